@@ -1,0 +1,45 @@
+# What a newcomer types. Each target installs what it needs into .venv, once, from nothing but Python >= 3.11.
+#   make demo [ENDPOINT=https://…  BUCKET=…]   train from a bucket (by default one that it makes on this machine)
+#   make test | lint | bench | soak | clean
+PYTHON ?= python3
+PY := .venv/bin/python
+PIP := $(PY) -m pip --quiet --quiet --disable-pip-version-check
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+SETUP := pyproject.toml constraints.txt
+
+.PHONY: demo test lint bench soak clean
+.DELETE_ON_ERROR:
+
+demo: .venv/demo.stamp
+	@.venv/bin/penstock demo $(if $(ENDPOINT),--endpoint "$(ENDPOINT)") $(if $(BUCKET),--bucket "$(BUCKET)")
+
+test: .venv/dev.stamp
+	@$(PY) -m pytest
+
+lint: .venv/dev.stamp
+	@$(PY) -m ruff check
+	@$(PY) -m ruff format --check
+	@$(PY) -m mypy
+
+bench: .venv/dev.stamp
+	@$(PY) -m benchmarks
+
+# Everything, the slow tests too, with another seed each time: the header prints it, PENSTOCK_SEED=… repeats it.
+soak: PENSTOCK_SEED ?= $(shell date +%s)
+soak: .venv/dev.stamp
+	@PENSTOCK_SOAK=1 PENSTOCK_SEED=$(PENSTOCK_SEED) $(PY) -m pytest -m "" --hypothesis-seed=$(PENSTOCK_SEED) \
+	  -o faulthandler_timeout=1800
+
+clean:
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	@find . -name __pycache__ -prune -exec rm -rf {} +
+
+# An extra is installed beside what is there already, so `make demo` stays small and `make test` after it is quick.
+.venv/%.stamp: $(SETUP) | .venv/bin/python
+	@echo "setting up .venv for $* (once, some minutes at most)"
+	@$(PIP) install --editable '.[$*]'
+	@touch $@
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Penstock needs Python 3.11 or newer: make PYTHON=…")'
+	@$(PYTHON) -m venv .venv

@@ -1,0 +1,84 @@
+"""Penstock: train PyTorch straight from any object store, as if the data were local."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.catalog.table import Catalog
+    from penstock.checkpoint.file import Checkpoint
+    from penstock.checkpoint.torch import load, save
+    from penstock.datasets.iterable import IterableDataset
+    from penstock.datasets.map import MapDataset
+    from penstock.datasets.sample import Sample
+    from penstock.errors import PenstockError
+    from penstock.options import ReadOptions, RetryOptions, StoreOptions, TransportOptions, WriteOptions
+    from penstock.values import ObjectMeta, Place
+    from penstock.verbs import copy, delete, list, open, stat  # noqa: A004  always named as ps.open, ps.list
+
+__version__ = "0.1.0.dev0"
+
+# Everything is loaded when it is first named: `import penstock` costs milliseconds and never loads torch.
+_HOMES = {
+    "Catalog": "catalog.table",
+    "Checkpoint": "checkpoint.file",
+    "IterableDataset": "datasets.iterable",
+    "MapDataset": "datasets.map",
+    "ObjectMeta": "values",
+    "PenstockError": "errors",
+    "Place": "values",
+    "ReadOptions": "options",
+    "RetryOptions": "options",
+    "Sample": "datasets.sample",
+    "StoreOptions": "options",
+    "TransportOptions": "options",
+    "WriteOptions": "options",
+    "copy": "verbs",
+    "delete": "verbs",
+    "list": "verbs",
+    "load": "checkpoint.torch",
+    "open": "verbs",
+    "save": "checkpoint.torch",
+    "stat": "verbs",
+}
+
+__all__ = [
+    "Catalog",
+    "Checkpoint",
+    "IterableDataset",
+    "MapDataset",
+    "ObjectMeta",
+    "PenstockError",
+    "Place",
+    "ReadOptions",
+    "RetryOptions",
+    "Sample",
+    "StoreOptions",
+    "TransportOptions",
+    "WriteOptions",
+    "copy",
+    "delete",
+    "list",
+    "load",
+    "open",
+    "save",
+    "stat",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from its home at first use."""
+    if name not in _HOMES:
+        message = f"module 'penstock' has no attribute {name!r}"
+        raise AttributeError(message)
+    value = getattr(import_module(f"penstock.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> Iterable[str]:
+    """Complete public names."""
+    return sorted(__all__)

@@ -1,0 +1,45 @@
+"""How many bytes and requests may be in flight: pure arithmetic, no clock, no lock, no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Budget"]
+
+
+@dataclass(slots=True)
+class Budget:
+    """A bound on what is in flight; the caller admits before it starts something and releases when that is consumed.
+
+    One item larger than the whole budget is admitted when nothing else is in flight: refusing it would never end.
+
+    Attributes:
+        bytes_limit: Bytes that may be held at once.
+        items_limit: Items that may be held at once.
+
+    """
+
+    bytes_limit: int
+    items_limit: int
+    bytes_held: int = 0
+    items_held: int = 0
+
+    def admits(self, size_bytes: int) -> bool:
+        """Say whether one more item of ``size_bytes`` fits."""
+        if self.items_held == 0:
+            return True
+        return self.items_held < self.items_limit and self.bytes_held + size_bytes <= self.bytes_limit
+
+    def admit(self, size_bytes: int) -> None:
+        """Count an item as held."""
+        self.items_held += 1
+        self.bytes_held += size_bytes
+
+    def release(self, size_bytes: int) -> None:
+        """Count an item as gone."""
+        self.items_held -= 1
+        self.bytes_held -= size_bytes
+
+    def share(self, parts: int, least_items: int = 8, least_bytes: int = 16 << 20) -> Budget:
+        """Return an equal share for one of ``parts`` processes, never so small that it would starve it."""
+        return Budget(max(least_bytes, self.bytes_limit // parts), max(least_items, self.items_limit // parts))

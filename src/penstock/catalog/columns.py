@@ -1,0 +1,149 @@
+"""How a table of objects lies in one region of memory: sizes and offsets first, then the strings end to end."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from array import array
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.catalog.shared import Region
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Columns", "Growing", "Shape", "Strings", "decode", "encode"]
+
+_WORD = 8
+
+
+def encode(key: str) -> bytes:
+    """Return a key's bytes as the store orders them; file names that are no UTF-8 come back as they were."""
+    return key.encode("utf-8", "surrogateescape")
+
+
+def decode(key: bytes) -> str:
+    """Undo ``encode``."""
+    return key.decode("utf-8", "surrogateescape")
+
+
+class Shape(NamedTuple):
+    """All one must know to read a region: rows, and bytes of each column of strings (0: the column is left out)."""
+
+    rows: int
+    keys: int
+    etags: int
+    labels: int
+
+
+class Strings:
+    """A column of byte strings; ``column[row]`` is one of them, for ``row`` in [0, rows), unchecked."""
+
+    __slots__ = ("_data", "_ends")
+
+    def __init__(self, data: memoryview, ends: memoryview) -> None:
+        """Take the strings end to end, and rows + 1 offsets into them; both empty when every string is."""
+        self._data = data
+        self._ends = ends
+
+    def __getitem__(self, row: int) -> bytes:
+        """Copy one string out."""
+        return self._data[self._ends[row] : self._ends[row + 1]].tobytes() if self._data else b""
+
+
+class Columns:
+    """The table as mapped: ``sizes`` (int64, -1 unknown) and three columns of strings; labels are JSON, empty for None.
+
+    It pickles as its region does, so a worker maps it. Nothing here checks a row number.
+    """
+
+    __slots__ = ("_region", "_shape", "etags", "keys", "labels", "rows", "sizes")
+
+    def __init__(self, region: Region, shape: Shape) -> None:
+        """Look at a region that ``Growing.freeze`` has filled."""
+        self._region = region
+        self._shape = shape
+        self.rows = shape.rows
+        lengths = _lengths(shape)
+        stops = list(itertools.accumulate(lengths))
+        view = region.view.toreadonly()
+        sizes, *rest = (view[stop - length : stop] for length, stop in zip(lengths, stops, strict=True))
+        self.sizes = sizes.cast("q")
+        self.keys, self.etags, self.labels = (Strings(rest[i + 3], rest[i].cast("Q")) for i in range(3))
+
+    def __reduce__(self) -> tuple[Callable[..., Columns], tuple[Region, Shape]]:
+        """Travel as the region does."""
+        return Columns, (self._region, self._shape)
+
+
+def _lengths(shape: Shape) -> tuple[int, ...]:
+    """Bytes of: sizes, then the offsets of keys, etags, labels, then their strings. Words first keeps them aligned."""
+    strings = shape[1:]
+    return (_WORD * shape.rows, *(_WORD * (shape.rows + 1) if length else 0 for length in strings), *strings)
+
+
+class _Pile:
+    """A column of strings while it grows."""
+
+    __slots__ = ("data", "ends")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.ends = array("Q", (0,))
+
+    def add(self, piece: bytes) -> None:
+        self.data += piece
+        self.ends.append(len(self.data))
+
+    def extend(self, other: _Pile) -> None:
+        shift = len(self.data)
+        self.data += other.data
+        self.ends.extend(end + shift for end in itertools.islice(other.ends, 1, None))
+
+
+class Growing:
+    """A table being written: about 8 bytes a field and the strings themselves, never one Python object per row."""
+
+    __slots__ = ("_piles", "_sizes")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._sizes = array("q")
+        self._piles = (_Pile(), _Pile(), _Pile())
+
+    def __len__(self) -> int:
+        """Return the rows so far."""
+        return len(self._sizes)
+
+    def add(self, key: bytes, size: int, etag: str = "", label: object = None) -> None:
+        """Append one row; a label must be JSON-able, else ``Unusable``."""
+        try:
+            text = b"" if label is None else json.dumps(label).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise Unusable(f"the label of {decode(key)!r} is no JSON value ({error}): use plain ones") from error
+        keys, etags, labels = self._piles
+        keys.add(key)
+        etags.add(etag.encode())
+        labels.add(text)
+        self._sizes.append(size)
+
+    def extend(self, other: Growing) -> None:
+        """Append all rows of ``other``."""
+        self._sizes.extend(other._sizes)
+        for mine, theirs in zip(self._piles, other._piles, strict=True):
+            mine.extend(theirs)
+
+    def freeze(self) -> Columns:
+        """Copy everything into one region; the table being written is not needed any more."""
+        shape = Shape(len(self), *(len(pile.data) for pile in self._piles))
+        parts: tuple[array[int] | bytearray, ...] = (
+            self._sizes,
+            *(pile.ends for pile in self._piles),
+            *(pile.data for pile in self._piles),
+        )
+        region, start = Region(sum(_lengths(shape))), 0
+        for part, length in zip(parts, _lengths(shape), strict=True):
+            region.view[start : start + length] = memoryview(part).cast("B")[:length]
+            start += length
+        return Columns(region, shape)

@@ -1,0 +1,234 @@
+"""Manifests: files that say which objects a data set consists of, as lines, CSV, JSON lines or Parquet."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from pathlib import PurePosixPath
+from typing import BinaryIO, Protocol
+
+from penstock.catalog.table import Entry
+from penstock.errors import ManifestError, MissingExtra
+
+__all__ = ["Base", "Parser", "read_manifest", "resolve_key"]
+
+Parser = Callable[[BinaryIO], Iterable[object]]  # keys or (key, label)
+_Rows = Iterator[tuple[int, Mapping[str, object]]]
+
+_KEY_COLUMNS = ("key", "url", "path")
+_INT64 = 1 << 63
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)/?(.*)", re.DOTALL)
+
+
+class Base(Protocol):
+    """Where a manifest's relative keys lie; any location with these three will do."""
+
+    @property
+    def scheme(self) -> str:
+        """``s3``."""
+
+    @property
+    def bucket(self) -> str:
+        """Bucket, container or profile."""
+
+    @property
+    def key(self) -> str:
+        """Prefix within the bucket; may be empty."""
+
+
+def read_manifest(data: bytes, name: str, parser: Parser | None = None) -> Iterator[Entry]:
+    r"""Yield the entries of a manifest in its order, repeats included; none for an empty one.
+
+    Keys are given as they stand there: ``resolve_key`` makes them full. The form is told by the suffix of ``name``,
+    and where that says nothing by the content. Text is UTF-8, with or without a byte order mark, lines end in ``\n``
+    or ``\r\n``, blank ones are skipped, and nothing is a comment.
+
+    - ``.txt``, and what looks like none of the others: ``key`` or ``key label``. Spaces and tabs around either do not
+      count, so a key that has some needs another form; the label is all the rest of the line, a string.
+    - ``.csv``: a header names the columns: one of ``key``, ``url``, ``path``, and perhaps ``size``, ``label``, ``etag``
+      (lower case). An empty cell is an absent value.
+    - ``.jsonl``, ``.ndjson``: one object per line with those names. A label is any JSON value.
+    - ``.parquet``: a table with those columns; needs the extra ``parquet``.
+
+    Without a ``label`` column, the label is a dict of the columns that have none of these names (None when there are
+    none); beside one, they are not looked at.
+
+    Args:
+        data: The file.
+        name: Its name or URL, for its suffix and for messages.
+        parser: Reads the file itself and yields ``key`` or ``(key, label)``; what it raises is passed on.
+
+    Raises:
+        ManifestError: What cannot be understood; the text says in which line (or row, or item).
+        MissingExtra: A Parquet file, and no pyarrow.
+
+    """
+    form, where = (_items(parser), "item") if parser else _form(data, name)
+    for number, row in form(data, name):
+        try:
+            yield _entry(row)
+        except ValueError as error:
+            raise ManifestError(f"{name}, {where} {number}: {error}", url=name) from error
+
+
+def resolve_key(text: str, base: Base) -> str:
+    """Return the full key for what stands in a manifest: a URL within ``base``'s bucket, or a key relative to ``base``.
+
+    A relative key goes below ``base.key`` as below a directory, whether or not that ends in ``/``. Nothing is
+    unescaped or normalised: to an object store ``..``, ``//`` and ``%20`` are characters like any other.
+
+    Raises:
+        ManifestError: A URL of another scheme or bucket, or one that names no object.
+
+    """
+    match = _URL.match(text)
+    if match is None:
+        folder = base.key if base.key.endswith("/") or not base.key else base.key + "/"
+        return folder + text
+    scheme, bucket, key = match.groups()
+    if (scheme.lower(), bucket) != (base.scheme, base.bucket):
+        raise ManifestError(f"{text!r} does not lie in {base.scheme}://{base.bucket}/: make a data set per bucket")
+    if not key:
+        raise ManifestError(f"{text!r} names no object")
+    return key
+
+
+def _form(data: bytes, name: str) -> tuple[Callable[[bytes, str], _Rows], str]:
+    known: dict[str, Callable[[bytes, str], _Rows]] = {
+        ".txt": _plain, ".csv": _csv, ".jsonl": _json, ".ndjson": _json, ".parquet": _parquet
+    }  # fmt: skip
+    form = known.get(PurePosixPath(name).suffix.lower()) or _guess(data)
+    return form, "row" if form is _parquet else "line"
+
+
+def _guess(data: bytes) -> Callable[[bytes, str], _Rows]:
+    if data.startswith(b"PAR1"):
+        return _parquet
+    first = data.removeprefix(codecs.BOM_UTF8).lstrip().split(b"\n", 1)[0].decode("utf-8", "replace")
+    if first.startswith("{"):
+        return _json
+    columns = [column.strip() for column in first.split(",")]
+    return _csv if len(columns) > 1 and any(column in _KEY_COLUMNS for column in columns) else _plain
+
+
+def _entry(row: Mapping[str, object]) -> Entry:
+    """Make an entry of named values; what does not fit is a ValueError (of which UnicodeEncodeError is one)."""
+    named = [column for column in _KEY_COLUMNS if row.get(column) is not None]
+    if len(named) != 1:
+        raise ValueError(f"needs one of {', '.join(_KEY_COLUMNS)}; it has {', '.join(named) or 'none'}")
+    key, size, etag = row[named[0]], row.get("size"), row.get("etag")
+    if not isinstance(key, str) or not key:
+        raise ValueError(f"a key is a string that is not empty, not {key!r}")
+    key.encode()
+    if etag is not None and not isinstance(etag, str):
+        raise ValueError(f"an etag is a string, not {etag!r}")
+    return Entry(key, _size(size), _label(row), (etag or "").strip('"'))
+
+
+def _size(value: object) -> int:
+    if value is None:
+        return -1
+    size = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < _INT64:
+        raise ValueError(f"a size is a whole number of bytes, not {value!r}")
+    return size
+
+
+def _label(row: Mapping[str, object]) -> object:
+    if "label" in row:
+        return row["label"]
+    extra = {column: value for column, value in row.items() if column not in (*_KEY_COLUMNS, "size", "etag")}
+    return extra or None
+
+
+def _lines(data: bytes, name: str) -> Iterator[str]:
+    # By bytes, and so at \n only: str.splitlines would also cut keys at U+2028 and its like.
+    for number, line in enumerate(io.BytesIO(data.removeprefix(codecs.BOM_UTF8)), 1):
+        try:
+            yield line.decode()
+        except UnicodeDecodeError as error:
+            raise ManifestError(f"{name}, line {number}: not UTF-8 ({error})", url=name) from error
+
+
+def _plain(data: bytes, name: str) -> _Rows:
+    for number, line in enumerate(_lines(data, name), 1):
+        text = line.strip(" \t\r\n")
+        if text:
+            key, *label = re.split(r"[ \t]+", text, maxsplit=1)
+            yield number, {"key": key, "label": label[0] if label else None}
+
+
+def _csv(data: bytes, name: str) -> _Rows:
+    reader = csv.reader(_lines(data, name), strict=True)
+    columns: list[str] = []
+    try:
+        for cells in filter(any, reader):
+            if columns:
+                yield reader.line_num, _under(columns, cells)
+            else:
+                columns = _header(cells)
+    except ManifestError:
+        raise
+    except (csv.Error, ValueError) as error:
+        raise ManifestError(f"{name}, line {reader.line_num}: {error}", url=name) from error
+
+
+def _header(cells: list[str]) -> list[str]:
+    columns = [cell.strip() for cell in cells]
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"a column stands twice in the header {cells}")
+    if sum(column in _KEY_COLUMNS for column in columns) != 1:
+        raise ValueError(f"the header must name one of {', '.join(_KEY_COLUMNS)}, not {cells}")
+    return columns
+
+
+def _under(columns: list[str], cells: list[str]) -> Mapping[str, object]:
+    if len(cells) != len(columns):
+        raise ValueError(f"{len(cells)} cells under {len(columns)} columns: quote what holds a comma")
+    return {column: cell or None for column, cell in zip(columns, cells, strict=True)}
+
+
+def _json(data: bytes, name: str) -> _Rows:
+    for number, line in enumerate(_lines(data, name), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ManifestError(f"{name}, line {number}: not JSON ({error})", url=name) from error
+        if not isinstance(row, dict):
+            raise ManifestError(f"{name}, line {number}: no object, but {line.strip()[:80]}", url=name)
+        yield number, row
+
+
+def _parquet(data: bytes, name: str) -> _Rows:
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingExtra(f'{name} is Parquet, which needs pyarrow: pip install "penstock[parquet]"') from error
+    try:
+        batches = parquet.ParquetFile(pa.BufferReader(data)).iter_batches()
+        yield from enumerate(chain.from_iterable(batch.to_pylist() for batch in batches), 1)
+    except pa.ArrowException as error:
+        raise ManifestError(f"{name}: not a Parquet file that can be read ({error})", url=name) from error
+
+
+def _items(parser: Parser) -> Callable[[bytes, str], _Rows]:
+    def form(data: bytes, name: str) -> _Rows:
+        for number, item in enumerate(parser(io.BytesIO(data)), 1):
+            if isinstance(item, str):
+                yield number, {"key": item, "label": None}
+            elif isinstance(item, tuple) and len(item) == 2:  # noqa: PLR2004  a pair
+                yield number, {"key": item[0], "label": item[1]}
+            else:
+                raise ManifestError(
+                    f"{name}, item {number}: the parser gave {item!r}, not key or (key, label)", url=name
+                )
+
+    return form

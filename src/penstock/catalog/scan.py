@@ -1,0 +1,152 @@
+"""Listing a prefix with many requests at once where its directories allow it, and plainly where they do not."""
+
+from __future__ import annotations
+
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from operator import attrgetter
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.catalog.columns import Growing, decode, encode
+from penstock.catalog.select import selector
+from penstock.catalog.stretch import Stretch
+from penstock.catalog.table import Catalog
+from penstock.errors import ConfigError, Damaged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from penstock.values import ObjectMeta, Page
+
+__all__ = ["Listable", "scan"]
+
+
+class Listable(Protocol):
+    """What scanning needs of a ``Source``."""
+
+    @property
+    def root(self) -> str:
+        """What a key is appended to to make its URL."""
+
+    def page(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Page:
+        """Send one LIST request, blocking; thread-safe."""
+
+    def url(self, key: str) -> str:
+        """Return the URL of a key."""
+
+
+def scan(
+    source: Listable,
+    prefix: str,
+    *,
+    include: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    workers: int = 16,
+    progress: Callable[[int], None] | None = None,
+) -> Catalog:
+    """List every key that begins with the string ``prefix``, in UTF-8 byte order, each once.
+
+    A key written or deleted meanwhile is in the result or not. Globs (see ``select``) and ``Catalog.base`` are relative
+    to the prefix up to its last ``/``; directory markers are left out. Nothing found is an empty catalog, no error.
+
+    Costs: a prefix of one page is one request. Beyond it the plain listing goes on, and while fewer than ``workers``
+    requests are in flight each full page may cause one delimiter listing beside it, whose sub-directories are bounds at
+    which others take over part of the rest; each part costs at most one page more than its share. A flat prefix of n
+    pages costs n + 1 requests. No thread outlives the call; Ctrl-C waits for the requests in flight only.
+
+    Args:
+        source: Where.
+        prefix: Exactly what keys begin with: ``train`` matches ``train2/x`` too.
+        include: Globs of which one must match; none given is everything.
+        exclude: Globs of which none may match.
+        workers: Requests in flight at most, at least 1; 1 lists plainly.
+        progress: Called on this thread after each page with the number of keys chosen so far.
+
+    Raises:
+        Damaged: The server repeats itself, or lists out of order or outside the prefix.
+        ConfigError: A glob is impossible, or ``workers`` is less than 1.
+        PenstockError: What a request raised.
+
+    """
+    if workers < 1:
+        raise ConfigError(f"workers must be at least 1, not {workers}")
+    base = prefix[: prefix.rfind("/") + 1]
+    chosen = selector(include, exclude)
+    with ThreadPoolExecutor(workers, "penstock-scan") as pool:
+        work = _Scan(source, prefix, lambda meta: chosen(meta.key[len(base) :], meta.size), pool, workers)
+        try:
+            work.run(progress or (lambda _: None))
+        except Damaged as error:
+            error.url = error.url or source.url(prefix)
+            raise
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+    return Catalog(source.root, base, work.rows().freeze())
+
+
+class _Scan:
+    """Everything but the requests happens on the caller's thread, so nothing needs a lock."""
+
+    def __init__(
+        self, source: Listable, prefix: str, keep: Callable[[ObjectMeta], bool], pool: ThreadPoolExecutor, workers: int
+    ) -> None:
+        self._stretches: list[Stretch] = []
+        self._found = 0
+        self._source, self._prefix, self._keep, self._pool, self._workers = source, prefix, keep, pool, workers
+        # What each request in flight is for: the next page of a stretch, or (with a directory) advice for it.
+        self._flying: dict[Future[Page], tuple[Stretch, bytes | None]] = {}
+
+    def run(self, progress: Callable[[int], None]) -> None:
+        self._open([Stretch(encode(self._prefix))])
+        while self._flying:
+            for future in wait(self._flying, return_when=FIRST_COMPLETED).done:
+                stretch, directory = self._flying.pop(future)
+                page = future.result()
+                if directory is None:
+                    self._found += stretch.take(page, self._keep)
+                    progress(self._found)
+                    self._next(stretch)
+                elif not stretch.over:
+                    stretch.advise(directory, page)
+                    self._share(stretch)
+
+    def rows(self) -> Growing:
+        """Join the parts in key order, letting go of each as it is copied."""
+        rows = Growing()
+        self._stretches.sort(key=attrgetter("after"), reverse=True)
+        while self._stretches:
+            rows.extend(self._stretches.pop().rows)
+        return rows
+
+    def _open(self, stretches: list[Stretch]) -> None:
+        self._stretches += stretches
+        for stretch in stretches:
+            self._request(stretch)
+
+    def _request(self, stretch: Stretch) -> None:
+        page = self._pool.submit(
+            self._source.page, self._prefix, token=stretch.token, start_after=stretch.start_after()
+        )
+        self._flying[page] = stretch, None
+
+    def _next(self, stretch: Stretch) -> None:
+        if stretch.over:
+            return
+        self._request(stretch)
+        if stretch.cuts:
+            self._share(stretch)
+        elif len(self._flying) < self._workers and not self._asking(stretch):
+            self._ask(stretch)
+
+    def _share(self, stretch: Stretch) -> None:
+        self._open(stretch.split(self._workers - len(self._flying)))
+
+    def _asking(self, stretch: Stretch) -> bool:
+        return any(each is stretch and directory is not None for each, directory in self._flying.values())
+
+    def _ask(self, stretch: Stretch) -> None:
+        directory = stretch.directory()
+        if directory is not None:
+            page = self._pool.submit(
+                self._source.page, decode(directory), start_after=decode(stretch.last), delimiter="/"
+            )
+            self._flying[page] = stretch, directory

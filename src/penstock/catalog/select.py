@@ -1,0 +1,80 @@
+"""Which keys of a listing belong to a data set: globs over relative keys."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ["selector"]
+
+
+def selector(
+    include: str | Iterable[str] = (), exclude: str | Iterable[str] = (), *, markers: bool = False
+) -> Callable[[str, int], bool]:
+    """Return ``chosen(relative_key, size)``: matched by an ``include`` glob (or none given) and by no ``exclude`` glob.
+
+    A glob must match the whole relative key, case counts, and only these are special:
+
+    - ``*`` any run of characters within one component (never ``/``), ``?`` one of them;
+    - ``**`` any run at all; ``**/`` at a component's start also matches nothing, so ``**/*.jpg`` finds ``a.jpg``;
+    - ``[abc]``, ``[a-z]``, ``[!a]`` one character of a set, never ``/``; a ``[`` without its ``]`` is itself.
+
+    Directory markers (empty objects whose key ends in ``/``) are left out unless ``markers``.
+
+    Raises:
+        ConfigError: A glob's set is impossible (``[z-a]``).
+
+    """
+    wanted, unwanted = _compile(include), _compile(exclude)
+
+    def chosen(key: str, size: int) -> bool:
+        if size == 0 and not markers and key.endswith("/"):
+            return False
+        return (wanted is None or wanted.fullmatch(key) is not None) and (
+            unwanted is None or unwanted.fullmatch(key) is None
+        )
+
+    return chosen
+
+
+_TOKEN = re.compile(
+    r"""
+      (?P<deep> (?:(?<=/)|^) \*\*/ )
+    | (?P<any> \*\*+ )
+    | (?P<run> \* )
+    | (?P<one> \? )
+    | \[ (?P<set> !?+ (?: \][^\]]* | [^\]]+ ) ) \]
+    """,
+    re.VERBOSE,
+)
+
+
+def _compile(globs: str | Iterable[str]) -> re.Pattern[str] | None:
+    globs = [globs] if isinstance(globs, str) else list(globs)
+    try:
+        return re.compile("|".join(map(_translate, globs)), re.DOTALL) if globs else None
+    except re.error as error:
+        raise ConfigError(f"no such glob: {globs} ({error})") from error
+
+
+def _translate(glob: str) -> str:
+    pieces: list[str] = []
+    start = 0
+    for token in _TOKEN.finditer(glob):
+        pieces += re.escape(glob[start : token.start()]), _piece(token)
+        start = token.end()
+    return "".join(pieces) + re.escape(glob[start:])
+
+
+def _piece(token: re.Match[str]) -> str:
+    members = token["set"]
+    if members is None:
+        return {"deep": "(?:.*/)?", "any": ".*", "run": "[^/]*", "one": "[^/]"}[token.lastgroup or ""]
+    negated = "^" if members.startswith("!") else ""
+    # "-" keeps its meaning; everything else in a set stands for itself.
+    return f"(?!/)[{negated}{re.sub(r'([^-])', lambda each: re.escape(each[0]), members.removeprefix('!'))}]"

@@ -1,0 +1,154 @@
+"""The catalog: a frozen table of a data set's objects that a million of them cost a worker nothing to hold."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, overload
+
+import numpy as np
+
+from penstock.catalog.columns import Columns, Growing, decode, encode
+from penstock.values import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+__all__ = ["Catalog", "Entry"]
+
+_BLOCK = 4096
+
+
+class Entry(NamedTuple):
+    """One object of a catalog or a manifest.
+
+    Attributes:
+        key: Full key within the bucket; in a manifest, what stands there.
+        size: Bytes; -1 when not known.
+        label: Whatever the manifest says of it: any JSON value; None for nothing.
+        etag: The version listed, without quotes; empty when not known.
+
+    """
+
+    key: str
+    size: int = -1
+    label: object = None
+    etag: str = ""
+
+
+class Catalog:
+    """``len(catalog)`` objects in a fixed order, held in shared memory; nothing here asks the store anything.
+
+    ``catalog[i]`` is an ``Entry`` (negative ``i`` counts from the end; IndexError past it). ``catalog[a:b:c]`` is a
+    Catalog over the same memory: it copies nothing, and pickles the whole. A key may stand in it more than once.
+
+    Attributes:
+        root: What every key is appended to to make its URL: ``s3://bucket/``.
+        base: The prefix of all keys that does not count as part of their names; "" when they have none in common.
+
+    """
+
+    def __init__(self, root: str, base: str, columns: Columns, rows: range | None = None) -> None:
+        """Show ``rows`` (default all) of a table whose keys all begin with ``base``; ``build`` and ``scan`` make it."""
+        self.root = root
+        self.base = base
+        self._columns = columns
+        self._rows = range(columns.rows) if rows is None else rows
+
+    @classmethod
+    def build(cls, root: str, base: str, entries: Iterable[Entry]) -> Catalog:
+        """Write ``entries`` (full keys) into a table as they come; holds twice the table's bytes while it does.
+
+        When a key does not begin with ``base``, ``base`` becomes "": a name is either relative for all or for none.
+
+        Raises:
+            Unusable: A label cannot be written as JSON (tuples become lists, keys of dicts strings).
+
+        """
+        growing = Growing()
+        inside = True
+        for key, size, label, etag in entries:
+            growing.add(encode(key), size, etag, label)
+            inside = inside and key.startswith(base)
+        return cls(root, base if inside else "", growing.freeze())
+
+    def __len__(self) -> int:
+        """Return how many objects there are."""
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+    @overload
+    def __getitem__(self, index: slice) -> Catalog: ...
+    def __getitem__(self, index: int | slice) -> Entry | Catalog:
+        """Return one entry, or a catalog of some."""
+        if isinstance(index, slice):
+            return Catalog(self.root, self.base, self._columns, self._rows[index])
+        return self._entry(self._rows[index])
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Yield the entries in order."""
+        return map(self._entry, self._rows)
+
+    def __repr__(self) -> str:
+        """Say what and how much, not which."""
+        return f"<Catalog of {len(self):,} objects under {self.root}{self.base}>"
+
+    def _entry(self, row: int) -> Entry:
+        columns = self._columns
+        label = columns.labels[row]
+        return Entry(
+            key=decode(columns.keys[row]),
+            size=columns.sizes[row],
+            label=json.loads(label) if label else None,
+            etag=columns.etags[row].decode(),
+        )
+
+    def span(self, index: int) -> Span:
+        """Return all bytes of one object, pinned to the version that was listed; ``stop`` is None for an unknown size.
+
+        One call per sample: about 1 µs.
+        """
+        row, columns = self._rows[index], self._columns
+        size = columns.sizes[row]
+        return Span(decode(columns.keys[row]), 0, size if size >= 0 else None, columns.etags[row].decode(), whole=True)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Bytes of each object, -1 where unknown: int64, shape (len,), read-only; a view unless sliced with a step."""
+        sizes = _some(np.frombuffer(self._columns.sizes, np.int64), self._rows)
+        sizes.flags.writeable = False
+        return sizes
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all objects together; -1 when one is unknown."""
+        sizes = self.sizes
+        return -1 if (sizes < 0).any() else int(sizes.sum())
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256, in hex, of the names below ``base`` and the sizes, in order.
+
+        Neither where they lie nor ETags count, so a copy elsewhere has the same one. Computed once, at about 1 µs per
+        object, and carried along when pickled.
+        """
+        digest = hashlib.sha256(f"penstock catalog 1, {len(self)} objects\n".encode())
+        skip = len(encode(self.base))
+        sizes = self.sizes
+        for start in range(0, len(self), _BLOCK):
+            names = [self._columns.keys[row][skip:] for row in self._rows[start : start + _BLOCK]]
+            # Lengths before the names, or ("ab", "c") would be ("a", "bc").
+            digest.update(np.array([len(name) for name in names], "<i8").tobytes())
+            digest.update(sizes[start : start + _BLOCK].astype("<i8").tobytes())
+            digest.update(b"".join(names))
+        return digest.hexdigest()
+
+
+def _some(values: NDArray[np.int64], rows: range) -> NDArray[np.int64]:
+    if rows.step == 1:
+        return values[rows.start : rows.stop]
+    return values[np.arange(rows.start, rows.stop, rows.step)]

@@ -1,0 +1,78 @@
+"""Endpoint URLs: validated, brought to one form, and how a bucket is addressed on one."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Literal
+from urllib.parse import urlsplit
+
+from penstock.errors import ConfigError
+
+__all__ = ["normal", "path_style"]
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?")
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def normal(text: str, named: str) -> str:
+    """Return an endpoint as ``scheme://host[:port]``: lower case, no trailing slash, no default port.
+
+    Raises:
+        ConfigError: It is not an absolute http or https URL, or has a path, query, fragment or user information;
+            the text blames ``named`` (where the value came from) and does not quote what may be a secret.
+
+    """
+    if fault := _fault(text):
+        message = f"{named} {fault}; an endpoint looks like https://host or http://host:9000"
+        raise ConfigError(message)
+    parts = urlsplit(text)
+    host = str(parts.hostname)
+    host = f"[{host}]" if ":" in host else host
+    port = "" if parts.port in (None, _DEFAULT_PORTS[parts.scheme]) else f":{parts.port}"
+    return f"{parts.scheme}://{host}{port}"
+
+
+def path_style(bucket: str, addressing: Literal["path", "virtual"], endpoint: str | None) -> bool:
+    """Say whether this bucket goes into the path (True) or into the host (False). ``endpoint=None`` is AWS's own.
+
+    Virtual addressing gives way to path where it cannot work: the endpoint is an IP address; the bucket's name is no
+    host name (capitals, ``_``, over-long labels); or it has dots under TLS, where a wildcard certificate covers one
+    label only.
+    """
+    if addressing == "path":
+        return True
+    if endpoint is not None and _is_address(str(urlsplit(endpoint).hostname)):
+        return True
+    labels = bucket.split(".")
+    tls = endpoint is None or endpoint.startswith("https:")
+    return (tls and len(labels) > 1) or not all(_LABEL.fullmatch(label) for label in labels)
+
+
+def _fault(text: str) -> str:
+    # urlsplit drops tabs and line breaks silently, and reads the port only when asked.
+    if not text.isascii() or any(char <= " " or char == "\x7f" for char in text):
+        return "holds a space, a line break or a character outside ASCII"
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        return "is not a URL"
+    host = parts.hostname or ""
+    wrong = {
+        "holds credentials: pass access_key and secret_key instead": "@" in text,
+        "must start with http:// or https://": parts.scheme not in _DEFAULT_PORTS,
+        "has no valid host and port": port == 0 or not (_HOST.fullmatch(host) or _is_address(host)),
+        "has a query or a fragment": "?" in text or "#" in text,
+        "has a path: the bucket belongs in the URL, s3://bucket/key": parts.path not in ("", "/"),
+    }
+    return next((fault for fault, so in wrong.items() if so), "")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return "%" not in host

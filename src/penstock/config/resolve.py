@@ -1,0 +1,155 @@
+"""Options, environment and profile become one set of settings; what was said explicitly always wins."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from penstock.config import endpoint, shared
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from penstock.options import StoreOptions
+
+__all__ = ["StoreSettings", "resolve", "unsigned"]
+
+_REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_FALSE = ("", "no", "false", "off", "0")
+_SYSTEM_CA_FILES = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine, Arch
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",  # RHEL's own
+    "/etc/ssl/ca-bundle.pem",  # openSUSE
+    "/etc/ssl/cert.pem",  # macOS, BSD
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """Where a store is and how to talk to it, with nothing left to look up.
+
+    Attributes:
+        endpoint: ``scheme://host[:port]``; None for AWS's own.
+        region: Signing region.
+        addressing: The rule; ``config.endpoint.path_style`` decides it for one bucket.
+        ca_file: PEM file to verify servers by; None where this machine has none.
+        proxy: As given: None leaves it to the environment, "" is none at all. It may hold a password.
+        anonymous: Send unsigned requests.
+
+    """
+
+    endpoint: str | None
+    region: str
+    addressing: Literal["path", "virtual"]
+    ca_file: str | None
+    proxy: str | None = field(repr=False)
+    anonymous: bool
+
+
+def resolve(options: StoreOptions, environ: Mapping[str, str] = os.environ) -> StoreSettings:
+    """Look every setting up in the order ``StoreOptions`` documents; an empty variable counts as unset.
+
+    ``AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true`` (or the profile's like) hides endpoints of environment and profile,
+    never an explicit one. Reads the two shared AWS files; makes no request.
+
+    Raises:
+        ConfigError: A value that cannot work, a CA file that is not there, a profile that does not exist; the text
+            names the option, variable or profile it came from.
+
+    """
+    profile = shared.profile(options.profile, environ)
+    url = _endpoint(options, environ, profile)
+    return StoreSettings(
+        endpoint=url,
+        region=_region(options, environ, profile),
+        addressing=_addressing(options, profile, url),
+        ca_file=_ca_file(options, environ, profile),
+        proxy=options.transport.proxy,
+        anonymous=unsigned(options, environ),
+    )
+
+
+def unsigned(options: StoreOptions, environ: Mapping[str, str]) -> bool:
+    """Say whether requests go unsigned: ``anonymous=True``, or ``AWS_NO_SIGN_REQUEST`` with no explicit identity.
+
+    The variable is GDAL's and rasterio's, which data sets of public imagery set; like there, anything but NO, FALSE,
+    OFF and 0 switches it on.
+    """
+    explicit = options.access_key is not None or options.profile is not None
+    return options.anonymous or (not explicit and environ.get("AWS_NO_SIGN_REQUEST", "").lower() not in _FALSE)
+
+
+def _endpoint(options: StoreOptions, environ: Mapping[str, str], profile: shared.Profile) -> str | None:
+    candidates: list[tuple[str, str | None]] = [("StoreOptions.endpoint", options.endpoint)]
+    ignore = environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
+    if not (ignore.lower() == "true" if ignore else profile.ignore_endpoints):
+        candidates += _variables(environ, "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+        candidates += [(f"endpoint_url of {_title(profile)}", profile.endpoint)]
+    named, text = _first(candidates)
+    return None if text is None else endpoint.normal(text, named)
+
+
+def _region(options: StoreOptions, environ: Mapping[str, str], profile: shared.Profile) -> str:
+    variables = _variables(environ, "AWS_REGION", "AWS_DEFAULT_REGION")
+    named, text = _first(
+        [("StoreOptions.region", options.region), *variables, (f"region of {_title(profile)}", profile.region)],
+    )
+    if text is None:
+        return "us-east-1"
+    if not _REGION.fullmatch(text):
+        message = f"{named} cannot be a region: letters, digits, '-', '_' and '.' only, like us-east-1, not {text!r}"
+        raise ConfigError(message)
+    return text
+
+
+def _addressing(options: StoreOptions, profile: shared.Profile, url: str | None) -> Literal["path", "virtual"]:
+    style = options.addressing if options.addressing != "auto" else profile.addressing or "auto"
+    styles: dict[str, Literal["path", "virtual"]]
+    styles = {"path": "path", "virtual": "virtual", "auto": "virtual" if url is None else "path"}
+    if style not in styles:
+        message = f"s3.addressing_style of {_title(profile)} must be auto, path or virtual, not {style!r}"
+        raise ConfigError(message)
+    return styles[style]
+
+
+def _ca_file(options: StoreOptions, environ: Mapping[str, str], profile: shared.Profile) -> str | None:
+    named, text = _first(
+        [
+            ("TransportOptions.ca_file", options.transport.ca_file),
+            *_variables(environ, "AWS_CA_BUNDLE"),
+            (f"ca_bundle of {_title(profile)}", profile.ca_bundle),
+            *_variables(environ, "SSL_CERT_FILE", "CURL_CA_BUNDLE"),
+        ],
+    )
+    if text is None:
+        return next(filter(os.path.isfile, [*_certifi(), *_SYSTEM_CA_FILES]), None)
+    path = Path(text).expanduser()
+    if not path.is_file():
+        message = f"{named} names the CA file {text!r}, which is not there: correct it, or unset it for the system's"
+        raise ConfigError(message)
+    return str(path)
+
+
+def _certifi() -> list[str]:
+    try:
+        import certifi
+    except ImportError:
+        return []
+    return [certifi.where()]
+
+
+def _variables(environ: Mapping[str, str], *names: str) -> list[tuple[str, str | None]]:
+    return [(name, environ.get(name) or None) for name in names]
+
+
+def _first(candidates: Iterable[tuple[str, str | None]]) -> tuple[str, str | None]:
+    return next((pair for pair in candidates if pair[1] is not None), ("", None))
+
+
+def _title(profile: shared.Profile) -> str:
+    return f"profile {profile.name or 'default'!r}"

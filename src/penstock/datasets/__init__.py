@@ -1,0 +1,1 @@
+"""Data sets for PyTorch: a catalog, an order, and samples read from the store."""

@@ -1,0 +1,43 @@
+"""The map-style data set: a sample by index, a batch of them in one go."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+
+from torch.utils.data import Dataset
+
+from penstock.datasets.opening import Opening
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["MapDataset"]
+
+
+class MapDataset(Opening, Dataset[Any]):
+    """``dataset[i]`` reads object ``i`` of the catalog; a DataLoader's batch is read at once, every object in flight.
+
+    Negative indices count from the end; a slice is a data set over the same catalog. Engines are opened in whichever
+    process reads, so it works under fork, forkserver and spawn, also after the parent has read from it.
+    """
+
+    def __len__(self) -> int:
+        """Return the number of objects."""
+        return len(self.catalog)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Any: ...  # noqa: ANN401  whatever the transform returns
+    @overload
+    def __getitem__(self, index: slice) -> MapDataset: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+        """Read one object, or return a data set of some without reading."""
+        if isinstance(index, slice):
+            return type(self)(self.catalog[index], transform=self.transform, store=self._source.options)
+        return self.__getitems__((index,))[0]
+
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
+        """Read a batch, all requests in flight together; the transform runs on them in order."""
+        rows = [operator.index(index) for index in indices]
+        bodies = self._source.read_many(self._spans(rows))
+        return [self._sample(row, data) for row, data in zip(rows, bodies, strict=True)]

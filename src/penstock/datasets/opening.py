@@ -1,0 +1,138 @@
+"""How every data set is opened: from a prefix, a list of objects, a manifest or a catalog."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from penstock.catalog.manifest import read_manifest, resolve_key
+from penstock.catalog.scan import scan
+from penstock.catalog.table import Catalog, Entry
+from penstock.config.urls import parse
+from penstock.datasets.sample import Sample
+from penstock.errors import NotFound
+from penstock.source import open_source
+from penstock.values import Span
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import BinaryIO
+
+    from penstock.options import StoreOptions
+
+    Parser = Callable[[BinaryIO], Iterable[Any]]
+
+__all__ = ["Opening"]
+
+
+class Opening:
+    """The constructors that map-style and iterable data sets share. One listing per job: workers map its result."""
+
+    def __init__(
+        self, catalog: Catalog, *, transform: Callable[[Sample], Any] | None = None, store: StoreOptions | None = None
+    ) -> None:
+        """Read the catalog's objects; ``transform(sample)`` is what is yielded, the ``Sample`` itself without one."""
+        self.catalog = catalog
+        self.transform = transform
+        self._source = open_source(catalog.root + catalog.base, store)[0]
+
+    @classmethod
+    def from_catalog(cls, catalog: Catalog, **options: Any) -> Self:  # noqa: ANN401  the class's own
+        """Open a catalog that is there already; no request. ``options`` are the class's own."""
+        return cls(catalog, **options)
+
+    @classmethod
+    def from_prefix(
+        cls,
+        url: str | os.PathLike[str],
+        *,
+        include: str | Sequence[str] = (),
+        exclude: str | Sequence[str] = (),
+        allow_empty: bool = False,
+        store: StoreOptions | None = None,
+        **options: Any,  # noqa: ANN401  the class's own
+    ) -> Self:
+        """List every object whose key begins with the URL's; one request for each 1,000, in parallel where it can.
+
+        ``include`` and ``exclude`` are globs over the key below the prefix; directory markers are left out.
+
+        Raises:
+            NotFound: Nothing is there, and ``allow_empty`` is not set.
+
+        """
+        source, prefix = open_source(url, store)
+        catalog = scan(source, prefix, include=include, exclude=exclude)
+        return cls(_filled(catalog, source.url(prefix), allow_empty=allow_empty), store=store, **options)
+
+    @classmethod
+    def from_objects(
+        cls,
+        urls: Iterable[str | os.PathLike[str]],
+        *,
+        allow_empty: bool = False,
+        store: StoreOptions | None = None,
+        **options: Any,  # noqa: ANN401  the class's own
+    ) -> Self:
+        """Take objects of one bucket by URL, in the order given; no request, so sizes and versions are not known."""
+        locations = [parse(url) for url in urls]
+        if not locations:
+            if not allow_empty:
+                raise NotFound("an empty list of objects; pass allow_empty=True if that is meant")
+            return cls(Catalog.build("memory://empty/", "", ()), store=store, **options)
+        first = locations[0]
+        entries = (Entry(resolve_key(location.url, first)) for location in locations)
+        return cls(Catalog.build(first.root, "", entries), store=store, **options)
+
+    @classmethod
+    def from_manifest(
+        cls,
+        manifest: str | os.PathLike[str],
+        *,
+        parser: Parser | None = None,
+        base: str | os.PathLike[str] | None = None,
+        allow_empty: bool = False,
+        store: StoreOptions | None = None,
+        **options: Any,  # noqa: ANN401  the class's own
+    ) -> Self:
+        """Take the objects a manifest names: "key" or "key label" lines, CSV, JSON lines, Parquet, or your own parser.
+
+        Keys are relative to ``base`` (default: the manifest's own folder) or full URLs of the same bucket. One or two
+        requests read a manifest that lies in a store.
+
+        Raises:
+            ManifestError: A line that does not parse, with its number; a key outside the bucket.
+            NotFound: No manifest, or an empty one without ``allow_empty``.
+
+        """
+        home, key = open_source(manifest, store)
+        data = home.read(Span(key))
+        folder = parse(manifest).at(key.rpartition("/")[0] + "/" if "/" in key else "")
+        below = folder if base is None else parse(base)
+        entries = read_manifest(data, home.url(key), parser)
+        catalog = Catalog.build(
+            below.root, below.key, (entry._replace(key=resolve_key(entry.key, below)) for entry in entries)
+        )
+        return cls(_filled(catalog, home.url(key), allow_empty=allow_empty), store=store, **options)
+
+    def _sample(self, index: int, data: bytes) -> Any:  # noqa: ANN401  whatever the transform returns
+        """Make what is yielded; an error of the transform leaves with the object's name on it."""
+        catalog = self.catalog
+        sample = Sample(catalog.root, catalog[index], data)
+        if self.transform is None:
+            return sample
+        try:
+            return self.transform(sample)
+        except Exception as error:
+            error.add_note(f"while transforming {sample.url}")
+            raise
+
+    def _spans(self, indices: Iterable[int]) -> Iterator[Span]:
+        return map(self.catalog.span, indices)
+
+
+def _filled(catalog: Catalog, url: str, *, allow_empty: bool) -> Catalog:
+    if not len(catalog) and not allow_empty:
+        raise NotFound(
+            "no objects there (after include= and exclude=); pass allow_empty=True if that is meant", url=url
+        )
+    return catalog

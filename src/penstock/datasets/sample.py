@@ -1,0 +1,127 @@
+"""What a data set yields: one object's bytes with what is known of it, readable like a file."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from penstock.catalog.table import Entry
+
+__all__ = ["Sample"]
+
+
+class Sample:
+    """One object, whole and verified, in memory: ``PIL.Image.open(sample)`` and ``torch.load(sample)`` just work.
+
+    It is a value: it pickles (so it may cross a worker's queue untransformed) and holds no connection. ``close`` and
+    ``with`` are there for code that expects a file; ``data`` stays readable after them.
+
+    Attributes:
+        key: Full key within the bucket.
+        url: ``scheme://bucket/key``.
+        size: Bytes; ``len(data)``.
+        label: Whatever the manifest says of it; None without one.
+        etag: The version that was read; empty where the store or manifest names none.
+
+    """
+
+    __slots__ = ("_bytes", "_file", "etag", "key", "label", "url")
+
+    def __init__(self, root: str, entry: Entry, data: bytes) -> None:
+        """Wrap what was read of the object ``entry`` names below ``root``."""
+        self.key = entry.key
+        self.url = root + entry.key
+        self.label = entry.label
+        self.etag = entry.etag
+        self._bytes = data
+        self._file: io.BytesIO | None = None
+
+    @property
+    def data(self) -> memoryview:
+        """The bytes, read-only and not copied."""
+        return memoryview(self._bytes)
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self._bytes)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return up to ``size`` bytes from the position; all that is left by default."""
+        return self._opened().read(size)
+
+    def readinto(self, buffer: bytearray | memoryview, /) -> int:
+        """Fill a buffer from the position; returns how many bytes were there."""
+        return self._opened().readinto(buffer)
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        """Return the next line with its end, or what is left."""
+        return self._opened().readline(size)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Move the position."""
+        return self._opened().seek(offset, whence)
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._opened().tell()
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def writable(self) -> bool:
+        """Return False."""
+        return False
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._file is not None and self._file.closed
+
+    def close(self) -> None:
+        """Close the file; the data stays."""
+        self._opened().close()
+
+    def flush(self) -> None:
+        """Do nothing; file wrappers call it."""
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield lines."""
+        return iter(self._opened())
+
+    def __repr__(self) -> str:
+        """Say which object and how large."""
+        return f"<Sample {self.url} ({self.size:,} bytes)>"
+
+    def __getstate__(self) -> tuple[str, str, object, str, bytes]:
+        """Leave the position behind."""
+        return self.key, self.url, self.label, self.etag, self._bytes
+
+    def __setstate__(self, state: tuple[str, str, object, str, bytes]) -> None:
+        """Come out at the start."""
+        self.key, self.url, self.label, self.etag, self._bytes = state
+        self._file = None
+
+    def _opened(self) -> io.BytesIO:
+        if self._file is None:
+            self._file = io.BytesIO(self._bytes)  # shares the bytes until someone writes, and nobody does
+        return self._file

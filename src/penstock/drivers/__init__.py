@@ -1,0 +1,1 @@
+"""One file per dialect: verbs become exchanges, foreign errors become ours. Nothing here sends anything."""

@@ -1,0 +1,241 @@
+"""Where keys come from, and one holder that keeps them fresh for every thread of a process."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import math
+import os
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.config import shared
+from penstock.config.resolve import resolve, unsigned
+from penstock.errors import ConfigError, PenstockError, Throttled, Unauthenticated, Unreachable
+from penstock.protocols.credentials import Credentials
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from penstock.options import StoreOptions
+    from penstock.protocols.credentials import CredentialSource
+
+__all__ = ["Held", "source"]
+
+_MARGIN_S = 300.0  # AWS hands out new role credentials at least five minutes before the old ones expire
+_PAUSE_S = 15.0  # between two looks at a source that failed, or that keeps giving keys about to expire
+
+
+def source(options: StoreOptions, environ: Mapping[str, str] = os.environ) -> CredentialSource:
+    """Return where credentials come from; nothing is looked up before its ``load``.
+
+    In this order: explicit keys; unsigned (``anonymous=True``, ``AWS_NO_SIGN_REQUEST``); the environment's keys, unless
+    a profile was passed explicitly; botocore's chain when botocore is installed (profile, role, SSO, process, web
+    identity, container, instance metadata), which reads the process's own environment; else static keys of the shared
+    AWS files. Each ``load`` starts over, so it sees rotated files and shares no lock with a forked parent.
+
+    ``load`` raises:
+        ConfigError: Half a pair of keys, a key with white space in it, a profile or file that cannot work.
+        Unauthenticated: Nothing found, or the chain refused; the text says where was looked.
+        Throttled, Unreachable: The service that gives credentials out did not answer.
+
+    No text and no chained cause quotes what foreign code said where it might hold a key.
+    """
+    return _Chain(options, environ)
+
+
+class _Chain:
+    """The order ``source`` documents."""
+
+    def __init__(self, options: StoreOptions, environ: Mapping[str, str]) -> None:
+        self._options = options
+        self._environ = environ
+
+    def load(self) -> Credentials | None:
+        options, environ = self._options, self._environ
+        explicit = _pair("StoreOptions", options.access_key, options.secret_key, options.session_token)
+        if explicit or unsigned(options, environ):
+            return explicit
+        found = None if options.profile else _from_environment(environ)
+        found = found or (_from_botocore if _has_botocore() else _from_files)(options, environ)
+        if found is None:
+            raise Unauthenticated(_nowhere(options, environ))
+        return found
+
+
+class _State(NamedTuple):
+    """What ``Held`` knows: replaced whole, so that reading it needs no lock. Times are seconds since the epoch."""
+
+    credentials: Credentials | None
+    due: float
+    expires: float
+
+
+class Held:
+    """Credentials shared by all threads of a process, renewed on callers' threads, 300 s before they expire.
+
+    A failed renewal is raised only once the old credentials have expired; until then it is tried again every 15 s.
+    Safe to fork at any moment: a child keeps the credentials and makes a lock of its own.
+    """
+
+    def __init__(self, source: CredentialSource, now: Callable[[], float] = time.time) -> None:
+        """Hold what ``source`` gives; nothing is loaded yet. ``now`` gives seconds since the epoch."""
+        self._source = source
+        self._now = now
+        self._state: _State | None = None
+        self._lock = threading.Lock()
+        _alive.add(self)
+
+    def current(self) -> Credentials | None:
+        """Return the credentials at hand, None for unsigned requests; blocks only when nothing was ever loaded.
+
+        They may have expired: the server's clock decides, and ``invalidate`` passes its verdict on.
+        """
+        if self._state is None:
+            self.refresh_if_due()
+        return self._state.credentials if self._state is not None else None
+
+    def refresh_if_due(self) -> None:
+        """Load when there is nothing yet or it is time; call it before a batch, never on the I/O thread.
+
+        One thread loads; the others go on with the old credentials, or wait for it when those have expired. Raises
+        what the source's ``load`` raises, if there is nothing valid to go on with.
+        """
+        state, now = self._state, self._now()
+        if state is not None and now < state.due:
+            return
+        lock = self._lock  # a fork inside load would exchange it
+        if lock.acquire(blocking=state is None or now >= state.expires):
+            try:
+                self._refresh()
+            finally:
+                lock.release()
+
+    def invalidate(self) -> None:
+        """Treat the credentials as expired, as the server did: the next ``refresh_if_due`` loads. Never blocks."""
+        if self._state is not None:
+            self._state = self._state._replace(due=-math.inf, expires=-math.inf)
+
+    def _refresh(self) -> None:
+        old, now = self._state, self._now()
+        if old is not None and now < old.due:  # another thread was first
+            return
+        try:
+            credentials = self._source.load()
+        except PenstockError:
+            if old is None or now >= old.expires:
+                raise
+            self._state = old._replace(due=min(now + _PAUSE_S, old.expires))
+            return
+        expires = math.inf if credentials is None or credentials.expires_at is None else credentials.expires_at
+        due = max(expires - _MARGIN_S, now + _PAUSE_S)
+        self._state = _State(credentials, due, max(expires, due))
+
+
+_alive: weakref.WeakSet[Held] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    for held in _alive:
+        held._lock = threading.Lock()  # noqa: SLF001  the parent's may be held by a thread that is not here
+
+
+os.register_at_fork(after_in_child=_renew_locks)
+
+
+def _pair(named: str, access_key: str | None, secret_key: str | None, token: str | None) -> Credentials | None:
+    if access_key is None and secret_key is None:
+        return None
+    if not access_key or not secret_key:
+        message = f"{named} gives half a pair of keys, or an empty one: access key and secret key go together"
+        raise ConfigError(message)
+    if not all("!" <= char <= "~" for char in access_key + secret_key + (token or "")):
+        message = (
+            f"a key from {named} holds a space, a line break or worse: strip it (files of secrets often end in one)"
+        )
+        raise ConfigError(message)
+    return Credentials(access_key, secret_key, token or "")
+
+
+def _from_environment(environ: Mapping[str, str]) -> Credentials | None:
+    access_key, secret_key = environ.get("AWS_ACCESS_KEY_ID") or None, environ.get("AWS_SECRET_ACCESS_KEY") or None
+    token = environ.get("AWS_SESSION_TOKEN") or None
+    return _pair("the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)", access_key, secret_key, token)
+
+
+def _from_files(options: StoreOptions, environ: Mapping[str, str]) -> Credentials | None:
+    profile = shared.profile(options.profile, environ)
+    return _pair(f"profile {profile.name or 'default'!r}", profile.access_key, profile.secret_key, profile.token)
+
+
+def _has_botocore() -> bool:
+    with contextlib.suppress(ImportError):
+        importlib.import_module("botocore.session")
+        return True
+    return False
+
+
+def _from_botocore(options: StoreOptions, environ: Mapping[str, str]) -> Credentials | None:
+    # A new session for every load: botocore's own refreshing object carries locks, which a fork could copy held.
+    session = importlib.import_module("botocore.session").Session(profile=shared.profile(options.profile, environ).name)
+    config_file, credentials_file = shared.files(environ)
+    session.set_config_variable("config_file", str(config_file))
+    session.set_config_variable("credentials_file", str(credentials_file))
+    session.set_config_variable("region", resolve(options, environ).region)  # for STS; botocore ignores AWS_REGION
+    try:
+        found = session.get_credentials()
+        return None if found is None else _thawed(found)
+    except Exception as error:  # noqa: BLE001  processes, parsers and servers raise anything, and may quote a key
+        failure = _translated(error)
+    raise failure  # out here, so that the original is not chained to it
+
+
+def _thawed(found: Any) -> Credentials | None:  # noqa: ANN401  botocore has no types
+    keys = found.get_frozen_credentials()
+    expiry = getattr(found, "_expiry_time", None)  # botocore tells it nowhere else
+    static = _pair(f"botocore's {found.method}", keys.access_key, keys.secret_key, keys.token)
+    if static is None or expiry is None:
+        return static
+    return Credentials(static.access_key, static.secret_key, static.token, expiry.timestamp())
+
+
+def _translated(error: Exception) -> PenstockError:
+    """Say in our words what botocore's chain raised, quoting only texts that botocore itself composes of names."""
+    kinds = importlib.import_module("botocore.exceptions")
+    if isinstance(error, PenstockError):
+        return error
+    if isinstance(error, (kinds.InvalidConfigError, kinds.PartialCredentialsError)):
+        return ConfigError(str(error))
+    if isinstance(error, (kinds.HTTPClientError, kinds.ConnectionError)):
+        return Unreachable(f"the service that gives out credentials did not answer ({type(error).__name__})")
+    if isinstance(error, kinds.ClientError):
+        return _refused(error.response)
+    detail = type(error).__name__
+    if isinstance(error, kinds.SSOError):
+        detail = str(error)
+    elif isinstance(error, kinds.CredentialRetrievalError):
+        detail = f"{error.kwargs.get('provider')} failed"
+    elif isinstance(error, OSError):
+        detail = f"{detail}: {error.strerror}"
+    return Unauthenticated(f"the credential chain failed: {detail}; `aws sts get-caller-identity` shows why, in full")
+
+
+def _refused(response: Mapping[str, Any]) -> PenstockError:
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    code = response.get("Error", {}).get("Code", "")
+    message = f"the service that gives out credentials answered {status} {code}"
+    if "Throttl" in code or status == 429:  # noqa: PLR2004  HTTP's Too Many Requests
+        return Throttled(message)
+    return Unreachable(message) if status >= 500 else Unauthenticated(message)  # noqa: PLR2004  HTTP's server errors
+
+
+def _nowhere(options: StoreOptions, environ: Mapping[str, str]) -> str:
+    profile = options.profile or environ.get("AWS_PROFILE") or "default"
+    environment = "" if options.profile else "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+    looked = f"StoreOptions, {environment}profile {profile!r} of {' and '.join(map(str, shared.files(environ)))}"
+    more = "and in container and instance metadata"
+    if not _has_botocore():
+        more = "(roles, SSO, processes and instance metadata need botocore: pip install penstock[s3])"
+    return f"no credentials found: looked in {looked} {more}; anonymous=True reads public data"

@@ -1,0 +1,57 @@
+"""What drivers without a wire share: a blocking call as an exchange, and S3's idea of a page."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from penstock.protocols.exchange import Exchange, Response, Work
+from penstock.values import ObjectMeta, Page
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+__all__ = ["direct", "page_of"]
+
+T = TypeVar("T")
+_PAGE = 1000  # keys, as on S3
+
+
+def direct(run: Callable[[], T]) -> Exchange[T]:
+    """Wrap a blocking call that returns a verb's result or raises one of our errors."""
+
+    def parse(response: Response) -> T:
+        if response.fault is not None:
+            raise response.fault
+        return cast("T", response.body)
+
+    return Exchange(Work(run), parse)
+
+
+def page_of(metas: Iterable[ObjectMeta], prefix: str, *, after: str, delimiter: str) -> Page:
+    """Return the page of sorted ``metas`` that follows ``after`` (exclusive), grouped by ``delimiter`` as S3 does.
+
+    A common prefix is listed once and serves as a token itself: what lies under it is not listed after it.
+    """
+    items = list(islice(_grouped(metas, prefix, after, delimiter), _PAGE + 1))
+    shown = items[:_PAGE]
+    final = shown[-1] if len(items) > _PAGE else ""
+    return Page(
+        tuple(item for item in shown if isinstance(item, ObjectMeta)),
+        tuple(item for item in shown if isinstance(item, str)),
+        final if isinstance(final, str) else final.key,
+    )
+
+
+def _grouped(metas: Iterable[ObjectMeta], prefix: str, after: str, delimiter: str) -> Iterator[ObjectMeta | str]:
+    bound, last = after.encode(), ""
+    for meta in metas:
+        head, mark, _ = meta.key[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
+        if not mark:
+            if meta.key.encode() > bound:
+                yield meta
+            continue
+        group = prefix + head + mark
+        if group != last and group.encode() > bound:
+            yield group
+        last = group

@@ -1,0 +1,272 @@
+"""Files of this machine as objects: a put writes aside and renames, so nothing half written is ever seen."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from penstock.drivers.direct import direct, page_of
+from penstock.errors import Changed, Damaged, Forbidden, InvalidURL, NotFound, PenstockError, Truncated, Unusable
+from penstock.protocols.driver import Abilities
+from penstock.values import ObjectMeta
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from penstock.protocols.driver import Part, Payload
+    from penstock.protocols.exchange import Exchange
+    from penstock.target import Target
+    from penstock.values import Page, Span
+
+__all__ = ["Local"]
+
+_ASIDE = ".penstock-"  # names that are being written; never listed
+
+
+class Local:
+    """The file system under ``root``; keys are paths relative to it, with ``/`` between components.
+
+    An ETag is made of inode, size and modification time, so it changes when a file is replaced or rewritten.
+    """
+
+    abilities = Abilities(digests=False)
+
+    def __init__(self, root: str = "/") -> None:
+        """Serve the tree under ``root``."""
+        self._root = root.rstrip("/") + "/"
+
+    def url(self, key: str) -> str:
+        """Return the path."""
+        return self._root + key
+
+    def prepare(self) -> None:
+        """Nothing blocks here."""
+
+    def head(self, key: str) -> Exchange[ObjectMeta]:
+        """Describe one file; a directory is no object."""
+
+        def run() -> ObjectMeta:
+            with self._errors(key):
+                found = os.stat(self._path(key))
+                if not os.path.isfile(self._path(key)):
+                    raise NotFound("no such file (a directory is no object)", url=self.url(key))
+                return _meta(key, found)
+
+        return direct(run)
+
+    def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
+        """List one page of the files whose path begins with ``prefix``, in UTF-8 byte order; links to files count."""
+
+        def run() -> Page:
+            with self._errors(prefix):
+                after = token or start_after
+                return page_of(self._walk(prefix, after), prefix, after=after, delimiter=delimiter)
+
+        return direct(run)
+
+    def read(self, span: Span, target: Target) -> Exchange[int]:
+        """Read one span into the target."""
+
+        def run() -> int:
+            with self._errors(span.key), open(self._path(span.key), "rb", buffering=0) as file:
+                size = self._pinned(file.fileno(), span.key, span.etag).size
+                if span.whole and size != target.size:
+                    raise Changed(
+                        f"the file has {size} bytes and was listed with {target.size}", url=self.url(span.key)
+                    )
+                view, got = target.view(), 0
+                while got < target.size and (count := os.preadv(file.fileno(), [view[got:]], span.start + got)):
+                    got += count
+                if got < target.size:
+                    raise Truncated("the file ends before the range does", url=self.url(span.key))
+                self._pinned(file.fileno(), span.key, span.etag)
+                return got
+
+        return direct(run)
+
+    def get(self, key: str, etag: str) -> Exchange[bytes]:
+        """Read a whole file."""
+
+        def run() -> bytes:
+            with self._errors(key), open(self._path(key), "rb", buffering=0) as file:
+                before = self._pinned(file.fileno(), key, etag)
+                data = file.readall()
+                self._pinned(file.fileno(), key, before.etag)
+                return data
+
+        return direct(run)
+
+    def put(self, key: str, body: Payload, *, content_type: str, metadata: Mapping[str, str]) -> Exchange[str]:
+        """Write aside, flush to the disk, rename."""
+        del content_type, metadata  # files have no place for them
+
+        def run() -> str:
+            aside = self._aside(key)
+            with self._errors(key), _removed(aside):
+                with open(aside, "xb", buffering=0) as file:
+                    _write_all(file.fileno(), body.data, 0)
+                return self._publish(aside, key)
+
+        return direct(run)
+
+    def delete(self, key: str) -> Exchange[None]:
+        """Delete one file; a missing one is no error, and directories stay."""
+
+        def run() -> None:
+            with self._errors(key), suppress(FileNotFoundError):
+                os.unlink(self._path(key))
+
+        return direct(run)
+
+    def copy(self, source: str, key: str) -> Exchange[str]:
+        """Copy one file aside and rename."""
+
+        def run() -> str:
+            aside = self._aside(key)
+            with self._errors(source), _removed(aside):
+                shutil.copyfile(self._path(source), aside)
+                return self._publish(aside, key)
+
+        return direct(run)
+
+    def create(self, key: str, *, content_type: str, metadata: Mapping[str, str]) -> Exchange[str]:
+        """Create the file aside; its path is the upload's id."""
+        del content_type, metadata
+
+        def run() -> str:
+            aside = self._aside(key)
+            with self._errors(key):
+                open(aside, "xb").close()
+            return aside
+
+        return direct(run)
+
+    def part(self, key: str, upload: str, part: Part, body: Payload) -> Exchange[str]:
+        """Write one part where it belongs."""
+
+        def run() -> str:
+            with self._errors(key), open(upload, "r+b", buffering=0) as file:
+                _write_all(file.fileno(), body.data, part.offset)
+            return str(part.number)
+
+        return direct(run)
+
+    def complete(self, key: str, upload: str, etags: Sequence[str]) -> Exchange[str]:
+        """Rename the file to where it is seen."""
+        del etags
+
+        def run() -> str:
+            with self._errors(key):
+                return self._publish(upload, key)
+
+        return direct(run)
+
+    def abort(self, key: str, upload: str) -> Exchange[None]:
+        """Remove the file aside."""
+
+        def run() -> None:
+            with self._errors(key), suppress(FileNotFoundError):
+                os.unlink(upload)
+
+        return direct(run)
+
+    def _path(self, key: str) -> str:
+        if not key or key.endswith("/"):
+            raise InvalidURL("a file's path does not end in '/'", url=self.url(key))
+        return self._root + key
+
+    def _aside(self, key: str) -> str:
+        path = Path(self._path(key))
+        with self._errors(key):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return str(path.parent / f"{_ASIDE}{uuid4().hex}")
+
+    def _publish(self, aside: str, key: str) -> str:
+        descriptor = os.open(aside, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            etag = _meta(key, os.fstat(descriptor)).etag
+        finally:
+            os.close(descriptor)
+        os.replace(aside, self._path(key))
+        return etag
+
+    def _pinned(self, descriptor: int, key: str, etag: str) -> ObjectMeta:
+        found = _meta(key, os.fstat(descriptor))
+        if etag and etag != found.etag:
+            raise Changed("the file is no longer the one that was listed or opened", url=self.url(key))
+        return found
+
+    def _walk(self, prefix: str, after: str) -> Iterator[ObjectMeta]:
+        """Yield files in key order, skipping directories that lie wholly before ``after``."""
+        folder = prefix.rpartition("/")[0]
+        pending = [f"{folder}/" if folder else ""]
+        while pending:
+            at = pending.pop()
+            if at.endswith("/") or not at:
+                children = sorted(self._children(at), key=str.encode, reverse=True)
+                pending += [
+                    child
+                    for child in children
+                    if (child.startswith(prefix) or prefix.startswith(child))
+                    and (child.encode() > after.encode() or after.startswith(child))
+                ]
+            elif at.startswith(prefix):
+                with suppress(FileNotFoundError):  # deleted while listing
+                    yield _meta(at, os.stat(self._root + at))
+
+    def _children(self, folder: str) -> Sequence[str]:
+        try:
+            with os.scandir(self._root + folder) as entries:
+                return [
+                    f"{folder}{entry.name}/" if entry.is_dir(follow_symlinks=False) else folder + entry.name
+                    for entry in entries
+                    if not entry.name.startswith(_ASIDE) and (entry.is_dir(follow_symlinks=False) or entry.is_file())
+                ]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    @contextmanager
+    def _errors(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except PenstockError:
+            raise
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise NotFound(f"no such file: {error.strerror}", url=self.url(key)) from error
+        except PermissionError as error:
+            raise Forbidden(f"not allowed: {error.strerror}", url=self.url(key)) from error
+        except ValueError as error:
+            raise InvalidURL(f"no file can be called that: {error}", url=self.url(key)) from error
+        except OSError as error:
+            kind = Damaged if error.errno in _BROKEN else Unusable
+            raise kind(f"the file system refused: {error.strerror}", url=self.url(key)) from error
+
+
+_BROKEN = (5,)  # EIO
+
+
+def _meta(key: str, found: os.stat_result) -> ObjectMeta:
+    etag = f"{found.st_ino:x}-{found.st_size:x}-{found.st_mtime_ns:x}"
+    return ObjectMeta(key, found.st_size, etag, found.st_mtime)
+
+
+def _write_all(descriptor: int, data: bytes | bytearray | memoryview, offset: int) -> None:
+    view, done = memoryview(data).cast("B"), 0
+    while done < len(view):
+        done += os.pwrite(descriptor, view[done:], offset + done)
+
+
+@contextmanager
+def _removed(aside: str) -> Iterator[None]:
+    """Remove the file aside when the block fails."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(aside)
+        raise

@@ -1,0 +1,185 @@
+"""Objects in this process's memory: for tests, examples and data sets small enough to hold."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from hashlib import md5
+from itertools import count
+from time import time
+from typing import TYPE_CHECKING
+
+from penstock.drivers.direct import direct, page_of
+from penstock.errors import Changed, NotFound, Truncated
+from penstock.protocols.driver import Abilities
+from penstock.values import ObjectMeta
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.protocols.driver import Part, Payload
+    from penstock.protocols.exchange import Exchange
+    from penstock.target import Target
+    from penstock.values import Page, Span
+
+__all__ = ["Memory"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    data: bytes
+    meta: ObjectMeta
+
+
+_buckets: dict[str, dict[str, _Object]] = {}
+_lock = threading.RLock()
+
+
+class Memory:
+    """One named set of objects, shared by every source of this process that names it; a fork gets a copy."""
+
+    abilities = Abilities(digests=False)
+
+    def __init__(self, name: str) -> None:
+        """Open the set ``name``, which begins empty."""
+        self._name = name
+        self._objects = _buckets.setdefault(name, {})
+        self._uploads: dict[str, dict[int, bytes]] = {}
+        self._pending: dict[str, Mapping[str, str]] = {}
+        self._ids = count(1)
+
+    def url(self, key: str) -> str:
+        """Return ``memory://name/key``."""
+        return f"memory://{self._name}/{key}"
+
+    def prepare(self) -> None:
+        """Nothing blocks here."""
+
+    def head(self, key: str) -> Exchange[ObjectMeta]:
+        """Describe one object."""
+        return direct(lambda: self._find(key).meta)
+
+    def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
+        """List one page; the token is the last thing listed."""
+
+        def run() -> Page:
+            with _lock:
+                metas = [each.meta for key, each in self._objects.items() if key.startswith(prefix)]
+            metas.sort(key=lambda meta: meta.key.encode())
+            return page_of(metas, prefix, after=token or start_after, delimiter=delimiter)
+
+        return direct(run)
+
+    def read(self, span: Span, target: Target) -> Exchange[int]:
+        """Copy one span."""
+
+        def run() -> int:
+            found = self._find(span.key, span.etag)
+            data = found.data[span.start : span.start + target.size]
+            if span.whole and len(found.data) != target.size:
+                raise Changed(
+                    f"the object has {len(found.data)} bytes and was listed with {target.size}", url=self.url(span.key)
+                )
+            if len(data) < target.size:
+                raise Truncated("the object ends before the range does", url=self.url(span.key))
+            target.fill(data)
+            return len(data)
+
+        return direct(run)
+
+    def get(self, key: str, etag: str) -> Exchange[bytes]:
+        """Read a whole object."""
+        return direct(lambda: self._find(key, etag).data)
+
+    def put(self, key: str, body: Payload, *, content_type: str, metadata: Mapping[str, str]) -> Exchange[str]:
+        """Write one object."""
+        del content_type  # nobody asks a memory object for it
+        return direct(lambda: self._store(key, bytes(body.data), metadata))
+
+    def delete(self, key: str) -> Exchange[None]:
+        """Delete one object; a missing one is no error."""
+
+        def run() -> None:
+            with _lock:
+                self._objects.pop(key, None)
+
+        return direct(run)
+
+    def copy(self, source: str, key: str) -> Exchange[str]:
+        """Copy one object."""
+
+        def run() -> str:
+            found = self._find(source)
+            return self._store(key, found.data, found.meta.metadata)
+
+        return direct(run)
+
+    def create(self, key: str, *, content_type: str, metadata: Mapping[str, str]) -> Exchange[str]:
+        """Open an upload."""
+        del key, content_type
+
+        def run() -> str:
+            upload = f"upload-{next(self._ids)}"
+            with _lock:
+                self._uploads[upload], self._pending[upload] = {}, metadata
+            return upload
+
+        return direct(run)
+
+    def part(self, key: str, upload: str, part: Part, body: Payload) -> Exchange[str]:
+        """Keep one part."""
+
+        def run() -> str:
+            data = bytes(body.data)
+            with _lock:
+                self._parts(key, upload)[part.number] = data
+            return _tag(data)
+
+        return direct(run)
+
+    def complete(self, key: str, upload: str, etags: Sequence[str]) -> Exchange[str]:
+        """Join the parts."""
+
+        def run() -> str:
+            with _lock:
+                parts = self._parts(key, upload)
+                data = b"".join(parts[number] for number in range(1, len(etags) + 1))
+                del self._uploads[upload]
+                return self._store(key, data, self._pending.pop(upload))
+
+        return direct(run)
+
+    def abort(self, key: str, upload: str) -> Exchange[None]:
+        """Forget an upload."""
+        del key
+
+        def run() -> None:
+            with _lock:
+                self._uploads.pop(upload, None)
+                self._pending.pop(upload, None)
+
+        return direct(run)
+
+    def _parts(self, key: str, upload: str) -> dict[int, bytes]:
+        if upload not in self._uploads:
+            raise NotFound("no such upload", url=self.url(key))
+        return self._uploads[upload]
+
+    def _find(self, key: str, etag: str = "") -> _Object:
+        with _lock:
+            found = self._objects.get(key)
+        if found is None:
+            raise NotFound("no such object", url=self.url(key))
+        if etag and etag != found.meta.etag:
+            raise Changed("the object is no longer the one that was listed or opened", url=self.url(key))
+        return found
+
+    def _store(self, key: str, data: bytes, metadata: Mapping[str, str]) -> str:
+        meta = ObjectMeta(key, len(data), _tag(data), time(), dict(metadata))
+        with _lock:
+            self._objects[key] = _Object(data, meta)
+        return meta.etag
+
+
+def _tag(data: bytes) -> str:
+    return md5(data, usedforsecurity=False).hexdigest()

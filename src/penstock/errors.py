@@ -1,0 +1,187 @@
+"""Everything that can go wrong, grouped by what the caller does next.
+
+::
+
+    PenstockError                 .url .attempts .elapsed_s; the cause is chained; never a secret in the text
+    ├── Unusable                  fix your call:        InvalidURL, ConfigError, UnknownScheme, MissingExtra
+    ├── NotFound                  (also FileNotFoundError)
+    ├── Denied                    (also PermissionError) Unauthenticated, Forbidden
+    ├── Conflict                  someone else wrote:   AlreadyExists, PreconditionFailed, Changed
+    ├── Transient                 try later:            Throttled, TimedOut, Unreachable
+    ├── Damaged                   do not trust it:      Truncated, ChecksumMismatch, ManifestError, CheckpointError
+    ├── StateMismatch             resume state of another shape, version or catalog
+    ├── Cancelled                 you called it off yourself (Ctrl-C, close, break)
+    └── Bug                       please report
+
+Only ``Transient`` is retried.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AlreadyExists",
+    "Bug",
+    "Cancelled",
+    "Changed",
+    "CheckpointError",
+    "ChecksumMismatch",
+    "ConfigError",
+    "Conflict",
+    "Damaged",
+    "Denied",
+    "Forbidden",
+    "InvalidURL",
+    "ManifestError",
+    "MissingExtra",
+    "NotFound",
+    "PenstockError",
+    "PreconditionFailed",
+    "StateMismatch",
+    "Throttled",
+    "TimedOut",
+    "Transient",
+    "Truncated",
+    "Unauthenticated",
+    "UnknownScheme",
+    "Unreachable",
+    "Unusable",
+]
+
+
+class PenstockError(Exception):
+    """The root: catch it to catch everything Penstock raises on purpose.
+
+    Args:
+        message: What happened and what to do about it; never a credential.
+        url: The object or place it happened to, without query or user information.
+        attempts: How many requests were made before giving up.
+        elapsed_s: Seconds from the first attempt to giving up.
+
+    """
+
+    def __init__(self, message: str, *, url: str = "", attempts: int = 0, elapsed_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.url = url
+        self.attempts = attempts
+        self.elapsed_s = elapsed_s
+        self.retry_after_s: float | None = None
+        self.code = ""
+
+    def __str__(self) -> str:
+        """Return the message, the URL, and the effort spent, in one line."""
+        text = self.message
+        if self.url and self.url not in text:
+            text = f"{text} [{self.url}]"
+        if self.attempts > 1:
+            text = f"{text} (gave up after {self.attempts} attempts in {self.elapsed_s:.1f} s)"
+        return text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Cross process boundaries whole: DataLoader re-raises a worker's error in the parent."""
+        return (_rebuild, (type(self), self.message), self.__dict__.copy())
+
+
+def _rebuild(kind: type[PenstockError], message: str) -> PenstockError:
+    # DataLoader calls kind(message) as well, so every class keeps the one-argument constructor.
+    return kind(message)
+
+
+class Unusable(PenstockError):
+    """The call cannot work as written: change it."""
+
+
+class InvalidURL(Unusable):
+    """A URL that cannot be parsed, or lacks its bucket or key."""
+
+
+class ConfigError(Unusable):
+    """An option, profile or environment variable with a value that cannot work."""
+
+
+class UnknownScheme(Unusable):
+    """No driver is registered for the URL's scheme."""
+
+
+class MissingExtra(Unusable, ImportError):
+    """An optional library is not installed; the text names the extra to install."""
+
+
+class NotFound(PenstockError, FileNotFoundError):
+    """No such object, bucket or upload."""
+
+
+class Denied(PenstockError, PermissionError):
+    """The store knows the request and refuses it."""
+
+
+class Unauthenticated(Denied):
+    """Credentials are missing, unknown, expired, or signed wrongly."""
+
+
+class Forbidden(Denied):
+    """The credentials are good and may not do this."""
+
+
+class Conflict(PenstockError):
+    """Someone else wrote in the meantime."""
+
+
+class AlreadyExists(Conflict, FileExistsError):
+    """A create-only write found an object in its place."""
+
+
+class PreconditionFailed(Conflict):
+    """A conditional request's condition did not hold."""
+
+
+class Changed(Conflict):
+    """The object is no longer the one that was listed or opened."""
+
+
+class Transient(PenstockError):
+    """Try later; Penstock already did, within its retry budget."""
+
+
+class Throttled(Transient):
+    """The store asked for fewer requests (429, 503 SlowDown)."""
+
+
+class TimedOut(Transient, TimeoutError):
+    """No progress for too long; never raised for a slow transfer that moves."""
+
+
+class Unreachable(Transient, ConnectionError):
+    """No connection, or one that broke."""
+
+
+class Damaged(PenstockError):
+    """The bytes are not what they should be: do not use them."""
+
+
+class Truncated(Damaged):
+    """Fewer bytes arrived than promised, again and again."""
+
+
+class ChecksumMismatch(Damaged):
+    """A digest of the bytes differs from the one recorded for them."""
+
+
+class ManifestError(Damaged, ValueError):
+    """A manifest that does not parse; the text says which line."""
+
+
+class CheckpointError(Damaged):
+    """A checkpoint that is incomplete or inconsistent."""
+
+
+class StateMismatch(PenstockError, ValueError):
+    """A resume state of another shape, version or catalog."""
+
+
+class Cancelled(PenstockError):
+    """The operation was called off by this process (Ctrl-C, ``close``, ``break``)."""
+
+
+class Bug(PenstockError):
+    """Penstock broke a promise of its own: please report it with the traceback."""

@@ -1,0 +1,1 @@
+"""Carries reads and writes out within a budget, verified and retried. Knows neither HTTP nor S3."""

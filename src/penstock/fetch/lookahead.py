@@ -1,0 +1,98 @@
+"""Reads ahead of a consumer, in order, within a budget of bytes and requests."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Self
+
+from penstock.fetch.fetcher import Inbox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.budget import Budget
+    from penstock.fetch.fetcher import Fetcher, Read
+    from penstock.values import Span
+
+__all__ = ["Lookahead"]
+
+_GUESS_BYTES = 1 << 20  # what a read of unknown length counts for
+_REFILL = 4  # refill when a quarter of the window is free: one wake-up of the I/O thread for many requests
+
+
+class Lookahead:
+    """An iterator over the bytes of ``spans``, in their order; up to a budget of them is in flight or waiting.
+
+    The first error ends it. ``close`` (or garbage collection, or leaving a ``with``) calls off what is in flight.
+    """
+
+    def __init__(self, fetcher: Fetcher, spans: Iterator[Span], budget: Budget) -> None:
+        """Begin at the first ``next``; ``spans`` is drawn from lazily, on the consumer's thread."""
+        self._fetcher = fetcher
+        self._spans = spans
+        self._budget = budget
+        self._inbox = Inbox()
+        self._reads: deque[Read] = deque()
+        self._next: Span | None = None
+        self._drained = False
+
+    def __iter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> bytes:
+        """Return the next span's bytes."""
+        budget = self._budget
+        if not self._drained and budget.items_held * _REFILL <= budget.items_limit * (_REFILL - 1):
+            self._refill()
+        if not self._reads:
+            raise StopIteration
+        read = self._reads.popleft()
+        try:
+            self._inbox.wait(read)
+            data = read.take()
+        except BaseException:
+            self._reads.appendleft(read)
+            self.close()
+            raise
+        budget.release(_cost(read.span))
+        return data
+
+    def _refill(self) -> None:
+        budget, batch = self._budget, []
+        while True:
+            span = self._next or next(self._spans, None)
+            self._next = span
+            if span is None:
+                self._drained = True
+                break
+            cost = _cost(span)
+            if not budget.admits(cost):
+                break
+            budget.admit(cost)
+            batch.append(span)
+            self._next = None
+        if batch:
+            self._reads.extend(self._fetcher.begin(batch, self._inbox))
+
+    def close(self) -> None:
+        """Call off what is in flight; the iterator is at its end then."""
+        reads, self._reads, self._drained = self._reads, deque(), True
+        if reads:
+            self._fetcher.cancel(reads)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def __del__(self) -> None:
+        """Close: a consumer that breaks off leaves nothing running."""
+        self.close()
+
+
+def _cost(span: Span) -> int:
+    return _GUESS_BYTES if span.stop is None else span.stop - span.start

@@ -1,0 +1,36 @@
+"""How reads and uploads are cut: pure arithmetic on byte counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["merge", "part_bytes", "split"]
+
+_PARTS_PER_SIZE = 1000  # S3 takes 10,000 parts: ten doublings from 5 MiB hold its 5 TiB
+
+
+def split(start: int, stop: int, most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Cut ``[start, stop)`` into the fewest runs of at most ``most_bytes``, all but equal; an empty run stays one."""
+    size = stop - start
+    pieces = max(1, -(-size // most_bytes))
+    for piece in range(pieces):
+        yield start + size * piece // pieces, start + size * (piece + 1) // pieces
+
+
+def merge(spans: Sequence[tuple[int, int]], gap_bytes: int, most_bytes: int) -> list[tuple[int, int]]:
+    """Join sorted runs that overlap or lie within ``gap_bytes`` of each other, each up to ``most_bytes`` long."""
+    merged: list[tuple[int, int]] = []
+    for start, stop in spans:
+        if merged and start - merged[-1][1] <= gap_bytes and max(stop, merged[-1][1]) - merged[-1][0] <= most_bytes:
+            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
+        else:
+            merged.append((start, stop))
+    return merged
+
+
+def part_bytes(number: int, first_bytes: int) -> int:
+    """Return the size of part ``number`` (from 1): it doubles every 1,000 parts, so the 10,000 allowed hold 5 TiB."""
+    return first_bytes << ((number - 1) // _PARTS_PER_SIZE)

@@ -1,0 +1,59 @@
+"""Whether and when to try again: a pure decision, and the bucket of tokens that keeps retries from piling up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.options import RetryOptions
+
+__all__ = ["Failure", "Tokens", "delay"]
+
+_REFUND = 0.1  # tokens a success gives back
+
+
+@dataclass(slots=True)
+class Tokens:
+    """Retries that may still be spent, shared by all operations on one store."""
+
+    left: float
+    limit: float
+
+    def refund(self) -> None:
+        """Count a success."""
+        if self.left < self.limit:
+            self.left = min(self.limit, self.left + _REFUND)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed attempt.
+
+    Attributes:
+        attempt: Which one it was, from 1.
+        elapsed_s: Seconds since the operation began, or since it last made progress.
+        answered: The store has answered this process before.
+        retry_after_s: What the server asked for, if it did.
+
+    """
+
+    attempt: int
+    elapsed_s: float
+    answered: bool
+    retry_after_s: float | None = None
+
+
+def delay(failure: Failure, options: RetryOptions, tokens: Tokens, draw: float) -> float | None:
+    """Return the seconds to wait before the next attempt, or None to give up; spends a token when it says go.
+
+    ``draw`` is uniform in [0, 1): full jitter. A ``Retry-After`` is a floor under the jittered delay.
+    """
+    patience_s = options.patience_s if failure.answered else options.first_contact_s
+    # 2.0 ** 1024 would overflow; past 63 doublings the cap has long decided.
+    wait_s = min(options.cap_s, options.base_s * 2.0 ** min(63, failure.attempt - 1)) * draw
+    wait_s = max(wait_s, failure.retry_after_s or 0.0)
+    if failure.attempt >= options.attempts or failure.elapsed_s + wait_s > patience_s or tokens.left < 1:
+        return None
+    tokens.left -= 1
+    return wait_s

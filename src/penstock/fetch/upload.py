@@ -1,0 +1,281 @@
+"""A file to write to that becomes an object when it is closed well, and nothing at all otherwise."""
+
+from __future__ import annotations
+
+import atexit
+import io
+import os
+import weakref
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Self
+from uuid import uuid4
+
+from penstock.errors import Damaged, NotFound, PenstockError, Unusable
+from penstock.events import Committed, PartSent, emit, listening
+from penstock.fetch.plan import part_bytes
+from penstock.protocols.driver import Part, Payload
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from penstock.fetch.fetcher import Fetcher
+    from penstock.options import WriteOptions
+    from penstock.values import ObjectMeta
+
+__all__ = ["Writer", "put"]
+
+_NONCE = "penstock-write"  # metadata that tells our object from another's when the answer to a commit is lost
+_FIRST_BYTES = 64 << 10  # the first buffer doubles from here: most objects are small, and 16 MiB cost 5 ms to clear
+_open: weakref.WeakSet[Writer] = weakref.WeakSet()
+
+
+def _payload(fetcher: Fetcher, data: bytes | bytearray | memoryview) -> Payload:
+    return Payload(data, sha256(data).hexdigest() if fetcher.driver.abilities.digests else "")
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A part on its way, and the buffer it is sent from."""
+
+    part: Part
+    buffer: bytearray
+    future: Future[str]
+
+
+def put(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, options: WriteOptions) -> str:
+    """Write one small object in one request; returns its ETag."""
+    body = _payload(fetcher, data)
+    etag = fetcher.run(lambda: fetcher.driver.put(key, body, content_type=options.content_type, metadata={}))
+    if listening():
+        emit(Committed(fetcher.driver.url(key), len(data), etag))
+    return etag
+
+
+class Writer(io.BufferedIOBase):
+    """A write-only file. Parts go up while you write; the object appears, whole and compared, when it is closed.
+
+    Leaving a ``with`` block by an exception, dropping the last reference, or ending the process publishes nothing and
+    leaves what stood there before. An object that fits in one part costs two requests (PUT, HEAD); a longer one three
+    and one for each part. Memory: ``options.buffer_bytes``.
+    """
+
+    def __init__(self, fetcher: Fetcher, key: str, options: WriteOptions) -> None:
+        """Begin an object; nothing is sent before a part is full."""
+        super().__init__()
+        self._fetcher = fetcher
+        self._key = key
+        self._options = options
+        self._buffer = bytearray(_FIRST_BYTES)
+        self._filled = 0
+        self._offset = 0
+        self._written = 0
+        self._upload = ""
+        self._sent: list[_Sent] = []
+        self._etags: list[str] = []
+        self._nonce = uuid4().hex
+        self._ended = False
+        self._pid = os.getpid()
+        _open.add(self)
+
+    @property
+    def url(self) -> str:
+        """Where the object will be."""
+        return self._fetcher.driver.url(self._key)
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the number of bytes written."""
+        return self._written
+
+    def flush(self) -> None:
+        """Do nothing: a part of an object cannot be published."""
+
+    def write(self, data: object, /) -> int:
+        """Take any bytes-like object; blocks while ``buffer_bytes`` are in flight.
+
+        Raises:
+            PenstockError: A part could not be sent; the upload is aborted then.
+            ValueError: The file is closed.
+
+        """
+        self._check_open()
+        view = memoryview(data).cast("B")  # type: ignore[arg-type]
+        done = 0
+        try:
+            while done < len(view):
+                if self._filled == len(self._buffer):
+                    self._make_room()
+                count = min(len(view) - done, len(self._buffer) - self._filled)
+                self._buffer[self._filled : self._filled + count] = view[done : done + count]
+                self._filled += count
+                done += count
+        except BaseException:
+            self.abort()
+            raise
+        self._written += done
+        return done
+
+    def close(self) -> None:
+        """Publish the object; closing again does nothing. On an error nothing is published.
+
+        Raises:
+            PenstockError: The object could not be written, or is not what was written.
+
+        """
+        if self._ended:
+            return
+        self._check_open()
+        try:
+            found = self._commit()
+        except BaseException:
+            self.abort()
+            raise
+        self._end()
+        if listening():
+            emit(Committed(self.url, found.size, found.etag))
+
+    def abort(self) -> None:
+        """Publish nothing and free what the store holds of it; harmless at any time."""
+        if self._ended:
+            return
+        self._end()
+        if self._upload and self._pid == os.getpid():
+            wait([sent.future for sent in self._sent])  # a part that lands after the abort would stay for ever
+            try:
+                self._fetcher.run(lambda: self._fetcher.driver.abort(self._key, self._upload))
+            except PenstockError as error:  # the upload is invisible either way; the first error is the one to raise
+                self._leftover = error
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Publish, unless the block failed."""
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def __del__(self) -> None:
+        """Abort: only ``close`` publishes, though the class underneath would close."""
+        if not getattr(self, "_ended", True):
+            self.abort()
+
+    def __reduce__(self) -> str:
+        """Refuse: half an object cannot move to another process."""
+        raise TypeError("an open penstock writer cannot be pickled; write in the process that opened it")
+
+    def _check_open(self) -> None:
+        if self._ended:
+            message = f"write to a closed object: {self.url}"
+            raise ValueError(message)
+        if self._pid != os.getpid():
+            raise Unusable("a writer was opened before a fork and used after it", url=self.url)
+
+    def _end(self) -> None:
+        self._ended = True
+        _open.discard(self)
+        self._buffer = bytearray()
+        super().close()
+
+    def _make_room(self) -> None:
+        """Grow the first buffer until it is a part; send a full one and go on in the next."""
+        size = part_bytes(len(self._etags) + 1, self._options.part_bytes)
+        if len(self._buffer) < size:
+            self._buffer.extend(bytes(min(len(self._buffer), size - len(self._buffer))))
+        else:
+            self._send()
+            self._buffer = self._spare(part_bytes(len(self._etags) + 1, self._options.part_bytes))
+
+    def _send(self) -> None:
+        """Send what the buffer holds as the next part."""
+        driver, key = self._fetcher.driver, self._key
+        if not self._upload:
+            create = lambda: driver.create(key, content_type=self._options.content_type, metadata=self._metadata())  # noqa: E731  one verb
+            self._upload = self._fetcher.run(create)
+        number = len(self._etags) + 1
+        part = Part(number, self._offset)
+        body = _payload(self._fetcher, memoryview(self._buffer)[: self._filled])
+        upload = self._upload
+        future = self._fetcher.start(lambda: driver.part(key, upload, part, body))
+        self._sent.append(_Sent(part, self._buffer, future))
+        self._etags.append("")
+        self._offset += self._filled
+        self._filled = 0
+
+    def _spare(self, size: int) -> bytearray:
+        """Return a buffer of ``size``; waits for a part when as many bytes as allowed are in flight."""
+        free: list[bytearray] = self._collect(block=False)
+        while sum(len(sent.buffer) for sent in self._sent) + size > max(self._options.buffer_bytes, 2 * size):
+            free = self._collect(block=True)
+        return next((buffer for buffer in free if len(buffer) == size), None) or bytearray(size)
+
+    def _collect(self, *, block: bool) -> list[bytearray]:
+        """Take the parts that are done; returns their buffers. Raises what went wrong with one."""
+        if block and self._sent:
+            wait([sent.future for sent in self._sent], return_when=FIRST_COMPLETED)
+        done = [sent for sent in self._sent if sent.future.done()]
+        self._sent = [sent for sent in self._sent if not sent.future.done()]
+        for sent in done:
+            self._etags[sent.part.number - 1] = sent.future.result()
+            if listening():
+                emit(PartSent(self.url, sent.part.number, len(sent.buffer)))
+        return [sent.buffer for sent in done]
+
+    def _commit(self) -> ObjectMeta:
+        driver, key = self._fetcher.driver, self._key
+        if not self._upload:
+            body = _payload(self._fetcher, memoryview(self._buffer)[: self._filled])
+            etag = self._fetcher.run(
+                lambda: driver.put(key, body, content_type=self._options.content_type, metadata=self._metadata())
+            )
+            return self._compared(etag)
+        if self._filled:
+            self._send()
+        while self._sent:
+            self._collect(block=True)
+        return self._compared(self._complete())
+
+    def _complete(self) -> str:
+        """Make the object visible. The answer may be lost and the upload gone: then the object must bear our mark."""
+        try:
+            return self._fetcher.run(lambda: self._fetcher.driver.complete(self._key, self._upload, self._etags))
+        except NotFound as error:
+            if error.attempts > 1 and self._head().metadata.get(_NONCE) == self._nonce:
+                return ""
+            raise
+
+    def _compared(self, etag: str) -> ObjectMeta:
+        found = self._head()
+        if found.size != self._written or (etag and found.etag and found.etag != etag):
+            shown = f"{found.size} bytes (ETag {found.etag})"
+            message = f"wrote {self._written} bytes (ETag {etag}), the store shows {shown}: another writer, or damage"
+            raise Damaged(message, url=self.url)
+        return found
+
+    def _head(self) -> ObjectMeta:
+        return self._fetcher.run(lambda: self._fetcher.driver.head(self._key))
+
+    def _metadata(self) -> Mapping[str, str]:
+        return {_NONCE: self._nonce}
+
+
+def _abort_all() -> None:
+    """Free the uploads that are open when the interpreter ends; runs before the I/O thread stops."""
+    for writer in list(_open):
+        try:
+            writer.abort()
+        except PenstockError:
+            continue
+
+
+atexit.register(_abort_all)

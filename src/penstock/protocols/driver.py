@@ -1,0 +1,116 @@
+"""What a store's dialect promises: verbs in, exchanges out; it never sends anything itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.protocols.exchange import Exchange
+    from penstock.target import Target
+    from penstock.values import ObjectMeta, Page, Span
+
+__all__ = ["Abilities", "Driver", "Multipart", "Part", "Payload", "Reads", "Writes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """Bytes to send and the digest that goes with them, computed once however often they are sent.
+
+    Attributes:
+        data: A buffer that stays untouched until it has been sent.
+        sha256: Lower-case hex; empty where the store does not check it.
+
+    """
+
+    data: bytes | bytearray | memoryview
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What a store can do; nobody probes by provider name.
+
+    Attributes:
+        multipart: Uploads in parts that become visible together.
+        conditional_put: Create-only writes.
+        digests: The server refuses a body whose digest is wrong before it publishes it.
+
+    """
+
+    multipart: bool = True
+    conditional_put: bool = True
+    digests: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which part of an upload: its number, from 1, and where in the object it begins."""
+
+    number: int
+    offset: int
+
+
+class Reads(Protocol):
+    """Reading verbs. Keys are full keys within the bucket; a missing object is ``NotFound``."""
+
+    def head(self, key: str) -> Exchange[ObjectMeta]:
+        """Describe one object."""
+
+    def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
+        """One page (at most 1,000 keys), in UTF-8 byte order, of the keys that begin with ``prefix``.
+
+        ``start_after`` is exclusive and is for the first page only; ``token`` continues an earlier page.
+        """
+
+    def read(self, span: Span, target: Target) -> Exchange[int]:
+        """Read ``[span.start, span.stop)`` into a target of just that size; returns how many bytes of it are right.
+
+        Fewer than asked means that the body ended early: ask for the rest. Another version is ``Changed``.
+        """
+
+    def get(self, key: str, etag: str) -> Exchange[bytes]:
+        """Read a whole object whose size is not known."""
+
+
+class Writes(Protocol):
+    """Writing verbs. A put replaces; nothing is visible before it is whole."""
+
+    def put(self, key: str, body: Payload, *, content_type: str, metadata: Mapping[str, str]) -> Exchange[str]:
+        """Write one object in one request; returns its ETag."""
+
+    def delete(self, key: str) -> Exchange[None]:
+        """Delete one object; a missing one is no error. No bulk form is universal, so many go side by side."""
+
+    def copy(self, source: str, key: str) -> Exchange[str]:
+        """Copy within the bucket, server side; returns the ETag."""
+
+
+class Multipart(Protocol):
+    """Uploads in parts, in this order: create once, part many (in any order), then complete or abort once."""
+
+    def create(self, key: str, *, content_type: str, metadata: Mapping[str, str]) -> Exchange[str]:
+        """Open an upload; returns its id."""
+
+    def part(self, key: str, upload: str, part: Part, body: Payload) -> Exchange[str]:
+        """Send one part; returns its ETag. Sending one again replaces it."""
+
+    def complete(self, key: str, upload: str, etags: Sequence[str]) -> Exchange[str]:
+        """Make the object visible; returns its ETag, which some stores leave empty."""
+
+    def abort(self, key: str, upload: str) -> Exchange[None]:
+        """Forget the upload and its parts; a missing one is no error."""
+
+
+class Driver(Reads, Writes, Multipart, Protocol):
+    """The three together, and what the store can do."""
+
+    abilities: Abilities
+
+    def url(self, key: str) -> str:
+        """Return the address of an object as a user writes it, for messages."""
+
+    def prepare(self) -> None:
+        """Do what may block before a batch of calls (refresh credentials); called on the caller's thread."""

@@ -1,0 +1,100 @@
+"""What passes between drivers, transports and the fetch engine: a request, its response, and how to read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from penstock.errors import PenstockError
+    from penstock.target import Target
+
+__all__ = ["Call", "Exchange", "Request", "Response", "Transport", "Work"]
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Request:
+    """One HTTP request, signed and complete.
+
+    Attributes:
+        method: Verb.
+        url: Absolute, with every byte of path and query already escaped; sent as it is.
+        headers: Lines ``Name: value``; ``Host`` and ``Content-Length`` are the transport's.
+        wants: Response headers the driver will look at, lower case; None for all. An error always brings all.
+        target: Where a body of known length goes; None collects it, however long.
+        body: What is sent; a buffer that stays untouched until the response.
+
+    """
+
+    method: str
+    url: str
+    headers: tuple[str, ...] = ()
+    wants: tuple[str, ...] | None = None
+    target: Target | None = None
+    body: bytes | bytearray | memoryview | None = None
+
+
+@dataclass(slots=True)
+class Work:
+    """One blocking call, for drivers that are no HTTP dialects: it returns a value or raises one of our errors."""
+
+    run: Callable[[], object]
+
+
+@dataclass(slots=True)
+class Response:
+    """What came back.
+
+    Attributes:
+        status: HTTP status; 0 when there was none.
+        headers: The wanted headers that were there, names in lower case.
+        body: The collected body (``bytes``), or a ``Work``'s value; with a target, only the body of an error.
+        received: Bytes that arrived in the target.
+        fault: Why the exchange did not complete (connection, TLS, time, a ``Work``'s error); None when it did.
+        overflow: More bytes came than the target holds.
+
+    """
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: object = b""
+    received: int = 0
+    fault: PenstockError | None = None
+    overflow: bool = False
+
+
+@dataclass(slots=True)
+class Exchange(Generic[T]):
+    """A request and the function that reads its response: returns the verb's result, or raises one of our errors."""
+
+    request: Request | Work
+    parse: Callable[[Response], T]
+
+
+class Call(Protocol):
+    """Something a transport carries out, perhaps several times. Both methods run on the transport's thread.
+
+    1. ``request()`` just before each attempt is sent, so signatures are fresh;
+    2. ``done(response)`` after it: None ends the call, a number of seconds asks for another attempt after that time.
+       Neither may block, and neither may raise.
+    """
+
+    def request(self) -> Request | Work:
+        """Return the next attempt's request."""
+
+    def done(self, response: Response) -> float | None:
+        """Take the response; say whether and when to try again."""
+
+
+class Transport(Protocol):
+    """Carries calls out, many at once."""
+
+    def submit(self, calls: Iterable[Call]) -> None:
+        """Queue calls; returns at once."""
+
+    def cancel(self, calls: Iterable[Call]) -> None:
+        """End those of the calls that are not done; each gets ``done`` with a ``Cancelled`` fault, soon."""

@@ -1,0 +1,202 @@
+"""The waist: a bucket and the engines behind it. The only file that joins drivers, transport and fetch."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from penstock.budget import Budget
+from penstock.config.endpoint import path_style
+from penstock.config.resolve import StoreSettings, resolve
+from penstock.config.urls import Location, parse
+from penstock.drivers.credentials import Held, source
+from penstock.drivers.local import Local
+from penstock.drivers.memory import Memory
+from penstock.drivers.s3 import S3, Bucket
+from penstock.errors import UnknownScheme
+from penstock.events import Listed, emit, listening
+from penstock.fetch.fetcher import Fetcher
+from penstock.fetch.lookahead import Lookahead
+from penstock.fetch.reader import Reader
+from penstock.fetch.upload import Writer, put
+from penstock.options import StoreOptions
+from penstock.target import Target
+from penstock.transport.loop import connect
+from penstock.transport.work import Threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from concurrent.futures import Future
+
+    from penstock.protocols.driver import Driver
+    from penstock.protocols.exchange import Exchange, Transport
+    from penstock.values import ObjectMeta, Page, Span
+
+__all__ = ["Reader", "Source", "Writer", "open_source"]
+
+_DELETES = 256  # in flight at once
+
+
+@dataclass(frozen=True, slots=True)
+class _Store:
+    """What tells one engine from another."""
+
+    scheme: str
+    bucket: str
+    options: StoreOptions
+    settings: StoreSettings | None
+
+
+_engines: dict[_Store, Fetcher] = {}
+os.register_at_fork(after_in_child=_engines.clear)  # threads and connections stay behind with the parent
+
+
+class Source:
+    """One bucket (or memory set, or file system), by full keys. Thread-safe, fork-safe, picklable; opened lazily.
+
+    Every process has engines of its own, shared by all sources of the same store. Every method may raise any
+    ``PenstockError``; ``Transient`` ones only after the retry budget is spent.
+    """
+
+    def __init__(self, location: Location, options: StoreOptions) -> None:
+        """Point at the bucket of ``location``; nothing is sent. ``ConfigError`` for settings that cannot work."""
+        settings = resolve(options) if location.scheme == "s3" else None
+        self._store = _Store(location.scheme, location.bucket, options, settings)
+        self.options = options
+
+    @property
+    def root(self) -> str:
+        """The bucket's URL, ending in ``/``."""
+        return f"{self._store.scheme}://{self._store.bucket}/"
+
+    def url(self, key: str) -> str:
+        """Return an object's URL."""
+        return self.root + key
+
+    def head(self, key: str) -> ObjectMeta:
+        """Describe one object: one request."""
+        fetcher = self._fetcher()
+        return fetcher.run(lambda: fetcher.driver.head(key))
+
+    def page(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Page:
+        """List one page of up to 1,000 keys in UTF-8 byte order: one request."""
+        fetcher = self._fetcher()
+        page = fetcher.run(
+            lambda: fetcher.driver.list(prefix, token=token, start_after=start_after, delimiter=delimiter)
+        )
+        if listening():
+            emit(Listed(self.url(prefix), len(page.entries)))
+        return page
+
+    def pages(self, prefix: str, *, delimiter: str = "") -> Iterator[Page]:
+        """List all pages, one request each, one after another."""
+        page = self.page(prefix, delimiter=delimiter)
+        yield page
+        while page.token:
+            page = self.page(prefix, token=page.token, delimiter=delimiter)
+            yield page
+
+    def read(self, span: Span) -> bytes:
+        """Read one span, verified: one request, or one for every 16 MiB of it, in parallel."""
+        return self.read_many((span,))[0]
+
+    def read_many(self, spans: Iterable[Span]) -> list[bytes]:
+        """Read spans all at once; their bytes in order. The first error, in order, is raised."""
+        return self._fetcher().read_many(spans)
+
+    def read_into(self, span: Span, buffer: object) -> None:
+        """Fill a writable buffer with the span, in parallel ranges and without a copy.
+
+        On any way out, Ctrl-C included, nothing writes into the buffer any more.
+        """
+        self._fetcher().read_into(span, Target.borrow(buffer))
+
+    def lookahead(self, spans: Iterator[Span], workers: int = 1) -> Lookahead:
+        """Return an iterator over the spans' bytes, in order, that reads ahead within this process's budget.
+
+        The budget is ``options.read``'s, shared equally when ``workers`` processes read side by side.
+        """
+        ahead = self.options.read
+        return Lookahead(self._fetcher(), spans, Budget(ahead.ahead_bytes, ahead.ahead_items).share(workers))
+
+    def open_read(self, key: str) -> Reader:
+        """Open an object as a seekable file, held to its present version: one HEAD."""
+        return Reader(self._fetcher, self.head(key))
+
+    def open_write(self, key: str) -> Writer:
+        """Open a new object as a file that publishes when it is closed well; no request yet."""
+        return Writer(self._fetcher(), key, self.options.write)
+
+    def put(self, key: str, data: bytes | bytearray | memoryview) -> str:
+        """Write one object in one request; returns its ETag."""
+        return put(self._fetcher(), key, data, self.options.write)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects, one request each, up to 256 in flight; raises the first refusal, a missing one is none."""
+        fetcher = self._fetcher()
+        for at in range(0, len(keys), _DELETES):
+            waiting: list[Future[None]] = [fetcher.start(_deletion(fetcher, key)) for key in keys[at : at + _DELETES]]
+            for each in waiting:
+                each.result()
+
+    def copy(self, key: str, to: str) -> None:
+        """Copy within the bucket, server side: one request, up to 5 GiB on S3."""
+        fetcher = self._fetcher()
+        fetcher.run(lambda: fetcher.driver.copy(key, to))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle as location and options: secrets travel only if they were passed as options."""
+        return Source, (Location(self._store.scheme, self._store.bucket, ""), self.options)
+
+    def _fetcher(self) -> Fetcher:
+        fetcher = _engines.get(self._store)
+        if fetcher is None:
+            fetcher = _engines.setdefault(self._store, _build(self._store))
+        return fetcher
+
+
+def open_source(url: str | os.PathLike[str], store: StoreOptions | None = None) -> tuple[Source, str]:
+    """Return the source a URL points into and the key or prefix it names there. No request is made.
+
+    Raises:
+        InvalidURL: The URL cannot be parsed.
+        UnknownScheme: No driver for its scheme.
+        ConfigError: An option or environment variable that cannot work.
+
+    """
+    location = parse(url)
+    return Source(location, store or StoreOptions()), location.key
+
+
+def _deletion(fetcher: Fetcher, key: str) -> Callable[[], Exchange[None]]:
+    return lambda: fetcher.driver.delete(key)
+
+
+def _build(store: _Store) -> Fetcher:
+    """Open a driver and the transport it needs."""
+    options = store.options
+    driver: Driver
+    transport: Transport
+    if store.settings is not None:
+        driver, transport = _s3(store.bucket, options, store.settings)
+    elif store.scheme == "file":
+        driver, transport = Local(), Threads()
+    elif store.scheme == "memory":
+        driver, transport = Memory(store.bucket), Threads(2)
+    else:
+        raise UnknownScheme(f"no driver for {store.scheme}://")
+    return Fetcher(driver, transport, options.retry, options.read)
+
+
+def _s3(bucket: str, options: StoreOptions, settings: StoreSettings) -> tuple[S3, Transport]:
+    virtual = not path_style(bucket, settings.addressing, settings.endpoint)
+    endpoint = settings.endpoint or _aws(settings.region)
+    held = Held(source(options))
+    driver = S3(Bucket(bucket, endpoint, virtual), settings.region, held.current, held.refresh_if_due)
+    return driver, connect(replace(options.transport, ca_file=settings.ca_file, proxy=settings.proxy))
+
+
+def _aws(region: str) -> str:
+    suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    return f"https://s3.{region}.{suffix}"

@@ -1,0 +1,89 @@
+"""Memory that is waiting to be filled: allocated without zeroing, or borrowed from the caller."""
+
+from __future__ import annotations
+
+import ctypes
+
+__all__ = ["Target"]
+
+_new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
+_new_bytes.restype = ctypes.py_object
+_new_bytes.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t]
+# A bytes object is a header, its bytes, and one terminating zero that basicsize counts.
+_BYTES_HEADER = bytes.__basicsize__ - 1
+
+
+class Target:
+    """A region of memory with exactly one writer until its transfer ends.
+
+    ``allocate`` makes a fresh ``bytes`` object whose contents are undefined until filled. That is what C extensions do
+    (``PyBytes_FromStringAndSize(NULL, n)``): no zeroing pass, and the result is immutable for everyone but the
+    transport, so ``io.BytesIO`` and pickling share it without a copy. Nobody else may see ``owner`` before then.
+
+    Attributes:
+        owner: The object whose memory it is: the ``bytes`` that will be handed out, or the caller's buffer.
+        address: Where the region starts, as an integer.
+        size: Bytes in the region.
+
+    """
+
+    __slots__ = ("_pin", "address", "owner", "size")
+
+    def __init__(self, owner: object, address: int, size: int, pin: object = None) -> None:
+        """Wrap a region; ``pin`` is whatever must live as long as the address is in use."""
+        self.owner = owner
+        self.address = address
+        self.size = size
+        self._pin = pin
+
+    @classmethod
+    def allocate(cls, size: int) -> Target:
+        """Allocate ``size`` uninitialised bytes, which become an ordinary ``bytes`` object once filled."""
+        if size <= 1:
+            # CPython shares the empty and the one-byte objects: those must never be written to.
+            scratch = bytearray(size)
+            return cls.borrow(scratch)
+        owner = _new_bytes(None, size)
+        return cls(owner, id(owner) + _BYTES_HEADER, size)
+
+    @classmethod
+    def borrow(cls, buffer: object) -> Target:
+        """Use a caller's writable, contiguous buffer (bytearray, numpy, pinned tensor's numpy view).
+
+        Raises:
+            TypeError: The buffer is read-only.
+            BufferError: It is not contiguous.
+
+        """
+        view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
+        if view.nbytes == 0:
+            return cls(buffer, 0, 0, view)
+        pin = (ctypes.c_char * view.nbytes).from_buffer(view)
+        return cls(buffer, ctypes.addressof(pin), view.nbytes, pin)
+
+    def slice(self, start: int, stop: int) -> Target:
+        """Return the part ``[start, stop)``; its owner is still the whole."""
+        if not 0 <= start <= stop <= self.size:
+            message = f"slice [{start}, {stop}) of a target of {self.size} bytes"
+            raise ValueError(message)
+        return Target(self.owner, self.address + start, stop - start, self._pin)
+
+    def view(self) -> memoryview:
+        """Return a writable view of the region, for drivers that fill it themselves."""
+        return (
+            memoryview((ctypes.c_char * self.size).from_address(self.address)).cast("B")
+            if self.size
+            else memoryview(b"")
+        )
+
+    def fill(self, data: bytes | memoryview) -> None:
+        """Copy ``data`` to the start of the region; it must fit."""
+        if len(data) > self.size:
+            message = f"{len(data)} bytes do not fit a target of {self.size}"
+            raise ValueError(message)
+        if len(data):
+            self.view()[: len(data)] = data
+
+    def take(self) -> bytes:
+        """Return what an allocated target holds, as ``bytes``; call it once the region is filled."""
+        return self.owner if isinstance(self.owner, bytes) else bytes(self.view())

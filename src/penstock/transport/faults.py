@@ -1,0 +1,48 @@
+"""libcurl's codes as errors of ours: one table."""
+
+from __future__ import annotations
+
+from penstock.errors import Bug, ConfigError, Damaged, InvalidURL, PenstockError, TimedOut, Unreachable
+
+__all__ = ["KINDS", "fault"]
+
+_TLS_ADVICE = "; name the right CA with ca_file= or AWS_CA_BUNDLE"
+
+# libcurl's name and number (curl/curl.h, CURLcode): what the caller can do about it. What is not here cannot happen
+# with the options we set, and is a Bug.
+KINDS: dict[int, tuple[type[PenstockError], str]] = {
+    1: (InvalidURL, ""),  # UNSUPPORTED_PROTOCOL
+    3: (InvalidURL, ""),  # URL_MALFORMAT
+    5: (Unreachable, "; check the proxy"),  # COULDNT_RESOLVE_PROXY
+    6: (Unreachable, "; check endpoint= or AWS_ENDPOINT_URL"),  # COULDNT_RESOLVE_HOST
+    7: (Unreachable, "; check endpoint= or AWS_ENDPOINT_URL, and that the server runs"),  # COULDNT_CONNECT
+    8: (Unreachable, ""),  # WEIRD_SERVER_REPLY
+    16: (Unreachable, ""),  # HTTP2
+    18: (Unreachable, ""),  # PARTIAL_FILE: the connection ended before the body did
+    28: (TimedOut, ""),  # OPERATION_TIMEDOUT
+    35: (Unreachable, ""),  # SSL_CONNECT_ERROR: also a reset during the handshake
+    45: (Unreachable, ""),  # INTERFACE_FAILED
+    52: (Unreachable, ""),  # GOT_NOTHING
+    53: (ConfigError, _TLS_ADVICE),  # SSL_ENGINE_NOTFOUND
+    55: (Unreachable, ""),  # SEND_ERROR
+    56: (Unreachable, ""),  # RECV_ERROR
+    58: (ConfigError, _TLS_ADVICE),  # SSL_CERTPROBLEM
+    59: (ConfigError, _TLS_ADVICE),  # SSL_CIPHER
+    60: (ConfigError, _TLS_ADVICE),  # PEER_FAILED_VERIFICATION
+    61: (Damaged, ""),  # BAD_CONTENT_ENCODING
+    65: (Unreachable, ""),  # SEND_FAIL_REWIND
+    77: (ConfigError, _TLS_ADVICE),  # SSL_CACERT_BADFILE
+    81: (Unreachable, ""),  # AGAIN
+    83: (ConfigError, _TLS_ADVICE),  # SSL_ISSUER_ERROR
+    90: (ConfigError, _TLS_ADVICE),  # SSL_PINNEDPUBKEYNOTMATCH
+    91: (ConfigError, _TLS_ADVICE),  # SSL_INVALIDCERTSTATUS
+    92: (Unreachable, ""),  # HTTP2_STREAM
+    97: (Unreachable, "; check the proxy"),  # PROXY
+    100: (Damaged, ""),  # TOO_LARGE: headers beyond libcurl's bounds
+}
+
+
+def fault(code: int, words: str) -> PenstockError:
+    """Return the error for libcurl's ``code``, with its own ``words`` for the case."""
+    kind, advice = KINDS.get(code, (Bug, f"; libcurl code {code}"))
+    return kind(f"{words}{advice}")

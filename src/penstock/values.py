@@ -1,0 +1,98 @@
+"""The plain values every room speaks in: spans of objects, what a listing says, where a process stands."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+__all__ = ["ObjectMeta", "Page", "Place", "Span"]
+
+
+class Span(NamedTuple):
+    """A half-open run of bytes of one object: ``[start, stop)``; ``stop=None`` is the object's end, wherever that is.
+
+    A tuple and not a dataclass: one is made for every object read, and a frozen dataclass costs four times as much.
+
+    Attributes:
+        key: The object's full key within its bucket.
+        start: First byte, inclusive.
+        stop: Last byte, exclusive; None when the size is not known yet.
+        etag: The version these bytes must come from (sent as ``If-Match``); empty to take any.
+        whole: True when ``[start, stop)`` is known to be the entire object, so no ``Range`` need be sent.
+
+    """
+
+    key: str
+    start: int = 0
+    stop: int | None = None
+    etag: str = ""
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectMeta:
+    """What a store says of one object without giving its bytes.
+
+    Attributes:
+        key: Full key within the bucket.
+        size: Bytes.
+        etag: Opaque version tag without quotes; empty where the store has none.
+        modified: Seconds since the epoch by the server's clock; None where unknown.
+        metadata: User metadata (``x-amz-meta-*``), lower-case names; only ``head`` fills it.
+
+    """
+
+    key: str
+    size: int
+    etag: str = ""
+    modified: float | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a listing, in key order.
+
+    Attributes:
+        entries: Objects on this page.
+        prefixes: Common prefixes (only with a delimiter).
+        token: Pass it on to get the next page; empty on the last one.
+
+    """
+
+    entries: tuple[ObjectMeta, ...]
+    prefixes: tuple[str, ...] = ()
+    token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a process stands: rank ``rank`` of ``world``, and within it worker ``worker`` of ``workers``."""
+
+    rank: int = 0
+    world: int = 1
+    worker: int = 0
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse places that do not exist: a wrong one would lose samples silently."""
+        if not (0 <= self.rank < self.world and 0 <= self.worker < self.workers):
+            message = f"no such place: rank {self.rank} of {self.world}, worker {self.worker} of {self.workers}"
+            raise ValueError(message)
+
+    @classmethod
+    def from_environment(cls) -> Place:
+        """Read ``RANK`` and ``WORLD_SIZE`` as torchrun, Slurm launchers and Ray set them; alone when they are unset.
+
+        Raises:
+            ValueError: One of the two is set without the other, or is no number.
+
+        """
+        rank, world = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+        if rank is None and world is None:
+            return cls()
+        if rank is None or world is None:
+            message = "RANK and WORLD_SIZE must be set together (or neither): pass place=ps.Place(rank=…, world=…)"
+            raise ValueError(message)
+        return cls(rank=int(rank), world=int(world))

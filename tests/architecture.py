@@ -1,0 +1,315 @@
+"""The drawing of DESIGN section 2 and the sizes of section 7 as tables, and what breaks them in a source tree."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+# From the ground up. A room may import from any row above its own in this table, and from itself.
+FLOORS = (
+    {"errors"},
+    {"values", "target", "options", "budget"},
+    {"protocols", "events", "config"},
+    {"drivers", "transport", "fetch", "cache"},
+    {"source"},
+    {"verbs"},
+    {"catalog", "formats", "order"},
+    {"datasets", "checkpoint"},
+    {"loading", "interop", "observe", "demo"},
+    {"testing"},
+    {"cli"},
+    {"__main__"},
+)
+ROOMS = set().union(*FLOORS)
+GROUND = FLOORS[0] | FLOORS[1]
+ENGINES = FLOORS[3]
+ABOVE_THE_WAIST = set().union(*FLOORS[5:]) - {"testing"}  # testing tests the engines, so it may name them
+USERS = {"cli", "demo", "__main__"}  # rooms that use Penstock as a user does: `import penstock`
+
+# Foreign library -> its homes (a room, or one file of it). A library that is not here has no home yet.
+HOMES = {
+    "PIL": ("demo", "testing"),
+    "boto3": ("demo", "testing"),
+    "botocore": ("drivers.credentials",),
+    "certifi": ("config",),
+    "ctypes": ("transport.libcurl", "target"),
+    "fsspec": ("interop", "drivers.fsspec"),
+    "hypothesis": ("testing",),
+    "lightning": ("checkpoint.lightning",),
+    "moto": ("demo", "testing"),
+    "numpy": tuple(ROOMS),
+    "opentelemetry": ("observe",),
+    "prometheus_client": ("observe",),
+    "pyarrow": ("catalog",),
+    "pycurl": ("transport.libcurl",),
+    "pytest": ("testing",),
+    "ray": ("interop",),
+    "rich": ("cli", "demo"),
+    "safetensors": ("formats", "checkpoint"),
+    "sklearn": ("demo", "testing"),
+    "torch": ("datasets", "loading", "checkpoint", "demo"),
+    "typer": ("cli", "demo"),
+    "zarr": ("formats", "interop"),
+}
+ALWAYS_THERE = {"ctypes", "numpy", "pycurl"}  # dependencies without an extra, and the standard library's
+DONE_WITHOUT = {"certifi"}  # used where it happens to be installed, and never missed
+# Rooms that nobody enters without the library, so they may import it at once; all others do it inside a function.
+FACING = {("torch", "datasets"), ("torch", "loading"), ("pytest", "testing"), ("hypothesis", "testing")}
+
+PURE_FILES = {"plan", "retry", "hedge", "evict", "select", "shuffle", "partition", "key", "layout"}
+PURE_ROOMS = {"order", "budget"}
+DOES_IO = {
+    *("os", "io", "pathlib", "shutil", "tempfile", "glob", "mmap", "logging"),
+    *("socket", "ssl", "select", "selectors", "asyncio", "http", "urllib"),
+    *("threading", "multiprocessing", "concurrent", "queue", "subprocess", "signal", "ctypes"),
+    *("time", "datetime", "random", "secrets", "uuid"),  # not I/O, but another answer on every call
+}
+IO_CALLS = {"open", "print", "input"}
+
+FILE_LINES, FUNCTION_LINES, ARGUMENTS, CONTRACT_METHODS = 500, 60, 6, 5
+NAME = re.compile(r"[a-z][a-z0-9]*|__init__|__main__")
+REFUSED_NAMES = {"utils", "util", "common", "base", "core", "manager", "helpers", "misc"}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Import(NamedTuple):
+    """One imported name, as far as it can be told from the text."""
+
+    module: str
+    line: int
+    target: str
+    late: bool  # inside a function
+    typing: bool  # under `if TYPE_CHECKING`: counts for floors and homes, not for when it happens
+
+
+class Module(NamedTuple):
+    """One file: its dotted name, text, tree and imports."""
+
+    name: str
+    text: str
+    tree: ast.Module
+    imports: list[Import]
+
+    @property
+    def room(self) -> str:
+        """The first word after `penstock`; empty for the face, `penstock/__init__.py`."""
+        return room(self.name)
+
+    @property
+    def pure(self) -> bool:
+        return self.room in PURE_ROOMS or self.name.rpartition(".")[2] in PURE_FILES
+
+
+def room(name: str) -> str:
+    return [*name.split("."), ""][1]
+
+
+def floor(of: str) -> int:
+    return next(number for number, rooms in enumerate(FLOORS) if of in rooms)
+
+
+def complaints(sources: Mapping[str, str]) -> list[str]:
+    """Return every breach of the rules in `{dotted module name: text}`, as `module:line: rule: what`."""
+    modules = {name: parse(name, text, sources) for name, text in sources.items()}
+    known = ROOMS | {""}
+    found = [f"{m.name}:1: rooms: {m.room} has no floor" for m in modules.values() if m.room not in known]
+    for module in modules.values():
+        if module.room in known:
+            for check in (arrows, contracts, homes, purity, sizes):
+                found += [f"{module.name}:{line}: {what}" for line, what in check(module)]
+    return found + list(extras(modules)) + list(circles(modules))
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+def parse(name: str, text: str, names: Mapping[str, object]) -> Module:
+    tree = ast.parse(text, name)
+    return Module(name, text, tree, list(imports(name, tree, names)))
+
+
+def imports(
+    module: str, node: ast.AST, names: Mapping[str, object], *, late: bool = False, typing: bool = False
+) -> Iterator[Import]:
+    """Yield every import under `node`, wherever it stands."""
+    for child in ast.iter_child_nodes(node):
+        for target in targets(child):
+            yield Import(module, child.lineno, module_of(target, names), late, typing)
+        inside = late or isinstance(child, Function)
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            yield from imports(module, ast.Module(child.body, []), names, late=inside, typing=True)
+            yield from imports(module, ast.Module(child.orelse, []), names, late=inside, typing=typing)
+        else:
+            yield from imports(module, child, names, late=inside, typing=typing)
+
+
+def module_of(target: str, names: Mapping[str, object]) -> str:
+    """Cut `penstock.room.file.name` to the module that it lies in; a name that is no room's is the face's."""
+    if not target.startswith("penstock."):
+        return target
+    while target not in names and target.count(".") > 1:
+        target = target.rpartition(".")[0]
+    return target if target in names or room(target) in ROOMS else "penstock"
+
+
+def targets(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import(names=names):
+            return [name.name for name in names]
+        case ast.ImportFrom(module=module, names=names, level=level):
+            return [f"{'.' * level}{module or ''}.{name.name}" for name in names]
+        case ast.Call(func=ast.Name("import_module" | "__import__") | ast.Attribute(attr="import_module")):
+            return [arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant)]
+    return []
+
+
+# -- rules -----------------------------------------------------------------------------------------------------------
+
+
+def arrows(module: Module) -> Iterator[tuple[int, str]]:
+    """Rules 1, 3, 4, 5 and 7: who may import whom among ours."""
+    for each in dict.fromkeys(i._replace(target=room(i.target)) for i in module.imports if is_ours(i)):
+        if module.room and each.target != module.room and (why := refusal(module.room, each.target)):
+            yield each.line, why
+    for each in module.imports:
+        if each.target.startswith("."):
+            yield each.line, "rule 1: relative import: spell the module out"
+
+
+def refusal(importer: str, imported: str) -> str:  # noqa: PLR0911  a table of reasons, the most telling first
+    if not imported:
+        return "" if importer in USERS else f"rule 1: {importer} may not import the face, which imports everything"
+    if imported not in ROOMS:
+        return f"rooms: {imported} has no floor"
+    if imported == "testing":
+        return "" if importer == "demo" else f"testing: only demo and tests import it, not {importer}"
+    if importer in ENGINES and imported in ENGINES:
+        return f"rule 3: engines are strangers: {importer} may not import {imported}"
+    if importer in ABOVE_THE_WAIST and imported in ENGINES:
+        return f"rule 4: only source joins engines: {importer} may not import {imported}"
+    if {importer, imported} == {"datasets", "checkpoint"}:
+        return f"rule 5: {importer} may not know {imported}"
+    if importer in ENGINES and imported == "observe":
+        return f"rule 7: engines emit events: {importer} may not import a sink"
+    if importer == "order" and imported not in GROUND | {"protocols"}:
+        return f"order: integers only: it may not import {imported}"
+    if floor(imported) >= floor(importer):
+        return f"rule 1: {importer} may not import {imported}: floor {floor(importer)} to {floor(imported)}"
+    return ""
+
+
+def contracts(module: Module) -> Iterator[tuple[int, str]]:
+    """Rule 2, second half: protocols/ holds contracts of one to five methods, and no algorithm."""
+    if module.room != "protocols":
+        return
+    for node in ast.walk(module.tree):
+        if isinstance(node, Function) and not is_promise(node):
+            yield node.lineno, f"rule 2: {node.name} has a body: protocols/ holds no algorithm"
+        if isinstance(node, ast.ClassDef) and "Protocol" in {ast.unparse(b).partition("[")[0] for b in node.bases}:
+            methods = sum(isinstance(each, Function) for each in node.body)
+            if not 1 <= methods <= CONTRACT_METHODS:
+                yield node.lineno, f"rule 2: contract {node.name} has {methods} methods, not 1 to {CONTRACT_METHODS}"
+
+
+def is_promise(node: Function) -> bool:
+    """Say whether a function is nothing but a docstring or `...`."""
+    return all(isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) for line in node.body)
+
+
+def homes(module: Module) -> Iterator[tuple[int, str]]:
+    """Rule 2, first half, and rule 6: every foreign library in its home, optional ones late."""
+    for each in dict.fromkeys(i._replace(target=library(i)) for i in module.imports if is_foreign(i)):
+        where = HOMES.get(each.target, ())
+        inside = [home for home in where if f"{module.name}.".startswith(f"penstock.{home}.")]
+        if module.room in GROUND and each.target != "numpy" and not inside:
+            yield each.line, f"rule 2: ground imports the standard library and numpy only, not {each.target}"
+        elif not where:
+            yield each.line, f"rule 6: {each.target} has no home: give it one in HOMES"
+        elif not inside:
+            yield each.line, f"rule 6: {each.target} lives in {', '.join(where)}"
+        elif not (each.late or each.typing or each.target in ALWAYS_THERE or (each.target, module.room) in FACING):
+            yield each.line, f"rule 6: {each.target} is optional: import it inside the function that needs it"
+
+
+def extras(modules: Mapping[str, Module]) -> Iterator[str]:
+    """Rule 6: a room with an optional library tells which extra to install where it is missing."""
+    rooms: dict[str, list[Module]] = {}
+    for module in modules.values():
+        rooms.setdefault(module.room, []).append(module)
+    for name, members in rooms.items():
+        wanted = {library(i) for m in members for i in m.imports if is_foreign(i) and not i.typing}
+        late = sorted(each for each in wanted - ALWAYS_THERE - DONE_WITHOUT if (each, name) not in FACING)
+        if late and not any("MissingExtra" in m.text or "penstock[" in m.text for m in members):
+            yield f"penstock.{name}:1: rule 6: nothing names the extra that brings {', '.join(late)}"
+
+
+def purity(module: Module) -> Iterator[tuple[int, str]]:
+    """Rule 8: pure files import nothing that does I/O, and do none by built-in names."""
+    if not module.pure:
+        return
+    for each in dict.fromkeys(i._replace(target=library(i)) for i in module.imports):
+        if each.target in DOES_IO or (is_foreign(each) and each.target != "numpy" and each.target in HOMES):
+            yield each.line, f"rule 8: a pure file may not import {each.target}"
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IO_CALLS:
+            yield node.lineno, f"rule 8: a pure file may not call {node.func.id}"
+
+
+def circles(modules: Mapping[str, Module]) -> Iterator[str]:
+    """Rule 1: no import circles, not even late or for types. The face is everyone's, and left out."""
+    after = {m.name: {i.target for i in m.imports if i.target in modules} - {"penstock"} for m in modules.values()}
+    # Peel off what imports nothing that is left, and then what nothing left imports: circles remain.
+    while leaves := [name for name, targets in after.items() if not targets & after.keys()]:
+        after = {name: targets for name, targets in after.items() if name not in leaves}
+    while roots := after.keys() - set().union(*after.values()):
+        after = {name: targets for name, targets in after.items() if name not in roots}
+    if after:
+        yield f"{min(after)}:1: rule 1: import circle among {', '.join(sorted(after))}"
+
+
+def sizes(module: Module) -> Iterator[tuple[int, str]]:
+    """Section 7: sizes and names."""
+    lines = module.text.splitlines()
+    if len(lines) > FILE_LINES:
+        yield 1, f"section 7: {len(lines)} lines: a file has at most {FILE_LINES}"
+    for word in module.name.split("."):
+        if word in REFUSED_NAMES or not NAME.fullmatch(word):
+            yield 1, f"section 7: {word} is no name: one lower-case word that says the job"
+    for node in ast.walk(module.tree):
+        if isinstance(node, Function):
+            if (code := code_lines(node, lines)) > FUNCTION_LINES:
+                yield node.lineno, f"section 7: {node.name} has {code} code lines, more than {FUNCTION_LINES}"
+            if (count := arguments(node)) > ARGUMENTS:
+                yield node.lineno, f"section 7: {node.name} takes {count} arguments, more than {ARGUMENTS}"
+
+
+def code_lines(node: Function, lines: list[str]) -> int:
+    doc = node.body[0] if ast.get_docstring(node) is not None else None
+    prose = range(doc.lineno, doc.end_lineno + 1) if doc else ()
+    body = [lines[number - 1].strip() for number in range(node.lineno, node.end_lineno + 1) if number not in prose]
+    return sum(bool(line) and not line.startswith("#") for line in body)
+
+
+def arguments(node: Function) -> int:
+    names = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+    return len(names) - (names[:1] in (["self"], ["cls"]))
+
+
+def library(imported: Import) -> str:
+    return imported.target.partition(".")[0]
+
+
+def is_ours(imported: Import) -> bool:
+    return library(imported) == "penstock"
+
+
+def is_foreign(imported: Import) -> bool:
+    """Not ours and not the standard library's; ctypes counts, for it is where pointers come from."""
+    name = library(imported)
+    return bool(name) and name != "penstock" and (name in HOMES or name not in sys.stdlib_module_names)

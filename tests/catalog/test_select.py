@@ -1,0 +1,73 @@
+"""Globs choose by relative key, component by component, and directory markers are no samples."""
+
+import fnmatch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.catalog.select import selector
+from penstock.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("glob", "matches", "differs"),
+    [
+        ("*.jpg", ["a.jpg", ".jpg", "a.b.jpg", "new\nline.jpg"], ["a/b.jpg", "a.jpg.txt", "A.JPG", "ajpg"]),
+        ("**/*.jpg", ["a.jpg", "x/a.jpg", "x/y/a.jpg"], ["x/a.png"]),
+        ("train/**", ["train/", "train/a", "train/a/b"], ["train", "training/a", "x/train/a"]),
+        ("a/**/b", ["a/b", "a/x/b", "a/x/y/b"], ["a/xb", "ab"]),
+        ("a**b", ["ab", "a/b", "a/x/y/zb"], ["ba"]),
+        ("x**/y", ["x/y", "xa/b/y"], ["y"]),
+        ("***", ["", "a/b"], []),
+        ("?.txt", ["a.txt", "é.txt", "🐶.txt"], ["/.txt", "ab.txt", ".txt"]),
+        ("[a-c]?", ["ax", "bx"], ["dx", "-x", "a/"]),
+        ("[!a-c]", ["d", "!", "-"], ["a", "/"]),
+        ("[]-]", ["]", "-"], ["a"]),
+        ("[!]]", ["a"], ["]"]),
+        ("a[", ["a["], ["a"]),
+        ("[]", ["[]"], [""]),
+        ("[!]", ["[!]"], ["a"]),
+        ("[^a]", ["^", "a"], ["b"]),
+        (r"[\d]\w", ["\\\\w", r"d\w"], ["1x"]),
+        ("a.b+(c)|d$", ["a.b+(c)|d$"], ["axb+(c)|d$", "a.b"]),
+        ("", [""], ["a"]),
+    ],
+)
+def test_a_glob_matches_whole_keys(glob, matches, differs):
+    chosen = selector(glob)
+    assert [key for key in matches if not chosen(key, 1)] == []
+    assert [key for key in differs if chosen(key, 1)] == []
+
+
+@given(st.text("ab*?[]!-\\.", max_size=8), st.text("ab[]!-\\.", max_size=6))
+def test_within_one_component_it_is_what_fnmatch_does(glob, key):
+    try:
+        chosen = selector(glob)
+    except ConfigError:
+        return  # an impossible range: fnmatch lets it match nothing, we say so
+    assert chosen(key, 1) == fnmatch.fnmatchcase(key, glob)
+
+
+def test_excluding_beats_including():
+    chosen = selector(["**/*.jpg", "**/*.png"], exclude="**/.*/**")
+    assert [key for key in ("a.jpg", "x/b.png", "c.txt", ".cache/a.jpg", "x/.t/b.png") if chosen(key, 1)] == [
+        "a.jpg",
+        "x/b.png",
+    ]
+
+
+def test_nothing_said_is_everything():
+    assert selector()("any/thing", 0)
+
+
+def test_directory_markers_are_left_out_unless_asked_for():
+    assert not selector()("train/", 0)
+    assert selector(markers=True)("train/", 0)
+    assert selector()("train/", 1), "it has content, so it is an object with an odd name"
+    assert selector()("empty", 0)
+
+
+def test_an_impossible_set_is_said():
+    with pytest.raises(ConfigError, match="z-a"):
+        selector("[z-a]")

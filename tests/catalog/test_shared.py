@@ -1,0 +1,99 @@
+"""A region is one piece of memory for a process and its workers, and leaves nothing behind."""
+
+import multiprocessing
+import pickle
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.catalog.shared import Region
+
+
+def _travelled(thing):
+    return pickle.loads(pickle.dumps(thing))  # noqa: S301  our own
+
+
+def _answer(region, pipe):
+    seen = bytes(region.view)
+    region.view[0] = 42
+    pipe.send(seen)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_worker_sees_what_its_parent_wrote_and_the_parent_what_the_worker_wrote(method):
+    region = Region(5)
+    region.view[:] = b"hello"
+    processes = multiprocessing.get_context(method)
+    here, there = processes.Pipe()
+    worker = processes.Process(target=_answer, args=(region, there))
+    worker.start()
+    assert here.poll(60)
+    assert here.recv() == b"hello"
+    worker.join()
+    assert bytes(region.view) == b"*ello"
+
+
+def _count(region):
+    for _ in range(2000):
+        with region.locked():
+            region.view[:8] = (int.from_bytes(region.view[:8], "little") + 1).to_bytes(8, "little")
+
+
+def test_processes_take_turns_within_the_lock():
+    region = Region(8)
+    processes = multiprocessing.get_context("spawn")
+    workers = [processes.Process(target=_count, args=(region,)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    _count(region)
+    for worker in workers:
+        worker.join()
+    assert int.from_bytes(region.view, "little") == 6000
+
+
+def _hold(region, pipe):
+    with region.locked():
+        pipe.send("locked")
+        signal.pause()
+
+
+def test_a_killed_process_lets_go_of_the_lock():
+    region = Region(8)
+    processes = multiprocessing.get_context("spawn")
+    here, there = processes.Pipe()
+    worker = processes.Process(target=_hold, args=(region, there))
+    worker.start()
+    assert here.poll(60)
+    here.recv()
+    worker.kill()
+    with region.locked():
+        worker.join()
+
+
+def test_a_plain_pickle_is_a_copy_of_its_own():
+    region = Region(3)
+    copy = _travelled(region)
+    copy.view[:] = b"abc"
+    assert bytes(region.view) == b"\0\0\0"
+    assert bytes(copy.view) == b"abc"
+
+
+def test_nothing_is_a_region_too():
+    assert bytes(_travelled(Region(0)).view) == b""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_it_has_no_name_to_clean_up_and_its_descriptor_goes_with_it():
+    region = Region(1 << 20)
+    descriptor = Path(f"/proc/self/fd/{region._descriptor}")
+    assert str(descriptor.readlink()) == "/memfd:penstock (deleted)"
+    del region
+    assert not descriptor.is_symlink()
+
+
+def test_a_view_keeps_the_memory_alive():
+    view = Region(4).view
+    view[:] = b"safe"
+    assert bytes(view) == b"safe"

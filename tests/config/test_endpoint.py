@@ -1,0 +1,92 @@
+"""An endpoint has one form, whatever was typed, and a bucket goes into the host only where that can work."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.config.endpoint import normal, path_style
+from penstock.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("https://host", "https://host"),
+        ("HTTPS://Host.Example/", "https://host.example"),
+        ("https://host:443", "https://host"),
+        ("http://host:80/", "http://host"),
+        ("http://host:443", "http://host:443"),
+        ("http://minio_1:9000", "http://minio_1:9000"),
+        ("http://127.0.0.1:9000", "http://127.0.0.1:9000"),
+        ("http://[::1]:9000", "http://[::1]:9000"),
+    ],
+)
+def test_an_endpoint_has_one_form(text, form):
+    assert normal(text, "x") == form
+    assert normal(form, "x") == form
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "http://"),
+        ("host", "http://"),
+        ("localhost:9000", "http://"),
+        ("ftp://host", "http://"),
+        ("https://", "host"),
+        ("https://:9000", "host"),
+        ("https://-host", "host"),
+        ("https://host:0", "port"),
+        ("https://host:99999", "not a URL"),
+        ("https://host:port", "not a URL"),
+        ("https://[::1", "not a URL"),
+        ("http://[fe80::1%25eth0]:9000", "host"),
+        ("https://host/bucket", "path"),
+        ("https://host?", "query"),
+        ("https://host#x", "fragment"),
+        ("https://host\n", "line break"),
+        ("https://ho st", "space"),
+        ("https://höst", "ASCII"),
+        ("https://hush:hush@host", "credentials"),
+        ("hush@host", "credentials"),
+    ],
+)
+def test_what_is_no_endpoint_is_refused_by_the_name_of_its_origin(text, says):
+    with pytest.raises(ConfigError, match=says) as caught:
+        normal(text, "AWS_ENDPOINT_URL")
+    assert str(caught.value).startswith("AWS_ENDPOINT_URL ")
+    assert "hush" not in str(caught.value)
+
+
+@given(st.text(max_size=30) | st.text(st.sampled_from("htps:/@[]%.1:a#?"), max_size=30).map("http://{}".format))
+def test_any_text_gives_a_stable_form_or_our_error(text):
+    try:
+        form = normal(text, "x")
+    except ConfigError:
+        return
+    assert normal(form, "x") == form
+
+
+@pytest.mark.parametrize(
+    ("bucket", "endpoint", "path"),
+    [
+        ("bucket", None, False),
+        ("bucket", "https://oss.example", False),
+        ("my.bucket", None, True),
+        ("my.bucket", "https://oss.example", True),
+        ("my.bucket", "http://oss.example", False),
+        ("Bucket", None, True),
+        ("Bucket", "http://oss.example", True),
+        ("my_bucket", "http://oss.example", True),
+        ("-bucket", "http://oss.example", True),
+        ("my..bucket", "http://oss.example", True),
+        ("b" * 64, "http://oss.example", True),
+        ("bucket", "http://127.0.0.1:9000", True),
+        ("bucket", "http://[::1]:9000", True),
+    ],
+)
+def test_virtual_addressing_gives_way_where_it_cannot_work(bucket, endpoint, path):
+    assert path_style(bucket, "virtual", endpoint) is path
+    assert path_style(bucket, "path", endpoint) is True

@@ -1,0 +1,102 @@
+"""What every test can count on: a clean environment, a known seed, real S3 servers, and a bucket of its own."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import sys
+import uuid
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+
+from tests.servers import Bucket, Server
+from tests.servers.ceph import ceph, missing
+from tests.servers.moto import moto
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# The same run twice unless told otherwise; `make soak` draws another seed each time.
+SEED = int(os.environ.get("PENSTOCK_SEED", "0"))
+REQUIRE_SERVERS = os.environ.get("PENSTOCK_REQUIRE_SERVERS") == "1"
+
+# Whatever could steer Penstock, botocore, curl or torch from outside.
+_STEERING = re.compile(
+    r"(AWS|AZURE|GOOGLE|GCS|GCP|OSS|S3|MSC|SLURM|TORCHELASTIC|PENSTOCK)_.*|.*_PROXY|CURL_CA_BUNDLE|REQUESTS_CA_BUNDLE"
+    r"|SSL_CERT_(FILE|DIR)|(LOCAL_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|XDG_CONFIG_HOME",
+    re.IGNORECASE,
+)
+
+# A reader of a CI log must be able to repeat what failed there, so nothing is drawn at random in it.
+hypothesis.settings.register_profile("fixed", derandomize=True, print_blob=True, deadline=None, database=None)
+hypothesis.settings.register_profile("soak", max_examples=2000, print_blob=True, deadline=None)
+hypothesis.settings.load_profile("soak" if os.environ.get("PENSTOCK_SOAK") == "1" else "fixed")
+
+
+def pytest_report_header() -> str:
+    return f"penstock: PENSTOCK_SEED={SEED} hypothesis={hypothesis.settings.get_current_profile_name()}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Forget the machine: its credentials, proxies, certificates and launchers."""
+    home: Path = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in filter(_STEERING.fullmatch, list(os.environ)):
+            patch.delenv(name)
+        patch.setenv("HOME", str(home))
+        patch.setenv("AWS_CONFIG_FILE", str(home / "no-config"))
+        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(home / "no-credentials"))
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        # Child interpreters see the checkout too, installed or not.
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+        yield
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """Return the run's seed, for tests that make a generator of their own."""
+    return SEED
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Let what draws from the global generator draw the same in every order of tests."""
+    random.seed(SEED)
+
+
+@pytest.fixture(scope="session")
+def moto_server() -> Iterator[Server]:
+    """Moto: everywhere, quick, gullible."""
+    with moto() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def ceph_server() -> Iterator[Server]:
+    """Ceph: strict. Skipped where it is not installed, unless PENSTOCK_REQUIRE_SERVERS=1."""
+    if absent := missing():
+        message = f"Ceph is not installed ({', '.join(absent)}): apt-get install radosgw ceph-mon ceph-osd ceph-common"
+        (pytest.fail if REQUIRE_SERVERS else pytest.skip)(message)
+    with ceph() as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=["moto", pytest.param("ceph", marks=pytest.mark.ceph)])
+def s3_server(request: pytest.FixtureRequest) -> Server:
+    """Each of the two in turn."""
+    server: Server = request.getfixturevalue(f"{request.param}_server")
+    return server
+
+
+@pytest.fixture
+def bucket(s3_server: Server) -> Bucket:
+    """Make a fresh bucket on each server, for this test alone."""
+    client = s3_server.client()
+    name = f"test-{uuid.uuid4().hex}"
+    client.create_bucket(Bucket=name)
+    return Bucket(s3_server, name, client)

@@ -1,0 +1,66 @@
+"""Real S3 servers on loopback for the tests: where one answers, and a fresh bucket on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.options import StoreOptions
+
+__all__ = ["Bucket", "Server"]
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where a server answers (path-style, no TLS) and whom it knows."""
+
+    endpoint: str
+    access_key: str
+    secret_key: str
+    region: str = "us-east-1"
+
+    @property
+    def store(self) -> StoreOptions:
+        """The same, as Penstock takes it."""
+        return StoreOptions(
+            endpoint=self.endpoint, region=self.region, access_key=self.access_key, secret_key=self.secret_key
+        )
+
+    def client(self) -> Any:
+        """Return a boto3 client: the independent opinion that Penstock's work is compared with."""
+        import boto3  # takes a second, so only where it is used
+        from botocore.config import Config
+
+        # Ceph 16 stores the trailing checksum that boto3 adds by default as part of the object.
+        config = Config(
+            s3={"addressing_style": "path"},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        )
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key,
+            region_name=self.region,
+            config=config,
+        )
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """An empty bucket of one test's own. Nobody empties it: it goes when its server goes."""
+
+    server: Server
+    name: str
+    client: Any
+
+    @property
+    def url(self) -> str:
+        """The bucket as a user writes it, with a trailing slash."""
+        return f"s3://{self.name}/"
+
+    @property
+    def store(self) -> StoreOptions:
+        """The options that reach it."""
+        return self.server.store

@@ -1,0 +1,192 @@
+"""Every arrow, home and size of the design holds in src/penstock; and the checker that says so finds planted faults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.architecture import complaints
+
+SOURCE = Path(__file__).parents[1] / "src"
+
+
+def real_sources() -> dict[str, str]:
+    paths = {path: path.relative_to(SOURCE).with_suffix("").parts for path in SOURCE.glob("penstock/**/*.py")}
+    return {".".join(parts).removesuffix(".__init__"): path.read_text("utf-8") for path, parts in paths.items()}
+
+
+def test_the_house_stands_as_drawn():
+    sources = real_sources()
+    assert "penstock.errors" in sources
+    found = complaints(sources)
+    assert not found, "\n".join(["", *found])
+
+
+# A small house that is sound, and faults to plant in it one at a time.
+HOUSE = {
+    "penstock": "def __getattr__(name):\n    from penstock import loading\n",
+    "penstock.errors": "class MissingExtra(Exception): pass",
+    "penstock.values": "import os\nimport numpy\nfrom penstock.errors import MissingExtra",
+    "penstock.target": "import ctypes",
+    "penstock.protocols": "'''Contracts.'''",
+    "penstock.protocols.driver": "class Reads(Protocol):\n    def read(self):\n        '''Read.'''",
+    "penstock.events": "from penstock.values import Span",
+    "penstock.transport.libcurl": "import ctypes\nimport pycurl",
+    "penstock.drivers.credentials": "from penstock.errors import MissingExtra\ndef load(): import botocore",
+    "penstock.fetch.plan": "import numpy\nfrom penstock.values import Span",
+    "penstock.fetch.fetcher": "import threading\nfrom penstock.fetch import plan",
+    "penstock.source": "from penstock.fetch.fetcher import Fetcher\nfrom penstock.drivers import credentials",
+    "penstock.verbs": "from penstock.source import Source",
+    "penstock.catalog": "if TYPE_CHECKING:\n    from penstock.source import Source",
+    "penstock.order.partition": "from penstock.values import Place",
+    "penstock.checkpoint.writer": "from penstock.errors import MissingExtra\ndef save():\n    import torch",
+    "penstock.datasets.map": "import torch\nfrom penstock import catalog, order",
+    "penstock.loading": "import torch\nfrom penstock.datasets import map",
+    "penstock.testing": "import pytest\nfrom penstock.drivers import credentials",
+    "penstock.demo": "import penstock as ps\nfrom penstock import testing",
+    "penstock.cli": "from penstock.verbs import open\nfrom penstock.demo import run",
+}
+
+LONG = "\n".join(["def long():", "    '''Doc.", "", "    doc'''", "    # why", *["    x = 1"] * 60])
+
+FAULTS = {
+    "upwards": (
+        {"penstock.config": "from penstock.source import Source"},
+        "penstock.config:1: rule 1: config may not import source: floor 2 to 4",
+    ),
+    "upwards-late": (
+        {"penstock.cache": "def f():\n    from penstock.catalog import scan"},
+        "penstock.cache:2: rule 1: cache may not import catalog: floor 3 to 6",
+    ),
+    "upwards-for-types": (
+        {"penstock.events": "if TYPE_CHECKING:\n    from penstock.loading import Loader"},
+        "penstock.events:2: rule 1: events may not import loading: floor 2 to 8",
+    ),
+    "upwards-by-name": (
+        {"penstock.events": "import importlib\nimportlib.import_module('penstock.loading')"},
+        "penstock.events:2: rule 1: events may not import loading: floor 2 to 8",
+    ),
+    "siblings": (
+        {"penstock.formats": "from penstock.catalog import scan"},
+        "penstock.formats:1: rule 1: formats may not import catalog: floor 6 to 6",
+    ),
+    "ground-siblings": (
+        {"penstock.options": "import penstock.values"},
+        "penstock.options:1: rule 1: options may not import values: floor 1 to 1",
+    ),
+    "circle": (
+        {"penstock.fetch.plan": "from penstock.fetch.fetcher import Fetcher"},
+        "penstock.fetch.fetcher:1: rule 1: import circle among penstock.fetch.fetcher, penstock.fetch.plan",
+    ),
+    "face": (
+        {"penstock.datasets.iterable": "import penstock"},
+        "penstock.datasets.iterable:1: rule 1: datasets may not import the face, which imports everything",
+    ),
+    "relative": (
+        {"penstock.fetch.hedge": "from .retry import delay"},
+        "penstock.fetch.hedge:1: rule 1: relative import: spell the module out",
+    ),
+    "foreign-ground": (
+        {"penstock.errors": "import pycurl\nMissingExtra = 1"},
+        "penstock.errors:1: rule 2: ground imports the standard library and numpy only, not pycurl",
+    ),
+    "algorithm-in-a-contract": (
+        {"penstock.protocols.cache": "def best(a, b):\n    return max(a, b)"},
+        "penstock.protocols.cache:1: rule 2: best has a body: protocols/ holds no algorithm",
+    ),
+    "wide-contract": (
+        {
+            "penstock.protocols.sink": "class Sink(Protocol):\n"
+            + "\n".join(f"    def m{n}(self): ..." for n in range(6))
+        },
+        "penstock.protocols.sink:1: rule 2: contract Sink has 6 methods, not 1 to 5",
+    ),
+    "engine-knows-engine": (
+        {"penstock.fetch.lookahead": "from penstock.drivers import credentials"},
+        "penstock.fetch.lookahead:1: rule 3: engines are strangers: fetch may not import drivers",
+    ),
+    "engine-named-above-the-waist": (
+        {"penstock.catalog": "from penstock.fetch.plan import merge"},
+        "penstock.catalog:1: rule 4: only source joins engines: catalog may not import fetch",
+    ),
+    "datasets-know-checkpoint": (
+        {"penstock.datasets.iterable": "from penstock.checkpoint.writer import save"},
+        "penstock.datasets.iterable:1: rule 5: datasets may not know checkpoint",
+    ),
+    "library-away-from-home": (
+        {"penstock.drivers.http": "import pycurl"},
+        "penstock.drivers.http:1: rule 6: pycurl lives in transport.libcurl",
+    ),
+    "pointers-away-from-home": (
+        {"penstock.transport.loop": "import ctypes"},
+        "penstock.transport.loop:1: rule 6: ctypes lives in transport.libcurl, target",
+    ),
+    "library-without-a-home": (
+        {"penstock.cache": "from penstock.errors import MissingExtra\ndef f():\n    import zstandard"},
+        "penstock.cache:3: rule 6: zstandard has no home: give it one in HOMES",
+    ),
+    "optional-at-once": (
+        {"penstock.checkpoint.torch": "import torch"},
+        "penstock.checkpoint.torch:1: rule 6: torch is optional: import it inside the function that needs it",
+    ),
+    "optional-and-silent": (
+        {"penstock.observe": "def f():\n    import opentelemetry"},
+        "penstock.observe:1: rule 6: nothing names the extra that brings opentelemetry",
+    ),
+    "engine-knows-a-sink": (
+        {"penstock.transport.loop": "from penstock.observe import log"},
+        "penstock.transport.loop:1: rule 7: engines emit events: transport may not import a sink",
+    ),
+    "pure-file-does-io": (
+        {"penstock.fetch.retry": "import random"},
+        "penstock.fetch.retry:1: rule 8: a pure file may not import random",
+    ),
+    "pure-file-opens": (
+        {"penstock.cache.evict": "def f(path):\n    return open(path)"},
+        "penstock.cache.evict:2: rule 8: a pure file may not call open",
+    ),
+    "order-does-io": (
+        {"penstock.order.cursor": "from time import time"},
+        "penstock.order.cursor:1: rule 8: a pure file may not import time",
+    ),
+    "order-knows-a-room": (
+        {"penstock.order.cursor": "from penstock.source import Source"},
+        "penstock.order.cursor:1: order: integers only: it may not import source",
+    ),
+    "testing-in-use": (
+        {"penstock.cli": "from penstock.testing import faults"},
+        "penstock.cli:1: testing: only demo and tests import it, not cli",
+    ),
+    "room-without-a-floor": ({"penstock.extra": ""}, "penstock.extra:1: rooms: extra has no floor"),
+    "long-file": (
+        {"penstock.cache": "x = 1\n" * 501},
+        "penstock.cache:1: section 7: 501 lines: a file has at most 500",
+    ),
+    "long-function": (
+        {"penstock.cache": LONG},
+        "penstock.cache:1: section 7: long has 61 code lines, more than 60",
+    ),
+    "many-arguments": (
+        {"penstock.cache": "class C:\n    def f(self, a, b, c, /, d, *rest, e, f, g): pass"},
+        "penstock.cache:2: section 7: f takes 7 arguments, more than 6",
+    ),
+    "empty-name": (
+        {"penstock.cache.utils": ""},
+        "penstock.cache.utils:1: section 7: utils is no name: one lower-case word that says the job",
+    ),
+    "two-word-name": (
+        {"penstock.cache.disk_cache": ""},
+        "penstock.cache.disk_cache:1: section 7: disk_cache is no name: one lower-case word that says the job",
+    ),
+}
+
+
+def test_a_sound_house_gets_no_complaint():
+    assert complaints(HOUSE) == []
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_one_fault_gets_exactly_its_complaint(fault):
+    planted, complaint = FAULTS[fault]
+    assert complaints(HOUSE | planted) == [complaint]

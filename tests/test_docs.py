@@ -1,0 +1,139 @@
+"""Every Python block of the manual runs as printed: page by page, against a server, with a user's environment."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.servers.moto import moto
+
+ROOT = Path(__file__).parents[1]
+PAGES = [page for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))) if page.exists()]
+LABELS, IMAGES_PER_LABEL = 10, 60
+FENCE = re.compile(r"^(?P<indent> *)```(?P<language> *\w*).*$")
+EXEMPT = re.compile(r"<!-- not run:(?P<reason>.*)-->")
+
+
+class Block(NamedTuple):
+    """A fenced block: the number of its fence's line, its language as written, its lines, and why it is not run."""
+
+    number: int
+    language: str
+    lines: list[str]
+    exempt: str | None  # None: it runs
+
+
+def blocks(text: str) -> list[Block]:
+    """Return a page's fenced blocks in order; a comment `<!-- not run: reason -->` right above one exempts it."""
+    found, before, opened = [], "", None
+    for number, line in enumerate(text.splitlines(), start=1):
+        fence = FENCE.match(line)
+        if opened is not None:
+            if fence and not fence["language"]:
+                opened = None
+            else:
+                opened.lines.append(line)
+        elif fence:
+            exempt = EXEMPT.search(before)
+            opened = Block(number, fence["indent"] + fence["language"], [], exempt and exempt["reason"].strip())
+            found.append(opened)
+        elif line.strip():
+            before = line
+        if fence and opened is None:
+            before = ""
+    return found
+
+
+def script(page: list[Block]) -> str:
+    """Return what runs of a page: its lines where they stand on the page, so that a traceback names them."""
+    lines: list[str] = []
+    for block in page:
+        if block.language == "python" and block.exempt is None:
+            lines += [""] * (block.number - len(lines)) + block.lines
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module")
+def environment():
+    """Yield what a user would export, for a server with labelled images under s3://bucket/train/."""
+    with moto() as server:
+        _fill(server.client())
+        yield {
+            "AWS_ENDPOINT_URL": server.endpoint,
+            "AWS_ACCESS_KEY_ID": server.access_key,
+            "AWS_SECRET_ACCESS_KEY": server.secret_key,
+            "AWS_REGION": server.region,
+        }
+
+
+def _fill(client):
+    from PIL import Image
+
+    draw = random.Random(0)
+    client.create_bucket(Bucket="bucket")
+    for label in range(LABELS):
+        for number in range(IMAGES_PER_LABEL):
+            png = io.BytesIO()
+            Image.frombytes("L", (8, 8), draw.randbytes(64)).save(png, "PNG")
+            client.put_object(Bucket="bucket", Key=f"train/{label}/{number:04}.png", Body=png.getvalue())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_runs_as_printed(page, environment, tmp_path):
+    every = blocks(page.read_text("utf-8"))
+    odd = [block.number for block in every if block.language.strip().startswith("py") and block.language != "python"]
+    assert not odd, f"write ```python at the start of the line, so that it is run: lines {odd}"
+    assert all(block.exempt != "" for block in every), "<!-- not run: --> without a reason"
+    code = [block for block in every if block.language == "python"]
+    if not code:
+        return
+    assert any(block.exempt is None for block in code), "no block of this page runs"
+    program = tmp_path / page.name.replace(".md", ".py")
+    program.write_text(script(code), "utf-8")
+    command = [sys.executable, str(program)]
+    run = subprocess.run(
+        command, env=os.environ | environment, cwd=tmp_path, capture_output=True, text=True, timeout=90, check=False
+    )
+    assert run.returncode == 0, f"{page.relative_to(ROOT)} fails where its reader would:\n{run.stdout}{run.stderr}"
+
+
+PAGE = """# A page
+
+```python
+x = 1
+```
+
+<!-- not run: needs a GPU -->
+```python
+x = 2
+```
+
+```bash
+exit 1
+```
+
+```python
+assert x == 1
+```
+"""
+
+
+def test_blocks_of_a_page_share_their_names_and_keep_their_lines():
+    code = script(blocks(PAGE))
+    assert code.splitlines()[3] == PAGE.splitlines()[3] == "x = 1"
+    assert code.splitlines()[16] == PAGE.splitlines()[16] == "assert x == 1"
+    assert "x = 2" not in code
+    exec(compile(code, "page", "exec"), {})  # noqa: S102  that is what this file is about
+
+
+def test_an_exemption_belongs_to_one_block_and_has_a_reason():
+    assert [block.exempt for block in blocks(PAGE)] == [None, "needs a GPU", None, None]
+    assert blocks("<!-- not run: -->\n```python\n```")[0].exempt == ""
