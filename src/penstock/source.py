@@ -27,7 +27,6 @@ from penstock.transport.work import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from concurrent.futures import Future
 
     from penstock.protocols.driver import Driver
     from penstock.protocols.exchange import Exchange, Transport
@@ -136,9 +135,8 @@ class Source:
         """Delete objects, one request each, up to 256 in flight; raises the first refusal, a missing one is none."""
         fetcher = self._fetcher()
         for at in range(0, len(keys), _DELETES):
-            waiting: list[Future[None]] = [fetcher.start(_deletion(fetcher, key)) for key in keys[at : at + _DELETES]]
-            for each in waiting:
-                each.result()
+            for deletion in [fetcher.start(_deletion(fetcher, key)) for key in keys[at : at + _DELETES]]:
+                deletion.future.result()
 
     def copy(self, key: str, to: str) -> None:
         """Copy within the bucket, server side: one request, up to 5 GiB on S3."""

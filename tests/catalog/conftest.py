@@ -2,6 +2,7 @@
 
 import bisect
 import threading
+import zlib
 
 import pytest
 
@@ -30,6 +31,9 @@ class Bucket:
     @staticmethod
     def _order(key):
         return key.encode("utf-8", "surrogateescape")
+
+    def etag(self, key):
+        return f"{zlib.crc32(self._order(key)):08x}"
 
     def url(self, key):
         return self.root + key
@@ -64,7 +68,7 @@ class Bucket:
                 prefixes.append(key[:stop])
                 last = key[:stop] + "\U0010ffff"
             else:
-                entries.append(ObjectMeta(key, len(key), f"etag of {key}"))
+                entries.append(ObjectMeta(key, len(key), self.etag(key)))
                 last = key
         return Page(tuple(entries), tuple(prefixes))
 

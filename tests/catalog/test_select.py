@@ -63,6 +63,7 @@ def test_nothing_said_is_everything():
 
 def test_directory_markers_are_left_out_unless_asked_for():
     assert not selector()("train/", 0)
+    assert not selector()("", 0), "the marker of the very prefix that is listed"
     assert selector(markers=True)("train/", 0)
     assert selector()("train/", 1), "it has content, so it is an object with an odd name"
     assert selector()("empty", 0)

@@ -35,8 +35,9 @@ def test_a_worker_sees_what_its_parent_wrote_and_the_parent_what_the_worker_wrot
     assert bytes(region.view) == b"*ello"
 
 
-def _count(region):
-    for _ in range(2000):
+def _count(region, together):
+    together.wait(60)
+    for _ in range(5000):
         with region.locked():
             region.view[:8] = (int.from_bytes(region.view[:8], "little") + 1).to_bytes(8, "little")
 
@@ -44,13 +45,14 @@ def _count(region):
 def test_processes_take_turns_within_the_lock():
     region = Region(8)
     processes = multiprocessing.get_context("spawn")
-    workers = [processes.Process(target=_count, args=(region,)) for _ in range(2)]
+    together = processes.Barrier(3)
+    workers = [processes.Process(target=_count, args=(region, together)) for _ in range(2)]
     for worker in workers:
         worker.start()
-    _count(region)
+    _count(region, together)
     for worker in workers:
         worker.join()
-    assert int.from_bytes(region.view, "little") == 6000
+    assert int.from_bytes(region.view, "little") == 15_000
 
 
 def _hold(region, pipe):

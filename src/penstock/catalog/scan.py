@@ -78,8 +78,6 @@ def scan(
         except Damaged as error:
             error.url = error.url or source.url(prefix)
             raise
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
     return Catalog(source.root, base, work.rows().freeze())
 
 

@@ -33,7 +33,7 @@ def selector(
     wanted, unwanted = _compile(include), _compile(exclude)
 
     def chosen(key: str, size: int) -> bool:
-        if size == 0 and not markers and key.endswith("/"):
+        if size == 0 and not markers and key[-1:] in ("", "/"):  # "" is the marker of the base itself
             return False
         return (wanted is None or wanted.fullmatch(key) is not None) and (
             unwanted is None or unwanted.fullmatch(key) is None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import tempfile
 import weakref
+from contextlib import contextmanager
 from multiprocessing import context, reduction
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 __all__ = ["Region"]
 
@@ -40,6 +42,15 @@ class Region:
         weakref.finalize(self, os.close, descriptor)
         self.size = size
         self.view = memoryview(mmap.mmap(descriptor, max(size, 1)))[:size]
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Exclude all other processes that hold this region; one that dies lets go. Threads need another lock."""
+        fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
 
     def __reduce__(self) -> tuple[Callable[..., Region], tuple[object, int]]:
         """Pass the descriptor to a process being spawned, and the bytes to anyone else."""

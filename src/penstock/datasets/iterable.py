@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed
@@ -83,8 +84,11 @@ class IterableDataset(Opening, TorchIterableDataset[Any]):
     def batches(self, batch_size: int) -> Iterator[list[Any]]:
         """Begin the next epoch and yield this worker's batches as lists."""
         info = get_worker_info()
-        epoch = self._rounds.begin() if info is None else self._rounds.begin(info.id, info.seed - info.id)
-        place = self._rank() if info is None else replace(self._rank(), worker=info.id, workers=info.num_workers)
+        if info is None:
+            epoch, place = self._rounds.begin(), self._rank()
+        else:  # torch seeds each worker with the loader's draw and the worker's number
+            epoch = self._rounds.join(info.id, info.num_workers, info.seed - info.id)
+            place = replace(self._rank(), worker=info.id, workers=info.num_workers)
         batches = Partition(total=len(self.catalog), batch=batch_size, place=place)
         order = Permutation(len(self.catalog), self._seed, epoch) if self._shuffle else None
         return self._read(walk(batches, order), place.workers)
@@ -115,8 +119,11 @@ class IterableDataset(Opening, TorchIterableDataset[Any]):
             raise Unusable(str(error)) from None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Travel with the parent's place: a spawned worker has no process group to ask."""
-        return {**self.__dict__, "_place": self._rank()}
+        """Travel with the parent's place to a process it spawns, which has no process group to ask.
+
+        Anywhere else (a queue, Ray) the place is found where the data set arrives: it may be another rank.
+        """
+        return {**self.__dict__, "_place": self._place if get_spawning_popen() is None else self._rank()}
 
 
 class Batched(TorchIterableDataset[Any]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
 from hashlib import md5
@@ -33,6 +34,8 @@ class _Object:
 
 _buckets: dict[str, dict[str, _Object]] = {}
 _lock = threading.RLock()
+# A fork waits for whoever holds it: in the child nobody else could ever let go of it.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 class Memory:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import Future
+from itertools import count
 from queue import SimpleQueue
+from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from penstock.errors import Bug, Cancelled, PenstockError, Transient, Truncated
+from penstock.errors import Bug, Cancelled, Changed, PenstockError, Transient, Truncated, Unusable
 from penstock.events import RangeRead, Retried, emit, listening
 from penstock.fetch.plan import split
 from penstock.fetch.retry import Failure, Tokens, delay
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.protocols.driver import Driver
     from penstock.protocols.exchange import Exchange, Request, Response, Transport, Work
 
-__all__ = ["Fetcher", "Inbox", "Read"]
+__all__ = ["Fetcher", "Inbox", "Operation", "Read"]
 
 T = TypeVar("T")
 
@@ -30,20 +32,28 @@ T = TypeVar("T")
 class Inbox:
     """Where one consumer waits for its reads; the transport's thread wakes it only for what it waits for."""
 
-    __slots__ = ("_awaited", "_signal")
+    __slots__ = ("_alone", "_awaited", "_signal")
 
     def __init__(self) -> None:
         """Nobody waits yet."""
+        self._alone = Lock()
         self._awaited: Read | None = None
         self._signal: SimpleQueue[None] = SimpleQueue()
 
     def wait(self, read: Read) -> None:
-        """Block until ``read`` is complete; Ctrl-C interrupts it."""
-        while not read.complete:
-            self._awaited = read
-            if not read.complete:  # it may have completed before it was announced
-                self._signal.get()
-        self._awaited = None
+        """Block until ``read`` is complete; Ctrl-C interrupts it. A second thread is refused: it might wait for ever."""
+        if read.complete:
+            return
+        if not self._alone.acquire(blocking=False):
+            raise Unusable("two threads read from one file or iterator at once: give each its own, or take turns")
+        try:
+            while not read.complete:
+                self._awaited = read
+                if not read.complete:  # it may have completed before it was announced
+                    self._signal.get()
+        finally:
+            self._awaited = None
+            self._alone.release()
 
     def finished(self, read: Read) -> None:
         """Take note, on the transport's thread, that a read is complete."""
@@ -177,7 +187,7 @@ class Read:
 class _Parts(Read):
     """A long span, as several reads into one target."""
 
-    __slots__ = ("_left", "_reads")
+    __slots__ = ("_ended", "_reads")
 
     def __init__(self, fetcher: Fetcher, span: Span, owner: Inbox, whole: Target, most_bytes: int) -> None:
         super().__init__(fetcher, span, owner, whole)
@@ -186,7 +196,7 @@ class _Parts(Read):
             Read(fetcher, Span(span.key, low, high, span.etag), self, whole.slice(low - start, high - start))
             for low, high in split(start, start + whole.size, most_bytes)
         ]
-        self._left = len(self._reads)
+        self._ended = count(1)  # counts in one step: a transport may have several threads
 
     def calls(self) -> Sequence[Read]:
         """Return the reads of the parts."""
@@ -194,17 +204,16 @@ class _Parts(Read):
 
     def finished(self, part: Read) -> None:
         """Count a part; the first error is the whole's, told when no part writes into the target any more."""
-        self._left -= 1
         self.error = self.error or part.error
-        if not self._left:
+        if next(self._ended) == len(self._reads):
             self.complete = True
             self._owner.finished(self)
 
 
-class _Operation(Generic[T]):
-    """Any other verb, as a future."""
+class Operation(Generic[T]):
+    """Any other verb on its way; ``future`` holds its result, or what went wrong."""
 
-    __slots__ = ("_attempts", "_began", "_exchange", "_fetcher", "_make", "future")
+    __slots__ = ("__weakref__", "_attempts", "_began", "_exchange", "_fetcher", "_make", "future")
 
     def __init__(self, fetcher: Fetcher, make: Callable[[], Exchange[T]]) -> None:
         self._fetcher = fetcher
@@ -215,11 +224,13 @@ class _Operation(Generic[T]):
         self.future: Future[T] = Future()
 
     def request(self) -> Request | Work:
+        """Make the next attempt's exchange."""
         self._attempts += 1
         self._exchange = self._make()
         return self._exchange.request
 
     def done(self, response: Response) -> float | None:
+        """Settle the future, or say when to try again."""
         try:
             if self._exchange is None:
                 raise response.fault or Bug("a response without a request")
@@ -253,25 +264,32 @@ class Fetcher:
         self._draw = random.Random().random  # noqa: S311  jitter; a generator of its own, so user seeds do not align ranks
 
     def run(self, make: Callable[[], Exchange[T]]) -> T:
-        """Carry one verb out and return its result; ``make`` is called anew for every attempt."""
-        return self.start(make).result()
+        """Carry one verb out and return its result; Ctrl-C calls it off, lest it happen later."""
+        operation = self.start(make)
+        try:
+            return operation.future.result()
+        finally:
+            self.call_off((operation,))
 
-    def start(self, make: Callable[[], Exchange[T]]) -> Future[T]:
-        """Send one verb on its way."""
+    def start(self, make: Callable[[], Exchange[T]]) -> Operation[T]:
+        """Send one verb on its way; ``make`` is called anew for every attempt."""
         self.driver.prepare()
-        operation = _Operation(self, make)
+        operation = Operation(self, make)
         self._transport.submit((operation,))
-        return operation.future
+        return operation
+
+    def call_off(self, operations: Iterable[Operation[T]]) -> None:
+        """End operations with ``Cancelled``, before anything that is started after this; does not wait for it."""
+        if running := [each for each in operations if not each.future.done()]:
+            self._transport.cancel(running)
 
     def begin(self, spans: Iterable[Span], inbox: Inbox) -> list[Read]:
         """Send reads on their way; each tells ``inbox`` when it is complete."""
         self.driver.prepare()
-        most_bytes = self.options.split_bytes
         reads: list[Read] = []
         for span in spans:
-            if span.stop is not None and span.stop - span.start > most_bytes:
-                whole = Target.allocate(span.stop - span.start)
-                reads.append(_Parts(self, self._pinned(span), inbox, whole, most_bytes))
+            if span.stop is not None and span.stop - span.start > self.options.split_bytes:
+                reads.append(self._long(span, span.stop - span.start, inbox))
             else:
                 reads.append(Read(self, span, inbox))
         self._transport.submit(_calls(reads))
@@ -289,11 +307,14 @@ class Fetcher:
             raise
         return [read.take() for read in reads]
 
-    def read_into(self, span: Span, target: Target, most_bytes: int | None = None) -> None:
+    def read_into(self, span: Span, target: Target) -> None:
         """Fill ``target`` with the span, in parallel ranges; on any way out, nobody writes into it any more."""
+        if span.stop is not None and span.stop - span.start != target.size:
+            message = f"{span.stop - span.start} bytes were to be read into a buffer of {target.size}"
+            raise Unusable(message, url=self.driver.url(span.key))
         self.driver.prepare()
         inbox = Inbox()
-        whole = _Parts(self, self._pinned(span), inbox, target, most_bytes or self.options.split_bytes)
+        whole = _Parts(self, self._pinned(span), inbox, target, self.options.split_bytes)
         self._transport.submit(whole.calls())
         try:
             inbox.wait(whole)
@@ -305,7 +326,7 @@ class Fetcher:
 
     def cancel(self, reads: Sequence[Read]) -> None:
         """Stop what is in flight; its memory stays alive until libcurl has let go of it."""
-        self._transport.cancel(_calls(read for read in reads if not read.complete))
+        self._transport.cancel(_calls(reads))
 
     def decide(self, error: PenstockError, attempt: int, began: float) -> float | None:
         """Return the delay before another attempt, or None; on the transport's thread."""
@@ -327,15 +348,29 @@ class Fetcher:
         error.url = error.url or (self.driver.url(key) if key else "")
         return error
 
+    def _long(self, span: Span, size_bytes: int, inbox: Inbox) -> Read:
+        """Return a read in parts; where no version to pin can be had, one that has failed, to be told in its turn."""
+        try:
+            span = self._pinned(span)
+        except PenstockError as error:
+            failed = Read(self, span, inbox)
+            failed.error, failed.complete = error, True
+            return failed
+        return _Parts(self, span, inbox, Target.allocate(size_bytes), self.options.split_bytes)
+
     def _pinned(self, span: Span) -> Span:
         """Give a span that will take several requests a version to hold them to: one HEAD where none is known."""
         if span.etag or span.stop is None:
             return span
-        return span._replace(etag=self.run(lambda: self.driver.head(span.key)).etag)
+        found = self.run(lambda: self.driver.head(span.key))
+        if span.whole and found.size != span.stop:
+            message = f"the object has {found.size} bytes and was listed with {span.stop}"
+            raise Changed(message, url=self.driver.url(span.key))
+        return span._replace(etag=found.etag)
 
 
 def _calls(reads: Iterable[Read]) -> list[Read]:
-    return [call for read in reads for call in read.calls()]
+    return [call for read in reads if not read.complete for call in read.calls()]
 
 
 def _bug(error: Exception) -> PenstockError:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from typing import TYPE_CHECKING, Self
 
+from penstock.errors import Unusable
 from penstock.fetch.fetcher import Inbox
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class Lookahead:
         self._reads: deque[Read] = deque()
         self._next: Span | None = None
         self._drained = False
+        self._pid = os.getpid()
 
     def __iter__(self) -> Self:
         """Return itself."""
@@ -42,19 +45,21 @@ class Lookahead:
 
     def __next__(self) -> bytes:
         """Return the next span's bytes."""
+        if self._pid != os.getpid():
+            raise Unusable("an iterator over objects was begun before a fork and continued after it")
         budget = self._budget
-        if not self._drained and budget.items_held * _REFILL <= budget.items_limit * (_REFILL - 1):
-            self._refill()
-        if not self._reads:
-            raise StopIteration
-        read = self._reads.popleft()
         try:
+            if not self._drained and budget.items_held * _REFILL <= budget.items_limit * (_REFILL - 1):
+                self._refill()
+            if not self._reads:
+                raise StopIteration
+            read = self._reads[0]
             self._inbox.wait(read)
             data = read.take()
         except BaseException:
-            self._reads.appendleft(read)
             self.close()
             raise
+        self._reads.popleft()
         budget.release(_cost(read.span))
         return data
 

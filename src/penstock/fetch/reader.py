@@ -80,7 +80,9 @@ class Reader(io.BufferedIOBase):
         left = max(0, self.size - self._at)
         count = left if size is None or size < 0 else min(size, left)
         if count < _BLOCK_BYTES:
-            return b"".join(self._small(count))
+            data = b"".join(self._small(count))
+            self._at += count
+            return data
         target = Target.allocate(count)
         self._large(target)
         return target.take()
@@ -101,6 +103,7 @@ class Reader(io.BufferedIOBase):
             for piece in self._small(count):
                 view[done : done + len(piece)] = piece
                 done += len(piece)
+            self._at += count
         return count
 
     readinto1 = readinto
@@ -128,13 +131,12 @@ class Reader(io.BufferedIOBase):
         self._at += target.size
 
     def _small(self, count: int) -> list[memoryview]:
-        pieces = []
-        while count:
-            number, offset = divmod(self._at, _BLOCK_BYTES)
-            piece = memoryview(self._block(number))[offset : offset + count]
-            pieces.append(piece)
-            self._at += len(piece)
-            count -= len(piece)
+        """Return the next ``count`` bytes in pieces; the position is the caller's to move, once nothing can fail."""
+        pieces, at, stop = [], self._at, self._at + count
+        while at < stop:
+            number, offset = divmod(at, _BLOCK_BYTES)
+            pieces.append(memoryview(self._block(number))[offset : offset + stop - at])
+            at += len(pieces[-1])
         return pieces
 
     def _block(self, number: int) -> bytes:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import atexit
 import io
 import os
+import sys
 import weakref
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Self
@@ -21,36 +23,39 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-    from penstock.fetch.fetcher import Fetcher
+    from penstock.fetch.fetcher import Fetcher, Operation
     from penstock.options import WriteOptions
     from penstock.values import ObjectMeta
 
 __all__ = ["Writer", "put"]
 
 _NONCE = "penstock-write"  # metadata that tells our object from another's when the answer to a commit is lost
+_ABORT_S = 5.0  # a store that does not answer must not keep an exception, or Ctrl-C, from getting out
 _FIRST_BYTES = 64 << 10  # the first buffer doubles from here: most objects are small, and 16 MiB cost 5 ms to clear
 _open: weakref.WeakSet[Writer] = weakref.WeakSet()
+_leaving: weakref.WeakSet[Operation[None]] = weakref.WeakSet()
 
 
 def _payload(fetcher: Fetcher, data: bytes | bytearray | memoryview) -> Payload:
     return Payload(data, sha256(data).hexdigest() if fetcher.driver.abilities.digests else "")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Sent:
     """A part on its way, and the buffer it is sent from."""
 
     part: Part
     buffer: bytearray
-    future: Future[str]
+    size_bytes: int
+    operation: Operation[str]
 
 
 def put(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, options: WriteOptions) -> str:
     """Write one small object in one request; returns its ETag."""
-    body = _payload(fetcher, data)
+    body = _payload(fetcher, memoryview(data).cast("B"))
     etag = fetcher.run(lambda: fetcher.driver.put(key, body, content_type=options.content_type, metadata={}))
     if listening():
-        emit(Committed(fetcher.driver.url(key), len(data), etag))
+        emit(Committed(fetcher.driver.url(key), len(body.data), etag))
     return etag
 
 
@@ -58,7 +63,8 @@ class Writer(io.BufferedIOBase):
     """A write-only file. Parts go up while you write; the object appears, whole and compared, when it is closed.
 
     Leaving a ``with`` block by an exception, dropping the last reference, or ending the process publishes nothing and
-    leaves what stood there before. An object that fits in one part costs two requests (PUT, HEAD); a longer one three
+    leaves what stood there before. So does ``close`` while an exception that came after the opening is being handled
+    (``finally: file.close()``, ``contextlib.closing``, ``with io.TextIOWrapper(file)``): it raises that one again. An object that fits in one part costs two requests (PUT, HEAD); a longer one three
     and one for each part. Memory: ``options.buffer_bytes``.
     """
 
@@ -78,7 +84,11 @@ class Writer(io.BufferedIOBase):
         self._nonce = uuid4().hex
         self._ended = False
         self._pid = os.getpid()
+        self._handled = sys.exception()
         _open.add(self)
+        # Last registered, first run: before the I/O thread ends, also where a fork has started another one since.
+        atexit.unregister(_abort_all)
+        atexit.register(_abort_all)
 
     @property
     def url(self) -> str:
@@ -131,6 +141,14 @@ class Writer(io.BufferedIOBase):
         if self._ended:
             return
         self._check_open()
+        error = sys.exception()
+        if error is not None and error is not self._handled:
+            self.abort()
+            error.add_note(f"{self.url} was closed while this was being handled: nothing was published there")
+            raise error
+        self._publish()
+
+    def _publish(self) -> None:
         try:
             found = self._commit()
         except BaseException:
@@ -141,16 +159,26 @@ class Writer(io.BufferedIOBase):
             emit(Committed(self.url, found.size, found.etag))
 
     def abort(self) -> None:
-        """Publish nothing and free what the store holds of it; harmless at any time."""
+        """Publish nothing and free what the store holds of it; harmless at any time, and over in seconds."""
         if self._ended:
             return
+        leaving = self._leave()
+        if leaving is not None:
+            wait([leaving.future], timeout=_ABORT_S)
+
+    def _leave(self) -> Operation[None] | None:
+        """End here and have the store forget the upload; waits for nothing."""
         self._end()
-        if self._upload and self._pid == os.getpid():
-            wait([sent.future for sent in self._sent])  # a part that lands after the abort would stay for ever
-            try:
-                self._fetcher.run(lambda: self._fetcher.driver.abort(self._key, self._upload))
-            except PenstockError as error:  # the upload is invisible either way; the first error is the one to raise
-                self._leftover = error
+        fetcher, key, upload = self._fetcher, self._key, self._upload
+        if upload and self._pid == os.getpid():
+            # In this order: a part that lands after the abort would stay for ever.
+            fetcher.call_off(sent.operation for sent in self._sent)
+            # The upload is invisible either way, and what led here is the error to raise.
+            with suppress(PenstockError):
+                leaving = fetcher.start(lambda: fetcher.driver.abort(key, upload))
+                _leaving.add(leaving)
+                return leaving
+        return None
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -160,15 +188,16 @@ class Writer(io.BufferedIOBase):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Publish, unless the block failed."""
-        if kind is None:
-            self.close()
-        else:
+        if kind is not None:
             self.abort()
+        elif not self._ended:
+            self._check_open()
+            self._publish()
 
     def __del__(self) -> None:
-        """Abort: only ``close`` publishes, though the class underneath would close."""
+        """Abort: only ``close`` publishes. Without waiting: any thread may be the one that collects garbage."""
         if not getattr(self, "_ended", True):
-            self.abort()
+            self._leave()
 
     def __reduce__(self) -> str:
         """Refuse: half an object cannot move to another process."""
@@ -185,6 +214,7 @@ class Writer(io.BufferedIOBase):
         self._ended = True
         _open.discard(self)
         self._buffer = bytearray()
+        self._handled = None
         super().close()
 
     def _make_room(self) -> None:
@@ -206,8 +236,8 @@ class Writer(io.BufferedIOBase):
         part = Part(number, self._offset)
         body = _payload(self._fetcher, memoryview(self._buffer)[: self._filled])
         upload = self._upload
-        future = self._fetcher.start(lambda: driver.part(key, upload, part, body))
-        self._sent.append(_Sent(part, self._buffer, future))
+        operation = self._fetcher.start(lambda: driver.part(key, upload, part, body))
+        self._sent.append(_Sent(part, self._buffer, self._filled, operation))
         self._etags.append("")
         self._offset += self._filled
         self._filled = 0
@@ -222,13 +252,13 @@ class Writer(io.BufferedIOBase):
     def _collect(self, *, block: bool) -> list[bytearray]:
         """Take the parts that are done; returns their buffers. Raises what went wrong with one."""
         if block and self._sent:
-            wait([sent.future for sent in self._sent], return_when=FIRST_COMPLETED)
-        done = [sent for sent in self._sent if sent.future.done()]
-        self._sent = [sent for sent in self._sent if not sent.future.done()]
+            wait([sent.operation.future for sent in self._sent], return_when=FIRST_COMPLETED)
+        done = [sent for sent in self._sent if sent.operation.future.done()]
+        self._sent = [sent for sent in self._sent if sent not in done]
         for sent in done:
-            self._etags[sent.part.number - 1] = sent.future.result()
+            self._etags[sent.part.number - 1] = sent.operation.future.result()
             if listening():
-                emit(PartSent(self.url, sent.part.number, len(sent.buffer)))
+                emit(PartSent(self.url, sent.part.number, sent.size_bytes))
         return [sent.buffer for sent in done]
 
     def _commit(self) -> ObjectMeta:
@@ -272,10 +302,5 @@ class Writer(io.BufferedIOBase):
 def _abort_all() -> None:
     """Free the uploads that are open when the interpreter ends; runs before the I/O thread stops."""
     for writer in list(_open):
-        try:
-            writer.abort()
-        except PenstockError:
-            continue
-
-
-atexit.register(_abort_all)
+        writer.abort()
+    wait([each.future for each in list(_leaving)], timeout=_ABORT_S)

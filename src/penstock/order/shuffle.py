@@ -33,7 +33,8 @@ class Permutation:
     65,536 it is a sort by 64-bit hashes, computed on first use and kept (8 bytes each): every order is as likely as
     128 bits of key allow. From there on it is a six-round Feistel network over a rectangle of ceil(sqrt(n)) rows that
     holds n or barely more (a square of a power of two would hold up to four times as many), walked until it falls below
-    n, in O(1) memory: positions, neighbours, epochs and seeds look independent to chi-square tests of a million. It is no cipher.
+    n, in O(1) memory: chi-square tests of a million samples cannot tell its positions, neighbours, epochs and seeds
+    from independent ones. It is no cipher.
 
     Args:
         n: How many samples, in [0, 2^62].

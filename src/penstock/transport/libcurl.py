@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import Bug, ConfigError
+from penstock.errors import Bug, ConfigError, Unusable
 from penstock.protocols.exchange import Response
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ WRITE_ERROR: Final = 23
 _WRITEDATA, _URL, _PROXY, _ERRORBUFFER, _POSTFIELDS = 10001, 10002, 10004, 10010, 10015
 _HTTPHEADER, _CUSTOMREQUEST, _CAINFO, _PROTOCOLS_STR = 10023, 10036, 10065, 10318
 _LOW_SPEED_LIMIT, _LOW_SPEED_TIME, _NOBODY, _SSL_VERIFYPEER, _FRESH_CONNECT = 19, 20, 44, 64, 74
-_HTTPGET, _SSL_VERIFYHOST, _HTTP_VERSION, _BUFFERSIZE, _NOSIGNAL = 80, 81, 84, 98, 99
+_SSL_VERIFYHOST, _HTTP_VERSION, _BUFFERSIZE, _NOSIGNAL = 81, 84, 98, 99
 _CONNECTTIMEOUT_MS, _PATH_AS_IS, _UPLOAD_BUFFERSIZE, _MAXAGE_CONN = 156, 234, 280, 288
 _POSTFIELDSIZE_LARGE = 30120
 _RESPONSE_CODE, _HTTP_1_1, _MULTI_MAXCONNECTS = 0x200002, 2, 6
@@ -119,7 +119,6 @@ _version_info = _declare(_short, "curl_version_info", ctypes.POINTER(_Version), 
 _strerror = _declare(_short, "curl_easy_strerror", ctypes.c_char_p, _int)
 _easy_init = _declare(_short, "curl_easy_init", _void)
 _easy_reset = _declare(_short, "curl_easy_reset", None, _void)
-_easy_cleanup = _declare(_short, "curl_easy_cleanup", None, _void)
 _setopt = _declare(_short, "curl_easy_setopt", _int, _void, _int)
 _getinfo = _declare(_short, "curl_easy_getinfo", _int, _void, _int)
 _easy_header = _declare(
@@ -147,7 +146,6 @@ _multi_info = _declare(_short, "curl_multi_info_read", ctypes.POINTER(_Message),
 _multi_wakeup = _declare(_short, "curl_multi_wakeup", _int, _void)
 _multi_perform = _declare(_waiting, "curl_multi_perform", _int, _void, ctypes.POINTER(_int))
 _multi_poll = _declare(_waiting, "curl_multi_poll", _int, _void, _void, ctypes.c_uint, _int, ctypes.POINTER(_int))
-_multi_cleanup = _declare(_waiting, "curl_multi_cleanup", _int, _void)
 
 _fmemopen = _declare(_libc, "fmemopen", _void, _void, _size, ctypes.c_char_p)
 _open_memstream = _declare(_libc, "open_memstream", _void, ctypes.POINTER(_void), ctypes.POINTER(_size))
@@ -260,6 +258,8 @@ class Easy:
         """Take the next request; ``fresh`` demands a new connection."""
         handle = self.pointer
         url, lines = request.url.encode("ascii"), [line.encode("latin-1") for line in request.headers]
+        if any(b"\n" in line or b"\r" in line for line in lines):  # an ETag from a stranger's manifest, say
+            raise Unusable("a header cannot hold a line break")
         if not self._clean:
             _easy_reset(handle)
             self._configure()
@@ -287,7 +287,7 @@ class Easy:
             # out dead under a request; a read function would need a seek function for that.
             body = request.body if request.body is not None else b""
             address, self._kept = _readable(body)
-            _setopt(handle, _POSTFIELDSIZE_LARGE, ctypes.c_longlong(len(body)))
+            _setopt(handle, _POSTFIELDSIZE_LARGE, ctypes.c_longlong(memoryview(body).nbytes))
             _setopt(handle, _POSTFIELDS, _void(address))
             _setopt(handle, _CUSTOMREQUEST, ctypes.c_char_p(request.method.encode()))
 
@@ -362,11 +362,6 @@ class Easy:
         """Return libcurl's own words for a failure of this transfer."""
         return (self._errors.value or _strerror(code)).decode("utf-8", "replace")
 
-    def close(self) -> None:
-        """Free the handle."""
-        _easy_cleanup(self.pointer)
-        self.pointer = None
-
 
 def _readable(body: bytes | bytearray | memoryview) -> tuple[int, object]:
     """Return the address of a buffer to be sent, and what must live until it has been."""
@@ -422,11 +417,6 @@ class Multi:
         while message := _multi_info(self.pointer, self._left):
             ended.append((message.contents.easy, message.contents.result))
         return ended
-
-    def close(self) -> None:
-        """Free the set and its connections; every transfer has been removed."""
-        _multi_cleanup(self.pointer)
-        self.pointer = None
 
 
 _check()

@@ -11,7 +11,7 @@ from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from penstock.errors import Bug, Cancelled, PenstockError, Transient
+from penstock.errors import Bug, Cancelled, PenstockError, Transient, Unusable
 from penstock.protocols.exchange import Request, Response
 from penstock.transport.faults import fault
 from penstock.transport.libcurl import OK, WRITE_ERROR, Easy, Multi
@@ -87,6 +87,11 @@ class _Loop:
         self._multi.wakeup()
         self._thread.join(_CLOSE_S)
 
+    def disown(self) -> None:
+        """Refuse, in a forked child, whatever is still given to the parent's loop: its thread is not here."""
+        self._inbox.clear()
+        self._dead = Unusable("opened before a fork and used after it: open it in the process that uses it")
+
     def _run(self) -> None:
         try:
             while not self._closing:
@@ -135,20 +140,21 @@ class _Loop:
                 session.free.append(easy)
                 self._deliver(session, call, Response(fault=_ours(error)))
                 continue
-            self._multi.add(easy)
             session.active += 1
             self._busy[easy.pointer or 0] = (session, easy, call)
+            self._multi.add(easy)
         if not ready:
             self._waiting.pop(session, None)
 
     def _finish(self, pointer: int, code: int) -> None:
-        session, easy, call = self._busy.pop(pointer)
+        session, easy, call = self._busy[pointer]  # it stays there until it is known how it ended: see _end
         response = easy.unload()
         if code == WRITE_ERROR:
             response.overflow = True
         elif code != OK:
             response.fault = fault(code, easy.explain(code))
         self._multi.remove(easy)
+        del self._busy[pointer]
         self._release(session, easy)
         self._deliver(session, call, response)
 
@@ -193,13 +199,11 @@ class _Loop:
         self._sleeping = False
 
     def _end(self) -> None:
-        """Answer every call that is left, then free what libcurl holds."""
+        """Stop what is under way, so that nothing writes any more, and answer every call that is left."""
         left = [call for _, _, call in self._busy.values()] + [item[3] for item in self._later]
         left += [call for session in self._waiting for call, _ in session.ready]
         for _, easy, _ in self._busy.values():
             self._multi.remove(easy, unfinished=True)
-            easy.unload()
-        self._busy.clear()
         for call in left:
             call.done(Response(fault=self._dead))
         self._refuse()
@@ -247,6 +251,7 @@ def _forget() -> None:
     global _loop, _lock  # noqa: PLW0603  see connect
     _lock = threading.Lock()
     if _loop is not None:
+        _loop.disown()
         _inherited.append(_loop)
         _loop = None
 

@@ -33,9 +33,8 @@ class Threads:
             self._pending.add(id(call))
             try:
                 self._pool.submit(self._carry, call)
-            except RuntimeError:  # the interpreter is going down
-                self._pending.discard(id(call))
-                call.done(Response(fault=Cancelled("this process is ending")))
+            except RuntimeError:  # the interpreter is going down and starts no more threads: what is left is done here
+                self._carry(call)
 
     def cancel(self, calls: Iterable[Call]) -> None:
         """End those that have not begun, or wait for another attempt; a blocking read that runs is left to finish."""

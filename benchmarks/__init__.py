@@ -1,0 +1,1 @@
+"""The project's own benchmark: what a user gains over each alternative. ``python -m benchmarks`` runs it."""

@@ -1,0 +1,162 @@
+"""What is measured, as data: loads, engines, and the conditions under which each reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from benchmarks.objects import Load
+
+__all__ = ["CONDITIONS", "LOADS", "OURS", "Condition", "Run", "quick"]
+
+OURS = ""  # the environment the benchmark itself runs in
+
+
+@dataclass(frozen=True)
+class Run:
+    """One engine under one condition: ``peers/<script>.py`` in a process and an environment of its own.
+
+    Attributes:
+        script: Name of the peer's script.
+        requirement: What pip installs for it, alone; ``OURS`` for nothing.
+        threads: Threads that read, or ranges in flight, where the engine lets its user choose.
+        most: Read at most so many objects: slow engines would take hours, and a rate is a rate.
+        beside: The script whose objects/s and CPU this one is held against in the last column.
+
+    """
+
+    script: str
+    requirement: str = OURS
+    threads: int = 1
+    most: int = 1 << 30
+    beside: str = ""
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        words = self.script.replace("_", " ")
+        return f"{words}, {self.threads} threads" if self.threads > 1 else words
+
+    @property
+    def engine(self) -> str:
+        """``floor``, ``penstock``, …: what ``--only`` selects by."""
+        return self.script.partition("_")[0]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What is read, how far away it is, and what else the reading process has to do.
+
+    Attributes:
+        name: Short name, for ``--only``, files and bars.
+        title: What the table is headed.
+        load: Name of the load.
+        port: ``plain``, ``late`` (30 ms to the first byte) or ``tls``.
+        runs: The engines.
+        batch: Objects per batch; each is followed by ``compute_s``.
+        compute_s: CPU seconds of pure Python in the main thread after each batch.
+
+    """
+
+    name: str
+    title: str
+    load: str
+    port: str
+    runs: tuple[Run, ...]
+    batch: int = 64
+    compute_s: float = 0.0
+
+
+LOADS = (Load("small", 100 << 10, 20_000), Load("tiny", 10 << 10, 20_000), Load("big", 1 << 30, 1))
+
+_TORCH = "s3torchconnector==1.5.0"
+_OBSTORE = "obstore"
+_PAIR = (
+    Run("penstock_map", beside="s3torchconnector_map"),
+    Run("penstock_iterable", beside="s3torchconnector_iterable"),
+)
+
+
+def _connectors(most: int, threads: int) -> tuple[Run, ...]:
+    """Amazon's connector: its data sets as documented, and as many threads as help on top of the map-style one."""
+    return (
+        Run("s3torchconnector_map", _TORCH, most=most),
+        Run("s3torchconnector_map", _TORCH, most=most * threads, threads=threads),
+        Run("s3torchconnector_iterable", _TORCH, most=most),
+    )
+
+
+def _near(load: str, words: str) -> Condition:
+    runs = (Run("floor", threads=16), *_PAIR, *_connectors(4000, 16)[:1], *_connectors(500, 16)[1:2])
+    return Condition(load, f"{words} objects", load, "plain", (*runs, _connectors(4000, 16)[2]))
+
+
+_BUSY = (
+    Run("penstock_iterable", most=5120, beside="s3torchconnector_iterable"),
+    Run("s3torchconnector_iterable", _TORCH, most=2560),
+)
+_FAR_BUSY = (
+    Run("penstock_iterable", most=10_240, beside="s3torchconnector_iterable"),
+    Run("s3torchconnector_iterable", _TORCH, most=256),
+)
+
+CONDITIONS = (
+    _near("small", "100 KiB"),
+    _near("tiny", "10 KiB"),
+    Condition(
+        "small-busy",
+        "100 KiB objects; every batch of 64 is followed by 25 ms of pure Python in the main thread",
+        "small",
+        "plain",
+        (Run("floor", threads=16, most=5120), *_BUSY),
+        compute_s=0.025,
+    ),
+    Condition(
+        "tiny-busy",
+        "10 KiB objects; every batch of 64 is followed by 25 ms of pure Python in the main thread",
+        "tiny",
+        "plain",
+        (Run("floor", threads=16, most=5120), *_BUSY),
+        compute_s=0.025,
+    ),
+    Condition(
+        "late",
+        "100 KiB objects, 30 ms to the first byte, 256 requests in flight",
+        "small",
+        "late",
+        (Run("floor", threads=256), *_PAIR, *_connectors(256, 64)),
+        batch=256,
+    ),
+    Condition(
+        "late-busy",
+        "100 KiB objects, 30 ms to the first byte; every batch of 256 is followed by 100 ms of pure Python",
+        "small",
+        "late",
+        (Run("floor", threads=256, most=10_240), *_FAR_BUSY),
+        batch=256,
+        compute_s=0.1,
+    ),
+    Condition(
+        "big",
+        "one object of 1 GiB into memory",
+        "big",
+        "plain",
+        (
+            Run("floor_big", threads=4),
+            Run("penstock_open", beside="s3torchconnector_open"),
+            Run("s3torchconnector_open", _TORCH),
+            Run("obstore_get", _OBSTORE),
+        ),
+    ),
+    Condition(
+        "big-tls",
+        "one object of 1 GiB into memory, over TLS",
+        "big",
+        "tls",
+        (Run("floor_big", threads=4), Run("penstock_open", beside="obstore_get"), Run("obstore_get", _OBSTORE)),
+    ),
+)
+
+
+def quick(loads: tuple[Load, ...]) -> tuple[Load, ...]:
+    """Return loads that take no time, to see that everything still runs; their numbers mean nothing."""
+    return tuple(replace(load, size=min(load.size, 32 << 20), count=min(load.count, 512)) for load in loads)

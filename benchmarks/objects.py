@@ -1,0 +1,78 @@
+"""What is read: seeded objects in a folder, manifests that name them, and digests of some to compare bodies with."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import zlib
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["BUCKET", "Load", "fill", "manifest"]
+
+BUCKET = "bench"
+_BLOCK_BYTES = 1 << 20
+_SAMPLES = 40  # objects of a load whose bytes are compared; the length of every one is
+
+
+@dataclass(frozen=True)
+class Load:
+    """``count`` objects of ``size`` bytes under ``name/``."""
+
+    name: str
+    size: int
+    count: int
+
+    @property
+    def keys(self) -> list[str]:
+        """Full keys, in order."""
+        return [f"{self.name}/{number:06d}.bin" for number in range(self.count)]
+
+
+def fill(folder: Path, loads: list[Load]) -> None:
+    """Write the loads as nginx serves them (``folder/data/bucket/key``), and digests of a sample of each."""
+    for load in loads:
+        digests = {}
+        for number, key in enumerate(load.keys):
+            path = folder / "data" / BUCKET / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            digest = 0
+            with path.open("wb") as file:
+                for piece in _pieces(load.size, number):
+                    file.write(piece)
+                    digest = zlib.crc32(piece, digest)
+            if number % max(1, load.count // _SAMPLES) == 0:
+                digests[key] = digest
+        (folder / f"{load.name}.json").write_text(json.dumps(digests))
+
+
+def _pieces(size: int, number: int) -> Iterator[bytes]:
+    """Yield an object's bytes: no two objects, and no two MiB of one, are alike, so a mix-up shows."""
+    block = _block()
+    for start in range(0, size, _BLOCK_BYTES):
+        head = f"{number}:{start}\n".encode()
+        yield (head + block[len(head) :])[: size - start]
+
+
+@cache
+def _block() -> bytes:
+    return random.Random(0).randbytes(_BLOCK_BYTES)
+
+
+def manifest(folder: Path, load: Load, count: int) -> Path:
+    """Write the first ``count`` keys with size and ETag, which is what a listing would tell; nginx's tags are known."""
+    path = folder / f"{load.name}-{count}.csv"
+    if not path.exists():
+        with path.open("w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(("key", "size", "etag"))
+            for key in load.keys[:count]:
+                stat = (folder / "data" / BUCKET / key).stat()
+                rows.writerow((key, stat.st_size, f"{int(stat.st_mtime):x}-{stat.st_size:x}"))
+    return path

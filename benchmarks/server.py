@@ -1,0 +1,176 @@
+"""The load server: one nginx worker on loopback that answers GET, ranges too, from a RAM disk by sendfile."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import pwd
+import shutil
+import socket
+import ssl
+import subprocess
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.objects import BUCKET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["FIRST_BYTE_S", "Server", "missing", "serve"]
+
+FIRST_BYTE_S = 0.03
+_BACKLOG = 4096
+_ANSWER_S = 10.0
+_ECHO = "ngx_http_echo_module.so"  # the one that can wait before it answers
+_MODULES = (Path("/usr/lib/nginx/modules"), Path("/usr/share/nginx/modules"), Path("/usr/lib64/nginx/modules"))
+_PACKAGES = "nginx-light libnginx-mod-http-echo openssl"
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where each port answers: at once, ``FIRST_BYTE_S`` late, and over TLS with a certificate by ``ca``."""
+
+    plain: str
+    late: str
+    tls: str
+    ca: str
+
+
+def missing() -> str:
+    """Return what to install, as one sentence; empty when everything is there."""
+    if _nginx() and _module() and shutil.which("openssl"):
+        return ""
+    return f"the load server needs nginx with its echo module, and openssl: apt-get install {_PACKAGES}"
+
+
+def install() -> None:
+    """Install what is missing where that is allowed: as root, on a Debian.
+
+    Raises:
+        SystemExit: It is missing, and may not or could not be installed.
+
+    """
+    message = missing()
+    if message and os.geteuid() == 0 and shutil.which("apt-get"):
+        print(f"installing {_PACKAGES}", flush=True)
+        subprocess.run(["apt-get", "update", "-qq"], check=False)
+        command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *_PACKAGES.split()]
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        subprocess.run(command, check=False, env=environment, stdout=subprocess.DEVNULL)
+        message = missing()
+    if message:
+        raise SystemExit(message)
+
+
+@contextmanager
+def serve(folder: Path) -> Iterator[Server]:
+    """Serve ``folder/data`` on free ports until the block ends; the server ends with this process, however that ends.
+
+    Raises:
+        RuntimeError: nginx does not answer; the text holds its own words.
+
+    """
+    certificate, key = _certify(folder)
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(_listening()) for _ in range(3)]
+        plain, late, tls = (each.getsockname()[1] for each in sockets)
+        configuration = folder / "nginx.conf"
+        ports = _Ports(plain, late, tls)
+        configuration.write_text(_configuration(folder, ports, certificate, key))
+        descriptors = [each.fileno() for each in sockets]
+        # nginx takes over listening sockets its environment names (its way of replacing itself while it serves):
+        # so the ports are free for certain, and the first connection waits instead of being refused.
+        environment = {"PATH": os.environ["PATH"], "NGINX": "".join(f"{each};" for each in descriptors)}
+        command = ["setpriv", "--pdeathsig", "TERM", _nginx(), "-c", str(configuration), "-e", str(folder / "error.log")]
+        nginx = stack.enter_context(subprocess.Popen(command, env=environment, pass_fds=descriptors))
+        stack.callback(nginx.terminate)
+        for each in sockets:
+            each.close()
+        server = Server(
+            f"http://127.0.0.1:{plain}", f"http://127.0.0.1:{late}", f"https://127.0.0.1:{tls}", str(certificate)
+        )
+        _wait(server, folder)
+        yield server
+
+
+@dataclass(frozen=True)
+class _Ports:
+    plain: int
+    late: int
+    tls: int
+
+
+def _configuration(folder: Path, ports: _Ports, certificate: Path, key: Path) -> str:
+    user = f"user {pwd.getpwuid(0).pw_name};" if os.geteuid() == 0 else ""
+    return f"""
+load_module {_module()};
+{user} daemon off; worker_processes 1; worker_rlimit_nofile 16384; pid {folder}/nginx.pid;
+error_log {folder}/error.log warn;
+events {{ worker_connections 8192; }}
+http {{
+  access_log off; default_type application/octet-stream;
+  sendfile on; tcp_nopush on; tcp_nodelay on; keepalive_requests 10000000; keepalive_timeout 300;
+  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
+  scgi_temp_path {folder}/scgi; uwsgi_temp_path {folder}/uwsgi;
+  server {{ listen 127.0.0.1:{ports.plain} backlog={_BACKLOG}; root {folder}/data; }}
+  server {{
+    listen 127.0.0.1:{ports.late} backlog={_BACKLOG};
+    location / {{ echo_sleep {FIRST_BYTE_S}; echo_exec /late$uri; }}
+    location /late/ {{ internal; alias {folder}/data/; }}
+  }}
+  server {{
+    listen 127.0.0.1:{ports.tls} ssl backlog={_BACKLOG}; root {folder}/data;
+    ssl_certificate {certificate}; ssl_certificate_key {key};
+  }}
+}}
+"""
+
+
+def _listening() -> socket.socket:
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def _certify(folder: Path) -> tuple[Path, Path]:
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
+    request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    files = ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*request, "-addext", names, *files], check=True, capture_output=True)
+    return certificate, key
+
+
+def _wait(server: Server, folder: Path) -> None:
+    """Ask every port for something that is not there: its 404 says that nginx serves."""
+    context = ssl.create_default_context(cafile=server.ca)
+    for endpoint in (server.plain, server.late, server.tls):
+        host = endpoint.partition("//")[2]
+        connection = (
+            http.client.HTTPSConnection(host, timeout=_ANSWER_S, context=context)
+            if endpoint == server.tls
+            else http.client.HTTPConnection(host, timeout=_ANSWER_S)
+        )
+        try:
+            connection.request("GET", f"/{BUCKET}/none")
+            status = connection.getresponse().status
+        except OSError as error:
+            log = folder / "error.log"
+            said = log.read_text() if log.exists() else "(it left no log)"
+            message = f"nginx does not serve {endpoint} ({error}): {said}"
+            raise RuntimeError(message) from None
+        finally:
+            connection.close()
+        assert status == http.client.NOT_FOUND, status
+
+
+def _nginx() -> str | None:
+    return shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin:/usr/local/sbin")
+
+
+def _module() -> Path | None:
+    return next((folder / _ECHO for folder in _MODULES if (folder / _ECHO).exists()), None)

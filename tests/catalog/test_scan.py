@@ -1,0 +1,245 @@
+"""A scan finds every key once, in order, with few requests more than a plain listing, however the timing falls."""
+
+import itertools
+import random
+import signal
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.catalog.scan import scan
+from penstock.errors import ConfigError, Damaged, Throttled
+from penstock.values import ObjectMeta, Page
+
+# Few letters and many slashes make the shapes that matter: nested, empty and repeated directories, keys beside them.
+_keys = st.sets(st.text("ab/é🐶", min_size=1, max_size=7), max_size=60)
+
+
+def _found(catalog):
+    return [entry.key for entry in catalog]
+
+
+def _scan_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("penstock-scan")]
+
+
+class TestEverything:
+    @given(
+        _keys,
+        st.sampled_from(["", "a", "a/", "a/b", "/", "nothing"]),
+        st.integers(1, 7),
+        st.sampled_from([1, 2, 16]),
+        st.booleans(),
+    )
+    def test_every_key_once_in_utf_8_order(self, bucket_of, keys, prefix, page_size, workers, rolls):
+        bucket = bucket_of(keys, page_size, rolls=rolls)
+        catalog = scan(bucket, prefix, workers=workers)
+        chosen = [key for key in bucket.keys if key.startswith(prefix)]
+        assert _found(catalog) == chosen
+        assert catalog.sizes.tolist() == [len(key) for key in chosen]
+        assert [entry.etag for entry in catalog] == [bucket.etag(key) for key in chosen]
+
+    @given(_keys, st.integers(1, 4), st.randoms(use_true_random=False))
+    def test_no_advice_of_the_server_loses_or_repeats_a_key(self, bucket_of, keys, page_size, chance):
+        class Liar(bucket_of):
+            def _answer(self, prefix, after, delimiter):
+                if not delimiter:
+                    return super()._answer(prefix, after, "")
+                lies = [chance.choice("ab/é") * chance.randrange(4) for _ in range(5)]
+                return Page((), tuple(lies), chance.choice(["", "again"]))
+
+        bucket = Liar(keys, page_size)
+        assert _found(scan(bucket, "")) == bucket.keys
+
+    def test_keys_that_come_and_go_are_there_or_not_and_never_twice(self, bucket_of, seed):
+        chance = random.Random(seed)
+        stable = {f"{i % 9}/{i:04}" for i in range(0, 900, 2)}
+        flux = [f"{i % 9}/{i:04}" for i in range(1, 900, 2)]
+
+        def stir(**_):
+            keys = stable | set(chance.sample(flux, 200))
+            bucket.keys = sorted(keys)
+
+        bucket = bucket_of(stable, 10, before=stir)
+        found = _found(scan(bucket, "", workers=8))
+        assert found == sorted(set(found))
+        assert stable <= set(found) <= stable | set(flux)
+
+    def test_a_tree_of_many_pages(self, bucket_of):
+        keys = [f"train/{i // 100:04}/{i:06}.jpg" for i in range(20_000)]
+        catalog = scan(bucket_of(keys), "train/")
+        assert _found(catalog) == keys
+
+
+class TestWhatItIsRelativeTo:
+    def test_the_base_is_the_prefix_up_to_its_last_slash(self, bucket_of):
+        bucket = bucket_of(["train/a/1", "train/ab/2", "train/b/3"])
+        catalog = scan(bucket, "train/a")
+        assert (catalog.root, catalog.base, _found(catalog)) == ("s3://bucket/", "train/", ["train/a/1", "train/ab/2"])
+        assert scan(bucket, "tra").base == ""
+        assert scan(bucket, "train/").base == "train/"
+
+    def test_globs_are_below_it_and_markers_are_left_out(self, bucket_of):
+        class Marked(bucket_of):
+            def _answer(self, *asked):
+                page = super()._answer(*asked)
+                entries = (ObjectMeta(each.key, 0 if each.key.endswith("/") else 1) for each in page.entries)
+                return Page(tuple(entries), page.prefixes, page.token)
+
+        bucket = Marked(["t/", "t/a/", "t/a/1.jpg", "t/a/1.txt", "t/b/2.jpg", "t/3.jpg"])
+        assert _found(scan(bucket, "t/")) == ["t/3.jpg", "t/a/1.jpg", "t/a/1.txt", "t/b/2.jpg"]
+        assert _found(scan(bucket, "t/", include="*/*.jpg", exclude=["b/**"])) == ["t/a/1.jpg"]
+        assert len(scan(bucket, "t/", include="t/**")) == 0
+
+    def test_names_that_are_no_utf_8_are_found(self, bucket_of):
+        names = [b"a\xff/%d" % i for i in range(9)] + [b"\xc3\xa9/%d" % i for i in range(9)]
+        bucket = bucket_of([name.decode("utf-8", "surrogateescape") for name in names], 2)
+        assert _found(scan(bucket, "")) == bucket.keys
+
+
+class TestCost:
+    @pytest.mark.parametrize("count", [0, 1, 999, 1000])
+    def test_one_page_is_one_request(self, bucket_of, count):
+        bucket = bucket_of(f"{i % 7}/{i}" for i in range(count))
+        assert len(scan(bucket, "")) == count
+        assert bucket.requests == [{"prefix": "", "token": "", "start_after": "", "delimiter": ""}]
+
+    def test_a_flat_prefix_costs_one_request_more(self, bucket_of):
+        bucket = bucket_of(f"flat/{i:05}" for i in range(5500))
+        assert len(scan(bucket, "flat/")) == 5500
+        assert len(bucket.requests) == 6 + 1
+        assert sum(bool(request["delimiter"]) for request in bucket.requests) == 1
+
+    def test_one_worker_lists_plainly(self, bucket_of):
+        bucket = bucket_of(f"{i % 5}/{i:05}" for i in range(5500))
+        assert len(scan(bucket, "", workers=1)) == 5500
+        assert len(bucket.requests) == bucket.plain_pages() == 6
+        assert bucket.most_at_once == 1
+
+    def test_a_thousand_directories_of_a_few_keys_cost_no_request_each(self, bucket_of):
+        bucket = bucket_of(f"{i // 3:04}/{i % 3}" for i in range(3000))
+        assert len(scan(bucket, "")) == 3000
+        assert len(bucket.requests) <= 3 + 1 + 2
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "{0:05}",
+            "{1}/{0:05}",
+            "{2:03}/{0:05}",
+            "{0:05}/x",
+            "a/b/c/{1}/{0:05}",
+            "{1}/{2:03}/{0:05}",
+            "{2:03}/{0:05}/x/y/z",
+        ],
+        ids=["flat", "ten", "hundreds", "one each", "deep", "two levels", "one each, deep"],
+    )
+    def test_extra_requests_are_bounded(self, bucket_of, name):
+        """At most an advice beside each full page, and a page more for each part that was handed over."""
+        bucket = bucket_of((name.format(i, i // 1000, i // 40) for i in range(10_000)), 100)
+        assert len(scan(bucket, "")) == 10_000
+        advice = sum(bool(request["delimiter"]) for request in bucket.requests)
+        parts = sum(bool(request["start_after"]) and not request["delimiter"] for request in bucket.requests)
+        assert len(bucket.requests) <= bucket.plain_pages() + advice + parts
+        assert advice <= bucket.plain_pages()
+        assert parts <= bucket.plain_pages()
+
+    def test_directories_are_listed_side_by_side(self, bucket_of):
+        """The three requests meet, so they are in flight together; the plain listing waits until they have."""
+        three, met = threading.Barrier(3), threading.Event()
+
+        def meet(token, start_after, delimiter, **_):
+            if token:
+                assert met.wait(60)
+            elif start_after and not delimiter and not met.is_set():
+                three.wait(60)
+                met.set()
+
+        bucket = bucket_of((f"{i // 1000}/{i:05}" for i in range(5000)), 1000, before=meet)
+        assert len(scan(bucket, "", workers=4)) == 5000
+        assert met.is_set()
+
+    def test_never_more_requests_at_once_than_workers(self, bucket_of):
+        bucket = bucket_of((f"{i // 50:03}/{i:05}" for i in range(10_000)), 20)
+        scan(bucket, "", workers=3)
+        assert bucket.most_at_once <= 3
+
+    def test_progress_counts_what_was_chosen_on_the_callers_thread(self, bucket_of):
+        seen = []
+        bucket = bucket_of((f"{i % 5}/{i:04}" for i in range(1000)), 50)
+        scan(bucket, "", include="*/*0", progress=lambda count: seen.append((count, threading.current_thread())))
+        counts = [count for count, _ in seen]
+        assert counts == sorted(counts)
+        assert counts[-1] == 100
+        assert {thread for _, thread in seen} == {threading.current_thread()}
+
+
+class TestTrouble:
+    def test_an_error_of_any_request_reaches_the_caller_and_no_thread_stays(self, bucket_of):
+        def refuse(start_after, **_):
+            if start_after:
+                raise Throttled("slow down")
+
+        bucket = bucket_of((f"{i % 5}/{i:04}" for i in range(1000)), 50, before=refuse)
+        with pytest.raises(Throttled):
+            scan(bucket, "")
+        assert _scan_threads() == []
+
+    @pytest.mark.parametrize("trouble", [KeyboardInterrupt, SystemExit, ZeroDivisionError])
+    def test_an_interrupt_ends_it_after_the_requests_in_flight(self, bucket_of, trouble):
+        def interrupt(_):
+            raise trouble
+
+        bucket = bucket_of((f"{i % 5}/{i:04}" for i in range(10_000)), 10)
+        with pytest.raises(trouble):
+            scan(bucket, "", progress=interrupt)
+        assert _scan_threads() == []
+        assert len(bucket.requests) == 1
+
+    def test_ctrl_c_ends_it_in_the_middle(self, bucket_of):
+        count = itertools.count()
+
+        def interrupt(**_):
+            if next(count) == 50:
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+        bucket = bucket_of((f"{i % 5}/{i:04}" for i in range(10_000)), 10, before=interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            scan(bucket, "")
+        assert _scan_threads() == []
+        assert len(bucket.requests) < bucket.plain_pages() / 2
+
+    def test_success_leaves_no_thread_either(self, bucket_of):
+        scan(bucket_of((f"{i % 5}/{i:04}" for i in range(1000)), 10), "")
+        assert _scan_threads() == []
+
+    @pytest.mark.parametrize("loop", ["same page", "same token", "empty pages"])
+    def test_a_server_that_goes_in_circles_is_an_error_and_no_endless_loop(self, bucket_of, loop):
+        """Trap 13."""
+
+        class Circle(bucket_of):
+            def _answer(self, prefix, after, delimiter):
+                page = super()._answer(prefix, "" if loop == "same page" else after, delimiter)
+                entries = () if loop == "empty pages" else page.entries
+                return Page(entries, page.prefixes, f"token {len(self.requests)}" if loop == "empty pages" else "token")
+
+        with pytest.raises(Damaged, match="does not advance") as caught:
+            scan(Circle([f"p/{i}" for i in range(99)], 10), "p/")
+        assert caught.value.url == "s3://bucket/p/"
+        assert _scan_threads() == []
+
+    def test_a_server_without_start_after_is_an_error_and_can_be_listed_plainly(self, bucket_of):
+        class Old(bucket_of):
+            def page(self, prefix, *, token="", start_after="", delimiter=""):  # noqa: ARG002  it takes no notice
+                return super().page(prefix, token=token, delimiter=delimiter)
+
+        keys = [f"{i // 100}/{i:04}" for i in range(1000)]
+        with pytest.raises(Damaged, match="workers=1"):
+            scan(Old(keys, 50), "")
+        assert _found(scan(Old(keys, 50), "", workers=1)) == keys
+
+    def test_no_workers_is_said(self, bucket_of):
+        with pytest.raises(ConfigError, match="workers"):
+            scan(bucket_of([]), "", workers=0)

@@ -1,0 +1,65 @@
+"""``ps.save`` and ``ps.load``: torch's own format, straight to and from the store."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+
+import penstock as ps
+from penstock.errors import NotFound
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+STATE = {
+    "large": torch.arange(6_000_000, dtype=torch.float32).reshape(2000, 3000),
+    "half": torch.linspace(0, 1, 1001).half(),
+    "empty": torch.empty(0, 3),
+    "scalar": torch.tensor(7),
+}
+
+
+def test_a_state_comes_back_bit_for_bit(bucket):
+    ps.save(STATE, f"{bucket.url}run/ü 1.pt", store=bucket.store)
+    assert same(ps.load(f"{bucket.url}run/ü 1.pt", store=bucket.store), STATE)
+    assert same(ps.load(f"{bucket.url}run/ü 1.pt", map_location="cpu", store=bucket.store), STATE)
+
+
+def test_it_is_torchs_own_file(bucket):
+    ps.save(STATE, f"{bucket.url}a.pt", store=bucket.store)
+    body = bucket.client.get_object(Bucket=bucket.name, Key="a.pt")["Body"].read()
+    assert same(torch.load(io.BytesIO(body), weights_only=True), STATE)
+
+
+def test_local_files_and_memory_too(tmp_path):
+    for url in (f"{tmp_path}/new/folder/a.pt", "memory://test-torch/a.pt"):
+        ps.save(STATE, url)
+        assert same(ps.load(url), STATE)
+
+
+class Custom:
+    """Something that only code can make."""
+
+
+def test_code_in_a_file_runs_only_when_it_is_asked_for(tmp_path):
+    ps.save({"model": Custom()}, f"{tmp_path}/code.pt")
+    with pytest.raises(Exception, match=r"[Ww]eights"):
+        ps.load(f"{tmp_path}/code.pt")
+    assert isinstance(ps.load(f"{tmp_path}/code.pt", weights_only=False)["model"], Custom)
+
+
+def test_an_object_that_cannot_be_saved_leaves_the_old_one(tmp_path):
+    ps.save(STATE, f"{tmp_path}/a.pt")
+    with pytest.raises(Exception, match=r"[Pp]ickle"):
+        ps.save({"bad": lambda: None}, f"{tmp_path}/a.pt")
+    assert same(ps.load(f"{tmp_path}/a.pt"), STATE)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.pt"]
+
+
+def test_nothing_there(bucket):
+    with pytest.raises(NotFound):
+        ps.load(f"{bucket.url}none.pt", store=bucket.store)

@@ -1,0 +1,132 @@
+"""Four ways to open a data set, and what each says when it cannot."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+import penstock as ps
+from penstock.errors import Changed, InvalidURL, ManifestError, NotFound, UnknownScheme
+from tests.datasets.transforms import explode, key_and_bytes, number, numbered
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return numbered(tmp_path / "data", 20)
+
+
+@pytest.mark.parametrize("kind", [ps.MapDataset, ps.IterableDataset])
+class TestBoth:
+    def test_a_prefix(self, kind, folder):
+        dataset = kind.from_prefix(folder, transform=number)
+        assert list(dataset) == list(range(20))
+        assert (dataset.catalog[3].key.rpartition("/")[2], dataset.catalog[3].size) == ("003", 1)
+
+    def test_globs_choose(self, kind, folder):
+        assert list(kind.from_prefix(folder, include="01*", exclude=["*5", "*6"], transform=number)) == [
+            10, 11, 12, 13, 14, 17, 18, 19,
+        ]  # fmt: skip
+
+    def test_objects_by_url_in_the_order_given(self, kind, folder):
+        urls = [f"{folder}{name}" for name in ("007", "003", "003")]
+        dataset = kind.from_objects(urls, transform=number)
+        assert list(dataset) == [7, 3, 3]
+        assert dataset.catalog[0].size == -1
+
+    def test_a_manifest_beside_the_data(self, kind, folder):
+        with open(f"{folder}list.txt", "w") as file:
+            file.write("004 four\n002 two\n")
+        dataset = kind.from_manifest(f"{folder}list.txt")
+        assert [(sample.label, sample.read()) for sample in dataset] == [("four", b"4"), ("two", b"2")]
+
+    def test_a_manifest_elsewhere_and_a_parser_of_ones_own(self, kind, folder, tmp_path):
+        (tmp_path / "mine").write_bytes(b"001=one;012=twelve")
+
+        def parser(reader):
+            for item in reader.read().decode().split(";"):
+                yield tuple(item.split("="))
+
+        dataset = kind.from_manifest(tmp_path / "mine", parser=parser, base=folder)
+        assert [(sample.label, sample.read()) for sample in dataset] == [("one", b"1"), ("twelve", b"12")]
+
+    def test_a_catalog_is_listed_once_and_used_twice(self, kind, folder):
+        catalog = ps.MapDataset.from_prefix(folder).catalog
+        assert list(kind.from_catalog(catalog, transform=number)) == list(range(20))
+
+    def test_nothing_there_is_an_error_unless_it_is_meant(self, kind, tmp_path):
+        with pytest.raises(NotFound, match="allow_empty") as caught:
+            kind.from_prefix(f"{tmp_path}/none/")
+        assert caught.value.url.endswith("/none/")
+        with pytest.raises(NotFound, match="allow_empty"):
+            kind.from_objects([])
+        (tmp_path / "empty.txt").touch()
+        with pytest.raises(NotFound, match="allow_empty"):
+            kind.from_manifest(tmp_path / "empty.txt")
+        assert list(kind.from_prefix(f"{tmp_path}/none/", allow_empty=True)) == []
+        assert list(kind.from_objects([], allow_empty=True)) == []
+        assert list(kind.from_manifest(tmp_path / "empty.txt", allow_empty=True)) == []
+
+    def test_a_line_that_does_not_parse_is_named(self, kind, tmp_path):
+        (tmp_path / "bad.csv").write_text("key,size\na,1\nb,many\n")
+        with pytest.raises(ManifestError, match="line 3"):
+            kind.from_manifest(tmp_path / "bad.csv")
+
+    def test_buckets_do_not_mix(self, kind):
+        with pytest.raises(ManifestError, match="other"):
+            kind.from_objects(["s3://one-bucket/a", "s3://other-bucket/b"])
+
+    def test_urls_that_cannot_be(self, kind):
+        with pytest.raises(UnknownScheme):
+            kind.from_prefix("s4://bucket/x")
+        with pytest.raises(InvalidURL):
+            kind.from_objects(["s3://"])
+
+    def test_a_transforms_error_is_its_own_and_names_the_object(self, kind, folder):
+        with pytest.raises(RuntimeError, match="boom") as caught:
+            list(kind.from_prefix(folder, transform=explode))
+        assert caught.value.__notes__ == [f"while transforming file://{folder}003"]
+
+    def test_an_object_that_changed_since_it_was_listed(self, kind, folder):
+        dataset = kind.from_prefix(folder)
+        with open(f"{folder}005", "wb") as file:
+            file.write(b"other")
+        with pytest.raises(Changed) as caught:
+            list(dataset)
+        assert caught.value.url.endswith("005")
+
+    def test_it_pickles_and_reads_on(self, kind, folder):
+        dataset = pickle.loads(pickle.dumps(kind.from_prefix(folder, transform=key_and_bytes)))
+        assert [data for _, data in dataset] == [str(index).encode() for index in range(20)]
+
+    def test_secrets_travel_only_where_they_were_passed(self, kind, monkeypatch):
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKENVIRONMENT")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-of-environment")
+        silent = kind.from_objects(["s3://bucket/key"])
+        assert b"secret-of" not in pickle.dumps(silent)
+        told = kind.from_objects(["s3://bucket/key"], store=ps.StoreOptions(access_key="a", secret_key="secret-told"))
+        assert b"secret-told" in pickle.dumps(told)
+        assert "secret" not in repr(told) + repr(silent) + repr(vars(told))
+
+
+def test_manifest_in_the_bucket_and_listing_of_it(bucket):
+    bucket.client.put_object(Bucket=bucket.name, Key="train/a b", Body=b"1")
+    bucket.client.put_object(Bucket=bucket.name, Key="train/ü", Body=b"22")
+    bucket.client.put_object(Bucket=bucket.name, Key="train/dir/", Body=b"")
+    bucket.client.put_object(
+        Bucket=bucket.name, Key="lists/m.jsonl", Body='{"key": "a b", "label": [1]}\n{"key": "ü"}'.encode()
+    )
+    listed = ps.MapDataset.from_prefix(f"{bucket.url}train/", store=bucket.store)
+    assert [(sample.key, sample.read()) for sample in listed] == [("train/a b", b"1"), ("train/ü", b"22")]
+    told = ps.IterableDataset.from_manifest(f"{bucket.url}lists/m.jsonl", base=f"{bucket.url}train", store=bucket.store)
+    assert [(sample.label, sample.read()) for sample in told] == [([1], b"1"), (None, b"22")]
+    bucket.client.put_object(Bucket=bucket.name, Key="train/ü", Body=b"33")
+    with pytest.raises(Changed):
+        listed[1]
+
+
+def test_secrets_are_in_no_error_of_a_dataset(bucket):
+    wrong = ps.StoreOptions(endpoint=bucket.server.endpoint, access_key="AKWRONG", secret_key="very-secret-value")
+    with pytest.raises(ps.PenstockError) as caught:
+        ps.MapDataset.from_prefix(f"{bucket.url}none/", store=wrong)
+    assert "very-secret" not in f"{caught.value!r} {caught.value} {vars(caught.value)}"
