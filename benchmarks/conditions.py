@@ -68,7 +68,7 @@ class Condition:
 
 LOADS = (Load("small", 100 << 10, 20_000), Load("tiny", 10 << 10, 20_000), Load("big", 1 << 30, 1))
 
-_TORCH = "s3torchconnector==1.5.0"
+_CONNECTOR = "s3torchconnector==1.5.0"
 _OBSTORE = "obstore"
 _PAIR = (
     Run("penstock_map", beside="s3torchconnector_map"),
@@ -76,62 +76,42 @@ _PAIR = (
 )
 
 
-def _connectors(most: int, threads: int) -> tuple[Run, ...]:
+def _connectors(documented: int, threaded: int, threads: int) -> tuple[Run, ...]:
     """Amazon's connector: its data sets as documented, and as many threads as help on top of the map-style one."""
     return (
-        Run("s3torchconnector_map", _TORCH, most=most),
-        Run("s3torchconnector_map", _TORCH, most=most * threads, threads=threads),
-        Run("s3torchconnector_iterable", _TORCH, most=most),
+        Run("s3torchconnector_map", _CONNECTOR, most=documented),
+        Run("s3torchconnector_map", _CONNECTOR, most=threaded, threads=threads),
+        Run("s3torchconnector_iterable", _CONNECTOR, most=documented),
     )
 
 
-def _near(load: str, words: str) -> Condition:
-    runs = (Run("floor", threads=16), *_PAIR, *_connectors(4000, 16)[:1], *_connectors(500, 16)[1:2])
-    return Condition(load, f"{words} objects", load, "plain", (*runs, _connectors(4000, 16)[2]))
+def _busy(ours: int, theirs: int) -> tuple[Run, ...]:
+    """Data sets that read ahead by themselves: what beside a training step in the same process is for."""
+    return (
+        Run("penstock_iterable", most=ours, beside="s3torchconnector_iterable"),
+        Run("s3torchconnector_iterable", _CONNECTOR, most=theirs),
+    )
 
 
-_BUSY = (
-    Run("penstock_iterable", most=5120, beside="s3torchconnector_iterable"),
-    Run("s3torchconnector_iterable", _TORCH, most=2560),
-)
-_FAR_BUSY = (
-    Run("penstock_iterable", most=10_240, beside="s3torchconnector_iterable"),
-    Run("s3torchconnector_iterable", _TORCH, most=256),
-)
+_NEAR = (Run("floor", threads=16), *_PAIR, *_connectors(4000, 8000, 16))
+_NEAR_BUSY = (Run("floor", threads=16, most=5120), *_busy(5120, 2560))
+_FAR = (Run("floor", threads=256), *_PAIR, *_connectors(256, 4096, 64))
+_FAR_BUSY = (Run("floor", threads=256, most=10_240), *_busy(10_240, 256))
+_WHOLE = (Run("floor_big", threads=4), Run("penstock_open", beside="obstore_get"), Run("obstore_get", _OBSTORE))
+_BESIDE_25_MS = "; every batch of 64 is followed by 25 ms of pure Python in the main thread"
 
 CONDITIONS = (
-    _near("small", "100 KiB"),
-    _near("tiny", "10 KiB"),
-    Condition(
-        "small-busy",
-        "100 KiB objects; every batch of 64 is followed by 25 ms of pure Python in the main thread",
-        "small",
-        "plain",
-        (Run("floor", threads=16, most=5120), *_BUSY),
-        compute_s=0.025,
-    ),
-    Condition(
-        "tiny-busy",
-        "10 KiB objects; every batch of 64 is followed by 25 ms of pure Python in the main thread",
-        "tiny",
-        "plain",
-        (Run("floor", threads=16, most=5120), *_BUSY),
-        compute_s=0.025,
-    ),
-    Condition(
-        "late",
-        "100 KiB objects, 30 ms to the first byte, 256 requests in flight",
-        "small",
-        "late",
-        (Run("floor", threads=256), *_PAIR, *_connectors(256, 64)),
-        batch=256,
-    ),
+    Condition("small", "100 KiB objects", "small", "plain", _NEAR),
+    Condition("tiny", "10 KiB objects", "tiny", "plain", _NEAR),
+    Condition("small-busy", f"100 KiB objects{_BESIDE_25_MS}", "small", "plain", _NEAR_BUSY, compute_s=0.025),
+    Condition("tiny-busy", f"10 KiB objects{_BESIDE_25_MS}", "tiny", "plain", _NEAR_BUSY, compute_s=0.025),
+    Condition("late", "100 KiB objects, 30 ms to the first byte", "small", "late", _FAR, batch=256),
     Condition(
         "late-busy",
         "100 KiB objects, 30 ms to the first byte; every batch of 256 is followed by 100 ms of pure Python",
         "small",
         "late",
-        (Run("floor", threads=256, most=10_240), *_FAR_BUSY),
+        _FAR_BUSY,
         batch=256,
         compute_s=0.1,
     ),
@@ -140,20 +120,9 @@ CONDITIONS = (
         "one object of 1 GiB into memory",
         "big",
         "plain",
-        (
-            Run("floor_big", threads=4),
-            Run("penstock_open", beside="s3torchconnector_open"),
-            Run("s3torchconnector_open", _TORCH),
-            Run("obstore_get", _OBSTORE),
-        ),
+        (*_WHOLE, Run("s3torchconnector_open", _CONNECTOR)),
     ),
-    Condition(
-        "big-tls",
-        "one object of 1 GiB into memory, over TLS",
-        "big",
-        "tls",
-        (Run("floor_big", threads=4), Run("penstock_open", beside="obstore_get"), Run("obstore_get", _OBSTORE)),
-    ),
+    Condition("big-tls", "one object of 1 GiB into memory, over TLS", "big", "tls", _WHOLE),
 )
 
 

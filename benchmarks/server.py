@@ -19,9 +19,9 @@ from benchmarks.objects import BUCKET
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["FIRST_BYTE_S", "Server", "missing", "serve"]
+__all__ = ["Server", "install", "missing", "nginx_version", "serve"]
 
-FIRST_BYTE_S = 0.03
+_FIRST_BYTE_S = 0.03
 _BACKLOG = 4096
 _ANSWER_S = 10.0
 _ECHO = "ngx_http_echo_module.so"  # the one that can wait before it answers
@@ -31,7 +31,7 @@ _PACKAGES = "nginx-light libnginx-mod-http-echo openssl"
 
 @dataclass(frozen=True)
 class Server:
-    """Where each port answers: at once, ``FIRST_BYTE_S`` late, and over TLS with a certificate by ``ca``."""
+    """Where each port answers: at once, 30 ms late, and over TLS with a certificate by ``ca``."""
 
     plain: str
     late: str
@@ -65,6 +65,12 @@ def install() -> None:
         raise SystemExit(message)
 
 
+def nginx_version() -> str:
+    """Return what ``nginx -v`` says."""
+    answer = subprocess.run([str(_nginx()), "-v"], capture_output=True, text=True, check=True)
+    return answer.stderr.strip().rpartition("/")[2]
+
+
 @contextmanager
 def serve(folder: Path) -> Iterator[Server]:
     """Serve ``folder/data`` on free ports until the block ends; the server ends with this process, however that ends.
@@ -84,7 +90,16 @@ def serve(folder: Path) -> Iterator[Server]:
         # nginx takes over listening sockets its environment names (its way of replacing itself while it serves):
         # so the ports are free for certain, and the first connection waits instead of being refused.
         environment = {"PATH": os.environ["PATH"], "NGINX": "".join(f"{each};" for each in descriptors)}
-        command = ["setpriv", "--pdeathsig", "TERM", _nginx(), "-c", str(configuration), "-e", str(folder / "error.log")]
+        command = [
+            "setpriv",
+            "--pdeathsig",
+            "TERM",
+            _nginx(),
+            "-c",
+            str(configuration),
+            "-e",
+            str(folder / "error.log"),
+        ]
         nginx = stack.enter_context(subprocess.Popen(command, env=environment, pass_fds=descriptors))
         stack.callback(nginx.terminate)
         for each in sockets:
@@ -118,7 +133,7 @@ http {{
   server {{ listen 127.0.0.1:{ports.plain} backlog={_BACKLOG}; root {folder}/data; }}
   server {{
     listen 127.0.0.1:{ports.late} backlog={_BACKLOG};
-    location / {{ echo_sleep {FIRST_BYTE_S}; echo_exec /late$uri; }}
+    location / {{ echo_sleep {_FIRST_BYTE_S}; echo_exec /late$uri; }}
     location /late/ {{ internal; alias {folder}/data/; }}
   }}
   server {{

@@ -39,6 +39,7 @@ class ObjectMeta:
         size: Bytes.
         etag: Opaque version tag without quotes; empty where the store has none.
         modified: Seconds since the epoch by the server's clock; None where unknown.
+        url: Where it lies; ``ps.list`` and ``ps.stat`` fill it.
         metadata: User metadata (``x-amz-meta-*``), lower-case names; only ``head`` fills it.
 
     """
@@ -47,6 +48,7 @@ class ObjectMeta:
     size: int
     etag: str = ""
     modified: float | None = None
+    url: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, overload
 
 from penstock.errors import ConfigError, InvalidURL
@@ -59,13 +60,14 @@ def list(url: str | os.PathLike[str], *, store: StoreOptions | None = None) -> I
     """
     source, prefix = open_source(url, store)
     for page in source.pages(prefix):
-        yield from page.entries
+        for entry in page.entries:
+            yield replace(entry, url=source.url(entry.key))
 
 
 def stat(url: str | os.PathLike[str], *, store: StoreOptions | None = None) -> ObjectMeta:
     """Describe one object: one request. Raises ``NotFound``."""
     source, key = _object(url, store)
-    return source.head(key)
+    return replace(source.head(key), url=source.url(key))
 
 
 def delete(

@@ -17,7 +17,7 @@ _rows = st.lists(
 
 
 def _travelled(thing):
-    return pickle.loads(pickle.dumps(thing))  # noqa: S301  our own
+    return pickle.loads(pickle.dumps(thing))
 
 
 def _written(rows):

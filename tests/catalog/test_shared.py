@@ -12,7 +12,7 @@ from penstock.catalog.shared import Region
 
 
 def _travelled(thing):
-    return pickle.loads(pickle.dumps(thing))  # noqa: S301  our own
+    return pickle.loads(pickle.dumps(thing))
 
 
 def _answer(region, pipe):

@@ -24,7 +24,7 @@ PETS = [
 
 
 def _travelled(thing):
-    return pickle.loads(pickle.dumps(thing))  # noqa: S301  our own
+    return pickle.loads(pickle.dumps(thing))
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 __all__ = ["live"]
 
 
-def live(url: str, epochs: int) -> Iterator[dict[str, Any]]:
+def live(url: str, epochs: int) -> Generator[dict[str, Any]]:
     """Train in a fresh interpreter; yields what it reports, as it happens. Close the generator to SIGKILL it.
 
     The process and its DataLoader workers are a process group: they die together, as they would with their machine,

@@ -35,7 +35,8 @@ def picture(sample: ps.Sample) -> tuple[Tensor, int]:
     import torch
     from PIL import Image
 
-    pixels = np.asarray(Image.open(sample), dtype=np.float32) / 255
+    image = Image.open(sample)  # type: ignore[arg-type]  # typing.IO cannot be implemented, only inherited from
+    pixels = np.asarray(image, dtype=np.float32) / 255
     return torch.from_numpy(pixels).unsqueeze(0), int(sample.key.split("/")[-2])
 
 
@@ -68,6 +69,7 @@ def train(url: str, epochs: int, report: Report) -> None:
         num_workers=_WORKERS,
         multiprocessing_context="fork",
         persistent_workers=True,
+        generator=torch.Generator().manual_seed(SEED),  # or starting workers would draw from the network's
     )
     report(ready=done, checkpoint=checkpoint, batches=len(loader))
     for epoch in range(done, epochs):
@@ -87,7 +89,7 @@ def step(model: nn.Module, optimizer: Optimizer, images: Tensor, labels: Tensor)
 
     optimizer.zero_grad()
     loss = cross_entropy(model(images), labels)
-    loss.backward()  # type: ignore[no-untyped-call]  torch's own
+    loss.backward()  # type: ignore[no-untyped-call]  # torch's own omission
     optimizer.step()
     return loss.item()
 
@@ -111,14 +113,14 @@ def resume(folder: str, model: nn.Module, optimizer: Optimizer) -> tuple[str, in
     """Take the newest checkpoint up, if there is one; returns its URL and how many epochs were done."""
     import torch
 
-    newest = max((entry.key.rpartition("/")[2] for entry in ps.list(folder)), default=None)
-    if newest is None:
+    newest = max((entry.url for entry in ps.list(folder)), default="")
+    if not newest:
         return "", 0
-    state = ps.load(folder + newest)
+    state = ps.load(newest)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     torch.set_rng_state(state["random"])
-    return folder + newest, state["epochs"]
+    return newest, state["epochs"]
 
 
 def accuracy(url: str, model: nn.Module) -> float:

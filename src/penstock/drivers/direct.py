@@ -11,7 +11,7 @@ from penstock.values import ObjectMeta, Page
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["direct", "page_of"]
+__all__ = ["direct", "octets", "page_of"]
 
 T = TypeVar("T")
 _PAGE = 1000  # keys, as on S3
@@ -26,6 +26,11 @@ def direct(run: Callable[[], T]) -> Exchange[T]:
         return cast("T", response.body)
 
     return Exchange(Work(run), parse)
+
+
+def octets(key: str) -> bytes:
+    """Return what keys are ordered by: their UTF-8, or whatever bytes a file's name is made of."""
+    return key.encode("utf-8", "surrogateescape")
 
 
 def page_of(metas: Iterable[ObjectMeta], prefix: str, *, after: str, delimiter: str) -> Page:
@@ -44,14 +49,14 @@ def page_of(metas: Iterable[ObjectMeta], prefix: str, *, after: str, delimiter: 
 
 
 def _grouped(metas: Iterable[ObjectMeta], prefix: str, after: str, delimiter: str) -> Iterator[ObjectMeta | str]:
-    bound, last = after.encode(), ""
+    bound, last = octets(after), ""
     for meta in metas:
         head, mark, _ = meta.key[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
         if not mark:
-            if meta.key.encode() > bound:
+            if octets(meta.key) > bound:
                 yield meta
             continue
         group = prefix + head + mark
-        if group != last and group.encode() > bound:
+        if group != last and octets(group) > bound:
             yield group
         last = group

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from penstock.drivers.direct import direct, page_of
+from penstock.drivers.direct import direct, octets, page_of
 from penstock.errors import Changed, Damaged, Forbidden, InvalidURL, NotFound, PenstockError, Truncated, Unusable
 from penstock.protocols.driver import Abilities
 from penstock.values import ObjectMeta
@@ -208,12 +208,12 @@ class Local:
         while pending:
             at = pending.pop()
             if at.endswith("/") or not at:
-                children = sorted(self._children(at), key=str.encode, reverse=True)
+                children = sorted(self._children(at), key=octets, reverse=True)
                 pending += [
                     child
                     for child in children
                     if (child.startswith(prefix) or prefix.startswith(child))
-                    and (child.encode() > after.encode() or after.startswith(child))
+                    and (octets(child) > octets(after) or after.startswith(child))
                 ]
             elif at.startswith(prefix):
                 with suppress(FileNotFoundError):  # deleted while listing

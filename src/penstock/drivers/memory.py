@@ -178,7 +178,7 @@ class Memory:
         return found
 
     def _store(self, key: str, data: bytes, metadata: Mapping[str, str]) -> str:
-        meta = ObjectMeta(key, len(data), _tag(data), time(), dict(metadata))
+        meta = ObjectMeta(key, len(data), _tag(data), time(), metadata=dict(metadata))
         with _lock:
             self._objects[key] = _Object(data, meta)
         return meta.etag

@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape as xml_escape
 
 from penstock.drivers.faults import CODES, refused
 from penstock.drivers.signing import EMPTY_SHA256, UNSIGNED, Signer, escape, query_string
-from penstock.errors import Changed, Damaged, Transient, Unusable
+from penstock.errors import Changed, Damaged, Transient, Truncated, Unusable
 from penstock.protocols.driver import Abilities, Payload
 from penstock.protocols.exchange import Exchange, Request
 from penstock.values import ObjectMeta, Page
@@ -33,7 +33,8 @@ __all__ = ["S3", "Bucket"]
 
 _META = "x-amz-meta-"
 _READ_WANTS = ("etag", "content-range")
-_WHOLE_WANTS = ("etag",)
+_WHOLE_WANTS = ("etag", "content-length")
+_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)").fullmatch
 _PLAIN = re.compile(r"[A-Za-z0-9/_.~-]+").fullmatch  # keys that need no escaping: nearly all
 
 
@@ -81,7 +82,7 @@ class S3:
             headers = self._answer(response, "look up", key)
             return ObjectMeta(
                 key=key,
-                size=int(headers.get("content-length", "0")),
+                size=self._length(headers, key),
                 etag=_bare(headers.get("etag", "")),
                 modified=_seconds(headers.get("last-modified", "")),
                 metadata={name[len(_META) :]: value for name, value in headers.items() if name.startswith(_META)},
@@ -102,30 +103,29 @@ class S3:
         return Exchange(self._request("GET", "", query=query), parse)
 
     def read(self, span: Span, target: Target) -> Exchange[int]:
-        """Read one span; a ``Range`` is sent only where the span is not the whole object."""
+        """Read one span; no ``Range`` is sent where it is the whole object, and a HEAD where it is empty."""
         key, start, _, etag, whole = span
-        headers = {}
-        if not whole or start:
+        headers, method = {}, "GET"
+        if not whole and target.size:
             headers["range"] = f"bytes={start}-{start + target.size - 1}"
+        elif not whole:
+            method = "HEAD"  # no Range says "nothing"
         if etag and etag[0] != "W":  # a weak tag never matches If-Match
             headers["if-match"] = f'"{etag}"'
         path = self._base + (key if _PLAIN(key) else escape(key))
-        lines = self._sign("GET", path, "", headers)
-        request = Request(
-            "GET", self._origin + path, lines, _READ_WANTS if "range" in headers else _WHOLE_WANTS, target
-        )
+        lines = self._sign(method, path, "", headers)
+        ranged = "range" in headers
+        request = Request(method, self._origin + path, lines, _READ_WANTS if ranged else _WHOLE_WANTS, target)
 
         def parse(response: Response) -> int:
             status = response.status
             if status not in (200, 206):
                 raise self._fault(response, "read", key)
             self._same_version(response, etag, key)
-            if status == 206 or start:  # noqa: PLR2004  Partial Content
+            if ranged and (status == 206 or start):  # noqa: PLR2004  Partial Content
                 self._same_range(response, start, start + target.size, key)
-            elif whole and response.overflow:
-                raise Changed(
-                    f"the object is longer than the {target.size} bytes it was listed with", url=self.url(key)
-                )
+            elif whole:
+                self._same_size(response, target.size, key)
             return response.received
 
         return Exchange(request, parse)
@@ -137,7 +137,7 @@ class S3:
             headers = self._answer(response, "read", key)
             self._same_version(response, etag, key)
             body = response.body if isinstance(response.body, bytes) else b""
-            if len(body) != int(headers.get("content-length", len(body))):
+            if "chunked" not in headers.get("transfer-encoding", "") and len(body) != self._length(headers, key):
                 raise Transient("the body ended early", url=self.url(key))
             return body
 
@@ -238,7 +238,7 @@ class S3:
         body = response.body
         if response.fault is not None or not 200 <= response.status < 300:  # noqa: PLR2004  success
             raise self._fault(response, what, key)
-        if isinstance(body, bytes) and b"<Error>" in body[:512] and what not in ("read", "list"):
+        if isinstance(body, bytes) and b"<Error>" in body and what not in ("read", "list"):
             error = self._fault(response, what, key)
             raise error if error.code in CODES else Transient(error.message, url=error.url)
         return response.headers
@@ -257,12 +257,26 @@ class S3:
         if etag and found and found != etag:
             raise Changed("the object is no longer the one that was listed or opened", url=self.url(key))
 
+    def _length(self, headers: Mapping[str, str], key: str) -> int:
+        length = headers.get("content-length", "")
+        if not length.isdigit():  # libcurl takes whatever comes until the connection closes for the whole body then
+            raise Damaged("the server does not say how long the object is", url=self.url(key))
+        return int(length)
+
+    def _same_size(self, response: Response, size: int, key: str) -> None:
+        length = response.headers.get("content-length", "")
+        if response.overflow or (length.isdigit() and int(length) != size):
+            raise Changed(f"the object has {length or 'more'} bytes and was listed with {size}", url=self.url(key))
+
     def _same_range(self, response: Response, start: int, stop: int, key: str) -> None:
         found = response.headers.get("content-range", "")
         if not found and response.status == 200:  # noqa: PLR2004  the whole object instead of the range
             raise Unusable("this server ignores Range: objects can only be read whole", url=self.url(key))
-        if not found.startswith(f"bytes {start}-"):
+        match = _RANGE(found)
+        if match is None or int(match[1]) != start:
             raise Damaged(f"asked for bytes {start}-{stop - 1}, the server sent {found!r}", url=self.url(key))
+        if match[2] != "*" and int(match[2]) < stop:
+            raise Truncated(f"the object has {match[2]} bytes, {stop} were asked for", url=self.url(key))
 
 
 def _payload(document: bytes) -> Payload:
@@ -288,7 +302,7 @@ def _seconds(date: str) -> float | None:
 
 def _xml(body: object, url: str) -> ET.Element:
     try:
-        return ET.fromstring(body if isinstance(body, bytes) else b"")  # noqa: S314  expat >= 2.4.1 bounds entity expansion
+        return ET.fromstring(body.strip() if isinstance(body, bytes) else b"")  # noqa: S314  expat >= 2.4.1 bounds entity expansion
     except ET.ParseError as error:
         raise Damaged(f"the server's answer is no XML ({error})", url=url) from None
 

@@ -31,9 +31,8 @@ def escape(key: str) -> str:
 
 def query_string(parameters: Mapping[str, str]) -> str:
     """Return the canonical query: sorted by name, everything but unreserved characters encoded, ``=`` always there."""
-    return "&".join(
-        f"{quote(name, safe='-_.~')}={quote(value, safe='-_.~')}" for name, value in sorted(parameters.items())
-    )
+    pairs = [(quote(name, safe="-_.~"), quote(value, safe="-_.~")) for name, value in parameters.items()]
+    return "&".join(f"{name}={value}" for name, value in sorted(pairs))
 
 
 class Signer:
@@ -79,6 +78,7 @@ class Signer:
         if credentials is None:
             return tuple([f"{name}: {value}" for name, value in headers.items()])
         self._refresh(credentials)
+        headers = {name: " ".join(value.split()) for name, value in headers.items()}  # as the signature wants them
         signed = {**headers, "host": self._host, "x-amz-content-sha256": digest, "x-amz-date": self._stamp}
         if credentials.token:
             signed["x-amz-security-token"] = credentials.token

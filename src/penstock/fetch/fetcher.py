@@ -41,7 +41,7 @@ class Inbox:
         self._signal: SimpleQueue[None] = SimpleQueue()
 
     def wait(self, read: Read) -> None:
-        """Block until ``read`` is complete; Ctrl-C interrupts it. A second thread is refused: it might wait for ever."""
+        """Block until ``read`` is complete; Ctrl-C interrupts it, and a second thread is refused."""
         if read.complete:
             return
         if not self._alone.acquire(blocking=False):

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 __all__ = ["merge", "part_bytes", "split"]
 
-_PARTS_PER_SIZE = 900  # S3 takes 10,000 parts of at most 5 GiB: with 1,000, those that begin at 5 MiB hold 4.9 TiB
+_PARTS_PER_SIZE = 900  # of the 10,000 that S3 takes: with 1,000, parts that begin at 5 MiB would hold 4.9 TiB
+_MOST_BYTES = 5 << 30  # S3's largest part
 
 
 def split(start: int, stop: int, most_bytes: int) -> Iterator[tuple[int, int]]:
@@ -33,4 +34,4 @@ def merge(spans: Sequence[tuple[int, int]], gap_bytes: int, most_bytes: int) -> 
 
 def part_bytes(number: int, first_bytes: int) -> int:
     """Return the size of part ``number`` (from 1): it doubles every 900 parts, so the 10,000 allowed hold 5 TiB."""
-    return first_bytes << ((number - 1) // _PARTS_PER_SIZE)
+    return min(first_bytes << ((number - 1) // _PARTS_PER_SIZE), _MOST_BYTES)

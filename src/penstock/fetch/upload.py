@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
-from penstock.errors import Damaged, NotFound, PenstockError, Unusable
+from penstock.errors import Damaged, NotFound, PenstockError, Transient, Unusable
 from penstock.events import Committed, PartSent, emit, listening
 from penstock.fetch.plan import part_bytes
 from penstock.protocols.driver import Part, Payload
@@ -64,8 +64,9 @@ class Writer(io.BufferedIOBase):
 
     Leaving a ``with`` block by an exception, dropping the last reference, or ending the process publishes nothing and
     leaves what stood there before. So does ``close`` while an exception that came after the opening is being handled
-    (``finally: file.close()``, ``contextlib.closing``, ``with io.TextIOWrapper(file)``): it raises that one again. An object that fits in one part costs two requests (PUT, HEAD); a longer one three
-    and one for each part. Memory: ``options.buffer_bytes``.
+    (``finally: file.close()``, ``contextlib.closing``, ``with io.TextIOWrapper(file)``): it raises that one again. An
+    object that fits in one part costs two requests (PUT, HEAD); a longer one three and one for each part. Memory:
+    ``options.buffer_bytes``.
     """
 
     def __init__(self, fetcher: Fetcher, key: str, options: WriteOptions) -> None:
@@ -279,10 +280,17 @@ class Writer(io.BufferedIOBase):
         """Make the object visible. The answer may be lost and the upload gone: then the object must bear our mark."""
         try:
             return self._fetcher.run(lambda: self._fetcher.driver.complete(self._key, self._upload, self._etags))
-        except NotFound as error:
-            if error.attempts > 1 and self._head().metadata.get(_NONCE) == self._nonce:
+        except (NotFound, Transient):  # an upload that is gone is NoSuchUpload on S3, and a 500 on Ceph 16
+            # Also after what we count as one attempt: on a kept connection that died libcurl sends again by itself.
+            if self._bears_our_mark():
                 return ""
             raise
+
+    def _bears_our_mark(self) -> bool:
+        try:
+            return self._head().metadata.get(_NONCE) == self._nonce
+        except PenstockError:
+            return False
 
     def _compared(self, etag: str) -> ObjectMeta:
         found = self._head()
@@ -302,5 +310,5 @@ class Writer(io.BufferedIOBase):
 def _abort_all() -> None:
     """Free the uploads that are open when the interpreter ends; runs before the I/O thread stops."""
     for writer in list(_open):
-        writer.abort()
+        writer._leave()  # noqa: SLF001  the same class's business; all of them before the one wait
     wait([each.future for each in list(_leaving)], timeout=_ABORT_S)

@@ -1,0 +1,113 @@
+"""``python -m benchmarks``: serve, measure, report. What is measured stands in ``conditions.py``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks import conditions, machine, report
+from benchmarks.environments import python
+from benchmarks.objects import fill
+from benchmarks.runner import measure
+from benchmarks.server import install, serve
+
+_HERE = Path(__file__).parent
+_RAM_DISK = Path("/dev/shm")  # noqa: S108  a folder of our own is made in it
+_ROUNDS = 5
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run what the arguments ask for; raises SystemExit with a message when it cannot."""
+    options = _options(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that folders and servers go, as on Ctrl-C
+    chosen = _chosen(options.only)
+    loads = {load.name: load for load in (conditions.quick(conditions.LOADS) if options.quick else conditions.LOADS)}
+    needed = [loads[name] for name in dict.fromkeys(condition.load for condition in chosen)]
+    install()
+    requirements = sorted({run.requirement for condition in chosen for run in condition.runs})
+    for requirement in requirements:
+        python(requirement)
+    results = machine.describe(requirements) | {"rounds": options.rounds, "quick": options.quick}
+    output = options.output or (_HERE / "results" if options.quick or options.only else _HERE)
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=_roomy(options.folder, needed)) as name:
+        folder = Path(name)
+        print(f"filling {folder}", flush=True)
+        fill(folder, needed)
+        with serve(folder) as server:
+            results["conditions"] = [
+                measure(condition, loads[condition.load], (server, folder), range(options.rounds))
+                for condition in chosen
+            ]
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    plots = [] if options.quick else _plot(output)
+    (output / "RESULTS.md").write_text(report.render(results, plots))
+    print(f"\n{output / 'RESULTS.md'}", flush=True)
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m benchmarks", description="Penstock beside its alternatives.")
+    parser.add_argument("--rounds", type=int, help=f"how often each engine runs (default {_ROUNDS}; --quick: 1)")
+    parser.add_argument(
+        "--quick", action="store_true", help="few objects, one round: does it run? Numbers mean nothing"
+    )
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these conditions, engines, or both")
+    parser.add_argument("--folder", type=Path, default=_RAM_DISK, help="a RAM disk for the objects (%(default)s)")
+    parser.add_argument(
+        "--output", type=Path, help="where results go (default: benchmarks/, or benchmarks/results/ for a part)"
+    )
+    options = parser.parse_args(arguments)
+    if options.rounds is None:
+        options.rounds = 1 if options.quick else _ROUNDS
+    if options.rounds < 1:
+        parser.error("--rounds: at least one")
+    return options
+
+
+def _chosen(only: list[str] | None) -> list[conditions.Condition]:
+    """Return the conditions named, with the engines named; all where none of a kind is."""
+    everything = conditions.CONDITIONS
+    names, wanted = {each.name for each in everything}, set(only or ())
+    engines = {run.engine for each in everything for run in each.runs}
+    if unknown := wanted - names - engines:
+        known = f"conditions are {', '.join(sorted(names))}; engines {', '.join(sorted(engines))}"
+        message = f"--only {' '.join(sorted(unknown))}: {known}"
+        raise SystemExit(message)
+    taken = [each for each in everything if each.name in (wanted & names or names)]
+    keep = wanted & engines or engines
+    taken = [replace(each, runs=tuple(run for run in each.runs if run.engine in keep)) for each in taken]
+    return [each for each in taken if each.runs]
+
+
+def _roomy(folder: Path, loads: list) -> Path:
+    """Return the folder if the loads fit.
+
+    Raises:
+        SystemExit: They do not, or it is not there.
+
+    """
+    needed = sum(load.size * load.count for load in loads)
+    free = shutil.disk_usage(folder).free if folder.is_dir() else 0
+    if free < needed * 1.1:
+        message = f"{folder} has {free >> 20:,} MiB free and {needed >> 20:,} are needed: name another by --folder"
+        raise SystemExit(message)
+    return folder
+
+
+def _plot(output: Path) -> list[str]:
+    folder = output / "plots"
+    folder.mkdir(exist_ok=True)
+    command = [python("matplotlib"), str(_HERE / "plots.py"), str(output / "results.json"), str(folder)]
+    subprocess.run(command, check=True)
+    return sorted(f"plots/{path.name}" for path in folder.glob("*.svg"))
+
+
+if __name__ == "__main__":
+    main()

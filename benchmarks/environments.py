@@ -1,0 +1,70 @@
+"""Where peers run: the benchmark's own interpreter, or a virtual environment for each package of others."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+__all__ = ["ROOT", "clean", "python", "versions"]
+
+ROOT = Path(__file__).parents[1]
+_HOME = ROOT / ".venv-bench"
+_STAMP = "installed.txt"
+_ASK = """
+import importlib.metadata as m, json, platform, sys
+found = {name: m.version(name) for name in sys.argv[1:] if any(m.distributions(name=name))}
+print(json.dumps({"python": platform.python_version(), **found}))
+"""
+_TOLD = ("penstock", "pycurl", "torch", "numpy", "s3torchconnector", "s3torchconnectorclient", "obstore", "matplotlib")
+
+
+def python(requirement: str) -> str:
+    """Return the interpreter that has ``requirement``; installs it from PyPI the first time, held to constraints.txt.
+
+    Raises:
+        SystemExit: pip failed; what it said is on standard error.
+
+    """
+    if not requirement:
+        return sys.executable
+    folder = _HOME / re.split(r"[=<>~!\[ ]", requirement)[0]
+    stamp, interpreter = folder / _STAMP, folder / "bin" / "python"
+    if not stamp.exists() or stamp.read_text() != requirement:
+        print(f"installing {requirement} into {folder}", flush=True)
+        venv.create(folder, with_pip=True, clear=True)
+        environment = {**_bare(), "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
+        command = [str(interpreter), "-m", "pip", "install", "--quiet", requirement]
+        if subprocess.run(command, env=environment, check=False).returncode:
+            message = f"pip could not install {requirement} into {folder}"
+            raise SystemExit(message)
+        stamp.write_text(requirement)
+    return str(interpreter)
+
+
+def versions(requirement: str) -> dict[str, str]:
+    """Return the versions that matter in an environment, by package."""
+    command = [python(requirement), "-c", _ASK, *_TOLD]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True, env=clean(requirement)).stdout
+    return dict(json.loads(answer))
+
+
+def clean(requirement: str) -> dict[str, str]:
+    """Return what a peer may know of the machine: nothing that could steer a client."""
+    steering = re.compile(
+        r"(AWS|S3|RUST|PENSTOCK|OMP|LD)_.*|.*_proxy|(CURL|REQUESTS)_CA_BUNDLE|SSL_CERT_.*", re.IGNORECASE
+    )
+    kept = {name: value for name, value in _bare().items() if not steering.fullmatch(name)}
+    missing = "/nonexistent"
+    kept |= {"AWS_CONFIG_FILE": missing, "AWS_SHARED_CREDENTIALS_FILE": missing, "AWS_EC2_METADATA_DISABLED": "true"}
+    if not requirement:
+        kept["PYTHONPATH"] = str(ROOT / "src")
+    return kept
+
+
+def _bare() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}

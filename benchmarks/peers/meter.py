@@ -1,0 +1,127 @@
+"""What every peer shares: its task, the checks, and the stopwatch; standard library only, and nothing of the engine's.
+
+A peer runs in a process of its own: ``python peer.py TASK``, TASK being JSON. It prepares its data set, reads inside
+``with meter:``, and prints one JSON line. CPU and memory are this process's alone, CPU that of the timed part.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import resource
+import sys
+import time
+import zlib
+from pathlib import Path
+from threading import Thread
+from urllib.parse import urlsplit
+
+KEY, SECRET, REGION, BUCKET = "benchmarkkey", "benchmarksecret", "us-east-1", "bench"
+
+
+class Meter:
+    """The task of this process, and what it took."""
+
+    def __init__(self):
+        task = json.loads(sys.argv[1])
+        self.endpoint, self.ca = task["endpoint"], task["ca"]
+        self.manifest = task["manifest"]
+        self.batch, self.threads = task["batch"], task["threads"]
+        self.compute_s = task["compute_s"]
+        self._digests = json.loads(Path(task["digests"]).read_text())
+        with open(self.manifest, newline="") as file:
+            self._sizes = {row["key"]: int(row["size"]) for row in csv.DictReader(file)}
+        self.keys = list(self._sizes)
+        self._lengths = []  # list.append is atomic: threads may count
+        self._steps = 0
+        self._big = ()
+        address = urlsplit(self.endpoint)
+        self.host, self.port = address.hostname, address.port
+
+    def size(self, key):
+        return self._sizes[key]
+
+    def check(self, key, body):
+        """Count an object: the length of each is compared, and the bytes of a sample."""
+        if len(body) != self._sizes[key] or (key in self._digests and zlib.crc32(body) != self._digests[key]):
+            raise SystemExit(f"{key}: wrong body ({len(body)} bytes)")
+        self._lengths.append(len(body))
+
+    def check_big(self, key, body):
+        """The same, for an object so large that its digest is left for after the stopwatch."""
+        self._big = (key, body)
+
+    def step(self):
+        """Compute as a training step does: so many CPU seconds of pure Python in this thread, however long it takes."""
+        if self.compute_s:
+            self._steps += 1
+            until = time.thread_time() + self.compute_s
+            while time.thread_time() < until:
+                sum(range(100))
+
+    def consume(self, objects):
+        """Check (key, body) pairs as they come, and compute after every batch."""
+        for number, (key, body) in enumerate(objects, 1):
+            self.check(key, body)
+            if number % self.batch == 0:
+                self.step()
+
+    def batches(self, items):
+        return [items[at : at + self.batch] for at in range(0, len(items), self.batch)]
+
+    def __enter__(self):
+        self._resident = _memory("VmRSS")
+        self._usage, self._clock = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is not None:
+            return
+        wall_s = time.perf_counter() - self._clock
+        usage, peak = resource.getrusage(resource.RUSAGE_SELF), _memory("VmHWM")
+        cpu_s = usage.ru_utime + usage.ru_stime - self._usage.ru_utime - self._usage.ru_stime
+        if self._big:
+            self.check(*self._big)
+        if sorted(self._lengths) != sorted(self._sizes.values()):
+            raise SystemExit(f"{len(self._lengths)} objects came, not the {len(self.keys)} that were asked for")
+        print(
+            json.dumps(
+                {
+                    "wall_s": wall_s,
+                    "objects": len(self._lengths),
+                    "bytes": sum(self._lengths),
+                    "cpu_s": cpu_s,
+                    "peak_rss": peak,
+                    "rss_before": self._resident,
+                    "compute_s": self._steps * self.compute_s,
+                }
+            ),
+            flush=True,
+        )
+        os._exit(0)  # native runtimes take their time to end, and some do not
+
+
+def in_threads(count, work, items):
+    """Run ``work(part)`` in threads over equal parts; the first error ends the process."""
+    failed = []
+
+    def run(part):
+        try:
+            work(part)
+        except BaseException as error:  # noqa: BLE001  told below, in the main thread
+            failed.append(error)
+
+    threads = [Thread(target=run, args=(items[number::count],)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+def _memory(name):
+    """Return a size of this process's memory in bytes (ru_maxrss would include what was before exec)."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition(f"{name}:")[2].split()[0]) << 10

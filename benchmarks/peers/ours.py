@@ -1,0 +1,21 @@
+"""How Penstock's peers open what they read: signed requests, and a manifest instead of a listing."""
+
+from meter import BUCKET, KEY, REGION, SECRET
+
+import penstock as ps
+
+
+def store(meter):
+    """Return the options that reach the load server; every limit is the default, but for what a table names."""
+    return ps.StoreOptions(
+        endpoint=meter.endpoint,
+        region=REGION,
+        access_key=KEY,
+        secret_key=SECRET,
+        transport=ps.TransportOptions(connections=256, ca_file=meter.ca),
+    )
+
+
+def opened(kind, meter, **options):
+    """Open a data set over the task's manifest."""
+    return kind.from_manifest(meter.manifest, base=f"s3://{BUCKET}/", store=store(meter), **options)

@@ -1,0 +1,222 @@
+"""Results to RESULTS.md: a table for each condition, then the bars of issue 3 with met or missed. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["render"]
+
+_MIB = 1 << 20
+Values = list[float]
+
+
+class Row:
+    """One engine's rounds under one condition, and what is derived from each."""
+
+    def __init__(self, row: dict[str, Any]) -> None:
+        """Read a row of results.json."""
+        rounds: list[dict[str, float]] = row["rounds"]
+        self.name, self.script, self.beside = row["name"], row["script"], row["beside"]
+        self.threads: int = row["threads"]
+        self.rate = [each["objects"] / each["wall_s"] for each in rounds]
+        self.seconds = [each["wall_s"] for each in rounds]
+        self.cpu_s = [each["cpu_s"] - each["compute_s"] for each in rounds]  # what reading costs, not training
+        self.cpu_us = [(each["cpu_s"] - each["compute_s"]) / each["objects"] * 1e6 for each in rounds]
+        self.peak_mib = [each["peak_rss"] / _MIB for each in rounds]
+        self.beyond_mib = [(each["peak_rss"] - each["bytes"]) / _MIB for each in rounds]
+        self.used = [each["compute_s"] / each["wall_s"] * 100 for each in rounds]
+
+
+Table = dict[str, Row]  # by script; the first of a script's rows is the one as documented
+
+
+def ratio(numerator: Values, denominator: Values) -> Values:
+    """Divide round by round: what disturbs a machine for a minute disturbs both."""
+    return [a / b for a, b in zip(numerator, denominator, strict=True)]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A promise of issue 3: ``measure(ours, table)`` is to be at most, or at least, ``limit``."""
+
+    condition: str
+    script: str
+    words: str
+    measure: Callable[[Row, Table], Values]
+    limit: float
+    at_least: bool = False
+    unit: str = "x"
+
+    def line(self, table: Table) -> str:
+        """Return the bar's line in the report; empty where it was not measured."""
+        try:
+            values = self.measure(table[self.script], table)
+        except KeyError:
+            return ""
+        got = median(values)
+        met = got >= self.limit if self.at_least else got <= self.limit
+        verdict = "met" if met else f"**missed** by {abs(got / self.limit - 1):.0%}"
+        bound = "≥" if self.at_least else "≤"
+        wanted = f"{bound} {_number(self.limit)} {self.unit}".strip()
+        return f"| {self.condition}: {self.words} | {wanted} | {_spread(values)} | {verdict} |"
+
+
+def _cpu_by_floor(ours: Row, table: Table) -> Values:
+    return ratio(ours.cpu_us, table["floor"].cpu_us)
+
+
+def _cpu_by_theirs(ours: Row, table: Table) -> Values:
+    return ratio(ours.cpu_us, table[ours.beside].cpu_us)
+
+
+def _rate_by_theirs(ours: Row, table: Table) -> Values:
+    return ratio(ours.rate, table[ours.beside].rate)
+
+
+def _pair(
+    condition: str, what: str, measure: Callable[[Row, Table], Values], limit: float, *, at_least: bool
+) -> list[Bar]:
+    return [
+        Bar(condition, f"penstock_{kind}", f"{what}, {kind}", measure, limit, at_least) for kind in ("map", "iterable")
+    ]
+
+
+BARS = (
+    *_pair("small", "CPU per object beside the floor's", _cpu_by_floor, 2.5, at_least=False),
+    *_pair("small", "CPU per object beside s3torchconnector's", _cpu_by_theirs, 0.25, at_least=False),
+    *_pair("small", "objects/s beside s3torchconnector's", _rate_by_theirs, 6, at_least=True),
+    *_pair("tiny", "objects/s beside s3torchconnector's", _rate_by_theirs, 8, at_least=True),
+    Bar("late", "penstock_iterable", "objects/s, iterable", lambda ours, _: ours.rate, 5000, at_least=True, unit=""),
+    Bar("late", "penstock_iterable", "objects/s beside s3torchconnector's", _rate_by_theirs, 100, at_least=True),
+    Bar(
+        "late",
+        "penstock_map",
+        "objects/s of map in batches of 256 beside iterable's",
+        lambda ours, table: ratio(ours.rate, table["penstock_iterable"].rate),
+        0.6,
+        at_least=True,
+    ),
+    Bar(
+        "late-busy",
+        "penstock_iterable",
+        "share of time computed",
+        lambda ours, _: ours.used,
+        90,
+        at_least=True,
+        unit="%",
+    ),
+    Bar(
+        "big",
+        "penstock_open",
+        "time beside raw sockets'",
+        lambda ours, table: ratio(ours.seconds, table["floor_big"].seconds),
+        1.5,
+    ),
+    Bar("big", "penstock_open", "peak RSS beyond the object", lambda ours, _: ours.beyond_mib, 64, unit="MiB"),
+    Bar(
+        "big-tls",
+        "penstock_open",
+        "time beside obstore's",
+        lambda ours, table: ratio(ours.seconds, table["obstore_get"].seconds),
+        0.6,
+    ),
+)
+
+
+def render(results: dict[str, Any], plots: Sequence[str]) -> str:
+    """Return RESULTS.md for what ``results.json`` holds."""
+    parts = [
+        _head(results),
+        *(_section(condition) for condition in results["conditions"]),
+        _bars(results["conditions"]),
+    ]
+    if plots:
+        parts.append("\n".join(["## Plots", "", *(f"![]({path})" for path in plots)]))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(results: dict[str, Any]) -> str:
+    machine, versions = results["machine"], results["versions"]
+    told = ", ".join(f"{name} {version}" for name, version in versions.items())
+    warning = "\n**A quick run: few objects, so its numbers mean nothing.**\n" if results["quick"] else ""
+    return f"""# Results
+
+Written by `{results["command"]}`; do not edit. {results["date"]}, commit {results["commit"]}.
+{warning}
+- {machine["cpu"]}, {machine["cores"]} cores, {machine["memory_gib"]} GiB; {machine["system"]}; load before the run \
+{machine["load"]:.1f}.
+- {told}.
+- One nginx worker on loopback, serving a RAM disk by sendfile, shares the cores with one client process. Penstock,
+  s3torchconnector and obstore sign their requests; "floor" is raw blocking sockets, with no HTTP client.
+- Median of {results["rounds"]} rounds (least - most); engines alternate, each time in a fresh process. Ratios are taken
+  round by round. CPU and memory are the client's alone; CPU is what reading takes, without the computing beside it.
+  Opening and importing are not timed; every body's length is checked, and the bytes of a sample."""
+
+
+def _section(condition: dict[str, Any]) -> str:
+    rows = [Row(row) for row in condition["rows"]]
+    table = _table(condition)
+    columns = _LARGE if condition["load"]["count"] == 1 else _SMALL
+    if condition["compute_s"]:
+        columns = (*columns, ("time computed, %", lambda row, _: row.used))
+    lines = [
+        f"## {condition['name']}: {condition['title']}",
+        "",
+        "| | " + " | ".join(title for title, _ in columns) + " |",
+        "|---" * (len(columns) + 1) + "|",
+    ]
+    lines += [
+        " | ".join([f"| {row.name}", *(_cell(column, row, table) for _, column in columns)]) + " |" for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def _cell(column: Callable[[Row, Table], Values], row: Row, table: Table) -> str:
+    try:
+        return _spread(column(row, table))
+    except KeyError:
+        return ""
+
+
+_SMALL: tuple[tuple[str, Callable[[Row, Table], Values]], ...] = (
+    ("objects/s", lambda row, _: row.rate),
+    ("CPU µs/object", lambda row, _: row.cpu_us),
+    ("peak RSS MiB", lambda row, _: row.peak_mib),
+    ("CPU x floor", _cpu_by_floor),
+    ("objects/s x its like in s3torchconnector", _rate_by_theirs),
+)
+_LARGE: tuple[tuple[str, Callable[[Row, Table], Values]], ...] = (
+    ("seconds", lambda row, _: row.seconds),
+    ("CPU s", lambda row, _: row.cpu_s),
+    ("peak RSS MiB", lambda row, _: row.peak_mib),
+    ("seconds x floor", lambda row, table: ratio(row.seconds, table["floor_big"].seconds)),
+    ("seconds x obstore", lambda row, table: ratio(row.seconds, table["obstore_get"].seconds)),
+)
+
+
+def _bars(conditions: list[dict[str, Any]]) -> str:
+    tables = {condition["name"]: _table(condition) for condition in conditions}
+    lines = [line for bar in BARS if bar.condition in tables and (line := bar.line(tables[bar.condition]))]
+    if not lines:
+        return ""
+    return "\n".join(["## Bars", "", "| what | bar | measured | |", "|---|---|---|---|", *lines])
+
+
+def _table(condition: dict[str, Any]) -> Table:
+    rows = [Row(row) for row in condition["rows"]]
+    return {row.script: row for row in reversed(rows)}
+
+
+def _spread(values: Values) -> str:
+    if len(values) == 1:
+        return _number(values[0])
+    return f"{_number(median(values))} ({_number(min(values))} - {_number(max(values))})"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

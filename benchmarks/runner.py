@@ -1,0 +1,71 @@
+"""Runs engines under conditions: alternating within a round, each in a fresh process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.environments import clean, python
+from benchmarks.objects import manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from benchmarks.conditions import Condition, Run
+    from benchmarks.objects import Load
+    from benchmarks.server import Server
+
+__all__ = ["measure"]
+
+_PEERS = Path(__file__).with_name("peers")
+_LONGEST_S = 600
+
+
+def measure(condition: Condition, load: Load, served: tuple[Server, Path], rounds: Iterable[int]) -> dict[str, object]:
+    """Run a condition's engines ``rounds`` times, in an order that turns by one each round; returns what they said."""
+    print(f"\n{condition.name}: {condition.title}", flush=True)
+    rows = [{**asdict(run), "name": run.name, "rounds": []} for run in condition.runs]
+    pairs = list(zip(rows, condition.runs, strict=True))
+    for number in rounds:
+        turn = number % len(pairs)
+        for row, run in pairs[turn:] + pairs[:turn]:
+            result = _once(condition, run, load, served)
+            row["rounds"].append(result)
+            print(f"  {number + 1}  {run.name:38}{_line(result)}", flush=True)
+    described = {name: getattr(condition, name) for name in ("name", "title", "port", "batch", "compute_s")}
+    return {**described, "load": asdict(load), "rows": rows}
+
+
+def _once(condition: Condition, run: Run, load: Load, served: tuple[Server, Path]) -> dict[str, float]:
+    server, folder = served
+    task = {
+        "endpoint": getattr(server, condition.port),
+        "ca": server.ca,
+        "manifest": str(manifest(folder, load, min(load.count, run.most))),
+        "digests": str(folder / f"{load.name}.json"),
+        "batch": condition.batch,
+        "threads": run.threads,
+        "compute_s": condition.compute_s,
+    }
+    command = [python(run.requirement), str(_PEERS / f"{run.script}.py"), json.dumps(task)]
+    try:
+        done = subprocess.run(
+            command, env=clean(run.requirement), capture_output=True, text=True, timeout=_LONGEST_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        message = f"{run.name} did not end within {_LONGEST_S} s: {error.stderr}"
+        raise SystemExit(message) from None
+    if done.returncode or not done.stdout:
+        message = f"{run.name} under {condition.name!r} failed ({done.returncode}):\n{done.stderr}"
+        raise SystemExit(message)
+    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def _line(result: dict[str, float]) -> str:
+    rate, cpu_us = result["objects"] / result["wall_s"], result["cpu_s"] / result["objects"] * 1e6
+    peak_mib = int(result["peak_rss"]) >> 20
+    return f"{result['wall_s']:7.2f} s {rate:9,.0f}/s {cpu_us:11,.0f} us CPU each {peak_mib:6,} MiB"

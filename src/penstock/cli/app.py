@@ -1,0 +1,87 @@
+"""The commands as typer sees them: names, options and help. What they do is said elsewhere."""
+# No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
+
+import platform
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Annotated
+
+import penstock as ps
+from penstock.cli import ls as listing
+from penstock.cli.exits import MEANINGS
+from penstock.cli.store import with_store
+
+if TYPE_CHECKING:
+    import typer
+
+__all__ = ["build"]
+
+
+def build() -> "typer.Typer":
+    """Return the whole command line."""
+    import typer
+
+    codes = "; ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items())
+    app = typer.Typer(
+        name="penstock",
+        help="Train PyTorch straight from any object store.",
+        epilog=f"Exit codes: {codes}. PENSTOCK_DEBUG=1 shows an error's traceback.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    for add in (_versions, _ls, _demo):
+        add(app)
+    return app
+
+
+def _versions(app: "typer.Typer") -> None:
+    import typer
+
+    def show(wanted: bool) -> None:  # noqa: FBT001  typer's form of a callback
+        if wanted:
+            print(f"penstock {ps.__version__} (Python {platform.python_version()}, pycurl {version('pycurl')})")
+            raise typer.Exit
+
+    @app.callback()
+    def root(
+        *,
+        version: Annotated[
+            bool, typer.Option("--version", callback=show, is_eager=True, help="Print versions.")
+        ] = False,
+    ) -> None: ...
+
+
+def _ls(app: "typer.Typer") -> None:
+    import typer
+
+    @app.command()
+    @with_store
+    def ls(
+        url: Annotated[str, typer.Argument(metavar="URL", help="s3://bucket/prefix, or a local path.")],
+        *,
+        long: Annotated[bool, typer.Option("--long", "-l", help="Size in bytes, time and URL.")] = False,
+        json: Annotated[bool, typer.Option("--json", help="A JSON object a line; safe for every key.")] = False,
+        store: ps.StoreOptions,
+    ) -> None:
+        """List the objects whose URL begins with URL, one a line. Ends with 1 when there are none."""
+        line = listing.as_json if json else listing.as_long if long else listing.as_url
+        listing.ls(url, line, store)
+
+
+def _demo(app: "typer.Typer") -> None:
+    import typer
+
+    from penstock.demo.story import EPOCHS, Demo
+
+    @app.command()
+    def demo(
+        *,
+        bucket: Annotated[
+            str | None, typer.Option(help="A bucket of yours, instead of a server of the demo's own.")
+        ] = None,
+        endpoint: Annotated[str | None, typer.Option(help="Its server; default: the environment, then AWS.")] = None,
+        epochs: Annotated[int, typer.Option(min=1, help="How often each image is seen.")] = EPOCHS,
+        keep: Annotated[bool, typer.Option("--keep", help="Leave the objects in your bucket.")] = False,
+    ) -> None:
+        """Fill a bucket with images, train a network from it, be killed, resume, and report. Takes a minute or so."""
+        Demo(bucket=bucket, endpoint=endpoint, epochs=epochs, keep=keep).run()

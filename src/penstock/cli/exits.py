@@ -1,0 +1,54 @@
+"""How a command ends: one line for the user, one number for the script that called it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from penstock.errors import Damaged, Denied, PenstockError, Transient, Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["CODES", "MEANINGS", "told", "write"]
+
+MEANINGS = {
+    0: "done",
+    1: "nothing found, or another failure",
+    2: "wrong usage or settings",
+    3: "denied",
+    4: "try later",
+    5: "damaged data",
+    130: "interrupted",
+    141: "the output's reader has gone",
+}
+CODES: dict[type[PenstockError], int] = {Unusable: 2, Denied: 3, Transient: 4, Damaged: 5}
+_OTHER, _INTERRUPTED, _PIPE_CLOSED = 1, 130, 141  # the last two as a shell counts a signal's death: 128 + its number
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Say Penstock's errors in one line on standard error and end with their code; ``PENSTOCK_DEBUG=1`` shows all."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise SystemExit(_INTERRUPTED) from None
+    except PenstockError as error:
+        if os.environ.get("PENSTOCK_DEBUG") == "1":
+            raise
+        print(f"penstock: {' '.join(str(error).split())}", file=sys.stderr)
+        code = next((code for kind, code in CODES.items() if isinstance(error, kind)), _OTHER)
+        raise SystemExit(code) from None
+
+
+def write(text: str) -> None:
+    """Write to standard output, now; when its reader has gone, end quietly, as SIGPIPE ends other programs."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still buffered goes nowhere, or the interpreter would complain of it on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(_PIPE_CLOSED) from None

@@ -1,0 +1,98 @@
+"""``penstock ls``: what is there, one line an object, page by page."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from penstock.cli.exits import write
+from penstock.errors import NotFound
+from penstock.source import open_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.options import StoreOptions
+    from penstock.values import ObjectMeta
+
+    Line = Callable[[str, ObjectMeta], str]
+
+__all__ = ["as_json", "as_long", "as_url", "ls"]
+
+
+def ls(url: str, line: Line, store: StoreOptions) -> None:
+    """Print a line for each object whose URL begins with ``url``; memory for one page, one request for each 1,000.
+
+    On a terminal, standard error tells how it goes and, at the end, how many objects and bytes there were.
+
+    Raises:
+        NotFound: There are none.
+
+    """
+    source, prefix = open_source(url, store)
+    count = size_bytes = 0
+    with _spinner() as say:
+        for page in source.pages(prefix):
+            write("".join(f"{line(source.url(entry.key), entry)}\n" for entry in page.entries))
+            count += len(page.entries)
+            size_bytes += sum(entry.size for entry in page.entries)
+            say(f"{count:,} objects so far")
+    if not count:
+        raise NotFound("nothing there begins with this URL", url=source.url(prefix))
+    if sys.stderr.isatty():
+        print(f"{count:,} object{'s' * (count != 1)}, {_readable(size_bytes)}", file=sys.stderr)
+
+
+def as_url(url: str, entry: ObjectMeta) -> str:  # noqa: ARG001  one signature for all three
+    """Return the URL; control characters are replaced where they would reach a terminal."""
+    return _harmless(url)
+
+
+def as_long(url: str, entry: ObjectMeta) -> str:
+    """Return size in bytes, time of the last change (UTC) and URL."""
+    return f"{entry.size:>15} {_time(entry.modified) or '-':>20} {_harmless(url)}"
+
+
+def as_json(url: str, entry: ObjectMeta) -> str:
+    """Return a JSON object on one line: whatever a key holds, it is escaped."""
+    modified = _time(entry.modified)
+    return json.dumps({"url": url, "key": entry.key, "size": entry.size, "etag": entry.etag, "modified": modified})
+
+
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _harmless(text: str) -> str:
+    """Keep keys from steering a terminal; what goes to a file or a program stays as it is."""
+    if text.isprintable() or not sys.stdout.isatty():
+        return text
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def _readable(size_bytes: int) -> str:
+    size = float(size_bytes)
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:  # noqa: PLR2004  what the units are made of
+            return f"{size:.3g} {unit}" if unit != "bytes" else f"{size_bytes} bytes"
+        size /= 1024
+    return f"{size:,.3g} PiB"
+
+
+@contextmanager
+def _spinner() -> Iterator[Callable[[str], None]]:
+    """Turn a wheel on standard error while nothing else moves there; yields what sets the words beside it."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn
+
+    console = Console(stderr=True)
+    # Lines that run over the same terminal are progress enough.
+    idle = not console.is_terminal or sys.stdout.isatty()
+    columns = (SpinnerColumn(), TextColumn("{task.description}"))
+    # Not redirected: standard output may well be a file.
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False, disable=idle) as progress:
+        task = progress.add_task("listing")
+        yield lambda words: progress.update(task, description=words)

@@ -1,0 +1,119 @@
+"""Which request meets which fault: rules that are played in the order they were given."""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.testing.faults.kinds import Fault
+    from penstock.testing.faults.message import Request
+
+__all__ = ["Match", "Script"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Which requests a rule is about: all that is said must hold.
+
+    Attributes:
+        verb: A name in ``VERBS``; empty for any.
+        bucket: The bucket; empty for any.
+        key: The object's full key; None for any.
+        part: Number of a part of an upload; 0 for any.
+        nth: Begin with the n-th such request, from 1.
+        times: How often the rule's faults are played through; None for ever.
+        rate: Share of these requests that is hit, drawn from ``seed``.
+        seed: Of the draws.
+
+    """
+
+    verb: str = ""
+    bucket: str = ""
+    key: str | None = None
+    part: int = 0
+    nth: int = 1
+    times: int | None = 1
+    rate: float = 1.0
+    seed: int = 0
+
+    def fits(self, request: Request) -> bool:
+        """Say whether the rule is about this request."""
+        return (
+            self.verb in ("", request.verb)
+            and self.bucket in ("", request.bucket)
+            and self.key in (None, request.key)
+            and (not self.part or request.parameters.get("partNumber") == str(self.part))
+        )
+
+
+class _Rule:
+    """Faults one after another, and how far they have been played."""
+
+    def __init__(self, faults: Sequence[Fault], when: Match) -> None:
+        self.faults = faults
+        self.when = when
+        self._random = random.Random(when.seed)  # noqa: S311  repeatable on purpose
+        self._met = 0
+        self._played = 0
+
+    def play(self, request: Request, *, reused: bool) -> Fault | None:
+        """Return the fault for a request, if it is time; what cannot happen to this request waits for the next."""
+        if self.when.times is not None and self._played >= self.when.times * len(self.faults):
+            return None
+        fault = self.faults[self._played % len(self.faults)]
+        if not self.when.fits(request) or not _can(fault, request, reused=reused):
+            return None
+        self._met += 1
+        if self._met < self.when.nth or self._random.random() >= self.when.rate:
+            return None
+        self._played += 1
+        return fault
+
+
+class Script:
+    """All rules; the first that is ready decides. Thread-safe."""
+
+    def __init__(self) -> None:
+        """Begin without rules."""
+        self._rules: list[_Rule] = []
+        self._lock = threading.Lock()
+
+    def add(self, faults: Sequence[Fault], when: Match) -> None:
+        """Play the faults in order, one for each request that fits."""
+        with self._lock:
+            self._rules.append(_Rule(faults, when))
+
+    def clear(self) -> None:
+        """Forget all rules."""
+        with self._lock:
+            self._rules.clear()
+
+    def play(self, request: Request, *, reused: bool) -> Fault | None:
+        """Return the fault this request meets, if any; ``reused`` says that its connection has served others."""
+        with self._lock:
+            return next(filter(None, (rule.play(request, reused=reused) for rule in self._rules)), None)
+
+    def regions(self, bucket: str) -> frozenset[str]:
+        """Return where a bucket has moved to: it takes signatures for these regions only."""
+        with self._lock:
+            return frozenset(
+                fault.region
+                for rule in self._rules
+                if rule.when.bucket in ("", bucket)
+                for fault in rule.faults
+                if fault.region
+            )
+
+
+def _can(fault: Fault, request: Request, *, reused: bool) -> bool:
+    return (
+        request.verb in fault.verbs
+        and (not fault.ranged or "range" in request.headers)
+        and (not fault.reused or reused)
+        and (not fault.region or fault.region != request.region)
+    )

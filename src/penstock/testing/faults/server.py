@@ -1,0 +1,157 @@
+"""A fault server to hold: in a process of its own or in this one, with the same words for both."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.options import StoreOptions
+from penstock.testing.faults.engine import Engine, Seen, Settings
+from penstock.testing.faults.script import Match
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.testing.faults.kinds import Fault
+
+__all__ = ["FaultServer", "attend"]
+
+_ANY = Match()
+
+
+class FaultServer:
+    """An S3 server on loopback that goes wrong on demand. Thread-safe; of no use in a forked child.
+
+    Objects are addressed path-style, held in memory, and gone in the end.
+    """
+
+    def __init__(self, settings: Settings, ask: Callable[..., object]) -> None:
+        """Use ``start`` or ``within``; ``ask`` calls a method of the engine by its name."""
+        self._ask = ask
+        self.settings = settings
+        self.endpoint = f"http://127.0.0.1:{ask('port')}"
+
+    @classmethod
+    @contextmanager
+    def start(cls, settings: Settings | None = None) -> Iterator[FaultServer]:
+        """Run in a process of its own until the block ends; it also ends when this process is killed."""
+        settings = settings or Settings()
+        ours, theirs = socket.socketpair()
+        root = str(Path(__file__).parents[3])  # a checkout need not be installed
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
+        command = [sys.executable, "-m", "penstock.testing.faults.child", str(theirs.fileno())]
+        with subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()]) as child:  # noqa: S603  our own module
+            theirs.close()
+            try:
+                with Connection(ours.detach()) as line:
+                    line.send(settings)
+                    yield cls(settings, _over(line))
+            finally:
+                child.kill()  # it holds nothing worth a farewell
+
+    @classmethod
+    @contextmanager
+    def within(cls, settings: Settings | None = None) -> Iterator[FaultServer]:
+        """Run on threads of this process until the block ends: quick to start, and it takes its share of the GIL."""
+        settings = settings or Settings()
+        engine = Engine(settings)
+        try:
+            yield cls(settings, lambda name, *arguments: getattr(engine, name)(*arguments))
+        finally:
+            engine.close()
+
+    @property
+    def store(self) -> StoreOptions:
+        """The options that reach it."""
+        mine = self.settings
+        return StoreOptions(
+            endpoint=self.endpoint, region=mine.region, access_key=mine.access_key, secret_key=mine.secret_key
+        )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables that reach it, for a training that is to be left as it is."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": self.settings.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.settings.secret_key,
+            "AWS_REGION": self.settings.region,
+        }
+
+    def make(self, bucket: str) -> None:
+        """Make a bucket, unless it is there."""
+        self._ask("make", bucket)
+
+    def put(self, bucket: str, key: str, data: bytes) -> str:
+        """Store an object, and make its bucket, without a request; returns its ETag."""
+        return str(self._ask("put", bucket, key, data))
+
+    def objects(self, bucket: str) -> dict[str, bytes]:
+        """Return what is visible in a bucket; KeyError where there is none."""
+        found = self._ask("objects", bucket)
+        assert isinstance(found, dict)
+        return found
+
+    def uploads(self, bucket: str) -> list[str]:
+        """Return the keys of the unfinished uploads to a bucket."""
+        found = self._ask("uploads", bucket)
+        assert isinstance(found, list)
+        return found
+
+    def fail(self, *faults: Fault, when: Match = _ANY) -> None:
+        """Have requests that fit ``when`` meet these faults, one after another: by default the next ones of any kind.
+
+        Rules are asked in the order they were given. A fault waits for a request that it can happen to.
+        """
+        self._ask("fail", faults, when)
+
+    def heal(self) -> None:
+        """Forget every fault that was planted and not met yet."""
+        self._ask("heal")
+
+    def seen(self, verb: str = "", bucket: str = "", key: str | None = None) -> list[Seen]:
+        """Return the requests so far, in the order of arrival, that fit; empty words and None stand for any."""
+        found = self._ask("seen", verb, bucket, key)
+        assert isinstance(found, list)
+        return found
+
+    def opened(self) -> int:
+        """Return how many connections were ever opened to it."""
+        found = self._ask("opened")
+        assert isinstance(found, int)
+        return found
+
+
+def _over(line: Connection) -> Callable[..., object]:
+    lock = threading.Lock()
+
+    def ask(*call: object) -> object:
+        with lock:
+            line.send(call)
+            answer = line.recv()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return ask
+
+
+def attend(line: Connection) -> None:
+    """Serve in this process and do what the owner says, until the owner is gone."""
+    engine = Engine(line.recv())
+    while True:
+        try:
+            name, *arguments = line.recv()
+        except (EOFError, ConnectionError):
+            return
+        try:
+            line.send(getattr(engine, name)(*arguments))
+        except Exception as error:  # noqa: BLE001  the owner's to hear
+            line.send(error)

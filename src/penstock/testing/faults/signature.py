@@ -1,0 +1,111 @@
+"""Whether a request is signed by someone the server knows, and its body the one that was signed (SigV4, headers only).
+
+Written from the standard's text and on purpose without ``penstock.drivers.signing``, which it judges.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import re
+import zlib
+from datetime import UTC, datetime
+from hashlib import md5, sha1, sha256
+from typing import TYPE_CHECKING
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from penstock.testing.faults.message import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from penstock.testing.faults.message import Request
+
+__all__ = ["check_body", "check_signature"]
+
+_SKEW_S = 15 * 60
+_FORM = re.compile(
+    r"AWS4-HMAC-SHA256 Credential=([^/,]+)/(\d{8})/([^/,]+)/([^/,]+)/aws4_request, *"
+    r"SignedHeaders=([a-z0-9;-]+), *Signature=([0-9a-f]{64})"
+)
+_UNSIGNED = "UNSIGNED-PAYLOAD"
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+def check_signature(request: Request, keys: Mapping[str, str], regions: frozenset[str], now: float) -> None:
+    """Raise ``Refused`` unless the signature is right, by a known key, for one of ``regions``, and made just now.
+
+    ``keys`` maps key ids to secrets; ``now`` is seconds since the epoch.
+    """
+    headers = request.headers
+    if "authorization" not in headers:
+        raise Refused(403, "AccessDenied", "anonymous requests are not served")
+    form = _FORM.fullmatch(headers["authorization"])
+    if form is None:
+        raise Refused(400, "AuthorizationHeaderMalformed", "not an AWS4-HMAC-SHA256 signature in the header")
+    key, day, region, service, names, signature = form.groups()
+    if region not in regions or service != "s3":
+        raise Refused(400, "AuthorizationHeaderMalformed", "wrong region or service", region=min(regions))
+    if key not in keys:
+        raise Refused(403, "InvalidAccessKeyId")
+    stamp = headers.get("x-amz-date", "")
+    if stamp[:8] != day or abs(_seconds(stamp) - now) > _SKEW_S:
+        raise Refused(403, "RequestTimeTooSkewed")
+    signed = names.split(";")
+    owed = {"host", *(name for name in headers if name.startswith("x-amz-"))}
+    if signed != sorted(signed) or not owed <= set(signed):
+        raise Refused(403, "AccessDenied", "there are headers which were not signed")
+    scope = f"{day}/{region}/s3/aws4_request"
+    text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{sha256(_canonical(request, signed)).hexdigest()}"
+    secret = f"AWS4{keys[key]}".encode()
+    for word in (day, region, "s3", "aws4_request", text):
+        secret = hmac.digest(secret, word.encode(), "sha256")
+    if not hmac.compare_digest(secret.hex(), signature):
+        raise Refused(403, "SignatureDoesNotMatch")
+
+
+def check_body(request: Request) -> None:
+    """Raise ``Refused`` where the body is not the one its digests were made of."""
+    headers, body = request.headers, request.body
+    digest = headers.get("x-amz-content-sha256", "")
+    if digest != _UNSIGNED and not _HEX.fullmatch(digest):
+        raise Refused(501, "NotImplemented", f"x-amz-content-sha256: {digest or 'missing'}")
+    if digest != _UNSIGNED and sha256(body).hexdigest() != digest:
+        raise Refused(400, "XAmzContentSHA256Mismatch", "the body is not the one that was signed")
+    sums: dict[str, Callable[[], bytes]] = {
+        "content-md5": lambda: md5(body, usedforsecurity=False).digest(),
+        "x-amz-checksum-crc32": lambda: zlib.crc32(body).to_bytes(4, "big"),
+        "x-amz-checksum-sha1": lambda: sha1(body, usedforsecurity=False).digest(),
+        "x-amz-checksum-sha256": lambda: sha256(body).digest(),
+    }
+    for name, compute in sums.items():
+        if name in headers and base64.b64encode(compute()).decode() != headers[name]:
+            raise Refused(400, "BadDigest", f"{name} is another's")
+
+
+def _canonical(request: Request, signed: list[str]) -> bytes:
+    """Return the canonical request: path and query decoded and encoded anew, so that a lax client is found out."""
+    pairs = (pair.partition("=") for pair in request.query.split("&") if pair)
+    query = sorted((_encoded(name, "-_.~"), _encoded(value, "-_.~")) for name, _, value in pairs)
+    lines = [f"{name}:{' '.join(request.headers.get(name, '').split())}" for name in signed]
+    parts = (
+        request.method,
+        _encoded(request.path, "/-_.~"),
+        "&".join(f"{name}={value}" for name, value in query),
+        *lines,
+        "",
+        ";".join(signed),
+        request.headers.get("x-amz-content-sha256", ""),
+    )
+    return "\n".join(parts).encode("latin-1")
+
+
+def _encoded(text: str, safe: str) -> str:
+    return quote_from_bytes(unquote_to_bytes(text), safe=safe)
+
+
+def _seconds(stamp: str) -> float:
+    try:
+        return datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return 0.0

@@ -1,0 +1,143 @@
+"""A raw-socket HTTP server whose every byte a script decides: what no well-behaved server would ever send."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+__all__ = ["Received", "Scripted", "reply"]
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One request as it came.
+
+    Attributes:
+        method: Verb.
+        path: Path and query, as sent.
+        headers: Names in lower case.
+        body: Whole.
+        connection: Number, from 1, of the connection it came over.
+        number: Which request of the server it is, from 1.
+
+    """
+
+    method: str
+    path: str
+    headers: dict[str, str] = field(repr=False)  # holds a signature
+    body: bytes = field(repr=False)
+    connection: int
+    number: int
+
+    @property
+    def range(self) -> tuple[int, int] | None:
+        """The half-open range that is asked for; None without a ``Range``."""
+        text = self.headers.get("range")
+        if text is None:
+            return None
+        first, last = text.removeprefix("bytes=").split("-")
+        return int(first), int(last) + 1
+
+
+def reply(status: int, body: bytes = b"", **headers: str) -> bytes:
+    """Return a response with a ``Content-Length``; ``content_range="…"`` is the header ``content-range``.
+
+    A ``content_length`` given here is sent as it is, true or not.
+    """
+    lines = {"content-length": str(len(body))} | {name.replace("_", "-"): value for name, value in headers.items()}
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"HTTP/1.1 {status} .\r\n{head}\r\n".encode("latin-1") + body
+
+
+class Scripted:
+    """A server on loopback, one thread for each connection; use it in a ``with`` block.
+
+    ``answer(received, send)`` runs on a connection's thread for each request: it sends what it likes, may take its
+    time, and returns True to keep the connection, False to close it.
+
+    Attributes:
+        url: ``http://127.0.0.1:port``, or https with ``tls``.
+        received: All requests, in the order they came.
+        connections: How many were accepted.
+
+    """
+
+    def __init__(
+        self, answer: Callable[[Received, Callable[[bytes], None]], bool], tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Listen at once; ``tls`` is a server's context with its certificate."""
+        self._answer = answer
+        self._tls = tls
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.received: list[Received] = []
+        self.connections = 0
+
+    def __enter__(self) -> Self:
+        """Begin to accept."""
+        threading.Thread(target=self._accept, name="scripted", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop listening and hang up on everyone."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # close alone would not wake the thread in accept
+        self._listener.close()
+        with self._lock:
+            for connection in self._open:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                self.connections += 1
+                self._open.add(connection)
+                number = self.connections
+            threading.Thread(target=self._serve, args=(connection, number), name="scripted", daemon=True).start()
+
+    def _serve(self, plain: socket.socket, number: int) -> None:
+        connection = plain
+        try:
+            if self._tls is not None:
+                connection = self._tls.wrap_socket(plain, server_side=True)
+            with connection.makefile("rb") as stream:
+                while (received := self._receive(stream.readline, stream.read, number)) is not None:
+                    if not self._answer(received, connection.sendall):
+                        break
+        except OSError:  # the client went away, which some tests are about
+            pass
+        finally:
+            with self._lock:
+                self._open.discard(plain)
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)  # close waits for a fork that has a copy
+            connection.close()
+
+    def _receive(self, line: Callable[[], bytes], read: Callable[[int], bytes], connection: int) -> Received | None:
+        first = line().decode("latin-1").split()
+        if not first:
+            return None
+        headers = {}
+        while text := line().decode("latin-1").strip():
+            name, _, value = text.partition(":")
+            headers[name.lower()] = value.strip()
+        body = read(int(headers.get("content-length", "0")))
+        with self._lock:
+            received = Received(first[0], first[1], headers, body, connection, len(self.received) + 1)
+            self.received.append(received)
+        return received

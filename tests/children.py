@@ -1,0 +1,48 @@
+"""Children of the tests: forks that must end, and interpreters that run a script."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["forked", "python"]
+
+
+@contextmanager
+def forked(work: Callable[[], object], limit_s: float = 30) -> Iterator[Callable[[], int]]:
+    """Run ``work`` in a forked child; what is yielded waits for its exit status, and kills it where it hangs."""
+    ended, signal_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(signal_end)
+
+    def status() -> int:
+        if not select.select([ended], [], [], limit_s)[0]:
+            os.kill(pid, signal.SIGKILL)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    try:
+        yield status
+    finally:
+        os.close(ended)
+
+
+def python(script: str, *arguments: str, limit_s: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run a script in an interpreter of its own; raises TimeoutExpired where it hangs."""
+    command = [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)

@@ -1,0 +1,78 @@
+"""Every ending has its line and its number."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from penstock import errors
+from penstock.cli.exits import MEANINGS, told
+
+CODES = {
+    errors.ConfigError: 2,
+    errors.MissingExtra: 2,
+    errors.NotFound: 1,
+    errors.Forbidden: 3,
+    errors.Unauthenticated: 3,
+    errors.Changed: 1,
+    errors.Unreachable: 4,
+    errors.Throttled: 4,
+    errors.Truncated: 5,
+    errors.ManifestError: 5,
+    errors.Bug: 1,
+}
+
+
+@pytest.mark.parametrize(("kind", "code"), CODES.items())
+def test_an_error_is_one_line_and_its_code(kind, code, capsys):
+    with pytest.raises(SystemExit) as ended, told():
+        raise kind("what\nhappened", url="s3://bucket/key")
+    assert ended.value.code == code
+    assert code in MEANINGS
+    assert capsys.readouterr().err == "penstock: what happened [s3://bucket/key]\n"
+
+
+def test_debugging_shows_the_traceback(penstock):
+    done = penstock("ls", "s4://bucket", PENSTOCK_DEBUG="1")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "penstock.errors.UnknownScheme" in done.stderr
+
+
+def test_no_credentials_end_with_3(penstock):
+    done = penstock("ls", "s3://bucket/")
+    assert done.returncode == 3
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_unknown_scheme_ends_with_2(penstock):
+    done = penstock("ls", "s4://bucket/")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("penstock: unknown scheme 's4'")
+
+
+def test_a_mistyped_command_is_told_the_right_one(penstock):
+    done = penstock("dmo")
+    assert done.returncode == 2
+    assert "Did you mean 'demo'?" in done.stderr
+
+
+def test_help_explains_every_code(penstock):
+    done = penstock("--help", COLUMNS="1000")
+    assert done.returncode == 0
+    for code, meaning in MEANINGS.items():
+        assert f"{code} {meaning}" in done.stdout
+
+
+def test_the_version_is_printed(penstock):
+    assert penstock("--version").stdout.startswith("penstock 0.")
+
+
+@pytest.mark.parametrize("absent", ["typer", "rich"])
+def test_without_the_extra_it_says_what_to_install(absent):
+    code = f"import sys; sys.modules[{absent!r}] = None; from penstock.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, "ls", "/"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == f"penstock: the command needs {absent}: pip install 'penstock[cli]'\n"

@@ -1,0 +1,277 @@
+"""S3's dialect keeps every promise on servers that are real, and believes none that is odd."""
+
+import uuid
+
+import pytest
+
+from penstock.drivers.s3 import S3, Bucket
+from penstock.errors import (
+    Changed,
+    ConfigError,
+    Damaged,
+    Forbidden,
+    NotFound,
+    PenstockError,
+    Throttled,
+    Transient,
+    Truncated,
+    Unauthenticated,
+    Unreachable,
+    Unusable,
+)
+from penstock.options import TransportOptions
+from penstock.protocols.credentials import Credentials
+from penstock.protocols.driver import Part
+from penstock.testing.drivers import KEYS, DriverContract, Trial
+from penstock.testing.servers import Scripted, reply
+from penstock.transport.loop import connect
+
+
+def _driver(endpoint, bucket, keys=("id", "secret")):
+    credentials = Credentials(*keys) if keys else None
+    return S3(Bucket(bucket, endpoint, virtual=False), "us-east-1", lambda: credentials, lambda: None)
+
+
+def _trial(endpoint, bucket="bucket", keys=("id", "secret")):
+    return Trial(_driver(endpoint, bucket, keys), connect(TransportOptions()))
+
+
+def _of(bucket):
+    return _trial(bucket.server.endpoint, bucket.name, (bucket.server.access_key, bucket.server.secret_key))
+
+
+def _fresh(server):
+    name = f"test-{uuid.uuid4().hex}"
+    server.client().create_bucket(Bucket=name)
+    driver = _driver(server.endpoint, name, (server.access_key, server.secret_key))
+    return driver, connect(TransportOptions())
+
+
+class TestMoto(DriverContract):
+    checks_digests = False
+
+    @pytest.fixture
+    def store(self, moto_server):
+        return _fresh(moto_server)
+
+
+@pytest.mark.ceph
+class TestCeph(DriverContract):
+    @pytest.fixture
+    def store(self, ceph_server):
+        return _fresh(ceph_server)
+
+
+class TestAnswers:
+    """What a server may say, and what we make of it."""
+
+    def _ask(self, answer, verb):
+        def script(received, send):
+            send(answer)
+            return False
+
+        with Scripted(script) as server:
+            return verb(_trial(server.url))
+
+    def test_an_object_of_unsaid_length_is_refused(self):
+        # libcurl takes whatever came until the connection closed for the whole body (trap 15).
+        body = b'HTTP/1.1 200 OK\r\netag: "e"\r\n\r\nperhaps not all'
+        with pytest.raises(Damaged, match="how long"):
+            self._ask(body, lambda trial: trial.get("key"))
+        with pytest.raises(Damaged, match="how long"):
+            self._ask(b"HTTP/1.1 200 OK\r\n\r\n", lambda trial: trial.head("key"))
+
+    def test_a_chunked_body_is_whole_when_its_last_chunk_came(self):
+        head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"
+        assert self._ask(head + b"0\r\n\r\n", lambda trial: trial.get("key")) == b"hello"
+        with pytest.raises(Transient):
+            self._ask(head, lambda trial: trial.get("key"))
+
+    def test_trap_03_a_short_body_is_never_the_object(self):
+        cut = reply(200, b"half", content_length="8")
+        with pytest.raises(Unreachable):
+            self._ask(cut, lambda trial: trial.get("key"))
+        assert self._ask(cut, lambda trial: trial.read("key", 0, 8, whole=True)) == b"half", "4 of 8 bytes are right"
+        with pytest.raises(Changed, match="4 bytes"):
+            self._ask(reply(200, b"half"), lambda trial: trial.read("key", 0, 8, whole=True))
+
+    def test_trap_04_an_answer_of_another_version_is_refused(self):
+        other = reply(200, b"12345678", etag='"new"')
+        with pytest.raises(Changed):
+            self._ask(other, lambda trial: trial.read("key", 0, 8, "old", whole=True))
+        with pytest.raises(Changed):
+            self._ask(other, lambda trial: trial.get("key", "old"))
+
+    def test_a_server_that_ignores_range(self):
+        whole = reply(200, b"0123456789")
+        assert self._ask(whole, lambda trial: trial.read("key", 0, 4)) == b"0123", "the beginning is the range"
+        with pytest.raises(Unusable, match="ignores Range"):
+            self._ask(whole, lambda trial: trial.read("key", 2, 4))
+
+    def test_a_range_other_than_asked_for_is_damage(self):
+        for content_range in ("bytes 3-5/10", "bytes */10", "nonsense", "bytes 20-22/30"):
+            with pytest.raises(Damaged, match="asked for bytes 2-4"):
+                self._ask(reply(206, b"345", content_range=content_range), lambda trial: trial.read("key", 2, 5))
+        assert self._ask(reply(206, b"234", content_range="bytes 2-4/*"), lambda t: t.read("key", 2, 5)) == b"234"
+        assert self._ask(reply(200, b"234", content_range="bytes 2-4/9"), lambda t: t.read("key", 2, 5)) == b"234"
+        with pytest.raises(Truncated, match="4 bytes"):
+            self._ask(reply(206, b"23", content_range="bytes 2-3/4"), lambda trial: trial.read("key", 2, 5))
+
+    @pytest.mark.parametrize(
+        ("body", "error"),
+        [
+            (b"<Error><Code>InternalError</Code></Error>", Transient),
+            (b'<?xml version="1.0"?>' + b" " * 600 + b"<Error><Code>InternalError</Code></Error>", Transient),
+            (b"<Error><Code>WhoKnows</Code></Error>", Transient),
+            (b"<Error><Code>AccessDenied</Code></Error>", Forbidden),
+        ],
+    )
+    def test_a_200_may_be_an_error(self, body, error):
+        with pytest.raises(error):
+            self._ask(reply(200, body), lambda trial: trial.do(trial.driver.complete("key", "id", ["e"])))
+        with pytest.raises(error):
+            self._ask(reply(200, body), lambda trial: trial.do(trial.driver.copy("key", "to")))
+
+    def test_white_space_may_come_before_the_answer(self):
+        body = b'\n  <?xml version="1.0"?><R><ETag>&quot;tag-2&quot;</ETag></R>'
+        assert self._ask(reply(200, body), lambda t: t.do(t.driver.complete("key", "id", ["e"]))) == "tag-2"
+
+    def test_answers_that_are_no_xml(self):
+        with pytest.raises(Damaged, match="no XML"):
+            self._ask(reply(200, b"<html>welcome"), lambda trial: trial.keys())
+        with pytest.raises(Damaged, match="token"):
+            self._ask(reply(200, b"<L><IsTruncated>true</IsTruncated></L>"), lambda trial: trial.keys())
+        with pytest.raises(Damaged, match="id"):
+            self._ask(reply(200, b"<R/>"), lambda t: t.do(t.driver.create("k", content_type="", metadata={})))
+
+    def test_a_weak_tag_is_compared_but_not_sent(self):
+        seen = []
+
+        def script(received, send):
+            seen.append(received.headers.get("if-match"))
+            send(reply(200, b"1234", etag='W/"e"'))
+            return True
+
+        with Scripted(script) as server:
+            trial = _trial(server.url)
+            assert trial.read("key", 0, 4, "W/e", whole=True) == b"1234"
+            with pytest.raises(Changed):
+                trial.read("key", 0, 4, "e", whole=True)
+        assert seen == [None, '"e"']
+
+    def test_a_tag_with_a_line_break_cannot_smuggle_a_header(self):
+        with Scripted(lambda received, send: send(reply(200, b"1234")) or True) as server:
+            with pytest.raises(Unusable, match="line break"):
+                _trial(server.url, keys=None).read("key", 0, 4, 'e"\r\nx-evil: 1', whole=True)
+            _trial(server.url).read("key", 0, 4, 'e"\r\nx-evil: 1', whole=True)  # a signature's values are one line
+        assert ["x-evil" in received.headers for received in server.received] == [False]
+
+    def test_retry_after_is_passed_on(self):
+        with pytest.raises(Throttled) as caught:
+            self._ask(reply(503, b"<Error><Code>SlowDown</Code></Error>", retry_after="7"), lambda t: t.get("key"))
+        assert (caught.value.retry_after_s, caught.value.code) == (7.0, "SlowDown")
+
+    def test_another_region_is_named(self):
+        body = b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region></Error>"
+        with pytest.raises(ConfigError, match="region='eu-west-1'"):
+            self._ask(reply(400, body), lambda trial: trial.get("key"))
+        with pytest.raises(ConfigError, match="region='eu-north-1'"):
+            self._ask(reply(301, x_amz_bucket_region="eu-north-1"), lambda trial: trial.head("key"))
+
+    def test_a_redirect_is_not_followed(self):
+        # It would carry the signature to wherever the answer points.
+        with pytest.raises(ConfigError, match="points elsewhere"):
+            self._ask(reply(302, location="http://127.0.0.1:9/"), lambda trial: trial.get("key"))
+
+    def test_a_request_says_only_what_it_means(self):
+        with Scripted(lambda received, send: send(reply(200, b"<R><UploadId>u</UploadId></R>")) or True) as server:
+            trial = _trial(server.url)
+            trial.put("a key+", b"body")
+            trial.do(trial.driver.create("key", content_type="text/plain", metadata={"Note": "x"}))
+            trial.do(trial.driver.part("key", "u", Part(2, 5), trial.payload(b"part")))
+            trial.do(trial.driver.delete("key"))
+        put, create, part, delete = server.received
+        assert (put.method, put.path, put.body) == ("PUT", "/bucket/a%20key%2B", b"body")
+        assert (create.path, create.headers["x-amz-meta-note"]) == ("/bucket/key?uploads=", "x")
+        assert (part.path, part.body) == ("/bucket/key?partNumber=2&uploadId=u", b"part")
+        assert [each.headers.get("content-type") for each in server.received] == [
+            "text/plain",
+            "text/plain",
+            None,
+            None,
+        ]
+        assert not any("expect" in each.headers for each in server.received), "trap 15: it stalls a second per part"
+        assert delete.method == "DELETE"
+
+
+class TestServers:
+    def test_no_such_bucket(self, bucket):
+        trial = _trial(bucket.server.endpoint, "no-such-bucket", (bucket.server.access_key, bucket.server.secret_key))
+        for verb in (
+            trial.get,
+            lambda key: trial.keys(),
+            lambda key: trial.put(key, b""),
+            lambda key: trial.do(trial.driver.delete(key)),
+        ):
+            with pytest.raises(NotFound, match="NoSuchBucket") as caught:
+                verb("key")
+            assert "bucket's name and the endpoint" in str(caught.value)
+
+    def test_no_such_key(self, bucket):
+        with pytest.raises(NotFound, match=f"NoSuchKey.*s3://{bucket.name}/some/key"):
+            _of(bucket).get("some/key")
+
+    @pytest.mark.ceph
+    @pytest.mark.parametrize("keys", [("testaccesskey", "wrong-secret-xyzzy"), ("unknown-id-xyzzy", "secret")])
+    def test_a_wrong_secret_is_unauthenticated(self, ceph_server, keys):
+        trial = _trial(ceph_server.endpoint, "any-bucket", keys)
+        with pytest.raises(Unauthenticated, match="AWS_ACCESS_KEY_ID") as caught:
+            trial.get("key")
+        _shows_no_secret(caught.value, "xyzzy")
+        with pytest.raises(PermissionError):
+            trial.head("key")
+
+    @pytest.mark.ceph
+    def test_unsigned_requests_are_forbidden(self, ceph_server, shared):
+        shared.put("private", b"")
+        with pytest.raises(Forbidden):
+            _trial(ceph_server.endpoint, shared.driver.url("").split("/")[2], None).get("private")
+
+    @pytest.mark.ceph
+    def test_trap_16_a_damaged_body_is_refused_by_a_server_that_looks(self, ceph_server):
+        TestCeph().test_a_damaged_body_is_refused(Trial(*_fresh(ceph_server)))
+
+    @pytest.mark.ceph
+    @pytest.mark.parametrize("key", KEYS)
+    def test_trap_07_every_key_is_signed_as_it_is_sent(self, ceph_server, shared, key):
+        shared.put(key, key.encode())
+        assert shared.get(key) == key.encode()
+        assert key in shared.keys(key[:1])
+        shared.do(shared.driver.delete(key))
+
+    def test_an_unreachable_endpoint(self):
+        with pytest.raises(Unreachable, match="check endpoint="):
+            _trial("http://127.0.0.1:1").get("key")
+        with pytest.raises(PenstockError, match="check endpoint=|timed out"):
+            _trial("http://no-such-host.invalid").get("key")
+
+
+@pytest.fixture(scope="module")
+def shared(ceph_server):
+    return Trial(*_fresh(ceph_server))
+
+
+def _shows_no_secret(error, secret):
+    while error is not None:
+        assert secret not in f"{error!r} {error} {vars(error)}"
+        error = error.__cause__ or error.__context__
+
+
+def test_nothing_shows_a_secret():
+    driver = _driver("http://127.0.0.1:1", "bucket", ("id-xyzzy", "secret-xyzzy"))
+    trial = Trial(driver, connect(TransportOptions()))
+    with pytest.raises(PenstockError) as caught:
+        trial.get("key")
+    _shows_no_secret(caught.value, "xyzzy")
+    assert "xyzzy" not in repr(driver)
+    assert "xyzzy" not in repr(Credentials("id-xyzzy", "secret-xyzzy", "token-xyzzy"))

@@ -1,0 +1,230 @@
+"""One fault and one verb on a server of their own: what the caller gets, in how many requests, and what stands after."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from dataclasses import dataclass, field
+from time import monotonic
+
+from penstock.errors import Changed, PenstockError
+from penstock.options import RetryOptions, StoreOptions, TransportOptions, WriteOptions
+from penstock.source import open_source
+from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
+from penstock.values import Span
+
+COLUMNS = {  # column of the table: the request that meets the fault
+    "head": "head",
+    "list": "list",
+    "read": "get",
+    "read of unknown size": "get",
+    "range": "get",
+    "batch": "get",
+    "put": "put",
+    "create": "create",
+    "part": "part",
+    "complete": "complete",
+    "abort": "abort",
+    "copy": "copy",
+    "delete": "delete",
+}
+ATTEMPTS = 3  # bounded by number, so that a busy machine changes nothing
+PART_BYTES = 64 << 10
+OLD, NEW = b"old" * 33_333, b"new" * 10_000
+LONG = b"NEW" * 30_000  # two parts
+BATCH = {f"batch/{number}": bytes([number]) * 20_000 for number in range(8)}
+WITNESS = b"witness" * 1000
+
+
+@dataclass
+class Case:
+    """What is tried, and what came of it."""
+
+    fault: str
+    column: str
+    always: bool = False
+    outcome: str = ""
+    seconds: float = 0.0
+    wrong: list[str] = field(default_factory=list)
+
+    def expect(self, holds, what):
+        if not holds:
+            self.wrong.append(what)
+
+    @property
+    def verb(self):
+        return COLUMNS[self.column]
+
+    @property
+    def possible(self):
+        fault = FAULTS[self.fault]
+        if self.verb not in fault.verbs or (fault.ranged and self.column != "range"):
+            return False
+        if fault.region:  # it lasts by itself, and an upload learns of it when it begins
+            return not self.always and self.column not in ("part", "complete", "abort")
+        if fault.reused:  # so does this, and a batch makes connections of its own
+            return not self.always and self.column != "batch"
+        return True
+
+
+def small_parts():
+    """Return write options below S3's least part, which every part of a real upload has: less to hash and to send."""
+    options = WriteOptions()
+    object.__setattr__(options, "part_bytes", PART_BYTES)
+    object.__setattr__(options, "buffer_bytes", 4 * PART_BYTES)
+    return options
+
+
+def store(server, *, attempts=ATTEMPTS):
+    """Return options that give up soon, with credentials that come from the environment, where new ones could be."""
+    return StoreOptions(
+        endpoint=server.endpoint,
+        region=server.settings.region,
+        transport=TransportOptions(stall_timeout_s=1, connect_timeout_s=1),
+        retry=RetryOptions(base_s=0.01, cap_s=0.05, patience_s=30, first_contact_s=30, attempts=attempts),
+        write=small_parts(),
+    )
+
+
+def run(case):
+    """Play a case and fill in what came of it."""
+    with FaultServer.within(Settings(least_part_bytes=PART_BYTES)) as server:
+        for key, data in {"key": OLD, "to": OLD, "witness": WITNESS, **BATCH}.items():
+            server.put("bucket", key, data)
+        source, _ = open_source("s3://bucket/", store(server))
+        source.head("witness")  # there is a connection now, and the store has answered before
+        do, key = VERBS[case.column]
+        when = Match(verb=case.verb, key=key, part=int(case.column == "part"), times=None if case.always else 1)
+        server.fail(FAULTS[case.fault], when=when)
+        began = monotonic()
+        try:
+            do(case, source, server)
+            case.outcome = "✓"
+        except PenstockError as error:
+            case.outcome = type(error).__name__
+        case.seconds = monotonic() - began
+        if not case.always and case.outcome == "✓":
+            case.outcome += f" {_tries(case, server, key)}"
+        case.expect(case.fault in {seen.fault for seen in server.seen()}, "the fault was never met")
+        server.heal()
+        _stands(case, server)
+        _goes_on(case, source)
+    return case
+
+
+def _goes_on(case, source):
+    """Read another object: what is left of the exchange must not be taken for its answer."""
+    span = Span("witness", 0, len(WITNESS), hashlib.md5(WITNESS).hexdigest())
+    try:
+        case.expect(source.read(span) == WITNESS, "the next read is wrong")
+    except Changed:
+        # libcurl throws a connection away that has bytes waiting. When they come later, the ETag tells.
+        case.expect(FAULTS[case.fault].copies > 1, "the next read is refused")
+
+
+def _tries(case, server, key):
+    seen = server.seen(case.verb, "bucket", key)
+    if case.column == "part":  # which one it was is in its query, which is not recorded; the second one is shorter
+        seen = [each for each in seen if each.headers["content-length"] == str(PART_BYTES)]
+    return len(seen)
+
+
+def _stands(case, server):
+    """Check that what is visible is whole: untouched where nothing was written, else the old or the new."""
+    found = server.objects("bucket")
+    was = {"key": OLD, "to": OLD, "witness": WITNESS, **BATCH}
+    done = case.outcome.startswith("✓")
+    subject, new = {"copy": ("to", OLD), "delete": ("key", None), "put": ("key", NEW)}.get(case.column, ("key", LONG))
+    writes = case.column in ("put", "create", "part", "complete", "copy", "delete")
+    for key, old in was.items():
+        allowed = [old]
+        if writes and key == subject:
+            allowed = [new] if done else [old, new]
+            if not done and FAULTS[case.fault].undone:
+                allowed = [old]
+        case.expect(found.get(key) in allowed, f"{key} is neither old nor new")
+    case.expect(set(found) <= set(was), "something was published that nobody wrote")
+    orphaned = case.column == "create" or case.outcome == "Left"
+    case.expect(orphaned or not server.uploads("bucket"), "an upload was left behind")
+
+
+def _head(case, source, _server):
+    case.expect(source.head("key").size == len(OLD), "wrong size")
+
+
+def _list(case, source, _server):
+    keys = [entry.key for page in source.pages("") for entry in page.entries]
+    case.expect(keys == sorted(["key", "to", "witness", *BATCH]), "wrong listing")
+
+
+def _reads(start, stop):
+    def read(_case, source, server):
+        etag = server.put("bucket", "key", OLD)
+        whole = (start, stop) == (0, len(OLD))
+        if source.read(Span("key", start, stop, etag, whole=whole)) != OLD[start:stop]:
+            raise Unseen("a wrong byte was delivered")
+
+    return read
+
+
+def _batch(_case, source, server):
+    etags = {key: server.put("bucket", key, data) for key, data in BATCH.items()}
+    spans = [Span(key, 0, len(data), etags[key], whole=True) for key, data in BATCH.items()]
+    if source.read_many(spans) != list(BATCH.values()):
+        raise Unseen("a wrong byte was delivered")
+
+
+def _put(_case, source, _server):
+    with source.open_write("key") as file:
+        file.write(NEW)
+
+
+def _multipart(_case, source, _server):
+    with source.open_write("key") as file:
+        file.write(LONG)
+
+
+class _Leaving(Exception):
+    pass
+
+
+def _abort(case, source, server):
+    with contextlib.suppress(_Leaving), source.open_write("key") as file:
+        file.write(LONG)
+        raise _Leaving
+    if server.uploads("bucket"):
+        raise Left("the upload is still there")
+
+
+class Unseen(PenstockError):
+    """Bytes were delivered that are not the object's."""
+
+
+class Left(PenstockError):
+    """The upload could not be aborted; it is invisible, and ``rm --incomplete`` finds it."""
+
+
+VERBS = {
+    "head": (_head, "key"),
+    "list": (_list, ""),
+    "read": (_reads(0, len(OLD)), "key"),
+    "read of unknown size": (_reads(0, None), "key"),
+    "range": (_reads(10_000, 60_000), "key"),
+    "batch": (_batch, "batch/3"),
+    "put": (_put, "key"),
+    "create": (_multipart, "key"),
+    "part": (_multipart, "key"),
+    "complete": (_multipart, "key"),
+    "abort": (_abort, "key"),
+    "copy": (lambda _case, source, _server: source.copy("key", "to"), "to"),
+    "delete": (lambda _case, source, _server: source.delete(["key"]), "key"),
+}
+
+
+def everything():
+    """Return all cases, those that wait first."""
+    cases = [
+        Case(name, column, always) for name in FAULTS for column in COLUMNS for always in (False, True)
+    ]
+    slow = {"stall", "stall-body", "drip", "slow", "503-after"}
+    return sorted((case for case in cases if case.possible), key=lambda case: (case.fault not in slow, not case.always))

@@ -1,0 +1,217 @@
+"""What must come of each fault for each verb, as data; what is still owed, with reasons; and the page made of it."""
+
+from __future__ import annotations
+
+from penstock.testing.faults import FAULTS
+from tests.faults.cases import ATTEMPTS, COLUMNS, Case
+
+_READS = ("read", "read of unknown size", "range", "batch")
+_UPLOAD = ("put", "create", "part", "complete")
+
+
+def _same(columns, outcome):
+    return dict.fromkeys(columns, outcome)
+
+
+# What comes of a fault that strikes once: for every verb, and for those that differ.
+ONCE = {
+    "reset": ("✓ 2", {}),
+    "empty": ("✓ 2", {}),
+    "idle": ("✓ 2", {}),
+    "lost": ("✓ 2", {}),
+    "reset-headers": ("✓ 2", {}),
+    "reset-body": ("✓ 2", {}),
+    "truncate": ("✓ 2", {}),
+    # Without a length nobody can tell where an answer ends, but XML and known sizes can.
+    "truncate-unsized": ("Damaged", _same(("read", "range", "batch"), "✓ 2") | {"complete": "✓ 1"}),
+    "stall": ("✓ 2", {}),
+    "stall-body": ("✓ 2", {}),
+    "slow": ("✓ 1", {}),
+    "drip": ("✓ 2", {}),
+    "500": ("✓ 2", {}),
+    "502": ("✓ 2", {}),
+    "503": ("✓ 2", {}),
+    "503-after": ("✓ 2", {}),
+    "504": ("✓ 2", {}),
+    "429": ("✓ 2", {}),
+    "408": ("✓ 2", {}),
+    "expired": ("✓ 2", {}),
+    # The answer to a HEAD has no body that could say why.
+    "skewed": ("Unauthenticated", {"head": "Forbidden", "abort": "Left"}),
+    "denied": ("Forbidden", {"abort": "Left"}),
+    "301": ("✓ 2", {}),
+    "307": ("✓ 2", {}),
+    "malformed": ("✓ 2", {}),
+    "error-200": ("✓ 2", {}),
+    "longer": ("✓ 2", {"read": "Changed", "batch": "Changed", "range": "✓ 1"}),
+    "shorter": (
+        "Damaged",
+        {"read": "Changed", "batch": "Changed", "range": "✓ 2", "read of unknown size": "Unseen", "complete": "✓ 1"},
+    ),
+    "etag": ("Changed", {"put": "Damaged", "part": "Conflict", "complete": "Damaged", "copy": "✓ 1"}),
+    # No store gives a checksum of a range; TLS is what protects it.
+    "corrupt": ("✓ 2", {"range": "Unseen"}),
+    "range-whole": ("✓ 1", {}),
+    "range-200": ("✓ 1", {}),
+    "range-other": ("Damaged", {}),
+    "duplicate": ("✓ 1", {}),
+    "garbage": ("Damaged", {"complete": "✓ 1"}),
+    "headers": ("✓ 1", {}),
+    "headers-many": ("✓ 2", {}),
+    "headers-long": ("Damaged", {"abort": "✓ 1"}),
+}
+
+# What comes of one that strikes every time: the error after three attempts, or what once is enough for.
+ALWAYS = {
+    "reset": ("Unreachable", {"abort": "Left"}),
+    "empty": ("Unreachable", {"abort": "Left"}),
+    # What took effect the first time is found to have done so the second time.
+    "lost": ("Unreachable", {"complete": "✓", "abort": "✓"}),
+    "reset-headers": ("Unreachable", {"complete": "✓", "abort": "✓"}),
+    "reset-body": ("Unreachable", {"complete": "✓"}),
+    "truncate": ("Unreachable", {"complete": "✓"}),
+    "truncate-unsized": ("Damaged", _same(("read", "range", "batch"), "Truncated") | {"complete": "✓"}),
+    "stall": ("TimedOut", {"abort": "Left"}),
+    "stall-body": ("TimedOut", {"complete": "✓"}),
+    "slow": ("✓", {}),
+    "drip": ("TimedOut", {"complete": "✓", "abort": "✓"}),
+    "500": ("Transient", {"abort": "Left"}),
+    "502": ("Transient", {"abort": "Left"}),
+    "503": ("Throttled", {"abort": "Left"}),
+    "503-after": ("Throttled", {"abort": "Left"}),
+    "504": ("TimedOut", {"abort": "Left"}),
+    "429": ("Throttled", {"abort": "Left"}),
+    "408": ("TimedOut", {"abort": "Left"}),
+    "expired": ("Unauthenticated", {"head": "Forbidden", "abort": "Left"}),
+    "skewed": ("Unauthenticated", {"head": "Forbidden", "abort": "Left"}),
+    "denied": ("Forbidden", {"abort": "Left"}),
+    "error-200": ("Transient", {}),
+    "longer": ("Unreachable", {"read": "Changed", "batch": "Changed", "range": "✓", "complete": "✓"}),
+    "shorter": (
+        "Damaged",
+        {
+            "read": "Changed",
+            "batch": "Changed",
+            "range": "Truncated",
+            "read of unknown size": "Unseen",
+            "complete": "✓",
+        },
+    ),
+    "etag": ("Changed", {"put": "Damaged", "part": "Conflict", "complete": "Damaged", "copy": "✓"}),
+    "corrupt": ("ChecksumMismatch", {"range": "Unseen"}),
+    "range-whole": ("✓", {}),
+    "range-200": ("✓", {}),
+    "range-other": ("Damaged", {}),
+    "duplicate": ("✓", {}),
+    "garbage": ("Damaged", {"complete": "✓"}),
+    "headers": ("✓", {}),
+    "headers-many": ("Unreachable", {"complete": "✓", "abort": "✓"}),
+    "headers-long": ("Damaged", {"abort": "✓"}),
+}
+
+
+def _owed(reason, faults, columns, modes=(False,)):
+    return {(fault, column, always): reason for fault in faults for column in columns for always in modes}
+
+
+_BOTH = (False, True)
+# Cells that do not hold yet, and why; one that begins to hold fails until it is taken out of here.
+NOT_YET = (
+    _owed("an expired token is not refreshed", ["expired"], COLUMNS)
+    | _owed("another region is not followed", ["301", "307", "malformed"], COLUMNS)
+    | _owed("a digest that was refused is not sent again", ["corrupt"], ["put", "part", "complete"])
+    | _owed("no checksum is asked for, so none is compared", ["corrupt"], ["read", "read of unknown size", "batch"], _BOTH)
+    | _owed("a server that ignores Range is refused", ["range-whole"], ["range"], _BOTH)
+    | _owed("libcurl repeats a request by itself, which attempts does not count", ["lost"], ["complete"])
+    | _owed("an unreadable answer to complete is not read back", ["garbage", "shorter", "truncate-unsized"], ["complete"], _BOTH)
+    | _owed("a 206 cut short before its Content-Range is taken for whole", ["reset-headers"], ["range"], _BOTH)
+)
+
+
+def expected(case: Case) -> str:
+    """Return what must come of a case."""
+    default, others = (ALWAYS if case.always else ONCE)[case.fault]
+    return others.get(case.column, default)
+
+
+def cell(case: Case) -> str:
+    """Return a case as the page shows it."""
+    if not case.possible:
+        return "–"
+    outcome = expected(case)
+    if outcome.startswith("✓ "):
+        tries = outcome.removeprefix("✓ ")
+        outcome = f"✓ {tries} {'try' if tries == '1' else 'tries'}"
+    return f"{outcome} (owed)" if (case.fault, case.column, case.always) in NOT_YET else outcome
+
+
+def page() -> str:
+    """Return docs/faults.md."""
+    once, always = (_table(always=always) for always in (False, True))
+    about = [f"| `{fault.name}` | {fault.about} |" for fault in FAULTS.values()]
+    owed = "".join(f"- {reason}\n" for reason in dict.fromkeys(NOT_YET.values()))
+    return _PAGE.format(once=once, always=always, about="\n".join(about), attempts=ATTEMPTS, owed=owed)
+
+
+def _table(*, always: bool) -> str:
+    lines = [f"| fault | {' | '.join(COLUMNS)} |", f"|---|{'---|' * len(COLUMNS)}"]
+    for fault in FAULTS:
+        cases = [Case(fault, column, always) for column in COLUMNS]
+        if any(case.possible for case in cases):
+            lines.append(f"| `{fault}` | {' | '.join(map(cell, cases))} |")
+    return "\n".join(lines)
+
+
+_PAGE = """# Faults
+
+What Penstock does when the network or the store goes wrong. This page is written by `tests/faults/test_table.py`, which
+plants each fault in a server and tries each verb against it: a cell here is a test there.
+
+`✓ 2 tries` is the right result after two requests. A name is the class of the error that is raised
+(`penstock.errors`); what stood in the bucket is untouched then, or wholly replaced where only the answer was lost.
+`–`: it cannot happen to this request. *create*, *part*, *complete* and *abort* are the steps of a multipart upload.
+
+- `Left`: the upload could not be aborted. It is invisible, and the store holds its parts until they are removed.
+- `Unseen`: nobody could tell. The store gives no digest of what it sent, and the answer contradicts itself nowhere;
+  over TLS it cannot happen on the way.
+- `(owed)`: what must come of it, and does not yet:
+
+{owed}
+## A fault that strikes once
+
+{once}
+
+## A fault that strikes every time
+
+After {attempts} attempts here; by default Penstock goes on for two minutes (`RetryOptions`).
+
+{always}
+
+## What the faults are
+
+| fault | what happens |
+|---|---|
+{about}
+
+## Your own training against them
+
+The server is part of Penstock. In a test:
+
+```python
+import penstock as ps
+from penstock.testing.faults import FAULTS, FaultServer, Match
+
+with FaultServer.start() as server:
+    server.put("bucket", "key", b"bytes")
+    server.fail(FAULTS["reset"], FAULTS["503"], when=Match(verb="get", key="key"))
+    with ps.open("s3://bucket/key", store=server.store) as file:
+        assert file.read() == b"bytes"
+    assert [each.fault for each in server.seen("get")] == ["reset", "503", ""]
+```
+
+Or beside a training that is to be left as it is: one request in a hundred goes wrong.
+
+```bash
+python -m penstock.testing.faults --rate 0.01 --faults reset,503,truncate
+```
+"""

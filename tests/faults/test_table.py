@@ -1,0 +1,63 @@
+"""Each fault against each verb: the right result or the right error, soon, and only whole objects in the bucket.
+
+PENSTOCK_WRITE_DOCS=1 writes docs/faults.md anew.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from penstock.testing.faults import FAULTS
+from tests.faults.cases import Case, everything, run
+from tests.faults.expectations import ALWAYS, NOT_YET, ONCE, expected, page
+
+WRITE = os.environ.get("PENSTOCK_WRITE_DOCS") == "1"  # read before the tests' environment is made clean
+PAGE = Path(__file__).parents[2] / "docs/faults.md"
+CASES = everything()
+# Three attempts, each given up after a second without progress; libcurl's averages need six more to come down.
+DEADLINE_S = 30
+AT_ONCE = 16  # they wait more than they work
+
+
+def name(case):
+    return f"{case.fault}-{case.column.replace(' ', '_')}-{'always' if case.always else 'once'}"
+
+
+@pytest.fixture(scope="module")
+def played():
+    """Every case, played side by side: most of the time of most of them is waiting."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "penstock-testing")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret")
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            yield {name(case): case for case in pool.map(run, CASES)}
+
+
+@pytest.mark.parametrize("case", CASES, ids=name)
+def test_a_fault_and_a_verb(case: Case, played):
+    case = played[name(case)]
+    assert case.wrong == []
+    assert case.seconds < DEADLINE_S
+    owed = NOT_YET.get((case.fault, case.column, case.always))
+    if owed is None:
+        assert case.outcome == expected(case)
+    else:
+        holds = case.outcome.startswith("✓") if expected(case).startswith("✓") else case.outcome == expected(case)
+        assert not holds, f"it holds now ({case.outcome}): take it out of NOT_YET ({owed})"
+
+
+def test_every_fault_has_its_rows_and_nothing_is_owed_in_vain():
+    assert list(ONCE) == list(FAULTS)
+    assert [fault for fault in FAULTS if fault in ALWAYS] == list(ALWAYS)
+    impossible = [owed for owed in NOT_YET if not Case(*owed).possible]
+    assert all(fault in ("301", "307", "malformed") for fault, _, _ in impossible)
+
+
+def test_the_page_is_what_the_tests_say():
+    if WRITE:
+        PAGE.write_text(page(), "utf-8")
+    assert PAGE.read_text("utf-8") == page(), "PENSTOCK_WRITE_DOCS=1 pytest tests/faults/test_table.py writes it anew"

@@ -1,0 +1,94 @@
+"""A bucket by script for the fetch engine's tests: S3's answers over raw sockets, with faults where a test wants them."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+
+from penstock.drivers.s3 import S3, Bucket
+from penstock.fetch.fetcher import Fetcher
+from penstock.options import ReadOptions, RetryOptions, TransportOptions
+from penstock.testing.servers import Scripted, reply
+from penstock.transport.loop import connect
+
+ETAG = '"e1"'
+QUICK = RetryOptions(base_s=0.001, cap_s=0.01, patience_s=20, first_contact_s=2)
+
+
+class Objects:
+    """A script that serves objects by path, whole or in ranges.
+
+    Attributes:
+        data: Bytes by key.
+        etags: Version by key; the default is ``ETAG``, None sends none.
+        fault: Called with (received, answer, send) before an answer is sent; True when it has taken over.
+
+    """
+
+    def __init__(self, data, fault=None, etags=None):
+        self.data = data
+        self.etags = etags or {}
+        self.fault = fault
+
+    def __call__(self, received, send):
+        answer = self.answer(received)
+        if self.fault is not None and self.fault(received, answer, send):
+            return False
+        send(answer)
+        return True
+
+    def answer(self, received):
+        key = received.path.partition("?")[0].removeprefix("/bucket/")
+        if key not in self.data:
+            return reply(404, b"<Error><Code>NoSuchKey</Code></Error>" if received.method == "GET" else b"")
+        data, etag = self.data[key], self.etags.get(key, ETAG)
+        tag = {"etag": etag} if etag else {}
+        if received.headers.get("if-match", etag) != etag:
+            return reply(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+        if received.method == "HEAD":
+            return reply(200, content_length=str(len(data)), **tag)
+        if received.range is None:
+            return reply(200, data, **tag)
+        start, stop = received.range
+        if start >= len(data):
+            return reply(416, b"<Error><Code>InvalidRange</Code></Error>")
+        part = data[start:stop]
+        return reply(206, part, content_range=f"bytes {start}-{start + len(part) - 1}/{len(data)}", **tag)
+
+
+def fetcher(url, retry=QUICK, read=None, **transport):
+    """Return an engine for the scripted bucket at ``url``; requests go unsigned."""
+    driver = S3(Bucket("bucket", url, virtual=False), "us-east-1", lambda: None, lambda: None)
+    return Fetcher(driver, connect(TransportOptions(**transport)), retry, read or ReadOptions())
+
+
+@contextmanager
+def serving(data, fault=None, etags=None, **engine):
+    """Yield a server of ``data`` and an engine that reads from it."""
+    with Scripted(Objects(data, fault, etags)) as server:
+        yield server, fetcher(server.url, **engine)
+
+
+def ranges(server):
+    """Return what was asked for, in order: (start, stop), or None for a whole object."""
+    return [received.range for received in server.received if received.method == "GET"]
+
+
+class Gate:
+    """A fault that holds answers back until it is opened, and counts who waits at it."""
+
+    def __init__(self, holds=lambda received: True):
+        self._holds = holds
+        self.arrived = threading.Semaphore(0)
+        self.opened = threading.Event()
+
+    def __call__(self, received, answer, send):
+        if self._holds(received):
+            self.arrived.release()
+            assert self.opened.wait(60)
+        return False
+
+    def wait_for(self, count):
+        """Return once ``count`` more requests wait."""
+        for _ in range(count):
+            assert self.arrived.acquire(timeout=30)

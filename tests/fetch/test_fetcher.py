@@ -1,0 +1,369 @@
+"""Reads arrive whole, verified and pinned; broken bodies go on from the byte they reached; nobody waits for ever."""
+
+import random
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock import events
+from penstock.errors import Cancelled, Changed, Forbidden, NotFound, Throttled, Truncated, Unreachable, Unusable
+from penstock.fetch.fetcher import Fetcher, Inbox
+from penstock.options import ReadOptions, RetryOptions
+from penstock.target import Target
+from penstock.testing.servers import Scripted, reply
+from penstock.transport.loop import connect
+from penstock.values import Span
+from tests.children import python
+from tests.fetch.store import QUICK, Gate, fetcher, ranges, serving
+
+SIZE = 50_000
+DATA = np.random.default_rng(1).integers(0, 256, SIZE, dtype=np.uint8).tobytes()
+
+
+def _cut(rng, most):
+    """A fault that sends a random piece of the first ``most`` answers and hangs up."""
+    left = [most]
+
+    def fault(received, answer, send):
+        if received.method != "GET" or left[0] <= 0:
+            return False
+        left[0] -= 1
+        head = answer.index(b"\r\n\r\n") + 4
+        send(answer[: rng.randrange(head, len(answer))])
+        return True
+
+    return fault
+
+
+class TestResume:
+    @settings(max_examples=15)
+    @given(st.integers(0, 1 << 30), st.booleans(), st.sampled_from([SIZE, 5_000, 300]))
+    def test_a_broken_body_goes_on_from_the_byte_it_reached(self, seed, whole, size):
+        data = DATA[:size]
+        with serving({"key": data}, _cut(random.Random(seed), 5)) as (server, engine):
+            assert engine.read_many([Span("key", 0, size, "e1", whole)]) == [data]
+            asked = ranges(server)
+        assert len(asked) == 6
+        assert asked[0] is None if whole else (0, size)
+        starts = [each[0] for each in asked[1:] if each is not None]
+        assert starts == sorted(starts), "what arrived is not asked for again"
+        assert all(each is None or each[1] == size for each in asked)
+        assert starts == [] or starts[-1] > 0 or size < 300
+
+    def test_the_next_range_begins_exactly_there(self):
+        def fault(received, answer, send):
+            if received.number == 1:
+                send(answer[: answer.index(b"\r\n\r\n") + 4 + 12_345])
+            return received.number == 1
+
+        with serving({"key": DATA}, fault) as (server, engine):
+            assert engine.read_many([Span("key", 1_000, SIZE, "e1")]) == [DATA[1_000:]]
+            assert ranges(server) == [(1_000, SIZE), (13_345, SIZE)]
+            assert [received.headers["if-match"] for received in server.received] == ['"e1"', '"e1"']
+
+    def test_without_a_version_it_starts_again(self):
+        with serving({"key": DATA}, _cut(random.Random(0), 3)) as (server, engine):
+            assert engine.read_many([Span("key", 0, SIZE)]) == [DATA]
+            assert ranges(server) == [(0, SIZE)] * 4
+
+    def test_trap_04_a_new_version_is_not_joined_to_the_old(self):
+        with serving({"key": DATA}) as (server, engine):
+            script = server._answer
+
+            def fault(received, answer, send):
+                if received.number == 1:
+                    script.data["key"], script.etags["key"] = DATA[::-1], '"e2"'
+                    send(answer[:20_000])
+                return received.number == 1
+
+            script.fault = fault
+            with pytest.raises(Changed):
+                engine.read_many([Span("key", 0, SIZE, "e1")])
+
+    def test_an_object_that_ends_early_is_truncated_at_once(self):
+        with serving({"key": b"short"}) as (server, engine):
+            for span in (Span("key", 0, 10), Span("key", 0, 10, "e1"), Span("key", 7, 10)):
+                with pytest.raises(Truncated):
+                    engine.read_many([span])
+            assert len(server.received) == 3
+
+    def test_bodies_that_always_break_give_up(self):
+        with serving({"key": DATA}, _cut(random.Random(0), 10**9), retry=RetryOptions(base_s=0.001, attempts=4)) as (
+            server,
+            engine,
+        ):
+            with pytest.raises(Unreachable) as caught:
+                engine.read_many([Span("key", 0, SIZE)])
+            assert (caught.value.attempts, len(server.received)) == (4, 4)
+            assert "after 4 attempts" in str(caught.value)
+
+
+class TestRetries:
+    def test_what_may_pass_is_tried_again(self):
+        def fault(received, answer, send):
+            if received.number < 4:
+                send(reply(503, b"<Error><Code>SlowDown</Code></Error>"))
+            return received.number < 4
+
+        seen = []
+        stop = events.subscribe(seen.append)
+        with serving({"key": DATA}, fault) as (server, engine):
+            assert engine.read_many([Span("key", 0, SIZE, whole=True)]) == [DATA]
+            stop()
+            assert len(server.received) == 4
+        assert [type(each).__name__ for each in seen] == ["Retried"] * 3 + ["RangeRead"]
+        assert (seen[-1].attempts, seen[-1].size_bytes, seen[-1].url) == (4, SIZE, "s3://bucket/key")
+        assert all(isinstance(each.error, Throttled) for each in seen[:3])
+
+    def test_what_will_not_pass_is_not(self):
+        with serving({}, lambda received, answer, send: send(reply(403)) or True) as (server, engine):
+            with pytest.raises(Forbidden):
+                engine.run(lambda: engine.driver.head("key"))
+            assert len(server.received) == 1
+
+    def test_a_store_that_is_down_is_told_in_seconds(self):
+        engine = fetcher("http://127.0.0.1:1", RetryOptions(first_contact_s=0.3))
+        for work in (
+            lambda: engine.run(lambda: engine.driver.head("key")),
+            lambda: engine.read_many([Span("key", 0, 9)]),
+        ):
+            with pytest.raises(Unreachable) as caught:
+                work()
+            assert caught.value.attempts > 1
+            assert caught.value.elapsed_s < 5
+            assert caught.value.url == "s3://bucket/key"
+
+    def test_the_purse_is_shared(self):
+        retry = RetryOptions(base_s=0.001, cap_s=0.001, tokens=7)
+        with serving({}, lambda received, answer, send: send(reply(503)) or True, retry=retry) as (server, engine):
+            with pytest.raises(Throttled):
+                engine.read_many([Span(f"key-{number}", 0, 10) for number in range(20)])
+            assert len(server.received) == 20 + 7
+
+
+class TestMany:
+    def test_bytes_come_in_order(self):
+        data = {f"k{number}": DATA[: number * 97] for number in range(300)}
+        with serving(data) as (_, engine):
+            known = [Span(key, 0, len(each), "e1", whole=True) for key, each in data.items()]
+            assert engine.read_many(known) == list(data.values())
+            assert engine.read_many([Span(key) for key in data]) == list(data.values())
+            assert engine.read_many([]) == []
+
+    def test_trap_03_an_error_is_raised_never_swallowed(self):
+        with serving({"a": b"1", "c": b"3"}) as (_, engine), pytest.raises(NotFound, match="s3://bucket/b"):
+            engine.read_many([Span(key, 0, 1) for key in "abc"])
+
+    def test_the_first_error_in_order_is_the_one(self):
+        def fault(received, answer, send):
+            if received.path.endswith("late"):
+                threading.Event().wait(0.2)
+            return False
+
+        with serving({}, fault) as (_, engine), pytest.raises(NotFound, match="late"):
+            engine.read_many([Span("late", 0, 1), Span("early", 0, 1)])
+
+    def test_long_reads_go_in_parallel_ranges_of_one_version(self):
+        with serving({"key": DATA}, read=ReadOptions(split_bytes=9_000)) as (server, engine):
+            assert engine.read_many([Span("key", 0, SIZE, "e1", whole=True), Span("key", 5, 20_005)]) == [
+                DATA,
+                DATA[5:20_005],
+            ]
+            assert len(ranges(server)) == 6 + 3
+            assert [received.method for received in server.received].count("HEAD") == 1, (
+                "only where no version is known"
+            )
+            assert {received.headers.get("if-match") for received in server.received if received.method == "GET"} == {
+                '"e1"'
+            }
+
+    def test_a_long_object_that_grew_has_changed(self):
+        with serving({"key": DATA}, read=ReadOptions(split_bytes=9_000)) as (_, engine), pytest.raises(Changed):
+            engine.read_many([Span("key", 0, SIZE - 1, whole=True)])
+
+    def test_a_long_object_that_is_missing_is_told_in_its_turn(self):
+        with serving({"a": b"1"}, read=ReadOptions(split_bytes=9_000)) as (_, engine):
+            first, second = engine.begin([Span("a", 0, 1), Span("gone", 0, SIZE)], inbox := Inbox())
+            inbox.wait(first)
+            assert first.take() == b"1"
+            with pytest.raises(NotFound):
+                second.take()
+
+
+class TestInto:
+    def test_a_buffer_is_filled_and_nothing_else(self):
+        buffer = np.full(SIZE + 20, 7, np.uint8)
+        with serving({"key": DATA}, read=ReadOptions(split_bytes=9_000)) as (_, engine):
+            engine.read_into(Span("key", 100, SIZE, "e1"), Target.borrow(buffer[10 : SIZE - 90]))
+        assert buffer[10 : SIZE - 90].tobytes() == DATA[100:]
+        assert set(buffer[:10]) | set(buffer[SIZE - 90 :]) == {7}
+
+    @pytest.mark.parametrize("size", [0, 99, 101])
+    def test_a_buffer_of_another_size_is_refused(self, size):
+        with serving({"key": DATA}) as (server, engine):
+            with pytest.raises(Unusable, match=f"100 bytes .* a buffer of {size}"):
+                engine.read_into(Span("key", 0, 100), Target.borrow(bytearray(size)))
+            assert server.received == []
+
+    def test_nothing_is_a_range_too(self):
+        with serving({"key": DATA}) as (_, engine):
+            engine.read_into(Span("key", 5, 5), Target.borrow(bytearray()))
+            with pytest.raises(NotFound):
+                engine.read_into(Span("gone", 5, 5), Target.borrow(bytearray()))
+
+    def test_after_an_error_nobody_writes(self):
+        gate = Gate(lambda received: received.range[0] > 0)
+
+        def fault(received, answer, send):
+            gate(received, answer, send)
+            if received.range[0] == 0:
+                send(reply(403))
+                return True
+            return False
+
+        with serving({"key": DATA}, fault, read=ReadOptions(split_bytes=25_000)) as (_, engine):
+            buffer, told = bytearray(SIZE), []
+            reading = threading.Thread(
+                target=lambda: told.append(
+                    _error(lambda: engine.read_into(Span("key", 0, SIZE, "e1"), Target.borrow(buffer)))
+                )
+            )
+            reading.start()
+            gate.wait_for(1)
+            assert reading.is_alive(), "a part is still on its way into the buffer"
+            gate.opened.set()
+            reading.join(30)
+            assert type(told[0]) is Forbidden
+
+    def test_ctrl_c_leaves_no_writer(self):
+        script = """
+            import os, signal, threading
+            from penstock.options import ReadOptions
+            from penstock.target import Target
+            from penstock.values import Span
+            from tests.fetch.store import serving
+            size, sent, go = 1 << 20, threading.Semaphore(0), threading.Event()
+            def slowly(received, answer, send):
+                send(answer[:100_000])
+                sent.release()
+                go.wait(30)
+                send(answer[100_000:])
+                return True
+            with serving({"key": b"x" * size}, slowly, read=ReadOptions(split_bytes=size // 4)) as (server, engine):
+                def interrupt():
+                    for _ in range(4):
+                        sent.acquire()
+                    os.kill(os.getpid(), signal.SIGINT)
+                threading.Thread(target=interrupt).start()
+                buffer = bytearray(size)
+                try:
+                    engine.read_into(Span("key", 0, size, "e1"), Target.borrow(buffer))
+                except KeyboardInterrupt:
+                    buffer[:] = bytes(size)
+                    go.set()
+                    engine.run(lambda: engine.driver.head("no")) if False else None
+                    print("interrupted", buffer.count(b"x"))
+                again = bytearray(size)
+                engine.read_into(Span("key", 0, size, "e1"), Target.borrow(again))
+                print(again.count(b"x") == size, buffer.count(b"x"))
+        """
+        ended = python(script)
+        assert ended.stdout == "interrupted 0\nTrue 0\n", ended.stderr
+
+
+def _error(work):
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001  handed to the thread that asked
+        return error
+
+
+class TestOperations:
+    def test_ctrl_c_calls_an_operation_off_lest_it_happen_later(self):
+        script = """
+            import os, signal, threading
+            from penstock.protocols.driver import Payload
+            from penstock.testing.servers import Scripted, reply
+            from tests.fetch.store import fetcher
+            from penstock.options import RetryOptions
+            def script(received, send):
+                send(reply(503))
+                if received.number == 2:
+                    os.kill(os.getpid(), signal.SIGINT)
+                return True
+            with Scripted(script) as server:
+                engine = fetcher(server.url, RetryOptions(base_s=0.2, patience_s=60, first_contact_s=60))
+                try:
+                    engine.run(lambda: engine.driver.put("key", Payload(b"late"), content_type="", metadata={}))
+                except KeyboardInterrupt:
+                    before = len(server.received)
+                    threading.Event().wait(1.5)  # several retries long
+                    print("called off", len(server.received) - before)
+        """
+        ended = python(script)
+        assert ended.stdout == "called off 0\n", ended.stderr
+
+    def test_called_off_operations_end_before_what_comes_after(self):
+        gate = Gate(lambda received: received.method == "HEAD")
+        with serving({"key": DATA}, gate) as (server, engine):
+            held = [engine.start(lambda: engine.driver.head("key")) for _ in range(3)]
+            gate.wait_for(3)
+            engine.call_off(held)
+            assert engine.run(lambda: engine.driver.get("key", "")) == DATA
+            assert all(type(each.future.exception(0)) is Cancelled for each in held)
+            gate.opened.set()
+            assert len(server.received) == 4
+
+    def test_a_driver_that_trips_is_a_bug_that_is_told(self):
+        class Tripping:
+            def __getattr__(self, name):
+                return getattr(engine.driver, name)
+
+            def get(self, key, etag):
+                exchange = engine.driver.get(key, etag)
+                exchange.parse = lambda response: 1 // 0
+                return exchange
+
+        with serving({"key": DATA}) as (_, engine):
+            tripping = Fetcher(Tripping(), connect(engine._transport.options), QUICK, ReadOptions())
+            for work in (
+                lambda: tripping.read_many([Span("key")]),
+                lambda: tripping.run(lambda: tripping.driver.get("key", "")),
+            ):
+                error = _error(work)
+                assert type(error).__name__ == "Bug"
+                assert isinstance(error.__cause__, ZeroDivisionError)
+
+
+def test_two_threads_at_one_inbox_are_refused_not_lost():
+    gate = Gate()
+    with serving({"key": DATA}, gate) as (_, engine):
+        inbox = Inbox()
+        one, other = engine.begin([Span("key", 0, 10), Span("key", 10, 20)], inbox)
+        waiting = threading.Thread(target=inbox.wait, args=(one,))
+        waiting.start()
+        gate.wait_for(2)
+        while not inbox._alone.locked():
+            threading.Event().wait(0.01)
+        with pytest.raises(Unusable, match="two threads"):
+            inbox.wait(other)
+        gate.opened.set()
+        waiting.join(30)
+        inbox.wait(other)
+        assert (one.take(), other.take()) == (DATA[:10], DATA[10:20])
+
+
+def test_memory_of_a_cancelled_read_lives_until_libcurl_lets_go():
+    gate = Gate(lambda received: received.path.endswith("held"))
+    with Scripted(lambda received, send: send(reply(200, DATA)) or True):
+        with serving({"held": DATA, "key": DATA}, gate) as (_, engine):
+            for _ in range(20):
+                reads = engine.begin([Span("held", 0, SIZE, "e1", whole=True)], Inbox())
+                gate.wait_for(1)
+                engine.cancel(reads)
+                del reads
+            gate.opened.set()
+            assert engine.read_many([Span("key", 0, SIZE, "e1", whole=True)]) == [DATA]

@@ -1,0 +1,522 @@
+"""A writer publishes whole or not at all, however it is left; trap 2 is what happens where this is not so."""
+
+import contextlib
+import gc
+import io
+import pickle
+import re
+import signal
+import threading
+import time
+import zipfile
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from penstock import events
+from penstock.config.urls import parse
+from penstock.errors import Damaged, Forbidden, NotFound, PenstockError, Transient, Unusable
+from penstock.fetch import upload
+from penstock.fetch.upload import Writer, put
+from penstock.options import RetryOptions, StoreOptions, WriteOptions
+from penstock.protocols.exchange import Request
+from penstock.source import Source
+from penstock.testing.servers import Scripted, reply
+from tests.children import forked, python
+from tests.fetch.store import QUICK, fetcher
+from tests.transport.calls import Once
+
+PART = 5 << 20
+OPTIONS = WriteOptions(part_bytes=PART, buffer_bytes=3 * PART)
+OLD = b"what stood there before"
+
+
+def _bytes(size):
+    return np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8).tobytes()
+
+
+@pytest.fixture
+def source(bucket):
+    # Few attempts: moto and Ceph 16 answer 500, again and again, where S3 says NoSuchUpload.
+    return Source(parse(bucket.url), replace(bucket.store, write=OPTIONS, retry=RetryOptions(base_s=0.01, attempts=5)))
+
+
+def _stored(bucket, key="key"):
+    return bucket.client.get_object(Bucket=bucket.name, Key=key)["Body"].read()
+
+
+def _uploads(bucket):
+    return bucket.client.list_multipart_uploads(Bucket=bucket.name).get("Uploads", [])
+
+
+def _soon(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+class TestWhole:
+    @pytest.mark.parametrize("size", [0, 1, 100_000, PART - 1, PART, PART + 1, 2 * PART, 3 * PART + 7])
+    def test_what_is_written_is_what_is_there(self, source, bucket, size):
+        data, piece = _bytes(size), 777_777
+        with source.open_write("key") as file:
+            for start in range(0, size, piece):
+                assert file.write(data[start : start + piece]) == len(data[start : start + piece])
+                assert file.tell() == min(start + piece, size)
+        assert _stored(bucket) == data
+        etag = bucket.client.head_object(Bucket=bucket.name, Key="key")["ETag"]
+        assert ("-" in etag) == (size > PART), "one PUT where it fits in one part"
+        assert _uploads(bucket) == []
+
+    def test_at_one_stroke(self, source, bucket):
+        data = _bytes(4 * PART)
+        with source.open_write("key") as file:
+            assert file.write(data) == len(data)
+        assert _stored(bucket) == data
+
+    def test_anything_with_bytes_can_be_written(self, source, bucket):
+        numbers = np.arange(1000.0)
+        with source.open_write("key") as file:
+            assert [file.write(each) for each in (b"a", bytearray(b"b"), memoryview(numbers), numbers[:0])] == [
+                1,
+                1,
+                8000,
+                0,
+            ]
+            with pytest.raises(TypeError):
+                file.write("text")
+            file.write(b"c")
+        assert _stored(bucket) in (b"ab" + numbers.tobytes() + b"c", b"")
+
+    def test_put_counts_bytes_not_items(self, source, bucket):
+        numbers = np.arange(1000.0)
+        source.put("key", memoryview(numbers))
+        assert _stored(bucket) == numbers.tobytes()
+
+    def test_wrapped_as_python_s_own_files_are(self, source, bucket):
+        with io.TextIOWrapper(source.open_write("key"), encoding="utf-8") as file:
+            file.write("zwölf\n" * 100)
+        assert _stored(bucket).decode() == "zwölf\n" * 100
+        with source.open_write("key") as file, zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("inside", "text")
+        assert zipfile.ZipFile(io.BytesIO(_stored(bucket))).read("inside") == b"text"
+
+    def test_parts_are_told_with_their_sizes(self, source):
+        seen = []
+        stop = events.subscribe(seen.append)
+        with source.open_write("key") as file:
+            file.write(bytes(2 * PART + 3))
+        stop()
+        told = sorted((each.number, each.size_bytes) for each in seen if isinstance(each, events.PartSent))
+        assert told == [(1, PART), (2, PART), (3, 3)]
+        assert [each.size_bytes for each in seen if isinstance(each, events.Committed)] == [2 * PART + 3]
+
+    def test_memory_is_bounded(self, source):
+        with source.open_write("key") as file:
+            for _ in range(40):
+                file.write(bytes(1 << 20))
+                assert sum(len(sent.buffer) for sent in file._sent) + len(file._buffer) <= OPTIONS.buffer_bytes
+            file.abort()
+
+
+class _Stop(Exception):  # noqa: N818  a stand-in for whatever a block may raise
+    pass
+
+
+SIZES = pytest.mark.parametrize("size", [10, 2 * PART + 10])
+
+
+class TestInterrupted:
+    """Trap 2: each of these published a truncated object over a good one somewhere."""
+
+    @pytest.fixture(autouse=True)
+    def _old(self, bucket):
+        bucket.client.put_object(Bucket=bucket.name, Key="key", Body=OLD)
+        yield
+        _soon(lambda: _uploads(bucket) == [])
+        assert _stored(bucket) == OLD
+
+    @SIZES
+    @pytest.mark.parametrize("error", [_Stop, KeyboardInterrupt, SystemExit, GeneratorExit])
+    def test_trap_02_an_exception_publishes_nothing(self, source, size, error):
+        with pytest.raises(error), source.open_write("key") as file:
+            file.write(bytes(size))
+            raise error
+        assert file.closed
+
+    @SIZES
+    def test_trap_02_nor_does_close_on_the_way_out(self, source, size):
+        def finally_close(file):
+            try:
+                file.write(bytes(size))
+                raise _Stop
+            finally:
+                file.close()
+
+        def closing(file):
+            with contextlib.closing(file):
+                file.write(bytes(size))
+                raise _Stop
+
+        def stack(file):
+            with contextlib.ExitStack() as leave:
+                leave.callback(file.close)
+                file.write(bytes(size))
+                raise _Stop
+
+        def text(file):
+            with io.TextIOWrapper(file) as wrapped:
+                wrapped.write("\0" * size)
+                raise _Stop
+
+        for way in (finally_close, closing, stack, text):
+            with pytest.raises(_Stop) as caught:
+                way(source.open_write("key"))
+            assert "nothing was published" in caught.value.__notes__[0], way
+
+    @SIZES
+    def test_trap_02_a_dropped_writer_publishes_nothing(self, source, size):
+        source.open_write("key").write(bytes(size))
+
+    def test_garbage_may_be_collected_on_the_thread_that_sends(self, source):
+        file = source.open_write("key")
+        file.write(bytes(PART + 1))
+        file.cycle = file  # only the collector finds it, on whatever thread that runs
+        session = source._fetcher()._transport
+        del file
+        call = Once(lambda: gc.collect() and Request("GET", source.options.endpoint))
+        gc.disable()
+        try:
+            session.submit([call])
+            assert call.wait().status
+        finally:
+            gc.enable()
+
+    def test_a_part_that_cannot_be_sent(self, source, bucket):
+        file = source.open_write("key")
+        file.write(bytes(PART + 1))
+        bucket.client.abort_multipart_upload(Bucket=bucket.name, Key="key", UploadId=_uploads(bucket)[0]["UploadId"])
+        with pytest.raises(PenstockError):
+            file.write(bytes(6 * PART))
+            file.close()
+        assert file.closed
+        with pytest.raises(ValueError, match="closed"):
+            file.write(b"")
+
+
+def test_close_inside_an_older_handler_publishes(source, bucket):
+    try:
+        raise _Stop  # noqa: TRY301  the handler is the point
+    except _Stop:
+        file = source.open_write("key")
+        file.write(b"kept")
+        file.close()
+        with source.open_write("other") as other:
+            other.write(b"kept too")
+    assert (_stored(bucket), _stored(bucket, "other")) == (b"kept", b"kept too")
+
+
+def test_a_block_left_well_inside_a_newer_handler_publishes(source, bucket):
+    file = source.open_write("key")
+    try:
+        raise _Stop  # noqa: TRY301  the handler is the point
+    except _Stop:
+        with file:
+            file.write(b"kept")
+    assert _stored(bucket) == b"kept"
+
+
+_PROCESS = """
+    import os, signal, sys, threading
+    from penstock.options import StoreOptions, WriteOptions
+    from penstock.source import open_source
+    endpoint, access, secret, url, way, size = sys.argv[1:]
+    part = 5 << 20
+    store = StoreOptions(endpoint=endpoint, access_key=access, secret_key=secret, region="us-east-1",
+                         write=WriteOptions(part_bytes=part, buffer_bytes=2 * part))
+    source, key = open_source(url, store)
+    file = source.open_write(key)
+    file.write(bytes(int(size)))
+    if way == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif way == "exit":
+        sys.exit(3)
+    elif way == "raise":
+        raise RuntimeError("oops")
+    elif way == "drop":
+        del file
+    elif way == "term":
+        os.kill(os.getpid(), signal.SIGTERM)
+    elif way == "thread":
+        threading.Thread(target=file.write, args=(bytes(4 * part),)).start()
+"""
+
+
+class TestProcesses:
+    @SIZES
+    @pytest.mark.parametrize("way", ["end", "exit", "raise", "drop", "thread", "term", "kill"])
+    def test_trap_02_a_process_that_ends_publishes_nothing(self, moto_server, way, size):
+        client = moto_server.client()
+        name = f"ends-{way}-{size}"
+        client.create_bucket(Bucket=name)
+        client.put_object(Bucket=name, Key="key", Body=OLD)
+        keys = (moto_server.endpoint, moto_server.access_key, moto_server.secret_key)
+        ended = python(_PROCESS, *keys, f"s3://{name}/key", way, str(size))
+        codes = {"exit": 3, "raise": 1, "term": -signal.SIGTERM, "kill": -signal.SIGKILL}
+        assert ended.returncode == codes.get(way, 0), ended.stderr
+        assert client.get_object(Bucket=name, Key="key")["Body"].read() == OLD
+        left = client.list_multipart_uploads(Bucket=name).get("Uploads", [])
+        assert len(left) == (1 if size > PART and way in ("term", "kill") else 0), "only the killed cannot clean up"
+
+    def test_a_store_that_does_not_answer_delays_no_exit(self):
+        script = """
+            import threading
+            from penstock.options import StoreOptions, WriteOptions
+            from penstock.source import open_source
+            from penstock.testing.servers import Scripted, reply
+            def answer(received, send):
+                if "uploads" not in received.path:
+                    threading.Event().wait()
+                send(reply(200, b"<R><UploadId>id</UploadId></R>"))
+                return True
+            server = Scripted(answer).__enter__()
+            store = StoreOptions(endpoint=server.url, anonymous=True, write=WriteOptions(part_bytes=5 << 20, buffer_bytes=10 << 20))
+            source, key = open_source("s3://bucket/key", store)
+            file = source.open_write(key)
+            file.write(bytes((5 << 20) + 1))
+        """
+        began = time.monotonic()
+        ended = python(script, limit_s=60)
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert time.monotonic() - began < 3 * upload._ABORT_S
+
+
+class _Uploads:
+    """A script that takes one upload: S3's answers, and what a test wants to be different about them."""
+
+    def __init__(self, **odd):
+        self.odd = odd  # verb -> function(received, send, answer): True when it has answered
+        self.parts, self.metadata, self.size, self.published, self.aborted = {}, {}, None, False, threading.Event()
+
+    def __call__(self, received, send):
+        verb, answer = self._verb(received)
+        if verb in self.odd and (taken := self.odd[verb](received, send, answer)) is not None:
+            return taken
+        send(answer())
+        return True
+
+    def _verb(self, received):
+        if received.method == "POST":
+            return (
+                ("create", lambda: self._create(received))
+                if "uploads" in received.path
+                else ("complete", self._complete)
+            )
+        if received.method == "HEAD":
+            return "head", self._head
+        if received.method == "DELETE":
+            return "abort", self._abort
+        return (
+            ("part", lambda: self._part(received))
+            if "partNumber" in received.path
+            else ("put", lambda: self._put(received))
+        )
+
+    def _create(self, received):
+        self.metadata = {
+            name.replace("-", "_"): value for name, value in received.headers.items() if name.startswith("x-amz-meta")
+        }
+        return reply(200, b"<R><UploadId>id</UploadId></R>")
+
+    def _part(self, received):
+        number = int(re.search(r"partNumber=(\d+)", received.path)[1])
+        self.parts[number] = len(received.body)
+        return reply(200, etag=f'"p{number}"')
+
+    def _complete(self):
+        if self.published:
+            return reply(404, b"<Error><Code>NoSuchUpload</Code></Error>")
+        self.published, self.size = True, sum(self.parts.values())
+        return reply(200, b"<R><ETag>&quot;whole&quot;</ETag></R>")
+
+    def _put(self, received):
+        self._create(received)
+        self.published, self.size = True, len(received.body)
+        return reply(200, etag='"whole"')
+
+    def _abort(self):
+        self.aborted.set()
+        return reply(204)
+
+    def _head(self):
+        if not self.published:
+            return reply(404)
+        return reply(200, content_length=str(self.size), etag='"whole"', **self.metadata)
+
+
+@contextlib.contextmanager
+def _writing(script, retry=QUICK):
+    with Scripted(script) as server:
+        yield Writer(fetcher(server.url, retry), "key", OPTIONS)
+
+
+class TestAnswers:
+    @pytest.mark.parametrize(("code", "error"), [("InternalError", Transient), ("AccessDenied", Forbidden)])
+    def test_a_200_with_an_error_in_it_is_an_error(self, code, error):
+        body = f"<Error><Code>{code}</Code></Error>".encode()
+        script = _Uploads(complete=lambda received, send, answer: send(reply(200, body)) or True)
+        with _writing(script) as file:
+            file.write(bytes(PART + 1))
+            with pytest.raises(error):
+                file.close()
+        assert not script.published
+        assert script.aborted.is_set()
+
+    def test_a_lost_answer_is_no_failure(self):
+        # On a kept connection libcurl sends again by itself, so the engine counts one attempt here.
+        script = _Uploads(
+            complete=lambda received, send, answer: None if script.published else bool(answer()) and False
+        )
+        with _writing(script) as file:
+            file.write(bytes(PART + 1))
+            file.close()
+        assert script.published
+        assert not script.aborted.is_set()
+
+    def test_a_lost_answer_on_ceph_16_is_none_either(self):
+        def complete(received, send, answer):
+            if script.published:  # it says so for ever after
+                send(reply(500, b"<Error><Code>InternalError</Code></Error>"))
+                return True
+            return bool(answer()) and False
+
+        script = _Uploads(complete=complete)
+        with _writing(script, RetryOptions(base_s=0.001, attempts=4)) as file:
+            file.write(bytes(PART + 1))
+            file.close()
+        assert script.published
+
+    def test_an_upload_that_someone_aborted_is_one(self):
+        script = _Uploads(
+            complete=lambda received, send, answer: (
+                send(reply(404, b"<Error><Code>NoSuchUpload</Code></Error>")) or True
+            )
+        )
+        with _writing(script) as file:
+            file.write(bytes(PART + 1))
+            with pytest.raises(NotFound, match="NoSuchUpload"):
+                file.close()
+
+    @pytest.mark.parametrize(
+        "shown", [{"content_length": "4", "etag": '"whole"'}, {"content_length": "5", "etag": '"other"'}]
+    )
+    def test_what_is_shown_is_compared(self, shown):
+        with _writing(_Uploads(head=lambda received, send, answer: send(reply(200, **shown)) or True)) as file:
+            file.write(b"12345")
+            with pytest.raises(Damaged, match="wrote 5 bytes"):
+                file.close()
+
+    def test_an_empty_tag_from_the_store_is_not_compared(self):
+        with _writing(
+            _Uploads(put=lambda received, send, answer: send(answer().replace(b'"whole"', b"")) or True)
+        ) as file:
+            file.write(b"12345")
+            file.close()
+
+    def test_a_part_that_fails_once_is_sent_again(self):
+        broken = [True]
+
+        def part(received, send, answer):
+            if broken.pop() if broken else False:
+                send(reply(503))
+                return True
+            return None
+
+        script = _Uploads(part=part)
+        with _writing(script) as file:
+            file.write(bytes(3 * PART))
+            file.close()
+        assert script.parts == {1: PART, 2: PART, 3: PART}
+
+    def test_every_part_carries_its_digest(self):
+        with Scripted(_Uploads()) as server:
+            engine = fetcher(server.url)
+            put(engine, "key", b"x", OPTIONS)
+            assert engine.driver.abilities.digests
+        assert server.received[0].body == b"x"
+
+
+class TestManners:
+    def test_it_says_what_it_can(self, source):
+        file = source.open_write("key")
+        assert (file.writable(), file.readable(), file.seekable(), file.tell(), file.flush()) == (
+            True,
+            False,
+            False,
+            0,
+            None,
+        )
+        assert file.url.endswith("/key")
+        file.abort()
+
+    def test_closed_is_closed(self, source):
+        file = source.open_write("key")
+        for _ in range(2):
+            file.close()
+        with pytest.raises(ValueError, match="closed object: s3://"):
+            file.write(b"more")
+        file.abort()
+        assert source.head("key").size == 0
+
+    def test_it_cannot_be_pickled(self, source):
+        with source.open_write("key") as file, pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(file)
+
+    def test_trap_01_a_fork_leaves_the_writer_to_the_parent(self, source, bucket):
+        with source.open_write("key") as file:
+            file.write(bytes(PART + 1))
+
+            def child():
+                with pytest.raises(Unusable, match="fork"):
+                    file.write(b"child's")
+                with pytest.raises(Unusable, match="fork"):
+                    file.close()
+                file.abort()
+                upload._abort_all()
+
+            with forked(child) as status:
+                assert status() == 0
+            file.write(b"parent's")
+        assert _stored(bucket) == bytes(PART + 1) + b"parent's"
+
+    def test_trap_02_a_memory_or_local_writer_keeps_the_same_promises(self, tmp_path):
+        for url in (f"memory://{tmp_path.name}/", f"file://{tmp_path}/"):
+            source = Source(parse(url), StoreOptions(write=OPTIONS))
+            key = parse(url).key + "key"
+            source.put(key, OLD)
+            with pytest.raises(_Stop), source.open_write(key) as file:
+                file.write(bytes(2 * PART))
+                raise _Stop
+            file = source.open_write(key)
+            file.write(bytes(2 * PART))
+            del file
+            assert source.open_read(key).read() == OLD
+            data = _bytes(2 * PART + 1)
+            with source.open_write(key) as file:
+                file.write(data)
+            assert source.open_read(key).read() == data
+        _soon(lambda: [path.name for path in tmp_path.iterdir()] == ["key"])
+
+    def test_a_local_writer_cleans_up_when_the_interpreter_ends(self, tmp_path):
+        script = """
+            import sys
+            from penstock.source import open_source
+            source, key = open_source(sys.argv[1])
+            file = source.open_write(key)
+            file.write(bytes(40 << 20))
+        """
+        ended = python(script, str(tmp_path / "key"))
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert list(tmp_path.iterdir()) == []

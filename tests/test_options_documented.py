@@ -1,0 +1,71 @@
+"""docs/options.md says of every option what its docstring says: unit, default, and why.
+
+After a change of `penstock/options.py`, `python -m tests.test_options_documented` writes the tables anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from penstock import options
+
+PAGE = Path(__file__).parents[1] / "docs" / "options.md"
+CLASSES = [getattr(options, name) for name in options.__all__]
+UNITS = ((1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def told(cls) -> dict[str, str]:
+    """Return each attribute's paragraph in the docstring, as one line of Markdown."""
+    attributes = inspect.getdoc(cls).partition("Attributes:\n")[2]
+    paragraphs = re.findall(r"^ {4}(\w+): (.+(?:\n {5,}.+)*)", attributes, re.MULTILINE)
+    return {name: " ".join(text.split()).replace("``", "`").replace("|", "\\|") for name, text in paragraphs}
+
+
+def default(field) -> str:
+    if field.default_factory is not dataclasses.MISSING:
+        return f"`{field.default_factory.__name__}()`"
+    value = field.default
+    for size, unit in UNITS:
+        if field.name.endswith("_bytes") and value >= size and not value % size:
+            return f"{value // size} {unit}"
+    return "not set" if value is None else f"`{value!r}`"
+
+
+def table(cls) -> str:
+    texts = told(cls)
+    rows = [f"| `{field.name}` | {default(field)} | {texts[field.name]} |" for field in dataclasses.fields(cls)]
+    return "\n".join(["| option | default | what it says |", "|---|---|---|", *rows])
+
+
+def marked(cls) -> tuple[str, str]:
+    return f"<!-- {cls.__name__} -->\n", f"\n<!-- /{cls.__name__} -->"
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_every_field_is_told_in_the_docstring(cls):
+    assert [*told(cls)] == [field.name for field in dataclasses.fields(cls)]
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_the_page_says_what_the_docstring_says(cls):
+    begin, end = marked(cls)
+    shown = PAGE.read_text("utf-8").partition(begin)[2].partition(end)[0]
+    assert shown == table(cls), "run python -m tests.test_options_documented"
+
+
+def write():
+    page = PAGE.read_text("utf-8")
+    for cls in CLASSES:
+        begin, end = marked(cls)
+        before, _, rest = page.partition(begin)
+        page = before + begin + table(cls) + end + rest.partition(end)[2]
+    PAGE.write_text(page, "utf-8")
+
+
+if __name__ == "__main__":
+    write()

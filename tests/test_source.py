@@ -1,0 +1,222 @@
+"""The waist: one bucket by full keys, opened lazily, the same in every thread, fork and process."""
+
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from penstock import source as module
+from penstock.config.urls import parse
+from penstock.errors import ConfigError, Forbidden, NotFound, PenstockError, Unreachable, Unusable
+from penstock.options import ReadOptions, RetryOptions, StoreOptions
+from penstock.source import Source, open_source
+from penstock.testing.servers import Scripted, reply
+from penstock.values import Span
+from tests.children import forked, python
+
+NAMES = [f"dir/{number:03}" for number in range(120)]
+
+
+@pytest.fixture
+def source(bucket):
+    return Source(parse(bucket.url), bucket.store)
+
+
+@pytest.fixture
+def filled(source):
+    for name in NAMES:
+        source.put(name, name.encode() * 50)
+    return source
+
+
+def _spans(names=NAMES):
+    return [Span(name, 0, len(name) * 50, whole=True) for name in names]
+
+
+def test_a_bucket_from_end_to_end(filled, bucket):
+    entries = [entry for page in filled.pages("dir/") for entry in page.entries]
+    assert [entry.key for entry in entries] == NAMES
+    assert filled.head(NAMES[3]).etag == entries[3].etag
+    assert filled.read_many(_spans()) == [name.encode() * 50 for name in NAMES]
+    assert list(filled.lookahead(iter(_spans()))) == [name.encode() * 50 for name in NAMES]
+    assert filled.read(Span(NAMES[0], 4, 8)) == filled.open_read(NAMES[0]).read()[4:8]
+    buffer = np.zeros(100, np.uint8)
+    filled.read_into(Span(NAMES[0], 0, 100), buffer)
+    assert buffer.tobytes() == (NAMES[0].encode() * 50)[:100]
+    filled.copy(NAMES[0], "copy")
+    filled.delete([*NAMES, "never/was"])
+    assert [entry.key for page in filled.pages("") for entry in page.entries] == ["copy"]
+    assert (filled.root, filled.url("a b")) == (bucket.url, f"{bucket.url}a b")
+
+
+def test_a_delimiter_groups(filled):
+    assert [page.prefixes for page in filled.pages("", delimiter="/")] == [("dir/",)]
+
+
+def test_nothing_is_sent_before_it_is_asked_for():
+    with Scripted(lambda received, send: send(reply(200)) or True) as server:
+        source, key = open_source("s3://bucket/some/key", StoreOptions(endpoint=server.url, anonymous=True))
+        source.open_write(key)
+        assert (key, server.received, server.connections) == ("some/key", [], 0)
+
+
+def test_all_sources_of_a_store_share_one_engine(bucket):
+    one, same = (Source(parse(bucket.url), bucket.store) for _ in range(2))
+    other = Source(parse(bucket.url), replace(bucket.store, read=ReadOptions(split_bytes=1)))
+    assert one._fetcher() is same._fetcher()
+    assert one._fetcher() is not other._fetcher()
+
+
+def test_threads_share_a_source(filled):
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda _: filled.read_many(_spans()), range(16)))
+    assert all(result == results[0] for result in results)
+
+
+def test_trap_01_a_fork_after_the_parent_listed_and_read(filled):
+    expected = filled.read_many(_spans())
+    stop, busy = threading.Event(), threading.Event()
+
+    def keep_busy():
+        while not stop.is_set():
+            filled.read_many(_spans())
+            busy.set()
+
+    thread = threading.Thread(target=keep_busy)
+    thread.start()
+    assert busy.wait(30)
+    try:
+        for _ in range(4):
+            with forked(lambda: _equal(filled.read_many(_spans()), expected)) as status:
+                assert status() == 0
+    finally:
+        stop.set()
+        thread.join()
+    assert filled.read_many(_spans()) == expected
+
+
+def _equal(one, other):
+    assert one == other
+
+
+def test_it_travels_as_what_you_passed(bucket, source):
+    source.put("key", b"bytes")
+    again = pickle.loads(pickle.dumps(source))
+    assert again._store == source._store
+    assert again.read(Span("key")) == b"bytes"
+
+
+def test_secrets_of_the_environment_stay_in_it(bucket, monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", bucket.server.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", bucket.server.secret_key)
+    source = Source(parse(bucket.url), StoreOptions(endpoint=bucket.server.endpoint))
+    source.put("key", b"bytes")
+    travelling = pickle.dumps(source)
+    assert bucket.server.access_key.encode() not in travelling
+    assert bucket.server.secret_key not in repr(vars(source))
+
+
+def test_trap_09_an_explicit_endpoint_beats_the_environment(bucket, monkeypatch):
+    with Scripted(lambda received, send: send(reply(500)) or True) as wrong:
+        for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
+            monkeypatch.setenv(name, wrong.url)
+        source = Source(parse(bucket.url), bucket.store)
+        source.put("key", b"bytes")
+        assert source.read(Span("key")) == b"bytes"
+        assert wrong.received == []
+        said = Source(parse(bucket.url), replace(bucket.store, endpoint=None, retry=RetryOptions(attempts=1)))
+        with pytest.raises(PenstockError):
+            said.head("key")
+        assert len(wrong.received) == 1, "and the environment counts where nothing was said"
+
+
+def test_a_proxy_of_the_environment_is_used(monkeypatch):
+    with Scripted(lambda received, send: send(reply(200, content_length="5")) or True) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        source, key = open_source("s3://bucket/key", StoreOptions(endpoint="http://store.invalid", anonymous=True))
+        assert source.head(key).size == 5
+        assert proxy.received[0].path == "http://store.invalid/bucket/key"
+
+
+@pytest.mark.parametrize(
+    ("virtual", "path", "host"), [("virtual", "/key", "bucket.localhost"), ("path", "/bucket/key", "localhost")]
+)
+def test_buckets_are_addressed_as_told(virtual, path, host):
+    with Scripted(lambda received, send: send(reply(200, content_length="5")) or True) as server:
+        port = server.url.rpartition(":")[2]
+        store = StoreOptions(endpoint=f"http://localhost:{port}", anonymous=True, addressing=virtual)
+        source, key = open_source("s3://bucket/key", store)
+        assert source.head(key).size == 5
+        assert (server.received[0].path, server.received[0].headers["host"]) == (path, f"{host}:{port}")
+
+
+def test_an_unreachable_endpoint_is_told_in_seconds():
+    store = StoreOptions(endpoint="http://127.0.0.1:1", anonymous=True, retry=RetryOptions(first_contact_s=0.5))
+    with pytest.raises(Unreachable, match=r"check endpoint=.*s3://bucket/key"):
+        Source(parse("s3://bucket/"), store).head("key")
+
+
+def test_settings_that_cannot_work_are_told_at_once():
+    with pytest.raises(ConfigError, match="StoreOptions.endpoint"):
+        open_source("s3://bucket/key", StoreOptions(endpoint="nonsense"))
+
+
+def test_deleting_tells_the_first_refusal():
+    def script(received, send):
+        send(reply(403 if received.path.endswith("/7") else 204))
+        return True
+
+    with Scripted(script) as server:
+        source, _ = open_source("s3://bucket/", StoreOptions(endpoint=server.url, anonymous=True))
+        with pytest.raises(Forbidden):
+            source.delete([str(number) for number in range(600)])
+        assert 256 <= len(server.received) < 600
+
+
+def test_a_buffer_of_another_size_is_refused(source):
+    source.put("key", b"0123456789")
+    with pytest.raises(Unusable, match="buffer of 5"):
+        source.read_into(Span("key", 0, 10), bytearray(5))
+
+
+def test_local_and_memory_are_sources_too(tmp_path):
+    for url in (f"{tmp_path}/key", f"file://{tmp_path}/key", f"memory://{tmp_path.name}/key"):
+        source, key = open_source(url)
+        source.put(key, b"bytes")
+        assert source.read(Span(key)) == b"bytes"
+        assert source.url(key).endswith("key")
+        source.delete([key])
+        with pytest.raises(NotFound):
+            source.head(key)
+
+
+def test_an_interpreter_that_read_ends_quickly_and_quietly(bucket, source):
+    source.put("key", b"bytes" * 100_000)
+    script = """
+        import sys
+        from penstock.options import StoreOptions
+        from penstock.source import open_source
+        from penstock.values import Span
+        store = StoreOptions(endpoint=sys.argv[1], access_key=sys.argv[2], secret_key=sys.argv[3])
+        source, key = open_source(sys.argv[4], store)
+        ahead = source.lookahead(Span(key) for _ in range(10_000))
+        print(len(next(ahead)))
+    """
+    server = bucket.server
+    ended = python(script, server.endpoint, server.access_key, server.secret_key, f"{bucket.url}key", limit_s=30)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "500000\n", "")
+
+
+def test_a_child_has_engines_of_its_own(source):
+    source.put("key", b"bytes")
+    assert module._engines
+
+    def child():
+        assert not module._engines
+        assert source.read(Span("key")) == b"bytes"
+
+    with forked(child) as status:
+        assert status() == 0

@@ -1,0 +1,38 @@
+"""Values are small, frozen, and refuse what cannot be."""
+
+import pickle
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from penstock.values import ObjectMeta, Page, Place, Span
+
+
+def test_a_span_is_open_ended_and_unpinned_unless_said():
+    assert Span("key") == ("key", 0, None, "", False)
+    assert pickle.loads(pickle.dumps(Span("key", 1, 2, "e", whole=True))) == Span("key", 1, 2, "e", whole=True)
+
+
+@pytest.mark.parametrize("value", [ObjectMeta("key", 1), Page(()), Place()])
+def test_values_are_frozen_and_travel(value):
+    with pytest.raises((FrozenInstanceError, TypeError)):
+        value.key = "other"
+    assert pickle.loads(pickle.dumps(value)) == value
+
+
+@pytest.mark.parametrize("place", [(1, 1, 0, 1), (-1, 1, 0, 1), (0, 1, 1, 1), (0, 0, 0, 1), (0, 1, 0, 0)])
+def test_there_is_no_such_place(place):
+    with pytest.raises(ValueError, match="no such place"):
+        Place(*place)
+
+
+def test_a_launcher_says_the_place(monkeypatch):
+    assert Place.from_environment() == Place(0, 1)
+    monkeypatch.setenv("RANK", "2")
+    with pytest.raises(ValueError, match="together"):
+        Place.from_environment()
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert Place.from_environment() == Place(2, 4)
+    monkeypatch.setenv("RANK", "4")
+    with pytest.raises(ValueError, match="no such place"):
+        Place.from_environment()

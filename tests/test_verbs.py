@@ -1,0 +1,134 @@
+"""Everyday verbs do by URL what their names say, on every store, and say what a URL lacks."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.errors import ConfigError, InvalidURL, NotFound, UnknownScheme
+from penstock.testing.servers import Scripted, reply
+from penstock.values import Span
+
+
+@pytest.fixture(params=["s3", "file", "memory"])
+def place(request, tmp_path):
+    """Return a URL that ends in a slash, and the options that reach it."""
+    if request.param == "s3":
+        bucket = request.getfixturevalue("moto_bucket")
+        return bucket.url, bucket.store
+    return (f"file://{tmp_path}/" if request.param == "file" else f"memory://{tmp_path.name}/"), None
+
+
+@pytest.fixture
+def moto_bucket(moto_server, request):
+    from tests.servers import Bucket
+
+    client, name = moto_server.client(), f"verbs-{abs(hash(request.node.nodeid))}"
+    client.create_bucket(Bucket=name)
+    return Bucket(moto_server, name, client)
+
+
+def _write(url, data, store):
+    with ps.open(url, "wb", store=store) as file:
+        file.write(data)
+
+
+def test_a_day_in_the_life_of_an_object(place):
+    root, store = place
+    _write(f"{root}a b/ü.txt", b"some\nbytes\n", store)
+    with ps.open(f"{root}a b/ü.txt", store=store) as file:
+        assert file.read() == b"some\nbytes\n"
+        assert file.seek(5) == 5
+    assert io.TextIOWrapper(ps.open(f"{root}a b/ü.txt", store=store)).readlines() == ["some\n", "bytes\n"]
+    assert ps.stat(f"{root}a b/ü.txt", store=store).size == 11
+    ps.copy(f"{root}a b/ü.txt", f"{root}copy", store=store)
+    assert [meta.size for meta in ps.list(root, store=store)] == [11, 11]
+    ps.delete(f"{root}copy", store=store)
+    ps.delete([f"{root}copy", f"{root}a b/ü.txt", f"{root}never"], store=store)
+    assert list(ps.list(root, store=store)) == []
+
+
+def test_what_is_missing_is_not_found(place):
+    root, store = place
+    for verb in (
+        lambda: ps.open(f"{root}no", store=store),
+        lambda: ps.stat(f"{root}no", store=store),
+        lambda: ps.copy(f"{root}no", f"{root}to", store=store),
+    ):
+        with pytest.raises(FileNotFoundError) as caught:
+            verb()
+        assert isinstance(caught.value, NotFound)
+        assert "no" in caught.value.url
+    assert list(ps.list(f"{root}no", store=store)) == []
+
+
+def test_copying_from_store_to_store(place, tmp_path):
+    root, store = place
+    _write(f"{root}key", b"x" * 100_000, store)
+    other = f"memory://other-{tmp_path.name}/key"
+    ps.copy(f"{root}key", other, store=store)
+    with ps.open(other, store=store) as file:
+        assert file.read() == b"x" * 100_000
+    with pytest.raises(NotFound):
+        ps.copy(f"{root}no", other, store=store)
+    assert ps.stat(other, store=store).size == 100_000, "what stood there stays"
+
+
+def test_paths_are_urls_too(tmp_path):
+    path = Path(tmp_path, "key")
+    _write(path, b"bytes", None)
+    assert path.read_bytes() == b"bytes"
+    assert ps.stat(path).size == 5
+    ps.delete(path)
+    assert not path.exists()
+    _write(path, b"bytes", None)
+    ps.delete([path, str(path)])
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("mode", ["r", "w", "wt", "a", "ab", "r+b", "", "rbx"])
+def test_other_modes_are_refused(mode):
+    with pytest.raises(ConfigError, match="TextIOWrapper"):
+        ps.open("memory://modes/key", mode)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [ps.open, ps.stat, ps.delete, lambda url: ps.copy(url, "memory://b/k"), lambda url: ps.copy("memory://b/k", url)],
+)
+def test_a_bucket_is_no_object(verb):
+    with pytest.raises(InvalidURL, match="names a bucket"):
+        verb("s3://bucket/")
+    with pytest.raises(UnknownScheme, match="s3://"):
+        verb("s4://bucket/key")
+
+
+def test_a_prefix_is_a_string():
+    for name in ("train/1", "train2/1", "other"):
+        _write(f"memory://prefixes/{name}", b"", None)
+    assert [meta.key for meta in ps.list("memory://prefixes/train")] == ["train/1", "train2/1"]
+
+
+def test_listing_asks_for_a_page_when_it_is_needed():
+    pages = [
+        b"<L><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken><Contents><Key>a</Key></Contents></L>",
+        b"<L><Contents><Key>b</Key></Contents></L>",
+    ]
+    with Scripted(lambda received, send: send(reply(200, pages[received.number - 1])) or True) as server:
+        listing = ps.list("s3://bucket/", store=ps.StoreOptions(endpoint=server.url, anonymous=True))
+        assert server.received == []
+        assert next(listing).key == "a"
+        assert len(server.received) == 1
+        assert [meta.key for meta in listing] == ["b"]
+        assert "continuation-token=t" in server.received[1].path
+
+
+def test_options_reach_every_verb():
+    assert Span("key").start == 0
+    with Scripted(lambda received, send: send(reply(200, content_length="0", etag='"e"')) or True) as server:
+        store = ps.StoreOptions(endpoint=server.url, anonymous=True)
+        ps.stat("s3://bucket/key", store=store)
+        ps.delete("s3://bucket/key", store=store)
+        assert [received.method for received in server.received] == ["HEAD", "DELETE"]
+        assert not any("authorization" in received.headers for received in server.received)

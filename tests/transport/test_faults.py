@@ -1,0 +1,31 @@
+"""Every libcurl code that can happen is an error of ours, and libcurl knows each by that number."""
+
+import pytest
+
+from penstock.errors import Bug, ConfigError, PenstockError, Transient, Unreachable
+from penstock.transport.faults import KINDS, fault
+from penstock.transport.libcurl import _strerror
+
+
+@pytest.mark.parametrize("code", KINDS)
+def test_every_code_has_its_error(code):
+    kind, advice = KINDS[code]
+    words = _strerror(code).decode()
+    assert words not in ("", "Unknown error"), "libcurl does not know this number"
+    error = fault(code, words)
+    assert type(error) is kind
+    assert issubclass(kind, PenstockError)
+    assert str(error) == words + advice
+
+
+def test_any_other_code_is_a_bug_that_names_it():
+    error = fault(9999, "whatever")
+    assert type(error) is Bug
+    assert "9999" in str(error)
+
+
+def test_only_what_may_pass_is_tried_again():
+    assert all(issubclass(KINDS[code][0], Transient) for code in (6, 7, 18, 28, 52, 55, 56))
+    assert KINDS[60][0] is ConfigError
+    assert "ca_file=" in str(fault(60, ""))
+    assert KINDS[7][0] is Unreachable
