@@ -57,7 +57,7 @@ def test_a_delimiter_groups(filled):
 
 
 def test_nothing_is_sent_before_it_is_asked_for():
-    with Scripted(lambda received, send: send(reply(200)) or True) as server:
+    with Scripted(lambda _received, send: send(reply(200)) or True) as server:
         source, key = open_source("s3://bucket/some/key", StoreOptions(endpoint=server.url, anonymous=True))
         source.open_write(key)
         assert (key, server.received, server.connections) == ("some/key", [], 0)
@@ -102,7 +102,7 @@ def _equal(one, other):
     assert one == other
 
 
-def test_it_travels_as_what_you_passed(bucket, source):
+def test_it_travels_as_what_you_passed(source):
     source.put("key", b"bytes")
     again = pickle.loads(pickle.dumps(source))
     assert again._store == source._store
@@ -120,7 +120,7 @@ def test_secrets_of_the_environment_stay_in_it(bucket, monkeypatch):
 
 
 def test_trap_09_an_explicit_endpoint_beats_the_environment(bucket, monkeypatch):
-    with Scripted(lambda received, send: send(reply(500)) or True) as wrong:
+    with Scripted(lambda _received, send: send(reply(500)) or True) as wrong:
         for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
             monkeypatch.setenv(name, wrong.url)
         source = Source(parse(bucket.url), bucket.store)
@@ -134,7 +134,7 @@ def test_trap_09_an_explicit_endpoint_beats_the_environment(bucket, monkeypatch)
 
 
 def test_a_proxy_of_the_environment_is_used(monkeypatch):
-    with Scripted(lambda received, send: send(reply(200, content_length="5")) or True) as proxy:
+    with Scripted(lambda _received, send: send(reply(200, content_length="5")) or True) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
         source, key = open_source("s3://bucket/key", StoreOptions(endpoint="http://store.invalid", anonymous=True))
         assert source.head(key).size == 5
@@ -145,7 +145,7 @@ def test_a_proxy_of_the_environment_is_used(monkeypatch):
     ("virtual", "path", "host"), [("virtual", "/key", "bucket.localhost"), ("path", "/bucket/key", "localhost")]
 )
 def test_buckets_are_addressed_as_told(virtual, path, host):
-    with Scripted(lambda received, send: send(reply(200, content_length="5")) or True) as server:
+    with Scripted(lambda _received, send: send(reply(200, content_length="5")) or True) as server:
         port = server.url.rpartition(":")[2]
         store = StoreOptions(endpoint=f"http://localhost:{port}", anonymous=True, addressing=virtual)
         source, key = open_source("s3://bucket/key", store)
@@ -160,7 +160,7 @@ def test_an_unreachable_endpoint_is_told_in_seconds():
 
 
 def test_settings_that_cannot_work_are_told_at_once():
-    with pytest.raises(ConfigError, match="StoreOptions.endpoint"):
+    with pytest.raises(ConfigError, match=r"StoreOptions\.endpoint"):
         open_source("s3://bucket/key", StoreOptions(endpoint="nonsense"))
 
 
@@ -173,7 +173,7 @@ def test_deleting_tells_the_first_refusal():
         source, _ = open_source("s3://bucket/", StoreOptions(endpoint=server.url, anonymous=True))
         with pytest.raises(Forbidden):
             source.delete([str(number) for number in range(600)])
-        assert 256 <= len(server.received) < 600
+        assert len(server.received) <= 256, "what had begun goes on, and nothing more begins"
 
 
 def test_a_buffer_of_another_size_is_refused(source):

@@ -92,7 +92,7 @@ class ReadOptions:
     Attributes:
         split_bytes: Reads longer than this are cut into parallel ranges of about this size. 16 MiB keeps the cost of
             a request below 1 % of its transfer at 10 Gb/s.
-        ahead_bytes: Bytes an iterable data set or an open file may hold ahead of its consumer, per process (workers
+        ahead_bytes: Bytes an iterable data set may hold ahead of its consumer, per process (workers
             of one loader share it).
         ahead_items: Reads an iterable data set may have in flight or waiting, per process (shared like the bytes).
 

@@ -85,7 +85,7 @@ class Place:
 
     @classmethod
     def from_environment(cls) -> Place:
-        """Read ``RANK`` and ``WORLD_SIZE`` as torchrun, Slurm launchers and Ray set them; alone when they are unset.
+        """Read ``RANK`` and ``WORLD_SIZE`` as torchrun and its like set them; alone when they are unset.
 
         Raises:
             ValueError: One of the two is set without the other, or is no number.
@@ -96,5 +96,8 @@ class Place:
             return cls()
         if rank is None or world is None:
             message = "RANK and WORLD_SIZE must be set together (or neither): pass place=ps.Place(rank=…, world=…)"
+            raise ValueError(message)
+        if not (rank.isdecimal() and world.isdecimal()):
+            message = f"RANK={rank!r} and WORLD_SIZE={world!r} must be whole numbers"
             raise ValueError(message)
         return cls(rank=int(rank), world=int(world))

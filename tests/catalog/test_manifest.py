@@ -10,11 +10,15 @@ from hypothesis import strategies as st
 
 from penstock.catalog.manifest import read_manifest, resolve_key
 from penstock.catalog.table import Entry
+from penstock.config.urls import parse
 from penstock.errors import ManifestError, MissingExtra
 
 
+BUCKET = parse("s3://bucket/")
+
+
 def _read(text, name="manifest", parser=None):
-    return list(read_manifest(text if isinstance(text, bytes) else text.encode(), name, parser))
+    return list(read_manifest(text if isinstance(text, bytes) else text.encode(), name, BUCKET, parser))
 
 
 class TestLines:
@@ -102,7 +106,7 @@ class TestCsv:
             _read(b"key\n\xff\n", "m.csv")
 
     def test_good_lines_come_before_the_bad_one(self):
-        entries = read_manifest(b"key,size\na,1\nb,x\n", "m.csv")
+        entries = read_manifest(b"key,size\na,1\nb,x\n", "m.csv", BUCKET)
         assert next(entries) == Entry("a", 1)
         with pytest.raises(ManifestError, match="line 3"):
             next(entries)
@@ -111,10 +115,10 @@ class TestCsv:
 class TestJsonLines:
     def test_objects_with_the_same_names(self):
         text = (
-            '{"key": "a b", "size": 5, "label": [1, null], "etag": "e"}\n\n{"url": "s3://b/c", "size": null, "w": 1}\n'
+            '{"key": "a b", "size": 5, "label": [1, null], "etag": "e"}\n\n{"url": "s3://bucket/c", "size": null, "w": 1}\n'
         )
         for name in ("m.jsonl", "m.ndjson", "s3://bucket/m"):
-            assert _read(text, name) == [Entry("a b", 5, [1, None], "e"), Entry("s3://b/c", label={"w": 1})]
+            assert _read(text, name) == [Entry("a b", 5, [1, None], "e"), Entry("c", label={"w": 1})]
 
     @pytest.mark.parametrize(
         ("line", "why"),

@@ -72,8 +72,13 @@ class TestBoth:
         with pytest.raises(ManifestError, match="line 3"):
             kind.from_manifest(tmp_path / "bad.csv")
 
+    def test_a_key_of_another_bucket_is_named_with_its_line(self, kind, tmp_path):
+        (tmp_path / "stray.txt").write_text("a\ns3://other-bucket/b\n")
+        with pytest.raises(ManifestError, match=r"stray.txt, line 2: 's3://other-bucket/b'"):
+            kind.from_manifest(tmp_path / "stray.txt")
+
     def test_buckets_do_not_mix(self, kind):
-        with pytest.raises(ManifestError, match="other"):
+        with pytest.raises(InvalidURL, match="other"):
             kind.from_objects(["s3://one-bucket/a", "s3://other-bucket/b"])
 
     def test_urls_that_cannot_be(self, kind):

@@ -17,7 +17,7 @@ def _can_be_a_path(key):
 
 
 class TestContract(DriverContract):
-    keys = [key for key in KEYS if _can_be_a_path(key)]
+    keys = tuple(key for key in KEYS if _can_be_a_path(key))
     keeps_metadata = False
 
     @pytest.fixture

@@ -1,8 +1,7 @@
 """Signatures are AWS's own: its published examples, and botocore's opinion on everything else."""
 
-import datetime
+import datetime as dt
 from hashlib import sha256
-from unittest import mock
 
 import pytest
 from botocore.auth import S3SigV4Auth
@@ -17,7 +16,7 @@ from penstock.protocols.credentials import Credentials
 # "Signature Calculations for the Authorization Header", Amazon S3 API reference.
 EXAMPLE = Credentials("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
 HOST = "examplebucket.s3.amazonaws.com"
-MIDNIGHT = datetime.datetime(2013, 5, 24, tzinfo=datetime.UTC).timestamp()
+MIDNIGHT = dt.datetime(2013, 5, 24, tzinfo=dt.UTC).timestamp()
 BODY = b"Welcome to Amazon S3."
 
 
@@ -88,11 +87,9 @@ def test_botocore_agrees(key, query, headers, token):
     path, search = "/" + escape(key), query_string(query)
     request = AWSRequest("GET", f"https://{HOST}{path}" + (f"?{search}" if search else ""), headers=headers)
     request.context["client_config"] = None
-    with mock.patch("botocore.auth.get_current_datetime", lambda: datetime.datetime(2013, 5, 24), create=True):
-        S3SigV4Auth(BotoCredentials(EXAMPLE.access_key, EXAMPLE.secret_key, token or None), "s3", "us-east-1").add_auth(
-            request
-        )
-    stamp = datetime.datetime.strptime(request.context["timestamp"], "%Y%m%dT%H%M%SZ").replace(tzinfo=datetime.UTC)
+    theirs = BotoCredentials(EXAMPLE.access_key, EXAMPLE.secret_key, token or None)
+    S3SigV4Auth(theirs, "s3", "us-east-1").add_auth(request)
+    stamp = dt.datetime.strptime(request.context["timestamp"], "%Y%m%dT%H%M%SZ").replace(tzinfo=dt.UTC)
     credentials = Credentials(EXAMPLE.access_key, EXAMPLE.secret_key, token)
     digest = request.headers["X-Amz-Content-SHA256"]
     lines = _signer(credentials, stamp.timestamp).sign("GET", path, search, headers, digest)

@@ -223,8 +223,6 @@ VERBS = {
 
 def everything():
     """Return all cases, those that wait first."""
-    cases = [
-        Case(name, column, always) for name in FAULTS for column in COLUMNS for always in (False, True)
-    ]
+    cases = [Case(name, column, always) for name in FAULTS for column in COLUMNS for always in (False, True)]
     slow = {"stall", "stall-body", "drip", "slow", "503-after"}
     return sorted((case for case in cases if case.possible), key=lambda case: (case.fault not in slow, not case.always))

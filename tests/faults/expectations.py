@@ -120,10 +120,17 @@ NOT_YET = (
     _owed("an expired token is not refreshed", ["expired"], COLUMNS)
     | _owed("another region is not followed", ["301", "307", "malformed"], COLUMNS)
     | _owed("a digest that was refused is not sent again", ["corrupt"], ["put", "part", "complete"])
-    | _owed("no checksum is asked for, so none is compared", ["corrupt"], ["read", "read of unknown size", "batch"], _BOTH)
+    | _owed(
+        "no checksum is asked for, so none is compared", ["corrupt"], ["read", "read of unknown size", "batch"], _BOTH
+    )
     | _owed("a server that ignores Range is refused", ["range-whole"], ["range"], _BOTH)
     | _owed("libcurl repeats a request by itself, which attempts does not count", ["lost"], ["complete"])
-    | _owed("an unreadable answer to complete is not read back", ["garbage", "shorter", "truncate-unsized"], ["complete"], _BOTH)
+    | _owed(
+        "an unreadable answer to complete is not read back",
+        ["garbage", "shorter", "truncate-unsized"],
+        ["complete"],
+        _BOTH,
+    )
     | _owed("a 206 cut short before its Content-Range is taken for whole", ["reset-headers"], ["range"], _BOTH)
 )
 

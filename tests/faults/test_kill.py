@@ -17,7 +17,7 @@ from tests.faults.cases import PART_BYTES
 from tests.faults.writer import NEW
 
 OLD = b"old!" * 25_000
-KILLS = 60  # of each kind
+KILLS = 100  # of each kind
 LATENCY_MS = 2  # so that a writer waits for the store about as much as it works, as writers do
 
 
@@ -29,41 +29,39 @@ def server():
 
 
 @pytest.fixture(scope="module")
-def begin(server):
-    """Return a function that starts a writer and returns its process id and a function that waits for its end."""
+def write(server):
+    """Return a function that has an object written, kills the writer after some seconds, and returns how it ended."""
     command = [sys.executable, "-c", "from tests.faults.writer import serve; serve()"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=os.environ | server.environment) as parent:
 
-        def begin(how, key):
-            parent.stdin.write(f"{how} {key}\n")
+        def write(how, key, seconds=0.0):
+            parent.stdin.write(f"{how} {key} {seconds}\n")
             parent.stdin.flush()
-            return int(parent.stdout.readline()), lambda: int(parent.stdout.readline())
+            return int(parent.stdout.readline())
 
-        yield begin
+        yield write
         parent.stdin.close()
 
 
 @pytest.mark.parametrize("how", ["put", "multipart"])
-def test_a_killed_writer_leaves_the_old_object_or_the_new_one(how, server, begin, seed):
+def test_a_killed_writer_leaves_the_old_object_or_the_new_one(how, server, write, seed):
     draw = random.Random(seed)
     seconds = []
     for number in range(5):
         began = time.monotonic()
-        _, end = begin(how, f"{how}-whole-{number}")
-        assert end() == 0
+        assert write(how, f"{how}-whole-{number}") == 0
         seconds.append(time.monotonic() - began)
-    killed = 0
+    endings = []
     for number in range(KILLS):
         server.put("bucket", f"{how}-{number}", OLD)
-        pid, end = begin(how, f"{how}-{number}")
-        time.sleep(draw.uniform(0, 1.2 * statistics.median(seconds)))  # the moment itself: nothing waits for it
-        os.kill(pid, signal.SIGKILL)  # it is nobody else's: only its parent's wait frees the number, and a zombie keeps it
-        killed += end() == -signal.SIGKILL
+        moment = draw.uniform(0.001, 1.2 * statistics.median(seconds))
+        endings.append(write(how, f"{how}-{number}", moment))
     found = server.objects("bucket")
     stands = [found[f"{how}-{number}"] for number in range(KILLS)]
+    assert set(endings) <= {0, -signal.SIGKILL}
     assert set(stands) <= {OLD, NEW[how]}
-    assert killed > KILLS // 4, "hardly a writer was killed while it wrote: the test shows nothing"
+    assert endings.count(-signal.SIGKILL) > KILLS // 4, "hardly a writer was killed while it wrote"
     assert OLD in stands
     assert all(key.startswith(("put-", "multipart-")) for key in found)
     if how == "multipart":

@@ -18,7 +18,9 @@ from tests.faults.cases import PART_BYTES, store
 KEYS = st.sampled_from(["a", "a/b", "b c+%é"])
 # Bytes that differ from place to place, so that a shifted read shows, and from write to write.
 DATA = st.builds(
-    lambda size, salt: bytes((salt * 31 + n * n) % 251 for n in range(997)) * (size // 997) + bytes([salt]) * (size % 997),
+    lambda size, salt: (
+        bytes((salt * 31 + n * n) % 251 for n in range(997)) * (size // 997) + bytes([salt]) * (size % 997)
+    ),
     st.integers(0, 4 * PART_BYTES),
     st.integers(0, 250),
 )
@@ -137,5 +139,5 @@ class Machine(RuleBasedStateMachine):
             assert self.server.objects("bucket") == self.model
 
 
-Machine.TestCase.settings = settings(max_examples=settings.default.max_examples // 3, stateful_step_count=30)
+Machine.TestCase.settings = settings(stateful_step_count=50)
 TestMachine = Machine.TestCase

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import time
 
 from penstock.options import StoreOptions, TransportOptions
 from penstock.source import open_source
@@ -15,9 +17,9 @@ NEW = {"put": b"new!" * 10_000, "multipart": b"NEW!" * (6 * PART_BYTES // 4) + b
 
 
 def serve():
-    """Take lines `how key`; answer each with a writer's process id, and then with its exit status."""
+    """Take lines `how key seconds`; kill the writer after that many, if any, and answer with its exit status."""
     for line in sys.stdin:
-        how, key = line.split()
+        how, key, seconds = line.split()
         pid = os.fork()
         if not pid:
             status = 1
@@ -26,7 +28,9 @@ def serve():
                 status = 0
             finally:
                 os._exit(status)
-        print(pid, flush=True)
+        if float(seconds):
+            time.sleep(float(seconds))  # the moment itself: nothing waits for it
+            os.kill(pid, signal.SIGKILL)  # ours still, even if it has ended: nobody has waited for it yet
         print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 
 

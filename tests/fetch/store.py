@@ -1,4 +1,4 @@
-"""A bucket by script for the fetch engine's tests: S3's answers over raw sockets, with faults where a test wants them."""
+"""A bucket by script for the fetch engine's tests: S3's answers over raw sockets, and faults where one is wanted."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ def ranges(server):
 class Gate:
     """A fault that holds answers back until it is opened, and counts who waits at it."""
 
-    def __init__(self, holds=lambda received: True):
+    def __init__(self, holds=lambda _received: True):
         self._holds = holds
         self.arrived = threading.Semaphore(0)
         self.opened = threading.Event()
 
-    def __call__(self, received, answer, send):
+    def __call__(self, received, _answer, _send):
         if self._holds(received):
             self.arrived.release()
             assert self.opened.wait(60)

@@ -24,7 +24,7 @@ def _spans(names=DATA, size=SIZE):
 
 
 def test_bytes_come_in_order_whatever_order_they_arrive_in():
-    def fault(received, answer, send):
+    def fault(received, _answer, _send):
         if received.number % 3 == 0:
             threading.Event().wait(0.01)
         return False
@@ -38,7 +38,7 @@ def test_bytes_come_in_order_whatever_order_they_arrive_in():
 def test_the_budget_is_never_exceeded(items, limit_bytes):
     lock, flying, most = threading.Lock(), [0], [0]
 
-    def fault(received, answer, send):
+    def fault(_received, _answer, _send):
         with lock:
             flying[0] += 1
             most[0] = max(most[0], flying[0])

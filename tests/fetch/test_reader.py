@@ -152,7 +152,7 @@ class TestChange:
     def test_after_an_error_the_position_is_where_it_was(self, verb):
         broken = [True]
 
-        def fault(received, answer, send):
+        def fault(received, _answer, send):
             if broken[0] and received.range[0] >= BLOCK:
                 send(reply(503))
                 return True

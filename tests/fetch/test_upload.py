@@ -121,8 +121,8 @@ class TestWhole:
             file.abort()
 
 
-class _Stop(Exception):  # noqa: N818  a stand-in for whatever a block may raise
-    pass
+class _Stop(Exception):
+    """Whatever a block may raise."""
 
 
 SIZES = pytest.mark.parametrize("size", [10, 2 * PART + 10])
@@ -208,7 +208,7 @@ class TestInterrupted:
 
 def test_close_inside_an_older_handler_publishes(source, bucket):
     try:
-        raise _Stop  # noqa: TRY301  the handler is the point
+        raise _Stop
     except _Stop:
         file = source.open_write("key")
         file.write(b"kept")
@@ -221,7 +221,7 @@ def test_close_inside_an_older_handler_publishes(source, bucket):
 def test_a_block_left_well_inside_a_newer_handler_publishes(source, bucket):
     file = source.open_write("key")
     try:
-        raise _Stop  # noqa: TRY301  the handler is the point
+        raise _Stop
     except _Stop:
         with file:
             file.write(b"kept")
@@ -282,7 +282,8 @@ class TestProcesses:
                 send(reply(200, b"<R><UploadId>id</UploadId></R>"))
                 return True
             server = Scripted(answer).__enter__()
-            store = StoreOptions(endpoint=server.url, anonymous=True, write=WriteOptions(part_bytes=5 << 20, buffer_bytes=10 << 20))
+            write = WriteOptions(part_bytes=5 << 20, buffer_bytes=10 << 20)
+            store = StoreOptions(endpoint=server.url, anonymous=True, write=write)
             source, key = open_source("s3://bucket/key", store)
             file = source.open_write(key)
             file.write(bytes((5 << 20) + 1))
@@ -366,7 +367,7 @@ class TestAnswers:
     @pytest.mark.parametrize(("code", "error"), [("InternalError", Transient), ("AccessDenied", Forbidden)])
     def test_a_200_with_an_error_in_it_is_an_error(self, code, error):
         body = f"<Error><Code>{code}</Code></Error>".encode()
-        script = _Uploads(complete=lambda received, send, answer: send(reply(200, body)) or True)
+        script = _Uploads(complete=lambda _received, send, _answer: send(reply(200, body)) or True)
         with _writing(script) as file:
             file.write(bytes(PART + 1))
             with pytest.raises(error):
@@ -377,7 +378,7 @@ class TestAnswers:
     def test_a_lost_answer_is_no_failure(self):
         # On a kept connection libcurl sends again by itself, so the engine counts one attempt here.
         script = _Uploads(
-            complete=lambda received, send, answer: None if script.published else bool(answer()) and False
+            complete=lambda _received, _send, answer: None if script.published else bool(answer()) and False
         )
         with _writing(script) as file:
             file.write(bytes(PART + 1))
@@ -386,7 +387,7 @@ class TestAnswers:
         assert not script.aborted.is_set()
 
     def test_a_lost_answer_on_ceph_16_is_none_either(self):
-        def complete(received, send, answer):
+        def complete(_received, send, answer):
             if script.published:  # it says so for ever after
                 send(reply(500, b"<Error><Code>InternalError</Code></Error>"))
                 return True
@@ -400,7 +401,7 @@ class TestAnswers:
 
     def test_an_upload_that_someone_aborted_is_one(self):
         script = _Uploads(
-            complete=lambda received, send, answer: (
+            complete=lambda _received, send, _answer: (
                 send(reply(404, b"<Error><Code>NoSuchUpload</Code></Error>")) or True
             )
         )
@@ -413,14 +414,14 @@ class TestAnswers:
         "shown", [{"content_length": "4", "etag": '"whole"'}, {"content_length": "5", "etag": '"other"'}]
     )
     def test_what_is_shown_is_compared(self, shown):
-        with _writing(_Uploads(head=lambda received, send, answer: send(reply(200, **shown)) or True)) as file:
+        with _writing(_Uploads(head=lambda _received, send, _answer: send(reply(200, **shown)) or True)) as file:
             file.write(b"12345")
             with pytest.raises(Damaged, match="wrote 5 bytes"):
                 file.close()
 
     def test_an_empty_tag_from_the_store_is_not_compared(self):
         with _writing(
-            _Uploads(put=lambda received, send, answer: send(answer().replace(b'"whole"', b"")) or True)
+            _Uploads(put=lambda _received, send, answer: send(answer().replace(b'"whole"', b"")) or True)
         ) as file:
             file.write(b"12345")
             file.close()
@@ -428,7 +429,7 @@ class TestAnswers:
     def test_a_part_that_fails_once_is_sent_again(self):
         broken = [True]
 
-        def part(received, send, answer):
+        def part(_received, send, _answer):
             if broken.pop() if broken else False:
                 send(reply(503))
                 return True

@@ -87,7 +87,7 @@ def test_a_shorter_body_fills_the_beginning(session, echo, size):
 @pytest.mark.parametrize("size", [0, 100, 4096, 100_000])
 def test_an_error_s_text_is_a_body_and_no_data(session, size):
     text = b"<Error>" + b"x" * 9_000
-    with Scripted(lambda received, send: send(reply(404, text)) or True) as server:
+    with Scripted(lambda _received, send: send(reply(404, text)) or True) as server:
         response = carry(session, get(server.url, Target.allocate(size)))[0]
     assert response.status == 404
     assert response.body == text[: size if size >= 9_007 or size == 4096 else None]
@@ -128,28 +128,28 @@ def test_methods_do_not_leak_into_the_next_request(session, echo):
 
 
 def test_a_head_has_headers_and_no_body(session):
-    with Scripted(lambda received, send: send(reply(200, b"", content_length="12345")) or True) as server:
+    with Scripted(lambda _received, send: send(reply(200, b"", content_length="12345")) or True) as server:
         response = carry(session, Once(Request("HEAD", server.url)))[0]
     assert (response.status, response.headers["content-length"], response.body) == (200, "12345", b"")
 
 
 def test_headers_are_found_whatever_their_case(session):
     answer = b'HTTP/1.1 200 OK\r\nETaG: "e"\r\nCONTENT-length: 2\r\nX-Other: 1\r\n\r\nok'
-    with Scripted(lambda received, send: send(answer) or True) as server:
+    with Scripted(lambda _received, send: send(answer) or True) as server:
         wanted, everything = carry(session, get(server.url, wants=("etag", "missing")), get(server.url))
     assert wanted.headers == {"etag": '"e"'}
     assert everything.headers == {"etag": '"e"', "content-length": "2", "x-other": "1"}
 
 
 def test_an_error_brings_all_headers(session):
-    with Scripted(lambda received, send: send(reply(503, retry_after="3")) or True) as server:
+    with Scripted(lambda _received, send: send(reply(503, retry_after="3")) or True) as server:
         response = carry(session, get(server.url, wants=("etag",)))[0]
     assert response.headers["retry-after"] == "3"
 
 
 def test_a_path_is_sent_as_it_is(session):
     paths = ["/b/./x", "/b/x/../y", "/b//y", "/b/..", "/b/a%20b%2F", "/b/k?list-type=2&prefix=%2E"]
-    with Scripted(lambda received, send: send(reply(200)) or True) as server:
+    with Scripted(lambda _received, send: send(reply(200)) or True) as server:
         for path in paths:
             carry(session, get(server.url + path))
     assert [received.path for received in server.received] == paths

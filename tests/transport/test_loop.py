@@ -39,7 +39,7 @@ def secure(tmp_path_factory):
         yield server, str(ca)
 
 
-def _hello(received, send):
+def _hello(_received, send):
     send(reply(200, b"hello"))
     return True
 
@@ -91,7 +91,7 @@ class TestManyCalls:
             assert all(call.wait().status == 200 for each in calls for call in each)
 
     def test_reads_proceed_beside_busy_python(self, session):
-        with Scripted(lambda received, send: send(reply(200, b"x" * 100_000)) or True) as server:
+        with Scripted(lambda _received, send: send(reply(200, b"x" * 100_000)) or True) as server:
             calls = [get(server.url, Target.allocate(100_000)) for _ in range(64)]
             session.submit(calls)
             deadline = time.monotonic() + 60
@@ -104,14 +104,14 @@ class TestManyCalls:
 class TestFailures:
     @pytest.mark.parametrize("target", [None, 100, 10_000])
     def test_a_body_cut_short(self, session, target):
-        with Scripted(lambda received, send: send(reply(200, b"x" * 60, content_length="10000")) and False) as server:
+        with Scripted(lambda _received, send: send(reply(200, b"x" * 60, content_length="10000")) and False) as server:
             response = carry(session, get(server.url, target and Target.allocate(target)))[0]
         assert type(response.fault) is Unreachable
         assert (response.body, response.received) == ((b"x" * 60, 0) if target is None else (b"", 60))
 
     def test_a_body_without_a_length_is_whole_to_libcurl(self, session):
         # Trap 15: that is why drivers compare sizes.
-        with Scripted(lambda received, send: send(b"HTTP/1.1 200 OK\r\n\r\nhalf") and False) as server:
+        with Scripted(lambda _received, send: send(b"HTTP/1.1 200 OK\r\n\r\nhalf") and False) as server:
             response = carry(session, get(server.url, Target.allocate(8)))[0]
         assert (response.fault, response.received) == (None, 4)
 
@@ -146,7 +146,7 @@ class TestFailures:
     def test_a_transfer_that_stalls_is_given_up(self, sent):
         session, over = connect(TransportOptions(stall_timeout_s=1)), threading.Event()
 
-        def script(received, send):
+        def script(_received, send):
             send(sent)
             over.wait(60)
             return False
@@ -162,7 +162,7 @@ class TestFailures:
         # Trap 10: no limit on the whole, only on standing still.
         session, pace = connect(TransportOptions(stall_timeout_s=1, stall_bytes_per_s=100)), threading.Event()
 
-        def script(received, send):
+        def script(_received, send):
             send(reply(200, content_length="30000"))
             for _ in range(30):
                 send(b"x" * 1000)
@@ -178,7 +178,7 @@ class TestFailures:
         assert isinstance(carry(session, get(url))[0].fault, InvalidURL)
 
     def test_no_server_at_all(self, session):
-        with Scripted(lambda received, send: send(b"SSH-2.0-OpenSSH\r\n\r\n") and False) as server:
+        with Scripted(lambda _received, send: send(b"SSH-2.0-OpenSSH\r\n\r\n") and False) as server:
             response = carry(session, get(server.url))[0]
         assert isinstance(response.fault, PenstockError)
 

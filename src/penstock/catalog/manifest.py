@@ -41,10 +41,10 @@ class Base(Protocol):
         """Prefix within the bucket; may be empty."""
 
 
-def read_manifest(data: bytes, name: str, parser: Parser | None = None) -> Iterator[Entry]:
+def read_manifest(data: bytes, name: str, base: Base, parser: Parser | None = None) -> Iterator[Entry]:
     r"""Yield the entries of a manifest in its order, repeats included; none for an empty one.
 
-    Keys are given as they stand there: ``resolve_key`` makes them full. The form is told by the suffix of ``name``,
+    Keys come out full, as ``resolve_key`` makes them. The form is told by the suffix of ``name``,
     and where that says nothing by the content. Text is UTF-8, with or without a byte order mark, lines end in ``\n``
     or ``\r\n``, blank ones are skipped, and nothing is a comment.
 
@@ -61,6 +61,7 @@ def read_manifest(data: bytes, name: str, parser: Parser | None = None) -> Itera
     Args:
         data: The file.
         name: Its name or URL, for its suffix and for messages.
+        base: Where relative keys lie.
         parser: Reads the file itself and yields ``key`` or ``(key, label)``; what it raises is passed on.
 
     Raises:
@@ -71,7 +72,7 @@ def read_manifest(data: bytes, name: str, parser: Parser | None = None) -> Itera
     form, where = (_items(parser), "item") if parser else _form(data, name)
     for number, row in form(data, name):
         try:
-            yield _entry(row)
+            yield _entry(row, base)
         except ValueError as error:
             raise ManifestError(f"{name}, {where} {number}: {error}", url=name) from error
 
@@ -116,7 +117,7 @@ def _guess(data: bytes) -> Callable[[bytes, str], _Rows]:
     return _csv if len(columns) > 1 and any(column in _KEY_COLUMNS for column in columns) else _plain
 
 
-def _entry(row: Mapping[str, object]) -> Entry:
+def _entry(row: Mapping[str, object], base: Base) -> Entry:
     """Make an entry of named values; what does not fit is a ValueError (of which UnicodeEncodeError is one)."""
     named = [column for column in _KEY_COLUMNS if row.get(column) is not None]
     if len(named) != 1:
@@ -127,7 +128,7 @@ def _entry(row: Mapping[str, object]) -> Entry:
     key.encode()
     if etag is not None and not isinstance(etag, str):
         raise ValueError(f"an etag is a string, not {etag!r}")
-    return Entry(key, _size(size), _label(row), (etag or "").strip('"'))
+    return Entry(resolve_key(key, base), _size(size), _label(row), (etag or "").strip('"'))
 
 
 def _size(value: object) -> int:

@@ -36,7 +36,8 @@ class IterableDataset(Opening, TorchIterableDataset[Any]):
     ``shuffle=True`` permutes the whole catalog anew each epoch, by ``seed`` and epoch alone: any number of workers sees
     the same order. Nobody needs to call ``set_epoch``; without it each iteration is the next epoch, in every process.
 
-    A DataLoader that forms batches itself (``batch_size=B``) delivers each sample once per epoch and promises no more.
+    A DataLoader that forms batches itself (``batch_size=B``) delivers each sample once per epoch and promises no more:
+    how many batches there are depends on its workers, so this has no length (Lightning would stop at a wrong one).
     ``batched(B)`` under ``DataLoader(batch_size=None)`` also keeps the same batches for any number of workers.
     """
 
@@ -60,10 +61,6 @@ class IterableDataset(Opening, TorchIterableDataset[Any]):
         self._seed = seed
         self._place = place
         self._rounds = Rounds()
-
-    def __len__(self) -> int:
-        """Return how many samples this rank yields in an epoch, over all its workers."""
-        return len(Partition(total=len(self.catalog), batch=1, place=self._rank()))
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration epoch ``epoch``, also in persistent workers; later iterations count on from it."""

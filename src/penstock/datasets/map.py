@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 from penstock.datasets.opening import Opening
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["MapDataset"]
 
@@ -35,6 +35,12 @@ class MapDataset(Opening, Dataset[Any]):
         if isinstance(index, slice):
             return type(self)(self.catalog[index], transform=self.transform, store=self._source.options)
         return self.__getitems__((index,))[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Read all objects in order, reading ahead within ``options.read``'s budget."""
+        with self._source.lookahead(self._spans(range(len(self)))) as bodies:
+            for row, data in enumerate(bodies):
+                yield self._sample(row, data)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         """Read a batch, all requests in flight together; the transform runs on them in order."""

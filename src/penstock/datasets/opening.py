@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.catalog.manifest import read_manifest, resolve_key
+from penstock.catalog.manifest import read_manifest
 from penstock.catalog.scan import scan
 from penstock.catalog.table import Catalog, Entry
 from penstock.config.urls import parse
 from penstock.datasets.sample import Sample
-from penstock.errors import NotFound
+from penstock.errors import InvalidURL, NotFound
 from penstock.source import open_source
 from penstock.values import Span
 
@@ -80,7 +80,10 @@ class Opening:
                 raise NotFound("an empty list of objects; pass allow_empty=True if that is meant")
             return cls(Catalog.build("memory://empty/", "", ()), store=store, **options)
         first = locations[0]
-        entries = (Entry(resolve_key(location.url, first)) for location in locations)
+        stray = next((location.url for location in locations if location.root != first.root), "")
+        if stray:
+            raise InvalidURL(f"not in {first.root}: make a data set per bucket", url=stray)
+        entries = (Entry(location.key) for location in locations)
         return cls(Catalog.build(first.root, "", entries), store=store, **options)
 
     @classmethod
@@ -108,10 +111,7 @@ class Opening:
         data = home.read(Span(key))
         folder = parse(manifest).at(key.rpartition("/")[0] + "/" if "/" in key else "")
         below = folder if base is None else parse(base)
-        entries = read_manifest(data, home.url(key), parser)
-        catalog = Catalog.build(
-            below.root, below.key, (entry._replace(key=resolve_key(entry.key, below)) for entry in entries)
-        )
+        catalog = Catalog.build(below.root, below.key, read_manifest(data, home.url(key), below, parser))
         return cls(_filled(catalog, home.url(key), allow_empty=allow_empty), store=store, **options)
 
     def _sample(self, index: int, data: bytes) -> Any:  # noqa: ANN401  whatever the transform returns

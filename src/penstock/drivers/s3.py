@@ -156,7 +156,11 @@ class S3:
     def copy(self, source: str, key: str) -> Exchange[str]:
         """Copy within the bucket, server side; objects up to 5 GiB."""
         headers = {"x-amz-copy-source": quote(f"/{self._bucket.name}/{source}", safe="/-_.~")}
-        return Exchange(self._request("PUT", key, headers=headers), self._tagged("copy to", key))
+
+        def parse(response: Response) -> str:
+            return self._tagged("copy", source if response.status == 404 else key)(response)  # noqa: PLR2004  not found
+
+        return Exchange(self._request("PUT", key, headers=headers), parse)
 
     def create(self, key: str, *, content_type: str, metadata: Mapping[str, str]) -> Exchange[str]:
         """Open an upload; returns its id."""

@@ -283,12 +283,12 @@ class DriverContract:
 
     def test_a_long_listing_comes_in_pages(self, trial: Trial) -> None:
         """Of at most 1,000 keys; together they are everything, once."""
-        names = [f"many/{number:05}" for number in range(2_003)]
+        names = [f"many/{number:05}" for number in range(1_003)]
         trial.put_all(names)
         pages = list(trial.pages("many/"))
-        assert [len(page.entries) for page in pages] == [1_000, 1_000, 3]
+        assert [len(page.entries) for page in pages] == [1_000, 3]
         assert [entry.key for page in pages for entry in page.entries] == names
-        assert trial.keys("many/", start_after=names[1_500]) == names[1_501:]
+        assert trial.keys("many/", start_after=names[500]) == names[501:]
 
     def test_a_delimiter_groups(self, trial: Trial) -> None:
         """What is below is named once, with the delimiter at its end."""
@@ -300,9 +300,10 @@ class DriverContract:
 
     def test_groups_come_in_pages_too(self, trial: Trial) -> None:
         """A group is told once, also where a page ends in it."""
-        trial.put_all([f"{number:04}/{each}" for number in range(1_002) for each in "ab"])
+        groups = [f"{number:04}/" for number in range(1_002)]
+        trial.put_all([*(f"{group}a" for group in groups), *(f"{group}b" for group in groups[998:])])
         pages = list(trial.pages(delimiter="/"))
-        assert [group for page in pages for group in page.prefixes] == [f"{number:04}/" for number in range(1_002)]
+        assert [group for page in pages for group in page.prefixes] == groups
         assert not any(page.entries for page in pages)
 
     def test_parts_become_one_object_at_once(self, trial: Trial) -> None:

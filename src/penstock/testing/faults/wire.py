@@ -21,7 +21,7 @@ _PAGE = b"<html><head><title>Bad gateway</title></head><body>" + b"<p>upstream i
 _GARBAGE = b"<html><p>This is a & captive portal: please log in<br>"
 _OTHER_ETAG = "00000000000000000000000000000000"
 _STALL_MS = 120_000  # a client without any patience limit is let go in the end
-_DRIPS_PER_S = 5
+_DRIPS_PER_S = 20
 _BODYLESS = (204, 304)
 
 

@@ -1,0 +1,174 @@
+"""What the words on a command line mean in a store: objects, trees, globs, and the place to copy to."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from penstock.catalog.select import selector
+from penstock.cli.plan import Aim, Origin
+from penstock.errors import Denied, NotFound, Unusable
+from penstock.source import Source, open_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.options import StoreOptions
+    from penstock.values import ObjectMeta
+
+__all__ = ["Pick", "aim", "local", "overlooked", "pick"]
+
+_WILD = "*?["
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """A SOURCE that was found: where it is, what it means, and, for one object, what its store says of it."""
+
+    source: Source
+    origin: Origin
+    meta: ObjectMeta | None = None
+
+    def entries(self) -> Iterator[ObjectMeta]:
+        """Yield its objects in the order of their keys; one request for each 1,000, none for one object.
+
+        Raises:
+            NotFound: There are none.
+
+        """
+        if self.meta is not None:
+            yield self.meta
+            return
+        prefix, glob = self.origin.prefix, self.origin.glob
+        chosen = selector(glob, markers=not glob)
+        some = False
+        for page in self.source.pages(prefix + _still(glob)):
+            for entry in page.entries:
+                if chosen(entry.key[len(prefix) :], entry.size):
+                    some = True
+                    yield entry
+        if not some:
+            raise NotFound("nothing there", url=self.source.url(prefix + glob))
+
+
+def pick(url: str, store: StoreOptions, *, recursive: bool) -> Pick:
+    """Find what ``url`` means: an object of just this name; else a glob, if it has wildcards; else a tree.
+
+    Takes one request, or two.
+
+    Raises:
+        Unusable: A tree, without ``recursive``; or with it, both an object and a tree.
+        NotFound: Nothing of this name, and no wildcards.
+
+    """
+    source, key = open_source(url, store)
+    key = _settled(key) if local(source) else key
+    tree = Pick(source, _tree(source, key))
+    if recursive and tree.origin.prefix == key:
+        return tree
+    try:
+        meta = source.head(key) if key else None
+    except NotFound:
+        meta = None
+    if meta is None and not set(_WILD).isdisjoint(key):
+        return Pick(source, _glob(source, key))
+    if (meta is None or recursive) and _inhabited(source, tree.origin.prefix):
+        return _the_one(tree, meta, recursive=recursive)
+    if meta is None:
+        raise NotFound("nothing there", url=source.url(key))
+    return Pick(source, Origin(source.root, key, "object"), meta)
+
+
+def aim(url: str, store: StoreOptions, origins: list[Origin]) -> Aim:
+    """Find what DEST means for these sources; one request, if it is not on this machine.
+
+    Into it: when it ends in ``/``, is a whole bucket, or when there are several sources or a glob. Otherwise it is the
+    new name itself.
+
+    Raises:
+        Unusable: It is there already, and as something else: a directory or prefix where a name is needed, or a file.
+
+    """
+    source, key = open_source(url, store)
+    key = _settled(key) if local(source) else key
+    several = len(origins) > 1 or origins[0].kind == "glob"
+    into = several or not key or key.endswith("/")
+    base = f"{key.rstrip('/')}/" if into and key and local(source) else f"{key}/" if into and key[-1:] not in "/" else key
+    _fitting(source, base, tree=into or origins[0].kind == "tree")
+    return Aim(source.root, base, into)
+
+
+def local(source: Source) -> bool:
+    """Say whether it is the file system of this machine."""
+    return source.root == "file:///"
+
+
+def overlooked(picked: Pick) -> Iterator[tuple[str, str]]:
+    """Yield the path and the kind of what lies in a local tree and is no object: ``entries`` is silent about it."""
+    if picked.origin.kind != "tree" or not local(picked.source):
+        return
+    for folder, folders, files in os.walk(f"/{picked.origin.prefix}"):
+        for path in sorted(os.path.join(folder, name) for name in (*folders, *files)):
+            if os.path.islink(path) and not os.path.isfile(path):
+                yield path, "a link to a directory" if os.path.isdir(path) else "a link to nothing"
+            elif not os.path.isdir(path) and not os.path.isfile(path):
+                yield path, "neither a file nor a directory"
+
+
+def _tree(source: Source, key: str) -> Origin:
+    if not key or key.endswith("/"):
+        return Origin(source.root, key, "tree")
+    name = key.rpartition("/")[2]
+    prefix = _settled(f"{key}/") if local(source) else f"{key}/"
+    return Origin(source.root, prefix, "tree", lead=f"{name}/")
+
+
+def _glob(source: Source, key: str) -> Origin:
+    folder = _still(key).rpartition("/")[0]
+    cut = len(folder) + 1 if folder else 0
+    return Origin(source.root, key[:cut], "glob", glob=key[cut:])
+
+
+def _still(glob: str) -> str:
+    """Return what stands before the first wildcard."""
+    return glob[: min((at for each in _WILD if (at := glob.find(each)) >= 0), default=0)]
+
+
+def _the_one(tree: Pick, meta: ObjectMeta | None, *, recursive: bool) -> Pick:
+    url = tree.source.url(tree.origin.prefix)
+    if meta is not None:
+        raise Unusable(f"both an object and a prefix: write {url} for what lies under it, or leave out -r for the object")
+    if not recursive:
+        raise Unusable("a whole tree: -r takes all that lies under it", url=url)
+    return tree
+
+
+def _inhabited(source: Source, prefix: str) -> bool:
+    return os.path.isdir(f"/{prefix}") if local(source) else bool(source.page(prefix).entries)
+
+
+def _fitting(source: Source, base: str, *, tree: bool) -> None:
+    """Refuse a destination that cannot become what it has to be; a bucket that is not there is told here, once."""
+    if local(source):
+        if tree and os.path.isfile(f"/{base.rstrip('/')}"):
+            raise Unusable("the destination is a file, and should hold several", url=source.url(base))
+        under = os.path.isdir(f"/{base}")
+    else:
+        under = False
+        with suppress(Denied):  # who may write need not be allowed to list
+            under = bool(source.page(base if base.endswith("/") or not base else f"{base}/").entries)
+    if under and not tree:
+        name = source.url(base)
+        raise Unusable(f"{name} is a {'directory' if local(source) else 'prefix'}: write {name}/ to copy into it")
+
+
+def _settled(key: str) -> str:
+    """Return a local path's key without ``.``, ``..`` and links on its way; its last name stays as it was written."""
+    folder, _, name = key.rpartition("/")
+    if name in ("", ".", ".."):
+        whole = os.path.realpath(f"/{key}").strip("/")
+        return f"{whole}/" if whole else ""
+    folder = os.path.realpath(f"/{folder}").strip("/")
+    return f"{folder}/{name}" if folder else name

@@ -1,0 +1,34 @@
+"""One fault server for this room, and a bucket on it for each test."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from penstock.testing.faults import FaultServer
+from tests.servers import Bucket, Server
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with FaultServer.start() as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared):
+    yield shared
+    shared.heal()
+
+
+@pytest.fixture
+def bucket(server):
+    """Make a fresh bucket and boto3's view of it."""
+    keys = server.settings
+    there = Server(server.endpoint, keys.access_key, keys.secret_key, keys.region)
+    client = there.client()
+    name = f"test-{uuid4().hex}"
+    client.create_bucket(Bucket=name)
+    yield Bucket(there, name, client)
+    client.close()
