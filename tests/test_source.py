@@ -72,7 +72,7 @@ def test_all_sources_of_a_store_share_one_engine(bucket):
 
 def test_threads_share_a_source(filled):
     with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(lambda _: filled.read_many(_spans()), range(16)))
+        results = list(pool.map(lambda _: filled.read_many(_spans(NAMES[:20])), range(16)))
     assert all(result == results[0] for result in results)
 
 
@@ -82,7 +82,7 @@ def test_trap_01_a_fork_after_the_parent_listed_and_read(filled):
 
     def keep_busy():
         while not stop.is_set():
-            filled.read_many(_spans())
+            filled.read_many(_spans(NAMES[:20]))
             busy.set()
 
     thread = threading.Thread(target=keep_busy)

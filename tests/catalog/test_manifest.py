@@ -13,7 +13,6 @@ from penstock.catalog.table import Entry
 from penstock.config.urls import parse
 from penstock.errors import ManifestError, MissingExtra
 
-
 BUCKET = parse("s3://bucket/")
 
 
@@ -114,9 +113,8 @@ class TestCsv:
 
 class TestJsonLines:
     def test_objects_with_the_same_names(self):
-        text = (
-            '{"key": "a b", "size": 5, "label": [1, null], "etag": "e"}\n\n{"url": "s3://bucket/c", "size": null, "w": 1}\n'
-        )
+        text = '{"key": "a b", "size": 5, "label": [1, null], "etag": "e"}\n\n'
+        text += '{"url": "s3://bucket/c", "size": null, "w": 1}\n'
         for name in ("m.jsonl", "m.ndjson", "s3://bucket/m"):
             assert _read(text, name) == [Entry("a b", 5, [1, None], "e"), Entry("c", label={"w": 1})]
 

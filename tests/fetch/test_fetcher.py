@@ -13,7 +13,7 @@ from penstock.errors import Cancelled, Changed, Forbidden, NotFound, Throttled, 
 from penstock.fetch.fetcher import Fetcher, Inbox
 from penstock.options import ReadOptions, RetryOptions
 from penstock.target import Target
-from penstock.testing.servers import reply
+from penstock.testing.servers import Scripted, reply
 from penstock.transport.loop import connect
 from penstock.values import Span
 from tests.children import python

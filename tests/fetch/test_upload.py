@@ -190,7 +190,7 @@ class TestInterrupted:
         gc.disable()
         try:
             session.submit([call])
-            assert call.wait().status
+            assert call.wait(upload._ABORT_S / 2).status, "waiting there would hold up every transfer of the process"
         finally:
             gc.enable()
 

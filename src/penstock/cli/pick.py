@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.catalog.select import selector
@@ -13,7 +14,7 @@ from penstock.errors import Denied, NotFound, Unusable
 from penstock.source import Source, open_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from penstock.options import StoreOptions
     from penstock.values import ObjectMeta
@@ -68,10 +69,7 @@ def pick(url: str, store: StoreOptions, *, recursive: bool) -> Pick:
     tree = Pick(source, _tree(source, key))
     if recursive and tree.origin.prefix == key:
         return tree
-    try:
-        meta = source.head(key) if key else None
-    except NotFound:
-        meta = None
+    meta = _head(source, key)
     if meta is None and not set(_WILD).isdisjoint(key):
         return Pick(source, _glob(source, key))
     if (meta is None or recursive) and _inhabited(source, tree.origin.prefix):
@@ -81,8 +79,8 @@ def pick(url: str, store: StoreOptions, *, recursive: bool) -> Pick:
     return Pick(source, Origin(source.root, key, "object"), meta)
 
 
-def aim(url: str, store: StoreOptions, origins: list[Origin]) -> Aim:
-    """Find what DEST means for these sources; one request, if it is not on this machine.
+def aim(url: str, store: StoreOptions, origins: Sequence[Origin]) -> tuple[Source, Aim]:
+    """Find where DEST is and what it means for these sources; one request, if it is not on this machine.
 
     Into it: when it ends in ``/``, is a whole bucket, or when there are several sources or a glob. Otherwise it is the
     new name itself.
@@ -95,9 +93,9 @@ def aim(url: str, store: StoreOptions, origins: list[Origin]) -> Aim:
     key = _settled(key) if local(source) else key
     several = len(origins) > 1 or origins[0].kind == "glob"
     into = several or not key or key.endswith("/")
-    base = f"{key.rstrip('/')}/" if into and key and local(source) else f"{key}/" if into and key[-1:] not in "/" else key
+    base = f"{key}/" if into and key and not key.endswith("/") else key
     _fitting(source, base, tree=into or origins[0].kind == "tree")
-    return Aim(source.root, base, into)
+    return source, Aim(source.root, base, into)
 
 
 def local(source: Source) -> bool:
@@ -110,11 +108,20 @@ def overlooked(picked: Pick) -> Iterator[tuple[str, str]]:
     if picked.origin.kind != "tree" or not local(picked.source):
         return
     for folder, folders, files in os.walk(f"/{picked.origin.prefix}"):
-        for path in sorted(os.path.join(folder, name) for name in (*folders, *files)):
-            if os.path.islink(path) and not os.path.isfile(path):
-                yield path, "a link to a directory" if os.path.isdir(path) else "a link to nothing"
-            elif not os.path.isdir(path) and not os.path.isfile(path):
-                yield path, "neither a file nor a directory"
+        for path in sorted(Path(folder, name) for name in (*folders, *files)):
+            if path.is_symlink() and not path.is_file():
+                yield str(path), "a link to a directory" if path.is_dir() else "a link to no file"
+            elif not path.is_dir() and not path.is_file():
+                yield str(path), "neither a file nor a directory"
+
+
+def _head(source: Source, key: str) -> ObjectMeta | None:
+    if not key or (local(source) and key.endswith("/")):
+        return None
+    try:
+        return source.head(key)
+    except NotFound:
+        return None
 
 
 def _tree(source: Source, key: str) -> Origin:
@@ -146,15 +153,16 @@ def _the_one(tree: Pick, meta: ObjectMeta | None, *, recursive: bool) -> Pick:
 
 
 def _inhabited(source: Source, prefix: str) -> bool:
-    return os.path.isdir(f"/{prefix}") if local(source) else bool(source.page(prefix).entries)
+    return Path(f"/{prefix}").is_dir() if local(source) else bool(source.page(prefix).entries)
 
 
 def _fitting(source: Source, base: str, *, tree: bool) -> None:
     """Refuse a destination that cannot become what it has to be; a bucket that is not there is told here, once."""
     if local(source):
-        if tree and os.path.isfile(f"/{base.rstrip('/')}"):
+        there = Path(f"/{base}")
+        if tree and there.is_file():
             raise Unusable("the destination is a file, and should hold several", url=source.url(base))
-        under = os.path.isdir(f"/{base}")
+        under = there.is_dir()
     else:
         under = False
         with suppress(Denied):  # who may write need not be allowed to list

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from penstock.options import StoreOptions
 
-__all__ = ["with_store"]
+__all__ = ["folded", "with_store"]
 
 
 def with_store(command: Callable[..., None]) -> Callable[..., None]:
@@ -24,13 +24,21 @@ def with_store(command: Callable[..., None]) -> Callable[..., None]:
     ) -> StoreOptions:
         return StoreOptions(endpoint=endpoint, region=region, profile=profile, anonymous=anonymous)
 
-    options = signature(store).parameters.values()
+    return folded("store", store)(command)
 
-    @wraps(command)
-    def complete(**given: Any) -> None:  # noqa: ANN401  whatever the command takes
-        command(store=store(**{each.name: given.pop(each.name) for each in options}), **given)
 
-    own = [each for each in signature(command).parameters.values() if each.name != "store"]
-    complete.__signature__ = signature(command).replace(parameters=[*own, *options])  # type: ignore[attr-defined]
-    complete.__annotations__ = {each.name: each.annotation for each in (*own, *options)}
-    return complete
+def folded(keyword: str, make: Callable[..., object]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator: the command gets the options of ``make``, and takes what it makes of them as one keyword."""
+    options = signature(make).parameters.values()
+
+    def fold(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def complete(**given: Any) -> None:  # noqa: ANN401  whatever the command takes
+            command(**{keyword: make(**{each.name: given.pop(each.name) for each in options})}, **given)
+
+        own = [each for each in signature(command).parameters.values() if each.name != keyword]
+        complete.__signature__ = signature(command).replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+        complete.__annotations__ = {each.name: each.annotation for each in (*own, *options)}
+        return complete
+
+    return fold

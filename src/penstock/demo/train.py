@@ -77,7 +77,7 @@ def train(url: str, epochs: int, report: Report) -> None:
         began, waited = perf_counter(), list[float]()
         for images, labels in timed(loader, waited):
             report(loss=step(model, optimizer, images, labels))
-        pace = (len(dataset), dataset.catalog.total_bytes, perf_counter() - began, sum(waited))
+        pace = (len(dataset.catalog), dataset.catalog.total_bytes, perf_counter() - began, sum(waited))
         checkpoint = save(f"{url}checkpoints/", model, optimizer, epoch + 1)
         report(saved=checkpoint, pace=pace)
     report(accuracy=accuracy(f"{url}test/", model))

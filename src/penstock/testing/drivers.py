@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from hashlib import sha256
 from time import time
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import pytest
 
@@ -208,10 +208,11 @@ class DriverContract:
         """By every verb that needs one; the error names it."""
         driver, key = trial.driver, "no/such"
         ranges = [driver.read(Span(key, 0, size), Target.allocate(size)) for size in (0, 10)]
-        for exchange in (driver.head(key), driver.get(key, ""), driver.copy(key, "copy"), *ranges):
+        verbs: list[Exchange[Any]] = [driver.head(key), driver.get(key, ""), driver.copy(key, "copy"), *ranges]
+        for exchange in verbs:
             with pytest.raises(NotFound) as caught:
                 trial.do(exchange)
-            assert caught.value.url
+            assert caught.value.url.endswith(key)
         assert trial.keys() == []
 
     def test_deleting_a_missing_object_is_no_error(self, trial: Trial) -> None:

@@ -1,4 +1,4 @@
-"""A fault server is held the same way in its own process and in ours, plays its script in order, and tells what it saw."""
+"""A fault server is held the same way in a process of its own and in ours, plays its script, and tells what it saw."""
 
 from __future__ import annotations
 

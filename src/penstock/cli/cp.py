@@ -1,0 +1,132 @@
+"""``penstock cp`` and ``penstock mv``: many objects from anywhere to anywhere, each of them whole or not at all."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain, islice
+from threading import Event
+from typing import TYPE_CHECKING
+
+from penstock.cli.carry import Load, carry, cost_bytes, is_there, settle
+from penstock.cli.crew import crew
+from penstock.cli.exits import write
+from penstock.cli.ls import _harmless as harmless
+from penstock.cli.pick import aim, overlooked, pick
+from penstock.cli.plan import check, plan
+from penstock.cli.report import Report, bar
+from penstock.errors import PenstockError, Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from penstock.cli.pick import Pick
+    from penstock.cli.plan import Origin, Step
+    from penstock.options import StoreOptions
+    from penstock.source import Source
+    from penstock.values import ObjectMeta
+
+__all__ = ["How", "transfer"]
+
+_AHEAD = 10_000  # planned before the first is carried: sums for the bar, and most refusals before anything is done
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """The options of ``cp``, and of ``mv``, which moves."""
+
+    recursive: bool = False
+    resume: bool = False
+    dry_run: bool = False
+    json: bool = False
+    fail_fast: bool = False
+    move: bool = False
+
+    @property
+    def verb(self) -> str:
+        """What becomes of an object."""
+        return "planned" if self.dry_run else "moved" if self.move else "copied"
+
+
+def transfer(urls: Sequence[str], dest: str, how: How, store: StoreOptions) -> None:
+    """Copy or move what ``urls`` mean to ``dest``; what fails does not stop the others, unless ``how`` says so.
+
+    Requests: one or two for each of ``urls``, one for DEST, one for each 1,000 objects listed; for each object one on
+    the server's side, two when it is small, else one for each 8 MiB read and as many as a writer takes; one more with
+    ``resume``, three more to move.
+
+    Raises:
+        PenstockError: A source or DEST is not usable as it is; nothing was done then.
+        SystemExit: Something failed: the code of the worst.
+
+    """
+    picks = [pick(url, store, recursive=how.recursive) for url in urls]
+    origins = [each.origin for each in picks]
+    target, place = aim(dest, store, origins)
+    check(origins, place)
+    steps = plan(origins, _entries(picks), place)
+    first = list(islice(steps, _AHEAD))
+    report = Report(how.verb, as_json=how.json)
+    for path, kind in chain.from_iterable(map(overlooked, picks)):
+        report.add({"source": path, "dest": None}, 0, "skipped", kind)
+    with bar(*_sums(first), shown=not how.dry_run) as count:
+        work = _Work(how, {each.source.root: each.source for each in picks}, target, count)
+        _carry_out(chain(first, steps), work, report)
+    report.end()
+
+
+class _Work:
+    """What is done with one step."""
+
+    def __init__(
+        self, how: How, sources: dict[str, Source], target: Source, count: Callable[[int, int], None]
+    ) -> None:
+        self.how = how
+        self.stop = Event()
+        self.count = count
+        self._sources = sources
+        self._target = target
+
+    def __call__(self, step: Step) -> str:
+        """Do it; returns its status."""
+        load = Load(self._sources[step.root], step.meta, self._target, step.to)
+        if step.fault:
+            raise Unusable(step.fault, url=load.source.url(step.meta.key))
+        if step.note or (self.how.resume and is_there(load)):
+            return "skipped"
+        if not self.how.dry_run:
+            carry(load, lambda moved_bytes: self.count(0, moved_bytes), self.stop)
+            if self.how.move:
+                settle(load)
+        return self.how.verb
+
+    def record(self, step: Step) -> dict[str, object]:
+        """Return what it is about."""
+        return {"source": self._sources[step.root].url(step.meta.key), "dest": self._target.url(step.to)}
+
+
+def _carry_out(steps: Iterable[Step], work: _Work, report: Report) -> None:
+    with closing(crew(steps, work, lambda step: cost_bytes(step.meta), work.stop)) as results:
+        for step, result in results:
+            record, size = work.record(step), step.meta.size
+            work.count(1, 0)
+            if isinstance(result, PenstockError):
+                report.fail(record, size, result)
+                if work.how.fail_fast:
+                    return
+            else:
+                report.add(record, size, result, step.note)
+                if result == "planned" and not work.how.json:
+                    write(harmless(f"{record['source']} -> {record['dest']}") + "\n")
+
+
+def _entries(picks: Iterable[Pick]) -> Iterator[tuple[Origin, ObjectMeta]]:
+    for each in picks:
+        for meta in each.entries():
+            yield each.origin, meta
+
+
+def _sums(first: Sequence[Step]) -> tuple[int | None, int | None]:
+    if len(first) == _AHEAD:
+        return None, None
+    return len(first), sum(step.meta.size for step in first)

@@ -1,0 +1,83 @@
+"""Works at many objects at once, within bounds; whatever happens, and Ctrl-C above all, nobody is left at it."""
+
+from __future__ import annotations
+
+from queue import Empty, SimpleQueue
+from threading import Thread
+from time import monotonic
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.budget import Budget
+from penstock.errors import Bug, Cancelled, PenstockError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from threading import Event
+
+__all__ = ["crew"]
+
+J = TypeVar("J")
+R = TypeVar("R")
+
+_AT_ONCE = 32
+_BYTES = 384 << 20
+_GRACE_S = 3.0  # for those who are at it to notice; a store that answers takes milliseconds
+
+
+def crew(
+    jobs: Iterable[J], work: Callable[[J], R], cost_bytes: Callable[[J], int], stop: Event
+) -> Iterator[tuple[J, R | PenstockError]]:
+    """Yield each job and what came of it, as they end; up to 32 at once, and 384 MiB by ``cost_bytes``.
+
+    ``jobs`` is drawn from on this thread, a little ahead. Leaving early, by an exception or ``close``, sets ``stop``
+    and waits up to 3 s for the work to heed it.
+    """
+    budget = Budget(_BYTES, _AT_ONCE)
+    todo: SimpleQueue[J | None] = SimpleQueue()
+    done: SimpleQueue[tuple[J, R | PenstockError]] = SimpleQueue()
+    hands = 0
+
+    def take(timeout_s: float | None = None) -> tuple[J, R | PenstockError]:
+        ended = done.get(timeout=timeout_s)
+        budget.release(cost_bytes(ended[0]))
+        return ended
+
+    try:
+        for job in jobs:
+            while not budget.admits(cost_bytes(job)):
+                yield take()
+            budget.admit(cost_bytes(job))
+            todo.put(job)
+            if hands < budget.items_held:
+                # Daemons: one that waits for a store that is gone must not keep the process from ending.
+                Thread(target=_hand, args=(todo, done, work, stop), daemon=True).start()
+                hands += 1
+        while budget.items_held:
+            yield take()
+    finally:
+        stop.set()
+        until = monotonic() + _GRACE_S
+        while budget.items_held and (left_s := until - monotonic()) > 0:
+            try:
+                take(left_s)
+            except Empty:
+                break
+        for _ in range(hands):
+            todo.put(None)
+
+
+def _hand(
+    todo: SimpleQueue[J | None], done: SimpleQueue[tuple[J, R | PenstockError]], work: Callable[[J], R], stop: Event
+) -> None:
+    for job in iter(todo.get, None):
+        result: R | PenstockError
+        try:
+            if stop.is_set():
+                raise Cancelled("called off")
+            result = work(job)
+        except PenstockError as error:
+            result = error
+        except Exception as error:  # noqa: BLE001  the caller's to hear, whatever it is
+            result = Bug(f"unexpected {type(error).__name__}: {error}")
+            result.__cause__ = error
+        done.put((job, result))

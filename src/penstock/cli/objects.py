@@ -1,0 +1,167 @@
+"""The commands that work on objects, as typer sees them: names, options, help with an example."""
+# No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import penstock as ps
+from penstock.cli import cat as reading
+from penstock.cli import cp as copying
+from penstock.cli import du as summing
+from penstock.cli import rm as deleting
+from penstock.cli import stat as describing
+from penstock.cli.store import folded, with_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import typer
+
+__all__ = ["OBJECTS"]
+
+_URLS = "s3://bucket/key, or a local path."
+_SOURCES = "Objects, trees (with -r), or globs in quotes."
+_DEST = "Ends in /: what to go into. Else: the new name."
+_RULES = r"""
+
+    DEST is what things go *into*, each by its own name, when it ends in /, is a whole bucket, or when there are several
+    SOURCEs or a glob. Otherwise it is the new name of the one object or tree. This never depends on what is there: a
+    single object and a directory or prefix without its / are refused.
+
+    With -r, dir goes into DEST/ as DEST/dir/…, and dir/ as DEST/…; where DEST is a new name, both become DEST/….
+
+    In globs * and ? stop at a /, ** does not, and \[abc] is one of these; names are kept from the first part with a
+    wildcard on. An object of just this name comes before any glob.
+
+    Links to local files are followed; links to directories are left out, and told. What fails is told at the end while
+    the others go on; the exit code is the worst one's (from the worst: damaged, denied, usage, other, try later).
+    """
+
+
+def _stat(app: "typer.Typer") -> None:
+    import typer
+
+    @app.command(epilog="Example: penstock stat --json s3://bucket/train/0.png")
+    @with_store
+    def stat(
+        urls: Annotated[list[str], typer.Argument(metavar="URL", help=_URLS)],
+        *,
+        json: Annotated[bool, typer.Option("--json", help="A JSON object a line.")] = False,
+        store: ps.StoreOptions,
+    ) -> None:
+        """Say what the store knows of single objects: size, time, ETag, metadata. Ends with 1 if one is not there."""
+        describing.stat(urls, describing.as_json if json else describing.as_text, store)
+
+
+def _with_how(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Give ``command`` the options of a transfer; it takes them as one keyword, ``how``."""
+    from typer import Option
+
+    def how(
+        *,
+        recursive: Annotated[bool, Option("--recursive", "-r", help="Take whole trees.")] = False,
+        dry_run: Annotated[bool, Option("--dry-run", help="Print what would be done, a line each.")] = False,
+        json: Annotated[bool, Option("--json", help="A JSON object a line, for each object.")] = False,
+        fail_fast: Annotated[bool, Option("--fail-fast", help="Stop at the first failure.")] = False,
+    ) -> copying.How:
+        return copying.How(recursive=recursive, dry_run=dry_run, json=json, fail_fast=fail_fast)
+
+    return folded("how", how)(command)
+
+
+def _cp(app: "typer.Typer") -> None:
+    import typer
+
+    @app.command(
+        help=f"Copy objects: from here to a store, back, or between stores.{_RULES}",
+        epilog="Examples: penstock cp -r data s3://bucket/train; penstock cp 's3://bucket/train/**/*.png' images/",
+    )
+    @with_store
+    @_with_how
+    def cp(
+        sources: Annotated[list[str], typer.Argument(metavar="SOURCE", help=_SOURCES)],
+        dest: Annotated[str, typer.Argument(metavar="DEST", help=_DEST)],
+        *,
+        resume: Annotated[
+            bool, typer.Option("--resume", help="Skip what is there: same size and ETag, or not older than its source.")
+        ] = False,
+        how: copying.How,
+        store: ps.StoreOptions,
+    ) -> None:
+        copying.transfer(sources, dest, replace(how, resume=resume), store)
+
+
+def _mv(app: "typer.Typer") -> None:
+    import typer
+
+    @app.command(
+        help=f"Move objects: copy, compare, and only then delete the source. Directories stay.{_RULES}",
+        epilog="Example: penstock mv -r s3://bucket/new/ s3://bucket/train/",
+    )
+    @with_store
+    @_with_how
+    def mv(
+        sources: Annotated[list[str], typer.Argument(metavar="SOURCE", help=_SOURCES)],
+        dest: Annotated[str, typer.Argument(metavar="DEST", help=_DEST)],
+        *,
+        how: copying.How,
+        store: ps.StoreOptions,
+    ) -> None:
+        copying.transfer(sources, dest, replace(how, move=True), store)
+
+
+def _rm(app: "typer.Typer") -> None:
+    import typer
+
+    @app.command(epilog="Example: penstock rm --dry-run 's3://bucket/train/**/*.tmp'")
+    @with_store
+    def rm(
+        urls: Annotated[list[str], typer.Argument(metavar="URL", help=_SOURCES)],
+        *,
+        recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Delete whole trees.")] = False,
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted, a line each.")] = False,
+        yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+        store: ps.StoreOptions,
+    ) -> None:
+        """Delete objects. Ends with 1 when nothing matches.
+
+        On a terminal it asks before it deletes more than one. A whole bucket takes both -r and -y. Local directories
+        stay.
+        """
+        deleting.rm(urls, store, recursive=recursive, dry_run=dry_run, yes=yes)
+
+
+def _cat(app: "typer.Typer") -> None:
+    import typer
+
+    @app.command(epilog="Example: penstock cat --range 0:512 s3://bucket/shard-0.tar | xxd")
+    @with_store
+    def cat(
+        urls: Annotated[list[str], typer.Argument(metavar="URL", help=_URLS)],
+        *,
+        span: Annotated[
+            str, typer.Option("--range", metavar="START:STOP", help="Bytes from START up to, not including, STOP.")
+        ] = ":",
+        store: ps.StoreOptions,
+    ) -> None:
+        """Write objects to standard output, one after another. Ends at the first that is not there, with 1."""
+        reading.cat(urls, span, store)
+
+
+def _du(app: "typer.Typer") -> None:
+    import typer
+
+    @app.command(epilog="Example: penstock du s3://bucket/train/")
+    @with_store
+    def du(
+        url: Annotated[str, typer.Argument(metavar="URL", help="s3://bucket/prefix, or a local path.")],
+        *,
+        summary: Annotated[bool, typer.Option("--summary", "-s", help="The total only.")] = False,
+        json: Annotated[bool, typer.Option("--json", help="A JSON object a line.")] = False,
+        store: ps.StoreOptions,
+    ) -> None:
+        """Sum up the objects whose URL begins with URL, by their keys up to the next /. Ends with 1 for none."""
+        summing.du(url, summing.as_json if json else summing.as_text, store, summary=summary)
+
+
+OBJECTS = (_stat, _cp, _mv, _rm, _cat, _du)

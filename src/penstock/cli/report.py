@@ -1,0 +1,111 @@
+"""What a command did with many objects: a bar while it runs, a line for each if asked, a summary, one exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from penstock.cli.exits import CODES, write
+from penstock.cli.ls import _harmless as harmless
+from penstock.cli.ls import _readable as readable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.errors import PenstockError
+
+__all__ = ["Report", "bar"]
+
+_SHOWN = 100  # errors and notes; beyond, their number says enough
+_WORST_FIRST = (5, 3, 2, 1, 4)  # 4 last: it is only said where trying again can mend everything
+
+
+class Report:
+    """Counts what became of objects and remembers the first hundred errors and notes."""
+
+    def __init__(self, verb: str, *, as_json: bool = False) -> None:
+        """Report what was ``verb``-ed, such as "copied"."""
+        self._verb = verb
+        self._as_json = as_json
+        self._counts: Counter[str] = Counter()
+        self._codes: set[int] = set()
+        self._remarks: list[str] = []
+        self._size_bytes = 0
+        self._began = monotonic()
+
+    def add(self, record: dict[str, object], size_bytes: int, status: str, note: str = "") -> None:
+        """Count one object; with ``--json``, print what ``record`` and the status say of it."""
+        self._counts[status] += 1
+        if status == self._verb:
+            self._size_bytes += size_bytes
+        if note:
+            self._remark(f"left out: {note} [{next(iter(record.values()))}]")
+        if self._as_json:
+            write(json.dumps({**record, "size": size_bytes, "status": status} | ({"note": note} if note else {})) + "\n")
+
+    def fail(self, record: dict[str, object], size_bytes: int, error: PenstockError) -> None:
+        """Count one that failed."""
+        self._counts["failed"] += 1
+        self._codes.add(next((code for kind, code in CODES.items() if isinstance(error, kind)), 1))
+        self._remark(" ".join(str(error).split()))
+        if self._as_json:
+            write(json.dumps({**record, "size": size_bytes, "status": "failed", "error": str(error)}) + "\n")
+
+    def end(self) -> None:
+        """Tell the errors, the notes and the sums on standard error; where something failed, exit with its code."""
+        for remark in self._remarks:
+            print(f"penstock: {remark}", file=sys.stderr)
+        if not self._as_json:
+            print(self._sums(), file=sys.stderr)
+        for code in _WORST_FIRST:
+            if code in self._codes:
+                raise SystemExit(code)
+
+    def _sums(self) -> str:
+        done = self._counts[self._verb]
+        elapsed_s = monotonic() - self._began
+        rate = f" in {elapsed_s:.1f} s ({readable(int(self._size_bytes / elapsed_s))}/s)" if self._size_bytes else ""
+        words = [f"{self._verb} {done:,} object{'s' * (done != 1)}, {readable(self._size_bytes)}{rate}"]
+        words += [f"{count:,} {status}" for status, count in self._counts.items() if status != self._verb]
+        return "; ".join(words)
+
+    def _remark(self, text: str) -> None:
+        if len(self._remarks) < _SHOWN:
+            self._remarks.append(text)
+        elif len(self._remarks) == _SHOWN:
+            self._remarks.append("and more of them")
+
+
+@contextmanager
+def bar(objects: int | None, size_bytes: int | None, *, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on standard error, if that is a terminal; yields what counts objects and bytes.
+
+    Give None where the sums are not known.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    console = Console(stderr=True)
+    of = "" if objects is None else f"/{objects:,}"
+    columns = (
+        TextColumn("{task.fields[objects]:,}" + of),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    idle = not (shown and console.is_terminal)
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False, disable=idle) as progress:
+        task = progress.add_task("", total=size_bytes, objects=0)
+        ended = 0
+
+        def count(objects: int, moved_bytes: int) -> None:
+            nonlocal ended
+            ended += objects
+            progress.update(task, advance=moved_bytes, objects=ended)
+
+        yield count
