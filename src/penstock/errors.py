@@ -13,10 +13,12 @@
     ├── Cancelled                 you called it off yourself (Ctrl-C, close, break)
     └── Bug                       please report
 
-Only ``Transient`` is retried.
+``Transient`` is retried as long as ``RetryOptions`` allow; a few others (``retries``) at once or never.
 """
 
 from __future__ import annotations
+
+import sys
 
 __all__ = [
     "AlreadyExists",
@@ -57,7 +59,14 @@ class PenstockError(Exception):
         attempts: How many requests were made before giving up.
         elapsed_s: Seconds from the first attempt to giving up.
 
+    Attributes:
+        retries: How many more attempts may help, if ``RetryOptions`` allow them: none for most errors.
+        retry_after_s: What the server asked for, if it did.
+        code: The store's own name for the error, where it gave one.
+
     """
+
+    retries = 0
 
     def __init__(self, message: str, *, url: str = "", attempts: int = 0, elapsed_s: float = 0.0) -> None:
         super().__init__(message)
@@ -142,6 +151,8 @@ class Changed(Conflict):
 class Transient(PenstockError):
     """Try later; Penstock already did, within its retry budget."""
 
+    retries = sys.maxsize
+
 
 class Throttled(Transient):
     """The store asked for fewer requests (429, 503 SlowDown)."""
@@ -165,6 +176,8 @@ class Truncated(Damaged):
 
 class ChecksumMismatch(Damaged):
     """A digest of the bytes differs from the one recorded for them."""
+
+    retries = 2  # on the wire bytes are damaged once; what is damaged three times is damaged where it lies
 
 
 class ManifestError(Damaged, ValueError):

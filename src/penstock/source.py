@@ -21,16 +21,17 @@ from penstock.fetch.lookahead import Lookahead
 from penstock.fetch.reader import Reader
 from penstock.fetch.upload import Writer, put
 from penstock.options import StoreOptions
+from penstock.protocols.driver import Attributes
 from penstock.target import Target
 from penstock.transport.loop import connect
 from penstock.transport.work import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from penstock.protocols.driver import Driver
     from penstock.protocols.exchange import Exchange, Transport
-    from penstock.values import ObjectMeta, Page, Span
+    from penstock.values import ObjectMeta, Page, Span, Upload, Uploads
 
 __all__ = ["Reader", "Source", "Writer", "open_source"]
 
@@ -123,9 +124,29 @@ class Source:
         """Open an object as a seekable file, held to its present version: one HEAD."""
         return Reader(self._fetcher, self.head(key))
 
-    def open_write(self, key: str) -> Writer:
-        """Open a new object as a file that publishes when it is closed well; no request yet."""
-        return Writer(self._fetcher(), key, self.options.write)
+    def open_write(self, key: str, *, create_only: bool = False, metadata: Mapping[str, str] | None = None) -> Writer:
+        """Open an object as a file that publishes when it is closed well; no request yet.
+
+        ``create_only`` raises ``AlreadyExists`` then, where there is one already. On stores that ignore conditional
+        writes (Ceph's multipart, OSS) that is a look beforehand: two writers within a moment may both win.
+        """
+        attributes = Attributes(self.options.write.content_type, metadata or {}, create_only)
+        return Writer(self._fetcher(), key, self.options.write, attributes)
+
+    def unfinished(self, prefix: str) -> Iterator[Upload]:
+        """Yield uploads to keys that begin with ``prefix``, neither completed nor aborted; one request a page."""
+        fetcher, token = self._fetcher(), ""
+        while True:
+            page = fetcher.run(_listing(fetcher, prefix, token))
+            yield from page.entries
+            token = page.token
+            if not token:
+                return
+
+    def abort(self, upload: Upload) -> None:
+        """Free what the store holds of an unfinished upload: one request. Whoever still writes it will fail."""
+        fetcher = self._fetcher()
+        fetcher.run(lambda: fetcher.driver.abort(upload.key, upload.id))
 
     def put(self, key: str, data: bytes | bytearray | memoryview) -> str:
         """Write one object in one request; returns its ETag."""
@@ -167,6 +188,10 @@ def open_source(url: str | os.PathLike[str], store: StoreOptions | None = None) 
     return Source(location, store or StoreOptions()), location.key
 
 
+def _listing(fetcher: Fetcher, prefix: str, token: str) -> Callable[[], Exchange[Uploads]]:
+    return lambda: fetcher.driver.uploads(prefix, token=token)
+
+
 def _deletion(fetcher: Fetcher, key: str) -> Callable[[], Exchange[None]]:
     return lambda: fetcher.driver.delete(key)
 
@@ -189,12 +214,5 @@ def _build(store: _Store) -> Fetcher:
 
 def _s3(bucket: str, options: StoreOptions, settings: StoreSettings) -> tuple[S3, Transport]:
     virtual = not path_style(bucket, settings.addressing, settings.endpoint)
-    endpoint = settings.endpoint or _aws(settings.region)
-    held = Held(source(options))
-    driver = S3(Bucket(bucket, endpoint, virtual), settings.region, held.current, held.refresh_if_due)
+    driver = S3(Bucket(bucket, settings.endpoint, virtual), settings.region, Held(source(options)))
     return driver, connect(replace(options.transport, ca_file=settings.ca_file, proxy=settings.proxy))
-
-
-def _aws(region: str) -> str:
-    suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
-    return f"https://s3.{region}.{suffix}"

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["ObjectMeta", "Page", "Place", "Span"]
+__all__ = ["ObjectMeta", "Page", "Place", "Span", "Upload", "Uploads"]
 
 
 class Span(NamedTuple):
@@ -65,6 +65,30 @@ class Page:
 
     entries: tuple[ObjectMeta, ...]
     prefixes: tuple[str, ...] = ()
+    token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """An upload that was begun and neither completed nor aborted: invisible, and its parts are paid for.
+
+    Attributes:
+        key: The object it was to become.
+        id: The store's name for it.
+        begun: Seconds since the epoch by the server's clock; None where unknown.
+
+    """
+
+    key: str
+    id: str
+    begun: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Uploads:
+    """One page of unfinished uploads, in key order; pass ``token`` on for the next one, empty on the last."""
+
+    entries: tuple[Upload, ...]
     token: str = ""
 
 

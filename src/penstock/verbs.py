@@ -11,7 +11,7 @@ from penstock.errors import ConfigError, InvalidURL
 from penstock.source import Source, open_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from penstock.options import StoreOptions
     from penstock.source import Reader, Writer
@@ -30,26 +30,38 @@ def open(  # noqa: A001  see below
 
 @overload
 def open(  # noqa: A001  see below
-    url: str | os.PathLike[str], mode: Literal["wb"], *, store: StoreOptions | None = None
+    url: str | os.PathLike[str],
+    mode: Literal["wb", "xb"],
+    *,
+    metadata: Mapping[str, str] | None = None,
+    store: StoreOptions | None = None,
 ) -> Writer: ...
 
 
 def open(  # noqa: A001  the built-in's name for the built-in's job, always called as ps.open
-    url: str | os.PathLike[str], mode: str = "rb", *, store: StoreOptions | None = None
+    url: str | os.PathLike[str],
+    mode: str = "rb",
+    *,
+    metadata: Mapping[str, str] | None = None,
+    store: StoreOptions | None = None,
 ) -> Reader | Writer:
-    """Open an object as a binary file: ``rb`` (seekable, read-ahead; one HEAD) or ``wb`` (publishes when closed well).
+    """Open an object as a binary file: ``rb`` reads, ``wb`` replaces, ``xb`` creates.
+
+    A reader is seekable, reads ahead and costs one HEAD to open. A writer publishes when it is closed well and never
+    otherwise; ``metadata`` goes with what it writes.
 
     Raises:
         NotFound: ``rb``, and there is no such object.
+        AlreadyExists: ``xb``, when the file is closed, and there is one.
         ConfigError: Another mode; for text wrap the file in ``io.TextIOWrapper``.
 
     """
     source, key = _object(url, store)
     if mode == "rb":
         return source.open_read(key)
-    if mode == "wb":
-        return source.open_write(key)
-    message = f"mode {mode!r}: objects are opened 'rb' or 'wb'; for text, wrap the file in io.TextIOWrapper"
+    if mode in ("wb", "xb"):
+        return source.open_write(key, create_only=mode == "xb", metadata=metadata)
+    message = f"mode {mode!r}: objects are opened 'rb', 'wb' or 'xb'; for text, wrap the file in io.TextIOWrapper"
     raise ConfigError(message, url=source.url(key))
 
 

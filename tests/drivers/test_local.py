@@ -6,7 +6,7 @@ import pytest
 
 from penstock.drivers.local import Local
 from penstock.errors import Changed, Forbidden, InvalidURL, NotFound, Unusable
-from penstock.protocols.driver import Part, Payload
+from penstock.protocols.driver import Attributes, Part, Payload
 from penstock.testing.drivers import KEYS, DriverContract, Trial
 from penstock.transport.work import Threads
 from penstock.values import Span
@@ -71,7 +71,7 @@ def test_a_file_rewritten_in_place_has_changed(trial, tmp_path):
 
 
 def test_what_is_being_written_is_not_listed(trial, tmp_path):
-    upload = trial.do(trial.driver.create("folder/key", content_type="", metadata={}))
+    upload = trial.do(trial.driver.create("folder/key", Attributes()))
     trial.do(trial.driver.part("folder/key", upload, Part(1, 0), Payload(b"half")))
     assert trial.keys() == []
     assert [path.name for path in (tmp_path / "folder").iterdir()] != ["key"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 
+from penstock.drivers.credentials import Held, source
 from penstock.drivers.s3 import S3, Bucket
 from penstock.fetch.fetcher import Fetcher
-from penstock.options import ReadOptions, RetryOptions, TransportOptions
+from penstock.options import ReadOptions, RetryOptions, StoreOptions, TransportOptions
 from penstock.testing.servers import Scripted, reply
 from penstock.transport.loop import connect
 
@@ -58,7 +59,7 @@ class Objects:
 
 def fetcher(url, retry=QUICK, read=None, **transport):
     """Return an engine for the scripted bucket at ``url``; requests go unsigned."""
-    driver = S3(Bucket("bucket", url, virtual=False), "us-east-1", lambda: None, lambda: None)
+    driver = S3(Bucket("bucket", url, virtual=False), "us-east-1", Held(source(StoreOptions(anonymous=True))))
     return Fetcher(driver, connect(TransportOptions(**transport)), retry, read or ReadOptions())
 
 

@@ -284,7 +284,7 @@ class TestOperations:
     def test_ctrl_c_calls_an_operation_off_lest_it_happen_later(self):
         script = """
             import os, signal, threading
-            from penstock.protocols.driver import Payload
+            from penstock.protocols.driver import Attributes, Payload
             from penstock.testing.servers import Scripted, reply
             from tests.fetch.store import fetcher
             from penstock.options import RetryOptions
@@ -296,7 +296,7 @@ class TestOperations:
             with Scripted(script) as server:
                 engine = fetcher(server.url, RetryOptions(base_s=0.2, patience_s=60, first_contact_s=60))
                 try:
-                    engine.run(lambda: engine.driver.put("key", Payload(b"late"), content_type="", metadata={}))
+                    engine.run(lambda: engine.driver.put("key", Payload(b"late"), Attributes()))
                 except KeyboardInterrupt:
                     before = len(server.received)
                     threading.Event().wait(1.5)  # several retries long

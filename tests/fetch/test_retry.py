@@ -1,5 +1,7 @@
 """Delays are bounded, jittered and never below what a server asks for; retries are a purse that many share."""
 
+import sys
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +19,8 @@ _options = st.builds(
     attempts=st.integers(1, 2000),
     tokens=st.integers(1, 1000),
 )
-_failure = st.builds(Failure, st.integers(1, 2000), _seconds, st.booleans(), st.none() | _seconds)
+_retries = st.integers(0, 5) | st.just(sys.maxsize)
+_failure = st.builds(Failure, st.integers(1, 2000), _seconds, st.booleans(), _retries, st.none() | _seconds)
 
 
 def _purse(left=10.0, limit=10.0):
@@ -31,6 +34,7 @@ def test_every_bound_holds(failure, options, draw):
     if wait_s is None:
         return
     assert failure.attempt < options.attempts
+    assert failure.attempt <= failure.retries
     assert failure.elapsed_s + wait_s <= patience_s
     assert 0 <= wait_s <= max(options.cap_s, failure.retry_after_s or 0)
     assert wait_s >= (failure.retry_after_s or 0)
@@ -43,25 +47,26 @@ def test_it_gives_up_for_a_reason_only(failure, options, draw):
     if delay(failure, options, _purse(), draw) is None:
         patience_s = options.patience_s if failure.answered else options.first_contact_s
         most_s = max(options.cap_s, failure.retry_after_s or 0)
-        assert failure.attempt >= options.attempts or failure.elapsed_s + most_s > patience_s
+        spent = failure.attempt >= options.attempts or failure.attempt > failure.retries
+        assert spent or failure.elapsed_s + most_s > patience_s
 
 
 @given(st.integers(1, 60), _draw)
 def test_jitter_is_full(attempt, draw):
     options = RetryOptions(attempts=100)
-    wait_s = delay(Failure(attempt, 0, answered=True), options, _purse(), draw)
+    wait_s = delay(Failure(attempt, 0, answered=True, retries=99), options, _purse(), draw)
     assert wait_s == min(options.cap_s, options.base_s * 2.0 ** (attempt - 1)) * draw
 
 
 def test_a_store_that_never_answered_is_told_in_seconds():
     options = RetryOptions()
-    assert delay(Failure(3, 9, answered=False), options, _purse(), 0.5) is None
-    assert delay(Failure(3, 9, answered=True), options, _purse(), 0.5) is not None
+    assert delay(Failure(3, 9, answered=False, retries=99), options, _purse(), 0.5) is None
+    assert delay(Failure(3, 9, answered=True, retries=99), options, _purse(), 0.5) is not None
 
 
 def test_retry_after_beyond_patience_gives_up_at_once():
-    assert delay(Failure(1, 0, answered=True, retry_after_s=3600), RetryOptions(), _purse(), 0) is None
-    assert delay(Failure(1, 0, answered=True, retry_after_s=60), RetryOptions(), _purse(), 0) == 60
+    assert delay(Failure(1, 0, answered=True, retries=99, retry_after_s=3600), RetryOptions(), _purse(), 0) is None
+    assert delay(Failure(1, 0, answered=True, retries=99, retry_after_s=60), RetryOptions(), _purse(), 0) == 60
 
 
 @given(st.integers(1, 50), st.lists(st.booleans(), max_size=300))
@@ -70,7 +75,7 @@ def test_the_purse_is_never_overdrawn_nor_overfull(limit, events):
     for success in events:
         if success:
             tokens.refund()
-        elif delay(Failure(1, 0, answered=True), options, tokens, 0.5) is not None:
+        elif delay(Failure(1, 0, answered=True, retries=99), options, tokens, 0.5) is not None:
             spent += 1
         assert 0 <= tokens.left <= limit
     assert spent <= limit + sum(events) * 0.1 + 1e-6
@@ -78,5 +83,5 @@ def test_the_purse_is_never_overdrawn_nor_overfull(limit, events):
 
 def test_giving_up_costs_nothing():
     tokens = _purse(5.0)
-    assert delay(Failure(24, 0, answered=True), RetryOptions(), tokens, 0) is None
+    assert delay(Failure(24, 0, answered=True, retries=99), RetryOptions(), tokens, 0) is None
     assert tokens.left == 5.0

@@ -20,6 +20,7 @@ from penstock.errors import Damaged, Forbidden, NotFound, PenstockError, Transie
 from penstock.fetch import upload
 from penstock.fetch.upload import Writer, put
 from penstock.options import RetryOptions, StoreOptions, WriteOptions
+from penstock.protocols.driver import Attributes
 from penstock.protocols.exchange import Request
 from penstock.source import Source
 from penstock.testing.servers import Scripted, reply
@@ -360,7 +361,7 @@ class _Uploads:
 @contextlib.contextmanager
 def _writing(script, retry=QUICK):
     with Scripted(script) as server:
-        yield Writer(fetcher(server.url, retry), "key", OPTIONS)
+        yield Writer(fetcher(server.url, retry), "key", OPTIONS, Attributes())
 
 
 class TestAnswers:

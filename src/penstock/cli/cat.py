@@ -49,7 +49,7 @@ def cat(urls: Sequence[str], span: str, store: StoreOptions) -> None:
 def _bounds(span: str) -> tuple[int, int | None]:
     match = _RANGE.fullmatch(span)
     if match is None or (match[2] and int(match[1] or 0) > int(match[2])):
-        raise Unusable(f"--range {span!r}: write START:STOP, in bytes from 0, STOP not included; either may be left out")
+        raise Unusable(f"--range {span!r}: write START:STOP in bytes, STOP not included; either may be left out")
     return int(match[1] or 0), int(match[2]) if match[2] else None
 
 
@@ -66,5 +66,4 @@ def _out(data: bytes) -> None:
         while view:
             view = view[os.write(sys.stdout.fileno(), view) :]
     except BrokenPipeError:
-        write("\n")  # it ends the process as every command does
-        raise
+        write("\n")  # which meets the same, and ends the process as every command does

@@ -78,9 +78,7 @@ def transfer(urls: Sequence[str], dest: str, how: How, store: StoreOptions) -> N
 class _Work:
     """What is done with one step."""
 
-    def __init__(
-        self, how: How, sources: dict[str, Source], target: Source, count: Callable[[int, int], None]
-    ) -> None:
+    def __init__(self, how: How, sources: dict[str, Source], target: Source, count: Callable[[int, int], None]) -> None:
         self.how = how
         self.stop = Event()
         self.count = count

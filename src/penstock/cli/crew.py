@@ -11,7 +11,7 @@ from penstock.budget import Budget
 from penstock.errors import Bug, Cancelled, PenstockError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable
     from threading import Event
 
 __all__ = ["crew"]
@@ -26,7 +26,7 @@ _GRACE_S = 3.0  # for those who are at it to notice; a store that answers takes 
 
 def crew(
     jobs: Iterable[J], work: Callable[[J], R], cost_bytes: Callable[[J], int], stop: Event
-) -> Iterator[tuple[J, R | PenstockError]]:
+) -> Generator[tuple[J, R | PenstockError]]:
     """Yield each job and what came of it, as they end; up to 32 at once, and 384 MiB by ``cost_bytes``.
 
     ``jobs`` is drawn from on this thread, a little ahead. Leaving early, by an exception or ``close``, sets ``stop``

@@ -23,19 +23,23 @@ _URLS = "s3://bucket/key, or a local path."
 _SOURCES = "Objects, trees (with -r), or globs in quotes."
 _DEST = "Ends in /: what to go into. Else: the new name."
 _RULES = r"""
+DEST is what things go into, each by its own name, when it ends in /, is a whole bucket, or when there are several
+SOURCEs or a glob. Otherwise it is the new name of the one object or tree. This never depends on what is there: a
+single object to a directory or prefix that is written without its / is refused.
 
-    DEST is what things go *into*, each by its own name, when it ends in /, is a whole bucket, or when there are several
-    SOURCEs or a glob. Otherwise it is the new name of the one object or tree. This never depends on what is there: a
-    single object and a directory or prefix without its / are refused.
+With -r, dir goes into DEST/ as DEST/dir/…, and dir/ as DEST/…; where DEST is a new name, both become DEST/….
 
-    With -r, dir goes into DEST/ as DEST/dir/…, and dir/ as DEST/…; where DEST is a new name, both become DEST/….
+In globs * and ? stop at a /, ** does not, and \[abc] is one of these; names are kept from the first part with a
+wildcard on. An object of just this name comes before any glob.
 
-    In globs * and ? stop at a /, ** does not, and \[abc] is one of these; names are kept from the first part with a
-    wildcard on. An object of just this name comes before any glob.
+Links to local files are followed; links to directories are left out, and told. What fails is told at the end while
+the others go on; the exit code is the worst one's (from the worst: damaged, denied, usage, other, try later).
+"""
 
-    Links to local files are followed; links to directories are left out, and told. What fails is told at the end while
-    the others go on; the exit code is the worst one's (from the worst: damaged, denied, usage, other, try later).
-    """
+
+def _help(first: str) -> str:
+    """Return a help text with the rules; typer breaks lines itself, so a paragraph is one."""
+    return "\n\n".join(" ".join(each.split()) for each in f"{first}\n{_RULES}".split("\n\n"))
 
 
 def _stat(app: "typer.Typer") -> None:
@@ -73,7 +77,7 @@ def _cp(app: "typer.Typer") -> None:
     import typer
 
     @app.command(
-        help=f"Copy objects: from here to a store, back, or between stores.{_RULES}",
+        help=_help("Copy objects: from here to a store, back, or between stores.\n"),
         epilog="Examples: penstock cp -r data s3://bucket/train; penstock cp 's3://bucket/train/**/*.png' images/",
     )
     @with_store
@@ -95,7 +99,7 @@ def _mv(app: "typer.Typer") -> None:
     import typer
 
     @app.command(
-        help=f"Move objects: copy, compare, and only then delete the source. Directories stay.{_RULES}",
+        help=_help("Move objects: copy, compare, and only then delete the source. Local directories stay.\n"),
         epilog="Example: penstock mv -r s3://bucket/new/ s3://bucket/train/",
     )
     @with_store

@@ -43,7 +43,7 @@ class Pick:
             yield self.meta
             return
         prefix, glob = self.origin.prefix, self.origin.glob
-        chosen = selector(glob, markers=not glob)
+        chosen = selector(glob or (), markers=not glob)
         some = False
         for page in self.source.pages(prefix + _still(glob)):
             for entry in page.entries:
@@ -146,7 +146,7 @@ def _still(glob: str) -> str:
 def _the_one(tree: Pick, meta: ObjectMeta | None, *, recursive: bool) -> Pick:
     url = tree.source.url(tree.origin.prefix)
     if meta is not None:
-        raise Unusable(f"both an object and a prefix: write {url} for what lies under it, or leave out -r for the object")
+        raise Unusable(f"both an object and a prefix: write {url} for the tree, or leave out -r for the object")
     if not recursive:
         raise Unusable("a whole tree: -r takes all that lies under it", url=url)
     return tree

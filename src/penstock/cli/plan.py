@@ -101,7 +101,7 @@ def plan(origins: Sequence[Origin], found: Iterable[tuple[Origin, ObjectMeta]], 
 
 def _unnameable(aim: Aim, to: str) -> str:
     """Say why nothing can be called ``to``; a file is never put outside of the destination."""
-    scheme, _, bucket = aim.root.rstrip("/").partition("://")
+    scheme, _, bucket = aim.root.removesuffix("/").partition("://")
     try:
         Location(scheme, bucket, to)
     except InvalidURL as error:

@@ -10,7 +10,6 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from penstock.cli.exits import CODES, write
-from penstock.cli.ls import _harmless as harmless
 from penstock.cli.ls import _readable as readable
 
 if TYPE_CHECKING:
@@ -44,16 +43,14 @@ class Report:
             self._size_bytes += size_bytes
         if note:
             self._remark(f"left out: {note} [{next(iter(record.values()))}]")
-        if self._as_json:
-            write(json.dumps({**record, "size": size_bytes, "status": status} | ({"note": note} if note else {})) + "\n")
+        self._line({**record, "size": size_bytes, "status": status}, {"note": note} if note else {})
 
     def fail(self, record: dict[str, object], size_bytes: int, error: PenstockError) -> None:
         """Count one that failed."""
         self._counts["failed"] += 1
         self._codes.add(next((code for kind, code in CODES.items() if isinstance(error, kind)), 1))
         self._remark(" ".join(str(error).split()))
-        if self._as_json:
-            write(json.dumps({**record, "size": size_bytes, "status": "failed", "error": str(error)}) + "\n")
+        self._line({**record, "size": size_bytes, "status": "failed"}, {"error": str(error)})
 
     def end(self) -> None:
         """Tell the errors, the notes and the sums on standard error; where something failed, exit with its code."""
@@ -65,17 +62,22 @@ class Report:
             if code in self._codes:
                 raise SystemExit(code)
 
+    def _line(self, record: dict[str, object], more: dict[str, object]) -> None:
+        if self._as_json:
+            write(json.dumps(record | more) + "\n")
+
     def _sums(self) -> str:
         done = self._counts[self._verb]
         elapsed_s = monotonic() - self._began
-        rate = f" in {elapsed_s:.1f} s ({readable(int(self._size_bytes / elapsed_s))}/s)" if self._size_bytes else ""
-        words = [f"{self._verb} {done:,} object{'s' * (done != 1)}, {readable(self._size_bytes)}{rate}"]
+        rate = f" in {elapsed_s:.1f} s, {readable(int(self._size_bytes / elapsed_s))}/s"
+        words = [f"{self._verb} {done:,} object{'s' * (done != 1)}, {readable(self._size_bytes)}"]
+        words[0] += rate if self._verb in ("copied", "moved") else ""
         words += [f"{count:,} {status}" for status, count in self._counts.items() if status != self._verb]
         return "; ".join(words)
 
     def _remark(self, text: str) -> None:
-        if len(self._remarks) < _SHOWN:
-            self._remarks.append(text)
+        if len(self._remarks) < _SHOWN:  # keys must not steer a terminal
+            self._remarks.append("".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text))
         elif len(self._remarks) == _SHOWN:
             self._remarks.append("and more of them")
 

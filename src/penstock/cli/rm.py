@@ -76,7 +76,8 @@ def _ask(victims: Sequence[Victim]) -> None:
         return
     size = readable(sum(meta.size for _, meta in victims))
     first, last = (harmless(source.url(meta.key)) for source, meta in (victims[0], victims[-1]))
-    print(f"{first}\n…\n{last}\nDelete these {len(victims):,} objects, {size}? [y/N] ", end="", file=sys.stderr, flush=True)
+    sys.stderr.write(f"{first}\n…\n{last}\nDelete these {len(victims):,} objects, {size}? [y/N] ")
+    sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise Cancelled("nothing was deleted")
 

@@ -118,6 +118,15 @@ class Held:
         if self._state is not None:
             self._state = self._state._replace(due=-math.inf, expires=-math.inf)
 
+    def renew(self) -> None:
+        """Invalidate, and load on a thread of its own; a failure shows at the next use."""
+        self.invalidate()
+        threading.Thread(target=self._renewed, name="penstock-credentials", daemon=True).start()
+
+    def _renewed(self) -> None:
+        with contextlib.suppress(PenstockError):
+            self.refresh_if_due()
+
     def _refresh(self) -> None:
         old, now = self._state, self._now()
         if old is not None and now < old.due:  # another thread was first

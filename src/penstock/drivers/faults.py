@@ -30,7 +30,7 @@ from penstock.errors import (
 if TYPE_CHECKING:
     from penstock.protocols.exchange import Response
 
-__all__ = ["CODES", "STATUSES", "refused"]
+__all__ = ["CODES", "STATUSES", "refused", "region_of"]
 
 _KEYS = "; check the credentials (explicit, AWS_ACCESS_KEY_ID, profile), see docs/credentials.md"
 _REGION = "; pass region= or set AWS_REGION"
@@ -118,7 +118,7 @@ def refused(response: Response, what: str, url: str) -> PenstockError:
     body = response.body if isinstance(response.body, bytes) else b""
     code = _found(_CODE, body)
     kind, advice = CODES.get(code) or _by_status(response.status)
-    region = _found(_REGION_TAG, body) or response.headers.get("x-amz-bucket-region", "")
+    region = region_of(response)
     if kind is ConfigError and region:
         advice = f"; the bucket is in region {region}: pass region={region!r} or set AWS_REGION"
     words = unescape(_found(_MESSAGE, body))
@@ -127,6 +127,14 @@ def refused(response: Response, what: str, url: str) -> PenstockError:
     error.code = code
     error.retry_after_s = _retry_after(response.headers.get("retry-after", ""))
     return error
+
+
+def region_of(response: Response) -> str:
+    """Return the region that an answer says the bucket is in; empty where it says nothing."""
+    body = response.body if isinstance(response.body, bytes) else b""
+    named = response.headers.get("x-amz-bucket-region", "")
+    safe = re.fullmatch(r"[a-z0-9-]{1,40}", named)  # it may become part of a host's name
+    return _found(_REGION_TAG, body) or (named if safe else "")
 
 
 def _by_status(status: int) -> tuple[type[PenstockError], str]:

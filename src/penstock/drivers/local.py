@@ -10,14 +10,24 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from penstock.drivers.direct import direct, octets, page_of
-from penstock.errors import Changed, Damaged, Forbidden, InvalidURL, NotFound, PenstockError, Truncated, Unusable
+from penstock.errors import (
+    AlreadyExists,
+    Changed,
+    Damaged,
+    Forbidden,
+    InvalidURL,
+    NotFound,
+    PenstockError,
+    Truncated,
+    Unusable,
+)
 from penstock.protocols.driver import Abilities
-from penstock.values import ObjectMeta
+from penstock.values import ObjectMeta, Upload, Uploads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from penstock.protocols.driver import Part, Payload
+    from penstock.protocols.driver import Attributes, Part, Payload
     from penstock.protocols.exchange import Exchange
     from penstock.target import Target
     from penstock.values import Page, Span
@@ -100,16 +110,15 @@ class Local:
 
         return direct(run)
 
-    def put(self, key: str, body: Payload, *, content_type: str, metadata: Mapping[str, str]) -> Exchange[str]:
-        """Write aside, flush to the disk, rename."""
-        del content_type, metadata  # files have no place for them
+    def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
+        """Write aside, flush to the disk, rename. Files have no place for a content type or metadata."""
 
         def run() -> str:
             aside = self._aside(key)
             with self._errors(key), _removed(aside):
                 with open(aside, "xb", buffering=0) as file:
                     _write_all(file.fileno(), body.data, 0)
-                return self._publish(aside, key)
+                return self._publish(aside, key, new=attributes.create_only)
 
         return direct(run)
 
@@ -133,9 +142,9 @@ class Local:
 
         return direct(run)
 
-    def create(self, key: str, *, content_type: str, metadata: Mapping[str, str]) -> Exchange[str]:
+    def create(self, key: str, attributes: Attributes) -> Exchange[str]:
         """Create the file aside; its path is the upload's id."""
-        del content_type, metadata
+        del attributes  # see put
 
         def run() -> str:
             aside = self._aside(key)
@@ -155,13 +164,13 @@ class Local:
 
         return direct(run)
 
-    def complete(self, key: str, upload: str, etags: Sequence[str]) -> Exchange[str]:
+    def complete(self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False) -> Exchange[str]:
         """Rename the file to where it is seen."""
         del etags
 
         def run() -> str:
             with self._errors(key):
-                return self._publish(upload, key)
+                return self._publish(upload, key, new=create_only)
 
         return direct(run)
 
@@ -171,6 +180,22 @@ class Local:
         def run() -> None:
             with self._errors(key), suppress(FileNotFoundError):
                 os.unlink(upload)
+
+        return direct(run)
+
+    def uploads(self, prefix: str, *, token: str = "") -> Exchange[Uploads]:
+        """List the files aside below the prefix's folder, on one page; which keys they were for cannot be told."""
+        del token
+
+        def run() -> Uploads:
+            folder = prefix.rpartition("/")[0]
+            with self._errors(prefix):
+                found = [
+                    Upload(path[len(self._root) :], path, os.stat(path).st_mtime)
+                    for at, _, names in os.walk(self._root + folder)
+                    for path in [os.path.join(at, name) for name in names if name.startswith(_ASIDE)]
+                ]
+            return Uploads(tuple(sorted(found, key=lambda each: octets(each.key))))
 
         return direct(run)
 
@@ -185,14 +210,21 @@ class Local:
             path.parent.mkdir(parents=True, exist_ok=True)
         return str(path.parent / f"{_ASIDE}{uuid4().hex}")
 
-    def _publish(self, aside: str, key: str) -> str:
+    def _publish(self, aside: str, key: str, *, new: bool = False) -> str:
         descriptor = os.open(aside, os.O_RDONLY)
         try:
             os.fsync(descriptor)
             etag = _meta(key, os.fstat(descriptor)).etag
         finally:
             os.close(descriptor)
-        os.replace(aside, self._path(key))
+        if new:
+            try:
+                os.link(aside, self._path(key))  # unlike rename, this refuses to replace
+            except FileExistsError as error:
+                raise AlreadyExists("there is a file already", url=self.url(key)) from error
+            os.unlink(aside)
+        else:
+            os.replace(aside, self._path(key))
         return etag
 
     def _pinned(self, descriptor: int, key: str, etag: str) -> ObjectMeta:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import md5
 from itertools import count
 from time import time
 from typing import TYPE_CHECKING
 
 from penstock.drivers.direct import direct, page_of
-from penstock.errors import Changed, NotFound, Truncated
+from penstock.errors import AlreadyExists, Changed, NotFound, Truncated
 from penstock.protocols.driver import Abilities
-from penstock.values import ObjectMeta
+from penstock.values import ObjectMeta, Upload, Uploads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.protocols.driver import Part, Payload
+    from penstock.protocols.driver import Attributes, Part, Payload
     from penstock.protocols.exchange import Exchange
     from penstock.target import Target
     from penstock.values import Page, Span
@@ -30,6 +30,13 @@ __all__ = ["Memory"]
 class _Object:
     data: bytes
     meta: ObjectMeta
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    upload: Upload
+    attributes: Attributes
+    parts: dict[int, bytes] = field(default_factory=dict)
 
 
 _buckets: dict[str, dict[str, _Object]] = {}
@@ -47,8 +54,7 @@ class Memory:
         """Open the set ``name``, which begins empty."""
         self._name = name
         self._objects = _buckets.setdefault(name, {})
-        self._uploads: dict[str, dict[int, bytes]] = {}
-        self._pending: dict[str, Mapping[str, str]] = {}
+        self._uploads: dict[str, _Pending] = {}
         self._ids = count(1)
 
     def url(self, key: str) -> str:
@@ -94,10 +100,9 @@ class Memory:
         """Read a whole object."""
         return direct(lambda: self._find(key, etag).data)
 
-    def put(self, key: str, body: Payload, *, content_type: str, metadata: Mapping[str, str]) -> Exchange[str]:
+    def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
         """Write one object."""
-        del content_type  # nobody asks a memory object for it
-        return direct(lambda: self._store(key, bytes(body.data), metadata))
+        return direct(lambda: self._store(key, bytes(body.data), attributes.metadata, new=attributes.create_only))
 
     def delete(self, key: str) -> Exchange[None]:
         """Delete one object; a missing one is no error."""
@@ -117,14 +122,13 @@ class Memory:
 
         return direct(run)
 
-    def create(self, key: str, *, content_type: str, metadata: Mapping[str, str]) -> Exchange[str]:
+    def create(self, key: str, attributes: Attributes) -> Exchange[str]:
         """Open an upload."""
-        del key, content_type
 
         def run() -> str:
             upload = f"upload-{next(self._ids)}"
             with _lock:
-                self._uploads[upload], self._pending[upload] = {}, metadata
+                self._uploads[upload] = _Pending(Upload(key, upload, time()), attributes)
             return upload
 
         return direct(run)
@@ -135,20 +139,21 @@ class Memory:
         def run() -> str:
             data = bytes(body.data)
             with _lock:
-                self._parts(key, upload)[part.number] = data
+                self._begun(key, upload).parts[part.number] = data
             return _tag(data)
 
         return direct(run)
 
-    def complete(self, key: str, upload: str, etags: Sequence[str]) -> Exchange[str]:
+    def complete(self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False) -> Exchange[str]:
         """Join the parts."""
 
         def run() -> str:
             with _lock:
-                parts = self._parts(key, upload)
-                data = b"".join(parts[number] for number in range(1, len(etags) + 1))
+                begun = self._begun(key, upload)
+                data = b"".join(begun.parts[number] for number in range(1, len(etags) + 1))
+                etag = self._store(key, data, begun.attributes.metadata, new=create_only)
                 del self._uploads[upload]
-                return self._store(key, data, self._pending.pop(upload))
+                return etag
 
         return direct(run)
 
@@ -159,11 +164,21 @@ class Memory:
         def run() -> None:
             with _lock:
                 self._uploads.pop(upload, None)
-                self._pending.pop(upload, None)
 
         return direct(run)
 
-    def _parts(self, key: str, upload: str) -> dict[int, bytes]:
+    def uploads(self, prefix: str, *, token: str = "") -> Exchange[Uploads]:
+        """List all unfinished uploads, on one page."""
+        del token
+
+        def run() -> Uploads:
+            with _lock:
+                found = [each.upload for each in self._uploads.values() if each.upload.key.startswith(prefix)]
+            return Uploads(tuple(sorted(found, key=lambda each: each.key.encode())))
+
+        return direct(run)
+
+    def _begun(self, key: str, upload: str) -> _Pending:
         if upload not in self._uploads:
             raise NotFound("no such upload", url=self.url(key))
         return self._uploads[upload]
@@ -177,9 +192,11 @@ class Memory:
             raise Changed("the object is no longer the one that was listed or opened", url=self.url(key))
         return found
 
-    def _store(self, key: str, data: bytes, metadata: Mapping[str, str]) -> str:
+    def _store(self, key: str, data: bytes, metadata: Mapping[str, str], *, new: bool = False) -> str:
         meta = ObjectMeta(key, len(data), _tag(data), time(), metadata=dict(metadata))
         with _lock:
+            if new and key in self._objects:
+                raise AlreadyExists("there is an object already", url=self.url(key))
             self._objects[key] = _Object(data, meta)
         return meta.etag
 

@@ -3,37 +3,48 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from dataclasses import dataclass
-from datetime import datetime
-from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote_plus, urlsplit
-from xml.etree import ElementTree as ET
+from urllib.parse import quote, urlsplit
 from xml.sax.saxutils import escape as xml_escape
+from zlib import crc32
 
-from penstock.drivers.faults import CODES, refused
+from penstock.drivers.answers import bare, page, seconds, text_of, uploads
+from penstock.drivers.faults import CODES, refused, region_of
 from penstock.drivers.signing import EMPTY_SHA256, UNSIGNED, Signer, escape, query_string
-from penstock.errors import Changed, Damaged, Transient, Truncated, Unusable
-from penstock.protocols.driver import Abilities, Payload
+from penstock.errors import AlreadyExists, Changed, ChecksumMismatch, Damaged, Transient, Truncated, Unusable
+from penstock.protocols.driver import RANGE_IGNORED, Abilities, Payload
 from penstock.protocols.exchange import Exchange, Request
-from penstock.values import ObjectMeta, Page
+from penstock.values import ObjectMeta
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.errors import PenstockError
-    from penstock.protocols.credentials import Credentials
-    from penstock.protocols.driver import Part
+    from penstock.protocols.credentials import Identity
+    from penstock.protocols.driver import Attributes, Part
     from penstock.protocols.exchange import Response
     from penstock.target import Target
-    from penstock.values import Span
+    from penstock.values import Page, Span, Uploads
 
 __all__ = ["S3", "Bucket"]
 
 _META = "x-amz-meta-"
-_READ_WANTS = ("etag", "content-range")
-_WHOLE_WANTS = ("etag", "content-length")
+_NEW = {"if-none-match": "*"}
+_CHECKED = {"x-amz-checksum-mode": "ENABLED"}
+# CRC-32 is what AWS's tools send by default; digests of multipart objects ("…-3") are not over the bytes.
+_DIGESTS: dict[str, Callable[[memoryview | bytes], bytes]] = {
+    "x-amz-checksum-crc32": lambda body: crc32(body).to_bytes(4, "big"),
+    "x-amz-checksum-sha256": lambda body: sha256(body).digest(),
+}
+_READ_WANTS = ("etag", "content-range", "content-length")
+_WHOLE_WANTS = ("etag", "content-length", *_DIGESTS)
+_EXPIRED = ("ExpiredToken", "InvalidToken", "RequestExpired", "TokenRefreshRequired")
+_MENDED = 3  # attempts that what was changed is given to work: new credentials may take a moment to come
+_OTHER = "the object is no longer the one that was listed or opened"
+_TAKEN = "there is an object already, and only a new one was to be written"
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)").fullmatch
 _PLAIN = re.compile(r"[A-Za-z0-9/_.~-]+").fullmatch  # keys that need no escaping: nearly all
 
@@ -44,13 +55,13 @@ class Bucket:
 
     Attributes:
         name: The bucket.
-        endpoint: ``scheme://host[:port]`` of the service.
+        endpoint: ``scheme://host[:port]`` of the service; None for AWS's own, which depends on the region.
         virtual: Address it as ``name.host`` and not as ``host/name``.
 
     """
 
     name: str
-    endpoint: str
+    endpoint: str | None
     virtual: bool
 
 
@@ -59,17 +70,20 @@ class S3:
 
     abilities = Abilities()
 
-    def __init__(
-        self, bucket: Bucket, region: str, credentials: Callable[[], Credentials | None], prepare: Callable[[], None]
-    ) -> None:
-        """Speak to ``bucket``; ``credentials`` never blocks, ``prepare`` may (it refreshes them)."""
-        scheme, host = urlsplit(bucket.endpoint)[:2]
-        host = f"{bucket.name}.{host}" if bucket.virtual else host
+    def __init__(self, bucket: Bucket, region: str, identity: Identity) -> None:
+        """Speak to ``bucket`` as ``identity``; another region than ``region`` is followed when a server names it."""
         self._bucket = bucket
-        self._origin = f"{scheme}://{host}"
         self._base = "/" if bucket.virtual else f"/{bucket.name}/"
-        self._sign = Signer(host, region, credentials).sign
-        self.prepare = prepare
+        self._identity = identity
+        self.prepare = identity.refresh_if_due
+        self._settle(region)
+
+    def _settle(self, region: str) -> None:
+        scheme, host = urlsplit(self._bucket.endpoint or _aws(region))[:2]
+        host = f"{self._bucket.name}.{host}" if self._bucket.virtual else host
+        self._region = region
+        self._origin = f"{scheme}://{host}"
+        self._sign = Signer(host, region, self._identity.current).sign
 
     def url(self, key: str) -> str:
         """Return ``s3://bucket/key``."""
@@ -83,8 +97,8 @@ class S3:
             return ObjectMeta(
                 key=key,
                 size=self._length(headers, key),
-                etag=_bare(headers.get("etag", "")),
-                modified=_seconds(headers.get("last-modified", "")),
+                etag=bare(headers.get("etag", "")),
+                modified=seconds(headers.get("last-modified", "")),
                 metadata={name[len(_META) :]: value for name, value in headers.items() if name.startswith(_META)},
             )
 
@@ -98,7 +112,7 @@ class S3:
 
         def parse(response: Response) -> Page:
             self._answer(response, "list", prefix)
-            return _page(response.body, self.url(prefix))
+            return page(response.body, self.url(prefix))
 
         return Exchange(self._request("GET", "", query=query), parse)
 
@@ -106,9 +120,11 @@ class S3:
         """Read one span; no ``Range`` is sent where it is the whole object, and a HEAD where it is empty."""
         key, start, _, etag, whole = span
         headers, method = {}, "GET"
-        if not whole and target.size:
+        if whole:
+            headers.update(_CHECKED)
+        elif target.size:
             headers["range"] = f"bytes={start}-{start + target.size - 1}"
-        elif not whole:
+        else:
             method = "HEAD"  # no Range says "nothing"
         if etag and etag[0] != "W":  # a weak tag never matches If-Match
             headers["if-match"] = f'"{etag}"'
@@ -122,10 +138,14 @@ class S3:
             if status not in (200, 206):
                 raise self._fault(response, "read", key)
             self._same_version(response, etag, key)
+            if response.fault is not None and ranged and "content-range" not in response.headers:
+                raise self._fault(response, "read", key)  # it broke off before it said which range
             if ranged and (status == 206 or start):  # noqa: PLR2004  Partial Content
                 self._same_range(response, start, start + target.size, key)
             elif whole:
                 self._same_size(response, target.size, key)
+                if response.received == target.size:
+                    self._same_digest(response, target.view(), key)
             return response.received
 
         return Exchange(request, parse)
@@ -139,14 +159,15 @@ class S3:
             body = response.body if isinstance(response.body, bytes) else b""
             if "chunked" not in headers.get("transfer-encoding", "") and len(body) != self._length(headers, key):
                 raise Transient("the body ended early", url=self.url(key))
+            self._same_digest(response, body, key)
             return body
 
-        headers = {"if-match": f'"{etag}"'} if etag and etag[0] != "W" else {}
+        headers = {**_CHECKED, "if-match": f'"{etag}"'} if etag and etag[0] != "W" else _CHECKED
         return Exchange(self._request("GET", key, headers=headers), parse)
 
-    def put(self, key: str, body: Payload, *, content_type: str, metadata: Mapping[str, str]) -> Exchange[str]:
+    def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
         """Write one object in one request."""
-        headers = {"content-type": content_type, **_meta_headers(metadata)}
+        headers = {**_described(attributes), **(_NEW if attributes.create_only else {})}
         return Exchange(self._request("PUT", key, headers=headers, body=body), self._tagged("write", key))
 
     def delete(self, key: str) -> Exchange[None]:
@@ -162,39 +183,49 @@ class S3:
 
         return Exchange(self._request("PUT", key, headers=headers), parse)
 
-    def create(self, key: str, *, content_type: str, metadata: Mapping[str, str]) -> Exchange[str]:
+    def create(self, key: str, attributes: Attributes) -> Exchange[str]:
         """Open an upload; returns its id."""
-        headers = {"content-type": content_type, **_meta_headers(metadata)}
 
         def parse(response: Response) -> str:
             self._answer(response, "begin an upload to", key)
-            upload = _texts(_xml(response.body, self.url(key))).get("UploadId", "")
+            upload = text_of(response.body, "UploadId", self.url(key))
             if not upload:
                 raise Damaged("the server opened an upload without an id", url=self.url(key))
             return upload
 
-        return Exchange(self._request("POST", key, query={"uploads": ""}, headers=headers), parse)
+        return Exchange(self._request("POST", key, query={"uploads": ""}, headers=_described(attributes)), parse)
 
     def part(self, key: str, upload: str, part: Part, body: Payload) -> Exchange[str]:
         """Send one part."""
         query = {"partNumber": str(part.number), "uploadId": upload}
         return Exchange(self._request("PUT", key, query=query, body=body), self._tagged("write a part of", key))
 
-    def complete(self, key: str, upload: str, etags: Sequence[str]) -> Exchange[str]:
+    def complete(self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False) -> Exchange[str]:
         """Make the parts an object. A 200 may still be an error: this request is answered before it is done."""
         parts = "".join(
             f"<Part><PartNumber>{number}</PartNumber><ETag>&quot;{xml_escape(etag)}&quot;</ETag></Part>"
             for number, etag in enumerate(etags, 1)
         )
         document = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
-        return Exchange(
-            self._request("POST", key, query={"uploadId": upload}, body=_payload(document)),
-            self._tagged("complete", key),
-        )
+        body, headers = _payload(document), _NEW if create_only else {}
+        request = self._request("POST", key, query={"uploadId": upload}, headers=headers, body=body)
+        return Exchange(request, self._tagged("write", key))
 
     def abort(self, key: str, upload: str) -> Exchange[None]:
         """Forget the upload and its parts."""
         return Exchange(self._request("DELETE", key, query={"uploadId": upload}), self._gone("abort an upload to", key))
+
+    def uploads(self, prefix: str, *, token: str = "") -> Exchange[Uploads]:
+        """List one page of unfinished uploads."""
+        query = {"uploads": "", "prefix": prefix, "encoding-type": "url"}
+        if token:
+            query["key-marker"], query["upload-id-marker"] = token.split("\0")
+
+        def parse(response: Response) -> Uploads:
+            self._answer(response, "list the uploads to", prefix)
+            return uploads(response.body, self.url(prefix))
+
+        return Exchange(self._request("GET", "", query=query), parse)
 
     def _request(
         self,
@@ -222,10 +253,8 @@ class S3:
         def parse(response: Response) -> str:
             headers = self._answer(response, what, key)
             if isinstance(response.body, bytes) and response.body.strip():
-                texts = _texts(_xml(response.body, self.url(key)))
-                if "ETag" in texts:
-                    return _bare(texts["ETag"])
-            return _bare(headers.get("etag", ""))
+                return bare(text_of(response.body, "ETag", self.url(key)) or headers.get("etag", ""))
+            return bare(headers.get("etag", ""))
 
         return parse
 
@@ -250,16 +279,36 @@ class S3:
     def _fault(self, response: Response, what: str, key: str) -> PenstockError:
         if response.status >= 300 or response.fault is None:  # noqa: PLR2004  a refusal counts even if it was cut short
             error = refused(response, what, self.url(key))
-            if response.status == 412 and what == "read":  # noqa: PLR2004  the If-Match that pins the version
-                return Changed("the object is no longer the one that was listed or opened", url=self.url(key))
+            if response.status == 412:  # noqa: PLR2004  of the two conditions that are ever sent
+                return Changed(_OTHER, url=error.url) if what == "read" else AlreadyExists(_TAKEN, url=error.url)
+            self._mend(error, response)
             return error
         response.fault.url = response.fault.url or self.url(key)
         return response.fault
 
+    def _mend(self, error: PenstockError, response: Response) -> None:
+        """Change what another attempt may succeed with: expired credentials, the wrong region."""
+        credentials, region = self._identity.current(), region_of(response)
+        # An answer to HEAD has no body, so what is the matter with temporary credentials stays open.
+        bare_refusal = not error.code and response.status in (400, 403) and credentials and credentials.token
+        if error.code in _EXPIRED or (bare_refusal and not region):
+            self._identity.renew()
+            error.retries = _MENDED
+        elif region and region != self._region:
+            self._settle(region)
+            error.retries = _MENDED
+
     def _same_version(self, response: Response, etag: str, key: str) -> None:
-        found = _bare(response.headers.get("etag", ""))
+        found = bare(response.headers.get("etag", ""))
         if etag and found and found != etag:
-            raise Changed("the object is no longer the one that was listed or opened", url=self.url(key))
+            raise Changed(_OTHER, url=self.url(key))
+
+    def _same_digest(self, response: Response, body: memoryview | bytes, key: str) -> None:
+        """Compare with the store's own digest of the object, where it gives one that the standard library knows."""
+        for name, digest in _DIGESTS.items():
+            stored = response.headers.get(name, "")
+            if stored and "-" not in stored and b64encode(digest(body)).decode() != stored:
+                raise ChecksumMismatch(f"the bytes do not match the store's {name}", url=self.url(key))
 
     def _length(self, headers: Mapping[str, str], key: str) -> int:
         length = headers.get("content-length", "")
@@ -275,7 +324,9 @@ class S3:
     def _same_range(self, response: Response, start: int, stop: int, key: str) -> None:
         found = response.headers.get("content-range", "")
         if not found and response.status == 200:  # noqa: PLR2004  the whole object instead of the range
-            raise Unusable("this server ignores Range: objects can only be read whole", url=self.url(key))
+            ignored = Unusable("this server ignores Range: objects can only be read whole", url=self.url(key))
+            ignored.code = RANGE_IGNORED
+            raise ignored
         match = _RANGE(found)
         if match is None or int(match[1]) != start:
             raise Damaged(f"asked for bytes {start}-{stop - 1}, the server sent {found!r}", url=self.url(key))
@@ -287,56 +338,11 @@ def _payload(document: bytes) -> Payload:
     return Payload(document, sha256(document).hexdigest())
 
 
-def _bare(etag: str) -> str:
-    """Strip the quotes of a strong tag; a weak one keeps its mark."""
-    etag = etag.strip()
-    return etag.replace('"', "")
+def _described(attributes: Attributes) -> dict[str, str]:
+    metadata = {f"{_META}{name.lower()}": value for name, value in attributes.metadata.items()}
+    return {"content-type": attributes.content_type, **metadata}
 
 
-def _meta_headers(metadata: Mapping[str, str]) -> dict[str, str]:
-    return {f"{_META}{name.lower()}": value for name, value in metadata.items()}
-
-
-def _seconds(date: str) -> float | None:
-    try:
-        return parsedate_to_datetime(date).timestamp() if date else None
-    except ValueError:
-        return None
-
-
-def _xml(body: object, url: str) -> ET.Element:
-    try:
-        return ET.fromstring(body.strip() if isinstance(body, bytes) else b"")  # noqa: S314  expat >= 2.4.1 bounds entity expansion
-    except ET.ParseError as error:
-        raise Damaged(f"the server's answer is no XML ({error})", url=url) from None
-
-
-def _texts(element: ET.Element) -> dict[str, str]:
-    """Return the text of an element's children by local name: namespaces differ from server to server."""
-    return {child.tag.rpartition("}")[2]: child.text or "" for child in element}
-
-
-def _page(body: object, url: str) -> Page:
-    root = _xml(body, url)
-    texts = _texts(root)
-    decode = unquote_plus if texts.get("EncodingType") == "url" else str
-    entries, prefixes = [], []
-    for child in root:
-        name = child.tag.rpartition("}")[2]
-        if name == "Contents":
-            entry = _texts(child)
-            size, etag = int(entry.get("Size", "0")), _bare(entry.get("ETag", ""))
-            entries.append(ObjectMeta(decode(entry["Key"]), size, etag, _iso_seconds(entry.get("LastModified", ""))))
-        elif name == "CommonPrefixes":
-            prefixes.append(decode(_texts(child)["Prefix"]))
-    token = texts.get("NextContinuationToken", "") if texts.get("IsTruncated") == "true" else ""
-    if texts.get("IsTruncated") == "true" and not token:
-        raise Damaged("a truncated listing names no continuation token", url=url)
-    return Page(tuple(entries), tuple(prefixes), token)
-
-
-def _iso_seconds(date: str) -> float | None:
-    try:
-        return datetime.fromisoformat(date).timestamp() if date else None
-    except ValueError:
-        return None
+def _aws(region: str) -> str:
+    suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    return f"https://s3.{region}.{suffix}"

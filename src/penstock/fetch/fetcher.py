@@ -14,6 +14,7 @@ from penstock.errors import Bug, Cancelled, Changed, PenstockError, Transient, T
 from penstock.events import RangeRead, Retried, emit, listening
 from penstock.fetch.plan import split
 from penstock.fetch.retry import Failure, Tokens, delay
+from penstock.protocols.driver import RANGE_IGNORED
 from penstock.target import Target
 from penstock.values import Span
 
@@ -70,6 +71,7 @@ class Read:
         "_fetcher",
         "_owner",
         "_reached",
+        "_unranged",
         "attempts",
         "complete",
         "error",
@@ -85,6 +87,7 @@ class Read:
         self._exchange: Exchange[int] | Exchange[bytes] | None = None
         self._began = 0.0
         self._reached = 0
+        self._unranged = False
         self.span = span
         self.target = target
         self.value: bytes | None = None
@@ -110,7 +113,7 @@ class Read:
         if self.attempts == 1:
             self._began = monotonic()
         span, driver = self.span, self._fetcher.driver
-        if span.stop is None:
+        if span.stop is None or self._unranged:
             self._exchange = driver.get(span.key, span.etag)
             return self._exchange.request
         target = self.target
@@ -131,11 +134,21 @@ class Read:
         except Exception as error:  # noqa: BLE001  a parser that trips over an answer must not take the I/O thread along
             return self._failed(_bug(error))
         if isinstance(got, bytes):
-            self.value = got
+            if not self._unranged:
+                self.value = got
+            elif not self._cut_out(got):
+                return self._failed(Truncated(f"the object has {len(got)} bytes, {self.span.stop} were asked for"))
         elif self._reached + got < (self.target.size if self.target is not None else 0):
             return self._cut_short(got, response.fault)
         self._end(None)
         return None
+
+    def _cut_out(self, whole: bytes) -> bool:
+        start, stop = self.span.start, self.span.stop or 0
+        if self.target is None or len(whole) < stop:
+            return False
+        self.target.fill(memoryview(whole)[start:stop])
+        return True
 
     def _raise(self, response: Response) -> int:
         raise response.fault or Bug("a response without a request")
@@ -146,17 +159,14 @@ class Read:
         if got and self.span.etag:  # without a version to pin, the rest might be another object's
             self._reached += got
             self._began = monotonic()  # patience is for lack of progress
-        if isinstance(error, (Transient, Truncated)):
-            return self._again(error)
+        if isinstance(error, Truncated):
+            error.retries = Transient.retries
         return self._failed(error)
 
     def _failed(self, error: PenstockError) -> float | None:
-        if isinstance(error, Transient):
-            return self._again(error)
-        self._end(error)
-        return None
-
-    def _again(self, error: PenstockError) -> float | None:
+        if error.code == RANGE_IGNORED and not self._unranged:
+            self._unranged = True  # from here on the whole object is read, and the span cut out of it
+            return 0.0
         wait_s = self._fetcher.decide(error, self.attempts, self._began)
         if wait_s is None:
             self._end(error)
@@ -244,7 +254,7 @@ class Operation(Generic[T]):
         return None
 
     def _failed(self, error: PenstockError) -> float | None:
-        wait_s = self._fetcher.decide(error, self._attempts, self._began) if isinstance(error, Transient) else None
+        wait_s = self._fetcher.decide(error, self._attempts, self._began)
         if wait_s is None:
             self.future.set_exception(self._fetcher.blame(error, "", self._attempts, self._began))
         return wait_s
@@ -330,7 +340,10 @@ class Fetcher:
 
     def decide(self, error: PenstockError, attempt: int, began: float) -> float | None:
         """Return the delay before another attempt, or None; on the transport's thread."""
-        failure = Failure(attempt, monotonic() - began, self._answered or bool(error.code), error.retry_after_s)
+        if not error.retries:
+            return None
+        answered = self._answered or bool(error.code)
+        failure = Failure(attempt, monotonic() - began, answered, error.retries, error.retry_after_s)
         wait_s = delay(failure, self._retry, self._tokens, self._draw())
         if wait_s is not None and listening():
             emit(Retried(error.url, error, attempt, wait_s))

@@ -9,22 +9,23 @@ import sys
 import weakref
 from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
-from penstock.errors import Damaged, NotFound, PenstockError, Transient, Unusable
+from penstock.errors import AlreadyExists, Damaged, NotFound, PenstockError, Transient, Unusable
 from penstock.events import Committed, PartSent, emit, listening
 from penstock.fetch.plan import part_bytes
-from penstock.protocols.driver import Part, Payload
+from penstock.protocols.driver import Attributes, Part, Payload
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
     from types import TracebackType
 
     from penstock.fetch.fetcher import Fetcher, Operation
     from penstock.options import WriteOptions
+    from penstock.protocols.exchange import Exchange
     from penstock.values import ObjectMeta
 
 __all__ = ["Writer", "put"]
@@ -53,7 +54,7 @@ class _Sent:
 def put(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, options: WriteOptions) -> str:
     """Write one small object in one request; returns its ETag."""
     body = _payload(fetcher, memoryview(data).cast("B"))
-    etag = fetcher.run(lambda: fetcher.driver.put(key, body, content_type=options.content_type, metadata={}))
+    etag = fetcher.run(lambda: fetcher.driver.put(key, body, Attributes(options.content_type)))
     if listening():
         emit(Committed(fetcher.driver.url(key), len(body.data), etag))
     return etag
@@ -65,11 +66,11 @@ class Writer(io.BufferedIOBase):
     Leaving a ``with`` block by an exception, dropping the last reference, or ending the process publishes nothing and
     leaves what stood there before. So does ``close`` while an exception that came after the opening is being handled
     (``finally: file.close()``, ``contextlib.closing``, ``with io.TextIOWrapper(file)``): it raises that one again. An
-    object that fits in one part costs two requests (PUT, HEAD); a longer one three and one for each part. Memory:
-    ``options.buffer_bytes``.
+    object that fits in one part costs two requests (PUT, HEAD); a longer one three and one for each part; a create-only
+    one another HEAD. Memory: ``options.buffer_bytes``.
     """
 
-    def __init__(self, fetcher: Fetcher, key: str, options: WriteOptions) -> None:
+    def __init__(self, fetcher: Fetcher, key: str, options: WriteOptions, attributes: Attributes) -> None:
         """Begin an object; nothing is sent before a part is full."""
         super().__init__()
         self._fetcher = fetcher
@@ -83,6 +84,7 @@ class Writer(io.BufferedIOBase):
         self._sent: list[_Sent] = []
         self._etags: list[str] = []
         self._nonce = uuid4().hex
+        self._attributes = replace(attributes, metadata={**attributes.metadata, _NONCE: self._nonce})
         self._ended = False
         self._pid = os.getpid()
         self._handled = sys.exception()
@@ -231,8 +233,7 @@ class Writer(io.BufferedIOBase):
         """Send what the buffer holds as the next part."""
         driver, key = self._fetcher.driver, self._key
         if not self._upload:
-            create = lambda: driver.create(key, content_type=self._options.content_type, metadata=self._metadata())  # noqa: E731  one verb
-            self._upload = self._fetcher.run(create)
+            self._upload = self._fetcher.run(lambda: driver.create(key, self._attributes))
         number = len(self._etags) + 1
         part = Part(number, self._offset)
         body = _payload(self._fetcher, memoryview(self._buffer)[: self._filled])
@@ -263,28 +264,40 @@ class Writer(io.BufferedIOBase):
         return [sent.buffer for sent in done]
 
     def _commit(self) -> ObjectMeta:
-        driver, key = self._fetcher.driver, self._key
+        driver, key, attributes = self._fetcher.driver, self._key, self._attributes
         if not self._upload:
             body = _payload(self._fetcher, memoryview(self._buffer)[: self._filled])
-            etag = self._fetcher.run(
-                lambda: driver.put(key, body, content_type=self._options.content_type, metadata=self._metadata())
-            )
-            return self._compared(etag)
+            return self._visible(lambda: driver.put(key, body, attributes))
         if self._filled:
             self._send()
         while self._sent:
             self._collect(block=True)
-        return self._compared(self._complete())
+        new, upload, etags = attributes.create_only, self._upload, self._etags
+        return self._visible(lambda: driver.complete(key, upload, etags, create_only=new))
 
-    def _complete(self) -> str:
-        """Make the object visible. The answer may be lost and the upload gone: then the object must bear our mark."""
+    def _visible(self, publish: Callable[[], Exchange[str]]) -> ObjectMeta:
+        """Send the one request that makes the object visible, and compare what is there then.
+
+        Its answer may be lost, or unreadable, while it took effect: then the object bears our mark, whatever a further
+        attempt was told. (An upload that is gone is NoSuchUpload on S3 and a 500 on Ceph 16; and on a kept connection
+        that died libcurl sends again by itself, so the first attempt that we know of need not be the first.)
+        """
+        if self._attributes.create_only:
+            self._check_vacant()
         try:
-            return self._fetcher.run(lambda: self._fetcher.driver.complete(self._key, self._upload, self._etags))
-        except (NotFound, Transient):  # an upload that is gone is NoSuchUpload on S3, and a 500 on Ceph 16
-            # Also after what we count as one attempt: on a kept connection that died libcurl sends again by itself.
+            return self._compared(self._fetcher.run(publish))
+        except (AlreadyExists, Damaged, NotFound, Transient):
             if self._bears_our_mark():
-                return ""
+                return self._compared("")
             raise
+
+    def _check_vacant(self) -> None:
+        """Look before a create-only write: some stores ignore its condition, and then this is what there is."""
+        try:
+            self._head()
+        except NotFound:
+            return
+        raise AlreadyExists("there is an object already, and only a new one was to be written", url=self.url)
 
     def _bears_our_mark(self) -> bool:
         try:
@@ -302,9 +315,6 @@ class Writer(io.BufferedIOBase):
 
     def _head(self) -> ObjectMeta:
         return self._fetcher.run(lambda: self._fetcher.driver.head(self._key))
-
-    def _metadata(self) -> Mapping[str, str]:
-        return {_NONCE: self._nonce}
 
 
 def _abort_all() -> None:

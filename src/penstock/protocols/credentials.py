@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-__all__ = ["CredentialSource", "Credentials"]
+__all__ = ["CredentialSource", "Credentials", "Identity"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +36,16 @@ class CredentialSource(Protocol):
             Unauthenticated: There are none; the text says where was looked.
 
         """
+
+
+class Identity(Protocol):
+    """Who a driver is at this moment: credentials that are kept fresh behind its back."""
+
+    def current(self) -> Credentials | None:
+        """Return what to sign with, None for unsigned requests; never blocks once ``refresh_if_due`` has returned."""
+
+    def refresh_if_due(self) -> None:
+        """Load or renew when it is time; may block, so on callers' threads only. Raises what loading raises."""
+
+    def renew(self) -> None:
+        """Take the server's word that the credentials have expired: load others in the background."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -10,9 +10,11 @@ if TYPE_CHECKING:
 
     from penstock.protocols.exchange import Exchange
     from penstock.target import Target
-    from penstock.values import ObjectMeta, Page, Span
+    from penstock.values import ObjectMeta, Page, Span, Uploads
 
-__all__ = ["Abilities", "Driver", "Multipart", "Part", "Payload", "Reads", "Writes"]
+__all__ = ["RANGE_IGNORED", "Abilities", "Attributes", "Driver", "Multipart", "Part", "Payload", "Reads", "Writes"]
+
+RANGE_IGNORED = "RangeIgnored"  # the code of the error that says: this store answers a range with the whole object
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,22 @@ class Abilities:
     multipart: bool = True
     conditional_put: bool = True
     digests: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What is said of an object while it is written.
+
+    Attributes:
+        content_type: ``Content-Type``.
+        metadata: User metadata; names are case-insensitive.
+        create_only: Refuse with ``AlreadyExists`` where there is an object already.
+
+    """
+
+    content_type: str = "application/octet-stream"
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    create_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +96,7 @@ class Reads(Protocol):
 class Writes(Protocol):
     """Writing verbs. A put replaces; nothing is visible before it is whole."""
 
-    def put(self, key: str, body: Payload, *, content_type: str, metadata: Mapping[str, str]) -> Exchange[str]:
+    def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
         """Write one object in one request; returns its ETag."""
 
     def delete(self, key: str) -> Exchange[None]:
@@ -91,17 +109,20 @@ class Writes(Protocol):
 class Multipart(Protocol):
     """Uploads in parts, in this order: create once, part many (in any order), then complete or abort once."""
 
-    def create(self, key: str, *, content_type: str, metadata: Mapping[str, str]) -> Exchange[str]:
-        """Open an upload; returns its id."""
+    def create(self, key: str, attributes: Attributes) -> Exchange[str]:
+        """Open an upload; returns its id. ``create_only`` counts when it is completed."""
 
     def part(self, key: str, upload: str, part: Part, body: Payload) -> Exchange[str]:
         """Send one part; returns its ETag. Sending one again replaces it."""
 
-    def complete(self, key: str, upload: str, etags: Sequence[str]) -> Exchange[str]:
+    def complete(self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False) -> Exchange[str]:
         """Make the object visible; returns its ETag, which some stores leave empty."""
 
     def abort(self, key: str, upload: str) -> Exchange[None]:
         """Forget the upload and its parts; a missing one is no error."""
+
+    def uploads(self, prefix: str, *, token: str = "") -> Exchange[Uploads]:
+        """One page of the uploads to keys that begin with ``prefix`` and were neither completed nor aborted."""
 
 
 class Driver(Reads, Writes, Multipart, Protocol):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import pytest
 
 from penstock.errors import Changed, NotFound, PenstockError, Truncated
-from penstock.protocols.driver import Driver, Part, Payload
+from penstock.protocols.driver import Attributes, Driver, Part, Payload
 from penstock.target import Target
 from penstock.values import ObjectMeta, Page, Span
 
@@ -83,7 +83,7 @@ class Trial:
         self.all([self._put(key, key.encode(), {}) for key in keys])
 
     def _put(self, key: str, data: bytes, metadata: Mapping[str, str]) -> Exchange[str]:
-        return self.driver.put(key, self.payload(data), content_type="text/plain", metadata=metadata)
+        return self.driver.put(key, self.payload(data), Attributes("text/plain", metadata))
 
     def head(self, key: str) -> ObjectMeta:
         """Describe one object."""
@@ -312,7 +312,7 @@ class DriverContract:
         driver, size = trial.driver, self.part_bytes
         data = _bytes(2 * size + 7)
         trial.put("key", b"old")
-        upload = trial.do(driver.create("key", content_type="text/plain", metadata={}))
+        upload = trial.do(driver.create("key", Attributes("text/plain")))
         send = self._sender(trial, upload)
         send(1, 0, b"\0" * size)
         last, second, first = (
@@ -327,7 +327,7 @@ class DriverContract:
 
     def test_one_short_part_will_do(self, trial: Trial) -> None:
         """The last part may be of any size, and the only one is the last."""
-        upload = trial.do(trial.driver.create("key", content_type="text/plain", metadata={}))
+        upload = trial.do(trial.driver.create("key", Attributes("text/plain")))
         etag = self._sender(trial, upload)(1, 0, b"little")
         trial.do(trial.driver.complete("key", upload, [etag]))
         assert trial.get("key") == b"little"
@@ -336,7 +336,7 @@ class DriverContract:
         """Nor does it harm what stood there; aborting it again is no error, and it cannot be completed any more."""
         driver = trial.driver
         trial.put("key", b"old")
-        upload = trial.do(driver.create("key", content_type="text/plain", metadata={}))
+        upload = trial.do(driver.create("key", Attributes("text/plain")))
         etag = self._sender(trial, upload)(1, 0, b"x" * self.part_bytes)
         for _ in range(2):
             trial.do(driver.abort("key", upload))
@@ -351,8 +351,8 @@ class DriverContract:
         trial.put("key", b"old")
         wrong = Payload(b"damaged on its way", sha256(b"as it was").hexdigest())
         with pytest.raises(PenstockError):
-            trial.do(trial.driver.put("key", wrong, content_type="text/plain", metadata={}))
-        upload = trial.do(trial.driver.create("key", content_type="text/plain", metadata={}))
+            trial.do(trial.driver.put("key", wrong, Attributes("text/plain")))
+        upload = trial.do(trial.driver.create("key", Attributes("text/plain")))
         with pytest.raises(PenstockError):
             trial.do(trial.driver.part("key", upload, Part(1, 0), wrong))
         assert trial.get("key") == b"old"

@@ -258,7 +258,7 @@ class Easy:
         """Take the next request; ``fresh`` demands a new connection."""
         handle = self.pointer
         url, lines = request.url.encode("ascii"), [line.encode("latin-1") for line in request.headers]
-        if any(b"\n" in line or b"\r" in line for line in lines):  # an ETag from a stranger's manifest, say
+        if b"\n" in (text := b"".join(lines)) or b"\r" in text:  # an ETag from a stranger's manifest, say
             raise Unusable("a header cannot hold a line break")
         if not self._clean:
             _easy_reset(handle)

@@ -1,0 +1,74 @@
+"""``penstock cat``: every byte, in order, in little memory, and quiet when nobody reads on."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+
+import pytest
+
+from tests.cli.conftest import COMMAND, environment
+
+MIB = 1 << 20
+
+
+def cat(*words, bucket=None):
+    env = environment(bucket) if bucket else None
+    return subprocess.run([*COMMAND, "cat", *words], env=env, capture_output=True, check=False, timeout=60)
+
+
+def test_objects_come_one_after_another(bucket, seed):
+    bodies = {"a": b"first\n", "ü z": b"", "c": random.Random(seed).randbytes(20 * MIB)}
+    for key, body in bodies.items():
+        bucket.client.put_object(Bucket=bucket.name, Key=key, Body=body)
+    done = cat(*(bucket.url + key for key in bodies), bucket=bucket)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout == b"".join(bodies.values())
+    assert cat("--range", f"{8 * MIB - 1}:{16 * MIB + 1}", f"{bucket.url}c", bucket=bucket).stdout == bodies["c"][
+        8 * MIB - 1 : 16 * MIB + 1
+    ]
+
+
+@pytest.mark.parametrize(
+    ("span", "part"),
+    [("2:5", b"234"), (":3", b"012"), ("7:", b"789"), (":", b"0123456789"), ("4:4", b""), ("8:99", b"89"), ("20:", b"")],
+)
+def test_a_range_is_half_open_and_ends_with_the_object(tmp_path, span, part):
+    (tmp_path / "digits").write_bytes(b"0123456789")
+    done = cat("--range", span, f"{tmp_path}/digits")
+    assert (done.returncode, done.stdout, done.stderr) == (0, part, b"")
+
+
+@pytest.mark.parametrize("span", ["5", "a:b", "-3:", "5:2", "1:2:3", ""])
+def test_what_is_no_range_ends_with_2(tmp_path, span):
+    done = cat(f"--range={span}", f"{tmp_path}/any")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"START:STOP" in done.stderr
+
+
+def test_it_ends_at_the_first_that_is_not_there(tmp_path):
+    (tmp_path / "a").write_bytes(b"a")
+    done = cat(f"{tmp_path}/a", f"{tmp_path}/b", f"{tmp_path}/a")
+    assert (done.returncode, done.stdout) == (1, b"a")
+    assert done.stderr.startswith(b"penstock: no such file")
+    assert cat("s3://bucket").returncode == 2
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(start, tmp_path):
+    (tmp_path / "long").write_bytes(bytes(MIB))  # more than a pipe holds
+    process = start("cat", f"{tmp_path}/long")
+    assert process.stdout.read(1)
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait() == 141
+
+
+def test_memory_is_bounded(tmp_path):
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(600 * MIB)
+    with subprocess.Popen([*COMMAND, "cat", f"{tmp_path}/sparse"], stdout=subprocess.DEVNULL) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    assert usage.ru_maxrss < 250 * 1024  # KiB: the interpreter, and 64 MiB read ahead

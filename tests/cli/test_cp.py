@@ -1,0 +1,320 @@
+"""``penstock cp``: from anywhere to anywhere, each object whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import random
+import signal
+import subprocess
+from threading import Event
+
+import pytest
+
+import penstock as ps
+from penstock.cli.carry import Load, carry
+from penstock.errors import Changed
+from penstock.source import open_source
+from penstock.testing.faults import FAULTS, FaultServer, Match
+
+MIB = 1 << 20
+NAMES = {"zero": 0, "a b/ü+%&=~?#.txt": 10, "日本/🙂 [x]*.bin": 2000, "long": 40 * MIB}
+
+
+@pytest.fixture(scope="module")
+def server():
+    with FaultServer.start() as running:
+        yield running
+
+
+@pytest.fixture
+def faulty(server, request):
+    """Give a test a bucket of its own on the fault server, and a server without faults after it."""
+    server.bucket = f"b{abs(hash(request.node.name))}"
+    server.make(server.bucket)
+    yield server
+    server.heal()
+
+
+@pytest.fixture
+def tree(tmp_path, seed):
+    draw = random.Random(seed)
+    for name, size in NAMES.items():
+        path = tmp_path / "tree" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(draw.randbytes(size))
+    return tmp_path / "tree"
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def waiting(process, condition):
+    """Wait for a condition while the process lives."""
+    while not condition():
+        assert process.poll() is None, process.communicate()
+
+
+def test_a_tree_goes_up_across_and_down_again(penstock, bucket, tree, tmp_path):
+    for words in (
+        (str(tree), f"{bucket.url}up"),
+        (f"{bucket.url}up/", f"{bucket.url}across/"),
+        (f"{bucket.url}across", str(tmp_path / "down") + "/"),
+    ):
+        done = penstock("cp", "-r", *words, bucket=bucket)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        assert done.stderr.startswith("copied 4 objects, 40 MiB in ")
+    assert contents(tmp_path / "down" / "across") == contents(tree)
+    assert {path.name for path in (tmp_path / "down").rglob(".*")} == set()
+    sizes = {each["Key"]: each["Size"] for each in bucket.client.list_objects_v2(Bucket=bucket.name)["Contents"]}
+    assert sizes == {f"{place}/{name}": size for place in ("across", "up") for name, size in NAMES.items()}
+
+
+def test_a_thousand_small_objects_both_ways(penstock, faulty, tmp_path):
+    for number in range(1000):
+        path = tmp_path / "in" / f"{number % 7}" / f"{number}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"object {number}")
+    done = penstock("cp", "-r", f"{tmp_path}/in/", f"s3://{faulty.bucket}", bucket=faulty)
+    assert done.returncode == 0, done.stderr
+    assert faulty.objects(faulty.bucket) == contents(tmp_path / "in")
+    done = penstock("cp", f"s3://{faulty.bucket}/**", f"{tmp_path}/out/", bucket=faulty)
+    assert done.returncode == 0, done.stderr
+    assert contents(tmp_path / "out") == contents(tmp_path / "in")
+
+
+def test_globs_choose_and_keep_names_from_the_first_wildcard_on(penstock, faulty, tmp_path):
+    for key in ["t/a/1.png", "t/a/2.jpg", "t/b/x/3.png", "t/[1].png", "t/1.png"]:
+        faulty.put(faulty.bucket, key, key.encode())
+    url = f"s3://{faulty.bucket}/t"
+    assert penstock("cp", f"{url}/**/*.png", f"{tmp_path}/deep", bucket=faulty).returncode == 0
+    assert set(contents(tmp_path / "deep")) == {"1.png", "[1].png", "a/1.png", "b/x/3.png"}
+    assert penstock("cp", f"{url}/*/[!2].png", f"{tmp_path}/flat/", bucket=faulty).returncode == 0
+    assert set(contents(tmp_path / "flat")) == {"a/1.png"}
+    assert penstock("cp", f"{url}/[1].png", f"{tmp_path}/literal", bucket=faulty).returncode == 0  # as it is there
+    assert (tmp_path / "literal").read_text() == "t/[1].png"
+    done = penstock("cp", f"{url}/*.gif", f"{tmp_path}/none/", bucket=faulty)
+    assert (done.returncode, done.stderr) == (1, f"penstock: nothing there [{url}/*.gif]\n")
+
+
+def test_what_is_there_never_decides_where_things_go(penstock, faulty, tmp_path):
+    faulty.put(faulty.bucket, "p/x", b"there")
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "dir").mkdir()
+    prefix, folder = f"s3://{faulty.bucket}/p", f"file://{tmp_path}/dir"
+    for words, said in [
+        ((f"{tmp_path}/file", prefix), f"{prefix} is a prefix: write {prefix}/ to copy into it"),
+        ((f"{tmp_path}/file", folder), f"{folder} is a directory: write {folder}/ to copy into it"),
+        (("-r", f"{prefix}/", f"{tmp_path}/file"), "the destination is a file"),
+        ((prefix, f"{tmp_path}/new"), f"a whole tree: -r takes all that lies under it [{prefix}/]"),
+        (("-r", str(tmp_path), f"{tmp_path}/dir/"), "the destination lies inside the source"),
+    ]:
+        done = penstock("cp", *words, bucket=faulty)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr
+    assert faulty.objects(faulty.bucket) == {"p/x": b"there"}
+    assert set(contents(tmp_path)) == {"file"}
+    assert penstock("cp", f"{tmp_path}/file", f"{prefix}/", bucket=faulty).returncode == 0
+    assert faulty.objects(faulty.bucket)["p/file"] == b"mine"
+
+
+def test_a_missing_source_or_bucket_ends_it_before_anything_is_done(penstock, faulty, tmp_path):
+    (tmp_path / "here").write_text("x")
+    for words, missing in [
+        ((f"{tmp_path}/here", f"{tmp_path}/gone", f"s3://{faulty.bucket}"), f"file://{tmp_path}/gone"),
+        ((f"{tmp_path}/here", "s3://no-such-bucket/x"), "s3://no-such-bucket/x"),
+    ]:
+        done = penstock("cp", *words, bucket=faulty)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert missing in done.stderr
+    assert faulty.objects(faulty.bucket) == {}
+
+
+def test_hostile_keys_never_leave_the_destination(penstock, faulty, tmp_path):
+    hostile = ["t/../../../out", "t//abs", "t/data/", "t/" + "x" * 300, "t/a/b", "t/./dot", "t/nul\0"]
+    for key in [*hostile, "t/a", "t/ok", "t/marker/"]:
+        faulty.put(faulty.bucket, key, b"" if key == "t/marker/" else b"x")
+    done = penstock("cp", "-r", "--json", f"s3://{faulty.bucket}/t/", f"{tmp_path}/deep/down/", bucket=faulty)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    key = len(f"s3://{faulty.bucket}/")
+    assert {line["source"][key:] for line in lines if line["status"] == "failed"} == set(hostile)
+    assert {line["source"][key:]: line["note"] for line in lines if line["status"] == "skipped"} == {
+        "t/marker/": "a directory's marker"
+    }
+    assert done.returncode == 2
+    assert set(contents(tmp_path)) == {"deep/down/ok", "deep/down/a"}
+
+
+def test_what_fails_is_told_at_the_end_and_the_worst_gives_the_code(penstock, faulty, tmp_path):
+    for key in ["1", "2", "3", "4"]:
+        faulty.put(faulty.bucket, key, b"x")
+    faulty.fail(FAULTS["denied"], when=Match(verb="get", key="2", times=None))
+    (tmp_path / "4").mkdir()
+    done = penstock("cp", f"s3://{faulty.bucket}/*", f"{tmp_path}/", bucket=faulty)
+    assert done.returncode == 3  # 2 is denied, which is worse than a directory in the way of 4
+    assert done.stderr.count("penstock: ") == 2
+    assert "copied 2 objects, 2 bytes" in done.stderr
+    assert done.stderr.endswith("2 failed\n")
+    assert set(contents(tmp_path)) == {"1", "3"}
+
+
+def test_fail_fast_stops_at_the_first(penstock, faulty, tmp_path):
+    for number in range(200):
+        faulty.put(faulty.bucket, f"{number:03}", b"x")
+    faulty.fail(FAULTS["denied"], when=Match(verb="get", times=None))
+    words = ("--fail-fast", f"s3://{faulty.bucket}/*", f"{tmp_path}/")
+    done = penstock("cp", *words, bucket=faulty)
+    assert done.returncode == 3
+    assert done.stderr.count("penstock: ") == 1
+    assert len(faulty.seen("get", faulty.bucket)) < 100
+
+
+def test_resume_skips_what_is_surely_there(penstock, faulty, tmp_path):
+    for name in ["same", "other", "newer", "short", "gone"]:
+        (tmp_path / name).write_text(f"1 {name}")
+        os.utime(tmp_path / name, (1e9, 1e9))
+    url = f"s3://{faulty.bucket}/"
+    assert penstock("cp", "-r", f"{tmp_path}/", url, bucket=faulty).returncode == 0
+    faulty.put(faulty.bucket, "short", b"1")
+    assert penstock("rm", f"{url}gone", bucket=faulty).returncode == 0
+    (tmp_path / "newer").write_text("2 newer")
+    os.utime(tmp_path / "newer", (4e9, 4e9))
+    before = len(faulty.seen("put", faulty.bucket))
+    done = penstock("cp", "-r", "--resume", "--json", f"{tmp_path}/", url, bucket=faulty)
+    status = {line["dest"][len(url) :]: line["status"] for line in map(json.loads, done.stdout.splitlines())}
+    assert status == dict.fromkeys(["newer", "short", "gone"], "copied") | dict.fromkeys(["same", "other"], "skipped")
+    assert len(faulty.seen("put", faulty.bucket)) == before + 3
+
+
+def test_resume_compares_etags_where_both_are_of_the_content(penstock, faulty):
+    other = f"{faulty.bucket}-2"
+    for place, key, data in [(faulty.bucket, "a", b"1"), (faulty.bucket, "b", b"2"), (other, "a", b"1"), (other, "b", b"3")]:
+        faulty.put(place, key, data)
+    done = penstock("cp", "--resume", f"s3://{faulty.bucket}/*", f"s3://{other}/", bucket=faulty)
+    assert "copied 1 object, 1 bytes" in done.stderr
+    assert done.stderr.endswith("1 skipped\n")
+    assert faulty.objects(other) == {"a": b"1", "b": b"2"}
+
+
+def test_a_dry_run_says_everything_and_does_nothing(penstock, faulty, tmp_path):
+    for name in ["1", "2 3"]:
+        (tmp_path / name).write_text("x")
+    done = penstock("cp", "-r", "--dry-run", f"{tmp_path}/", f"s3://{faulty.bucket}/d/", bucket=faulty)
+    assert done.returncode == 0
+    assert sorted(done.stdout.splitlines()) == [
+        f"file://{tmp_path}/{name} -> s3://{faulty.bucket}/d/{name}" for name in ["1", "2 3"]
+    ]
+    assert faulty.objects(faulty.bucket) == {}
+
+
+def test_links_are_followed_to_files_and_told_of_for_directories(penstock, faulty, tmp_path):
+    (tmp_path / "t" / "real").mkdir(parents=True)
+    (tmp_path / "t" / "real" / "file").write_text("x")
+    (tmp_path / "t" / "to-file").symlink_to("real/file")
+    (tmp_path / "t" / "to-dir").symlink_to("real")
+    (tmp_path / "t" / "to-none").symlink_to("nowhere")
+    done = penstock("cp", "-r", f"{tmp_path}/t/", f"s3://{faulty.bucket}/", bucket=faulty)
+    assert done.returncode == 0
+    assert f"penstock: left out: a link to a directory [{tmp_path}/t/to-dir]" in done.stderr
+    assert f"penstock: left out: a link to no file [{tmp_path}/t/to-none]" in done.stderr
+    assert set(faulty.objects(faulty.bucket)) == {"real/file", "to-file"}
+
+
+def test_a_file_that_changes_while_it_goes_up_publishes_nothing(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(bytes(40 * MIB))
+    source, key = open_source(path)
+    target, _ = open_source("memory://changing/")
+    load = Load(source, source.head(key), target, "copy")
+    sizes = []
+
+    def write_to_it(moved_bytes):
+        sizes.append(moved_bytes)
+        if sum(sizes) == 40 * MIB:  # all of it was read, and was right then
+            with path.open("ab") as file:
+                file.write(b"more")
+
+    with pytest.raises(Changed, match="written to while it was copied"):
+        carry(load, write_to_it, Event())
+    assert list(ps.list("memory://changing/")) == []
+    assert sum(sizes) == 40 * MIB
+
+
+def test_a_full_disk_leaves_nothing_half_done(penstock, faulty, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(disk)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("a small disk takes the right to mount one")
+    try:
+        faulty.put(faulty.bucket, "small", bytes(4 * MIB))
+        faulty.put(faulty.bucket, "large", bytes(20 * MIB))
+        for key in ("small", "large"):
+            done = penstock("cp", f"s3://{faulty.bucket}/{key}", f"{disk}/", bucket=faulty)
+            assert done.returncode == 2
+            assert "No space left on device" in done.stderr
+            assert list(disk.iterdir()) == []
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_ctrl_c_leaves_no_part_of_an_upload(start, faulty, tmp_path):
+    (tmp_path / "large").write_bytes(bytes(64 * MIB))
+    faulty.fail(FAULTS["stall"], when=Match(verb="part", bucket=faulty.bucket, nth=2, times=None))
+    process = start("cp", f"{tmp_path}/large", f"s3://{faulty.bucket}/", bucket=faulty)
+    waiting(process, lambda: len(faulty.seen("part", faulty.bucket)) >= 1)
+    assert faulty.uploads(faulty.bucket) == ["large"]
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    assert process.stderr.read() == ""
+    assert faulty.uploads(faulty.bucket) == []
+    assert faulty.objects(faulty.bucket) == {}
+
+
+def test_ctrl_c_leaves_no_part_of_a_download(start, faulty, tmp_path):
+    faulty.put(faulty.bucket, "large", bytes(64 * MIB))
+    faulty.fail(FAULTS["stall-body"], when=Match(verb="get", bucket=faulty.bucket, nth=5, times=None))
+    process = start("cp", f"s3://{faulty.bucket}/large", f"{tmp_path}/", bucket=faulty)
+    waiting(process, lambda: list(tmp_path.iterdir()))  # being written, aside: the first four pieces came
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    assert process.stderr.read() == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_among_many_leaves_whole_ones_and_can_be_taken_up_again(start, penstock, faulty, tmp_path):
+    for number in range(300):
+        (tmp_path / f"{number}").write_bytes(b"%d" % number * 1000)
+        os.utime(tmp_path / f"{number}", (1e9, 1e9))
+    url = f"s3://{faulty.bucket}/"
+    faulty.fail(FAULTS["stall"], when=Match(verb="put", bucket=faulty.bucket, nth=100, times=1000))
+    process = start("cp", "-r", f"{tmp_path}/", url, bucket=faulty)
+    waiting(process, lambda: len(faulty.seen("put", faulty.bucket)) >= 100)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    there = faulty.objects(faulty.bucket)
+    assert 0 < len(there) < 300
+    assert there.items() <= contents(tmp_path).items()
+    faulty.heal()
+    done = penstock("cp", "-r", "--resume", f"{tmp_path}/", url, bucket=faulty)
+    assert f"{len(there)} skipped" in done.stderr
+    assert faulty.objects(faulty.bucket) == contents(tmp_path)
+
+
+def test_a_terminal_sees_a_bar(start, faulty, tmp_path):
+    faulty.put(faulty.bucket, "x", bytes(MIB))
+    terminal, side = pty.openpty()
+    process = start("cp", f"s3://{faulty.bucket}/x", f"{tmp_path}/", bucket=faulty, stderr=side)
+    os.close(side)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(terminal, 4096)
+        except OSError:  # EIO: its other side is closed
+            break
+    assert process.wait() == 0
+    assert b"1/1" in shown
+    assert "━".encode() in shown
+    assert b"copied 1 object, 1 MiB" in shown

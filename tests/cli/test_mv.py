@@ -1,0 +1,89 @@
+"""``penstock mv``: nothing is deleted that was not seen whole at its new place."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.cli.carry import Load, carry, settle
+from penstock.errors import Changed, Damaged, NotFound
+from penstock.source import open_source
+from penstock.testing.faults import FAULTS, FaultServer, Match
+
+
+@pytest.fixture
+def load(request):
+    """Put an object under a name of this test's own; it is to go elsewhere."""
+    source, key = open_source(f"memory://from-{request.node.name}/a")
+    target, to = open_source(f"memory://to-{request.node.name}/b")
+    source.put(key, b"first")
+    return Load(source, source.head(key), target, to)
+
+
+def test_a_tree_moves(penstock, bucket, tmp_path):
+    for name in ["a", "b c/ü", "zero"]:
+        path = tmp_path / "t" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name if name != "zero" else "")
+    done = penstock("mv", "-r", f"{tmp_path}/t/", f"{bucket.url}1/", bucket=bucket)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert [path for path in (tmp_path / "t").rglob("*") if path.is_file()] == []
+    assert penstock("mv", "-r", f"{bucket.url}1/", f"{bucket.url}2/", bucket=bucket).returncode == 0
+    assert penstock("mv", f"{bucket.url}2/b c/ü", f"{bucket.url}3", bucket=bucket).returncode == 0
+    sizes = {each["Key"]: each["Size"] for each in bucket.client.list_objects_v2(Bucket=bucket.name)["Contents"]}
+    assert sizes == {"2/a": 1, "2/zero": 0, "3": 6}
+
+
+def test_moving_to_itself_is_refused_and_harms_nothing(penstock, tmp_path):
+    (tmp_path / "a").write_text("x")
+    done = penstock("mv", f"{tmp_path}/a", f"{tmp_path}/../{tmp_path.name}/a")
+    assert done.returncode == 2
+    assert "would overwrite one of the sources" in done.stderr
+    assert (tmp_path / "a").read_text() == "x"
+
+
+def test_a_dry_run_moves_nothing(penstock, tmp_path):
+    (tmp_path / "a").write_text("x")
+    done = penstock("mv", "--dry-run", f"{tmp_path}/a", f"{tmp_path}/b")
+    assert done.stdout == f"file://{tmp_path}/a -> file://{tmp_path}/b\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_failed_copy_keeps_its_source(penstock, tmp_path):
+    with FaultServer.start() as server:
+        server.make("bucket")
+        server.fail(FAULTS["denied"], when=Match(verb="put", key="b", times=None))
+        for name in ["a", "b"]:
+            (tmp_path / name).write_text(name)
+        done = penstock("mv", "-r", f"{tmp_path}/", "s3://bucket/", bucket=server)
+        assert done.returncode == 3
+        assert server.objects("bucket") == {"a": b"a"}
+    assert [path.name for path in tmp_path.iterdir()] == ["b"]
+
+
+def test_a_source_is_deleted_once_its_copy_was_seen_whole(load):
+    carry(load, lambda _: None, stop=None)
+    settle(load)
+    assert load.target.head("b").size == 5
+    with pytest.raises(NotFound):
+        load.source.head("a")
+
+
+def test_a_copy_of_another_size_saves_the_source(load):
+    load.target.put("b", b"trunc"[:2])
+    with pytest.raises(Damaged, match="5 bytes were copied, 2 are there; the source was not deleted"):
+        settle(load)
+    assert load.source.head("a").size == 5
+
+
+def test_a_copy_that_is_not_there_saves_the_source(load):
+    with pytest.raises(NotFound):
+        settle(load)
+    assert load.source.head("a").size == 5
+
+
+def test_a_source_that_was_written_since_is_not_deleted(load):
+    carry(load, lambda _: None, stop=None)
+    load.source.put("a", b"other")
+    with pytest.raises(Changed):
+        settle(load)
+    assert load.source.head("a").size == 5

@@ -1,0 +1,95 @@
+"""``penstock rm``: it asks a person, refuses what is likely a mistake, and says when nothing matched."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+
+import pytest
+
+from penstock.testing.faults import FAULTS, FaultServer, Match
+from tests.cli.conftest import COMMAND
+
+KEYS = ["a", "t/1.png", "t/2.jpg", "t/x/3.png", "t2/ü [4]"]
+
+
+@pytest.fixture
+def filled(bucket):
+    for key in KEYS:
+        bucket.client.put_object(Bucket=bucket.name, Key=key, Body=b"x")
+    return bucket
+
+
+def left(bucket):
+    return [each["Key"] for each in bucket.client.list_objects_v2(Bucket=bucket.name).get("Contents", [])]
+
+
+def test_an_object_a_glob_and_a_tree(penstock, filled):
+    done = penstock("rm", f"{filled.url}t2/ü [4]", bucket=filled)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "deleted 1 object, 1 bytes\n")
+    assert penstock("rm", f"{filled.url}t/**/*.png", bucket=filled).returncode == 0
+    assert left(filled) == ["a", "t/2.jpg"]
+    assert penstock("rm", "-r", f"{filled.url}t", bucket=filled).returncode == 0
+    assert left(filled) == ["a"]
+
+
+def test_mistakes_are_refused(penstock, filled):
+    url = filled.url
+    for words, code in [
+        ((f"{url}t",), 2),  # a tree without -r
+        ((url,), 2),
+        (("-r", url), 2),  # a whole bucket
+        (("-y", f"{url}**"), 2),
+        (("-r", "-y", "file:///"), 2),
+        ((f"{url}none",), 1),
+        ((f"{url}a", f"{url}none*"), 1),
+        (("-r", f"{url}none/"), 1),
+    ]:
+        done = penstock("rm", *words, bucket=filled)
+        assert (done.returncode, done.stderr.count("\n")) == (code, 1), (words, done.stderr)
+    assert left(filled) == KEYS
+
+
+def test_a_whole_bucket_goes_with_both(penstock, filled):
+    assert penstock("rm", "-r", "-y", filled.url, bucket=filled).returncode == 0
+    assert left(filled) == []
+
+
+def test_a_dry_run_lists_and_deletes_nothing(penstock, filled):
+    done = penstock("rm", "-r", "--dry-run", f"{filled.url}t", bucket=filled)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [filled.url + key for key in KEYS[1:4]]
+    assert left(filled) == KEYS
+
+
+@pytest.mark.parametrize(("answer", "code", "names"), [("y", 0, ["c"]), ("n", 1, ["a", "b", "c"]), ("", 1, ["a", "b", "c"])])
+def test_a_person_is_asked_before_more_than_one_goes(tmp_path, answer, code, names):
+    for name in ["a", "b", "c"]:
+        (tmp_path / name).touch()
+    terminal, side = pty.openpty()
+    words = [*COMMAND, "rm", f"{tmp_path}/a", f"{tmp_path}/b"]
+    with subprocess.Popen(words, stdin=side, stdout=side, stderr=side) as process:
+        os.close(side)
+        shown = b""
+        while b"[y/N]" not in shown:
+            shown += os.read(terminal, 4096)
+        assert b"Delete these 2 objects" in shown
+        os.write(terminal, f"{answer}\n".encode())
+        assert process.wait(20) == code
+    os.close(terminal)
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+
+
+def test_what_cannot_be_deleted_does_not_save_the_others(penstock):
+    with FaultServer.start() as server:
+        for key in ["a", "b", "c"]:
+            server.put("bucket", key, b"x")
+        server.fail(FAULTS["denied"], when=Match(verb="delete", key="b", times=None))
+        done = penstock("rm", "s3://bucket/*", bucket=server)
+        assert done.returncode == 3
+        assert "s3://bucket/b" in done.stderr
+        assert done.stderr.endswith("deleted 2 objects, 2 bytes; 1 failed\n")
+        assert list(server.objects("bucket")) == ["b"]
+
+

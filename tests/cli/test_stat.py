@@ -1,0 +1,49 @@
+"""``penstock stat``: what the store says, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+
+def test_people_and_programs_are_told_what_the_store_says(penstock, bucket):
+    key = "a/ü x"
+    bucket.client.put_object(Bucket=bucket.name, Key=key, Body=bytes(2048), Metadata={"made-by": "hand"})
+    said = bucket.client.head_object(Bucket=bucket.name, Key=key)
+    done = penstock("stat", bucket.url + key, bucket=bucket)
+    assert (done.returncode, done.stderr) == (0, "")
+    url, *rows = done.stdout.splitlines()
+    assert url == bucket.url + key
+    assert dict(row.split(None, 1) for row in rows) == {
+        "size": "2048 bytes (2 KiB)",
+        "modified": f"{said['LastModified']:%Y-%m-%dT%H:%M:%SZ}",
+        "etag": said["ETag"].strip('"'),
+        "metadata": "made-by hand",
+    }
+    record = json.loads(penstock("stat", "--json", bucket.url + key, bucket=bucket).stdout)
+    assert datetime.fromisoformat(record.pop("modified")) == said["LastModified"]
+    assert record == {
+        "url": bucket.url + key,
+        "key": key,
+        "size": 2048,
+        "etag": said["ETag"].strip('"'),
+        "metadata": {"made-by": "hand"},
+    }
+
+
+def test_several_are_told_in_their_order_up_to_one_that_is_not_there(penstock, tmp_path):
+    for name in ["b", "a"]:
+        (tmp_path / name).write_text(name)
+    done = penstock("stat", "--json", *(f"{tmp_path}/{name}" for name in ["b", "a", "none"]))
+    assert [json.loads(line)["key"][-1] for line in done.stdout.splitlines()] == ["b", "a"]
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert f"{tmp_path}/none" in done.stderr
+
+
+def test_a_directory_is_no_object_and_a_bucket_neither(penstock, tmp_path):
+    assert penstock("stat", str(tmp_path)).returncode == 1
+    done = penstock("stat", "s3://bucket/")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "penstock: this names a bucket, not an object in it [s3://bucket/]\n",
+    )
