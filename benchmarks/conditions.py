@@ -69,7 +69,7 @@ class Condition:
 LOADS = (Load("small", 100 << 10, 20_000), Load("tiny", 10 << 10, 20_000), Load("big", 1 << 30, 1))
 
 _CONNECTOR = "s3torchconnector==1.5.0"
-_OBSTORE = "obstore"
+_OBSTORE = "obstore==0.12.1"
 _PAIR = (
     Run("penstock_map", beside="s3torchconnector_map"),
     Run("penstock_iterable", beside="s3torchconnector_iterable"),

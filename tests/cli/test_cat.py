@@ -25,14 +25,23 @@ def test_objects_come_one_after_another(bucket, seed):
     done = cat(*(bucket.url + key for key in bodies), bucket=bucket)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout == b"".join(bodies.values())
-    assert cat("--range", f"{8 * MIB - 1}:{16 * MIB + 1}", f"{bucket.url}c", bucket=bucket).stdout == bodies["c"][
-        8 * MIB - 1 : 16 * MIB + 1
-    ]
+    assert (
+        cat("--range", f"{8 * MIB - 1}:{16 * MIB + 1}", f"{bucket.url}c", bucket=bucket).stdout
+        == bodies["c"][8 * MIB - 1 : 16 * MIB + 1]
+    )
 
 
 @pytest.mark.parametrize(
     ("span", "part"),
-    [("2:5", b"234"), (":3", b"012"), ("7:", b"789"), (":", b"0123456789"), ("4:4", b""), ("8:99", b"89"), ("20:", b"")],
+    [
+        ("2:5", b"234"),
+        (":3", b"012"),
+        ("7:", b"789"),
+        (":", b"0123456789"),
+        ("4:4", b""),
+        ("8:99", b"89"),
+        ("20:", b""),
+    ],
 )
 def test_a_range_is_half_open_and_ends_with_the_object(tmp_path, span, part):
     (tmp_path / "digits").write_bytes(b"0123456789")

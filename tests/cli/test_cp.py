@@ -190,7 +190,12 @@ def test_resume_skips_what_is_surely_there(penstock, faulty, tmp_path):
 
 def test_resume_compares_etags_where_both_are_of_the_content(penstock, faulty):
     other = f"{faulty.bucket}-2"
-    for place, key, data in [(faulty.bucket, "a", b"1"), (faulty.bucket, "b", b"2"), (other, "a", b"1"), (other, "b", b"3")]:
+    for place, key, data in [
+        (faulty.bucket, "a", b"1"),
+        (faulty.bucket, "b", b"2"),
+        (other, "a", b"1"),
+        (other, "b", b"3"),
+    ]:
         faulty.put(place, key, data)
     done = penstock("cp", "--resume", f"s3://{faulty.bucket}/*", f"s3://{other}/", bucket=faulty)
     assert "copied 1 object, 1 bytes" in done.stderr

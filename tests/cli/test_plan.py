@@ -22,8 +22,8 @@ ORIGINS = st.one_of(
     st.builds(Origin, ROOTS, PREFIXES, st.just("tree"), lead=st.sampled_from(["", "a/", "dir/"])),
     st.builds(Origin, ROOTS, PREFIXES, st.just("glob"), glob=st.sampled_from(["*", "**", "a*", "**/*b", "?"])),
 )
-INTO = st.builds(Aim, ROOTS, PREFIXES, st.just(True))
-AIMS = st.one_of(INTO, st.builds(Aim, ROOTS, st.sampled_from(["a", "a/b", "c"]), st.just(False)))
+INTO = st.builds(Aim, ROOTS, PREFIXES, into=st.just(value=True))
+AIMS = st.one_of(INTO, st.builds(Aim, ROOTS, st.sampled_from(["a", "a/b", "c"]), into=st.just(value=False)))
 
 
 def found(origins, keys):
@@ -108,5 +108,3 @@ def test_a_marker_is_left_out_only_where_it_cannot_be():
     assert step.note == "a directory's marker"
     (step,) = plan([tree], [(tree, ObjectMeta("t/d/", 0))], Aim(S3, "u/", into=True))
     assert (step.note, step.fault, step.to) == ("", "", "u/d/")
-
-

@@ -63,7 +63,9 @@ def test_a_dry_run_lists_and_deletes_nothing(penstock, filled):
     assert left(filled) == KEYS
 
 
-@pytest.mark.parametrize(("answer", "code", "names"), [("y", 0, ["c"]), ("n", 1, ["a", "b", "c"]), ("", 1, ["a", "b", "c"])])
+@pytest.mark.parametrize(
+    ("answer", "code", "names"), [("y", 0, ["c"]), ("n", 1, ["a", "b", "c"]), ("", 1, ["a", "b", "c"])]
+)
 def test_a_person_is_asked_before_more_than_one_goes(tmp_path, answer, code, names):
     for name in ["a", "b", "c"]:
         (tmp_path / name).touch()
@@ -91,5 +93,3 @@ def test_what_cannot_be_deleted_does_not_save_the_others(penstock):
         assert "s3://bucket/b" in done.stderr
         assert done.stderr.endswith("deleted 2 objects, 2 bytes; 1 failed\n")
         assert list(server.objects("bucket")) == ["b"]
-
-

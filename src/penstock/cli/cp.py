@@ -18,13 +18,11 @@ from penstock.cli.report import Report, bar
 from penstock.errors import PenstockError, Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from penstock.cli.pick import Pick
-    from penstock.cli.plan import Origin, Step
+    from penstock.cli.plan import Step
     from penstock.options import StoreOptions
     from penstock.source import Source
-    from penstock.values import ObjectMeta
 
 __all__ = ["How", "transfer"]
 
@@ -64,7 +62,8 @@ def transfer(urls: Sequence[str], dest: str, how: How, store: StoreOptions) -> N
     origins = [each.origin for each in picks]
     target, place = aim(dest, store, origins)
     check(origins, place)
-    steps = plan(origins, _entries(picks), place)
+    found = [(each.origin, each.entries()) for each in picks]
+    steps = plan(origins, ((origin, meta) for origin, metas in found for meta in metas), place)
     first = list(islice(steps, _AHEAD))
     report = Report(how.verb, as_json=how.json)
     for path, kind in chain.from_iterable(map(overlooked, picks)):
@@ -116,12 +115,6 @@ def _carry_out(steps: Iterable[Step], work: _Work, report: Report) -> None:
                 report.add(record, size, result, step.note)
                 if result == "planned" and not work.how.json:
                     write(harmless(f"{record['source']} -> {record['dest']}") + "\n")
-
-
-def _entries(picks: Iterable[Pick]) -> Iterator[tuple[Origin, ObjectMeta]]:
-    for each in picks:
-        for meta in each.entries():
-            yield each.origin, meta
 
 
 def _sums(first: Sequence[Step]) -> tuple[int | None, int | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,25 +34,25 @@ class Pick:
     meta: ObjectMeta | None = None
 
     def entries(self) -> Iterator[ObjectMeta]:
-        """Yield its objects in the order of their keys; one request for each 1,000, none for one object.
+        """Return its objects in the order of their keys; one request for each 1,000, the first at once.
 
         Raises:
             NotFound: There are none.
 
         """
         if self.meta is not None:
-            yield self.meta
-            return
+            return iter((self.meta,))
+        found = self._listed()
+        first = next(found, None)
+        if first is None:
+            raise NotFound("nothing there", url=self.source.url(self.origin.prefix + self.origin.glob))
+        return chain((first,), found)
+
+    def _listed(self) -> Iterator[ObjectMeta]:
         prefix, glob = self.origin.prefix, self.origin.glob
         chosen = selector(glob or (), markers=not glob)
-        some = False
         for page in self.source.pages(prefix + _still(glob)):
-            for entry in page.entries:
-                if chosen(entry.key[len(prefix) :], entry.size):
-                    some = True
-                    yield entry
-        if not some:
-            raise NotFound("nothing there", url=self.source.url(prefix + glob))
+            yield from (entry for entry in page.entries if chosen(entry.key[len(prefix) :], entry.size))
 
 
 def pick(url: str, store: StoreOptions, *, recursive: bool) -> Pick:

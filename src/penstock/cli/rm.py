@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import closing
-from itertools import chain
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from penstock.cli.report import Report, bar
 from penstock.errors import Cancelled, PenstockError, Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from penstock.cli.pick import Pick
     from penstock.options import StoreOptions
@@ -44,7 +43,8 @@ def rm(urls: Sequence[str], store: StoreOptions, *, recursive: bool, dry_run: bo
     picks = [pick(url, store, recursive=recursive) for url in urls]
     for each in picks:
         _guard(each, sure=recursive and yes)
-    victims: Iterable[Victim] = chain.from_iterable(map(_victims, picks))
+    found = [(each.source, each.entries()) for each in picks]
+    victims: Iterable[Victim] = ((source, meta) for source, metas in found for meta in metas)
     if dry_run:
         for source, meta in victims:
             write(harmless(source.url(meta.key)) + "\n")
@@ -53,11 +53,6 @@ def rm(urls: Sequence[str], store: StoreOptions, *, recursive: bool, dry_run: bo
         victims = list(victims)
         _ask(victims)
     _delete(victims)
-
-
-def _victims(picked: Pick) -> Iterator[Victim]:
-    for meta in picked.entries():
-        yield picked.source, meta
 
 
 def _guard(picked: Pick, *, sure: bool) -> None:

@@ -294,8 +294,9 @@ class S3:
         if error.code in _EXPIRED or (bare_refusal and not region):
             self._identity.renew()
             error.retries = _MENDED
-        elif region and region != self._region:
-            self._settle(region)
+        elif region and response.status in (301, 307, 400):
+            if region != self._region:  # the first of many in flight is told first; all of them try again
+                self._settle(region)
             error.retries = _MENDED
 
     def _same_version(self, response: Response, etag: str, key: str) -> None:

@@ -285,11 +285,12 @@ class Writer(io.BufferedIOBase):
         if self._attributes.create_only:
             self._check_vacant()
         try:
-            return self._compared(self._fetcher.run(publish))
+            etag = self._fetcher.run(publish)
         except (AlreadyExists, Damaged, NotFound, Transient):
-            if self._bears_our_mark():
-                return self._compared("")
-            raise
+            if not self._bears_our_mark():
+                raise
+            etag = ""
+        return self._compared(etag)
 
     def _check_vacant(self) -> None:
         """Look before a create-only write: some stores ignore its condition, and then this is what there is."""
