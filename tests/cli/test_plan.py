@@ -89,6 +89,14 @@ def test_a_path_cannot_be_a_file_and_a_directory():
     assert not any(step.fault for step in plan([tree], metas, Aim("s3://other/", "", into=True)))
 
 
+@pytest.mark.parametrize("keys", [("1/a", "2/a/b"), ("1/a/b", "2/a"), ("1/a/b/c", "2/a/b")])
+def test_nor_where_the_two_come_from_different_sources(keys):
+    trees = [Origin(S3, "1/", "tree"), Origin(S3, "2/", "tree")]
+    found = [(tree, ObjectMeta(key, 1)) for tree, key in zip(trees, keys, strict=True)]
+    assert [bool(step.fault) for step in plan(trees, found, Aim(FILE, "d/", into=True))] == [False, True]
+    assert not any(step.fault for step in plan(trees, found, Aim("s3://other/", "", into=True)))
+
+
 def test_the_second_source_for_a_place_is_refused():
     one, two = Origin(S3, "a/x", "object"), Origin(S3, "b/x", "object")
     steps = plan([one, two], [(one, ObjectMeta("a/x", 1)), (two, ObjectMeta("b/x", 1))], Aim(S3, "c/", into=True))

@@ -1,4 +1,4 @@
-"""What must come of each fault for each verb, as data; what is still owed, with reasons; and the page made of it."""
+"""What must come of each fault for each verb, as data; and the page made of it."""
 
 from __future__ import annotations
 
@@ -110,15 +110,6 @@ ALWAYS = {
 }
 
 
-def _owed(reason, faults, columns, modes=(False,)):
-    return {(fault, column, always): reason for fault in faults for column in columns for always in modes}
-
-
-_BOTH = (False, True)
-# Cells that do not hold yet, and why; one that begins to hold fails until it is taken out of here.
-NOT_YET: dict[tuple[str, str, bool], str] = {}
-
-
 def expected(case: Case) -> str:
     """Return what must come of a case."""
     default, others = (ALWAYS if case.always else ONCE)[case.fault]
@@ -133,15 +124,14 @@ def cell(case: Case) -> str:
     if outcome.startswith("✓ "):
         tries = outcome.removeprefix("✓ ")
         outcome = f"✓ {tries} {'try' if tries == '1' else 'tries'}"
-    return f"{outcome} (owed)" if (case.fault, case.column, case.always) in NOT_YET else outcome
+    return outcome
 
 
 def page() -> str:
     """Return docs/faults.md."""
     once, always = (_table(always=always) for always in (False, True))
     about = [f"| `{fault.name}` | {fault.about} |" for fault in FAULTS.values()]
-    owed = "".join(f"- {reason}\n" for reason in dict.fromkeys(NOT_YET.values()))
-    return _PAGE.format(once=once, always=always, about="\n".join(about), attempts=ATTEMPTS, owed=owed)
+    return _PAGE.format(once=once, always=always, about="\n".join(about), attempts=ATTEMPTS)
 
 
 def _table(*, always: bool) -> str:
@@ -165,9 +155,7 @@ plants each fault in a server and tries each verb against it: a cell here is a t
 - `Left`: the upload could not be aborted. It is invisible, and the store holds its parts until they are removed.
 - `Unseen`: nobody could tell. The store gives no digest of what it sent, and the answer contradicts itself nowhere;
   over TLS it cannot happen on the way.
-- `(owed)`: what must come of it, and does not yet:
 
-{owed}
 ## A fault that strikes once
 
 {once}

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.testing.faults import FAULTS
 from tests.faults.cases import Case, everything, run
-from tests.faults.expectations import ALWAYS, NOT_YET, ONCE, expected, page
+from tests.faults.expectations import ALWAYS, ONCE, expected, page
 
 WRITE = os.environ.get("PENSTOCK_WRITE_DOCS") == "1"  # read before the tests' environment is made clean
 PAGE = Path(__file__).parents[2] / "docs/faults.md"
@@ -42,19 +42,12 @@ def test_a_fault_and_a_verb(case: Case, played):
     case = played[name(case)]
     assert case.wrong == []
     assert case.seconds < DEADLINE_S
-    owed = NOT_YET.get((case.fault, case.column, case.always))
-    if owed is None:
-        assert case.outcome == expected(case)
-    else:
-        holds = case.outcome.startswith("✓") if expected(case).startswith("✓") else case.outcome == expected(case)
-        assert not holds, f"it holds now ({case.outcome}): take it out of NOT_YET ({owed})"
+    assert case.outcome == expected(case)
 
 
-def test_every_fault_has_its_rows_and_nothing_is_owed_in_vain():
+def test_every_fault_has_its_rows():
     assert list(ONCE) == list(FAULTS)
     assert [fault for fault in FAULTS if fault in ALWAYS] == list(ALWAYS)
-    impossible = [owed for owed in NOT_YET if not Case(*owed).possible]
-    assert all(fault in ("301", "307", "malformed") for fault, _, _ in impossible)
 
 
 def test_the_page_is_what_the_tests_say():

@@ -148,7 +148,7 @@ class _Places:
     def take(self, to: str, *, exclusive: bool) -> str:
         """Take a place, or say who has it; ``exclusive`` where a file cannot be a directory too."""
         if to in self._taken:
-            return _TWICE
+            return "two sources for one destination: another one got there first"
         above = [to[:at] for at in range(len(to)) if to[at] == "/"] if exclusive else []
         if to in self._folders or not self._taken.isdisjoint(above):
             return _BOTH
@@ -167,13 +167,10 @@ class _Nested:
         """Take a place, or say why not."""
         while self._above and not to.startswith(self._above[-1]):
             self._above.pop()
-        if to in self._above[-1:]:
-            return _TWICE
-        if exclusive and any(to[len(each)] == "/" for each in self._above):
+        if exclusive and any(to.startswith(f"{each}/") for each in self._above):
             return _BOTH
         self._above.append(to)
         return ""
 
 
-_TWICE = "two sources for one destination: another one got there first"
 _BOTH = "this path would have to be a file and a directory: another object took it"
