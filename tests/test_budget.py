@@ -28,3 +28,10 @@ def test_a_share_is_equal_and_starves_nobody(limit_bytes, limit_items, parts):
     assert share.bytes_limit >= max(1, limit_bytes // parts)
     assert share.items_limit >= max(1, limit_items // parts)
     assert (share.items_held, share.bytes_held) == (0, 0)
+
+
+@given(st.integers(1, 1 << 40), st.integers(1, 10_000), st.integers(1, 1000))
+def test_a_share_is_never_more_than_the_whole(bytes_limit, items_limit, parts):
+    share = Budget(bytes_limit, items_limit).share(parts)
+    assert 1 <= share.bytes_limit <= bytes_limit
+    assert 1 <= share.items_limit <= items_limit
