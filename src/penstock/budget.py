@@ -41,6 +41,6 @@ class Budget:
         self.bytes_held -= size_bytes
 
     def share(self, parts: int, least_items: int = 8, least_bytes: int = 16 << 20) -> Budget:
-        """Return an equal share for one of ``parts`` processes, not so small that it would starve, nor above the whole."""
+        """Return an equal share for one of ``parts`` processes: not so small that it starves, nor above the whole."""
         least_bytes, least_items = min(least_bytes, self.bytes_limit), min(least_items, self.items_limit)
         return Budget(max(least_bytes, self.bytes_limit // parts), max(least_items, self.items_limit // parts))
