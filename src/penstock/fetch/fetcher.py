@@ -8,9 +8,19 @@ from itertools import count
 from queue import SimpleQueue
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
-from penstock.errors import Bug, Cancelled, Changed, PenstockError, Transient, Truncated, Unusable
+from penstock.errors import (
+    Bug,
+    Cancelled,
+    Changed,
+    PenstockError,
+    TimedOut,
+    Transient,
+    Truncated,
+    Unreachable,
+    Unusable,
+)
 from penstock.events import RangeRead, Retried, emit, listening
 from penstock.fetch.plan import split
 from penstock.fetch.retry import Failure, Tokens, delay
@@ -261,7 +271,14 @@ class Operation(Generic[T]):
 
 
 class Fetcher:
-    """Operations on one store: many at once, each retried within a budget that all share."""
+    """Operations on one store: many at once, each retried within a budget that all share.
+
+    Attributes:
+        pace: What jitter and ``Retry-After`` are multiplied by; ``penstock.testing.clock`` sets it, nobody else.
+
+    """
+
+    pace: ClassVar[float] = 1.0
 
     def __init__(self, driver: Driver, transport: Transport, retry: RetryOptions, read: ReadOptions) -> None:
         """Carry ``driver``'s verbs out over ``transport``."""
@@ -342,9 +359,10 @@ class Fetcher:
         """Return the delay before another attempt, or None; on the transport's thread."""
         if not error.retries:
             return None
-        answered = self._answered or bool(error.code)
-        failure = Failure(attempt, monotonic() - began, answered, error.retries, error.retry_after_s)
-        wait_s = delay(failure, self._retry, self._tokens, self._draw())
+        answered = self._answered or not isinstance(error, (TimedOut, Unreachable))
+        asked_s = (error.retry_after_s or 0.0) * self.pace
+        failure = Failure(attempt, monotonic() - began, answered, error.retries, asked_s)
+        wait_s = delay(failure, self._retry, self._tokens, self._draw() * self.pace)
         if wait_s is not None and listening():
             emit(Retried(error.url, error, attempt, wait_s))
         return wait_s

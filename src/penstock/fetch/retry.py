@@ -35,7 +35,7 @@ class Failure:
         elapsed_s: Seconds since the operation began, or since it last made progress.
         answered: The store has answered this process before.
         retries: Attempts after the first that may help against this error at all.
-        retry_after_s: What the server asked for, if it did.
+        retry_after_s: What the server asked for; 0 if it did not.
 
     """
 
@@ -43,7 +43,7 @@ class Failure:
     elapsed_s: float
     answered: bool
     retries: int
-    retry_after_s: float | None = None
+    retry_after_s: float = 0.0
 
 
 def delay(failure: Failure, options: RetryOptions, tokens: Tokens, draw: float) -> float | None:
@@ -54,7 +54,7 @@ def delay(failure: Failure, options: RetryOptions, tokens: Tokens, draw: float) 
     patience_s = options.patience_s if failure.answered else options.first_contact_s
     # 2.0 ** 1024 would overflow; past 63 doublings the cap has long decided.
     wait_s = min(options.cap_s, options.base_s * 2.0 ** min(63, failure.attempt - 1)) * draw
-    wait_s = max(wait_s, failure.retry_after_s or 0.0)
+    wait_s = max(wait_s, failure.retry_after_s)
     most = min(options.attempts - 1, failure.retries)
     if failure.attempt > most or failure.elapsed_s + wait_s > patience_s or tokens.left < 1:
         return None

@@ -1,0 +1,27 @@
+"""Retries without their waits: for tests of code that must survive a failing store, and must not sleep for it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from penstock.fetch.fetcher import Fetcher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["no_waiting"]
+
+
+@contextmanager
+def no_waiting() -> Iterator[None]:
+    """Make every retry of this process come at once while the block runs; how many there are is not changed.
+
+    Patience is measured by a clock that hardly moves then, so it is ``RetryOptions.attempts`` that ends them. Timeouts
+    of transfers are real: shorten them with ``TransportOptions``. Children forked in the block do not wait either.
+    """
+    before, Fetcher.pace = Fetcher.pace, 0.0
+    try:
+        yield
+    finally:
+        Fetcher.pace = before

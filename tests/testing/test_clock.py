@@ -1,0 +1,33 @@
+"""Twenty-odd retries are over in a moment, and end with the error that they would have ended with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import monotonic
+
+import pytest
+
+import penstock as ps
+from penstock.errors import Throttled
+from penstock.fetch.fetcher import Fetcher
+from penstock.testing.clock import no_waiting
+from penstock.testing.faults import FAULTS, FaultServer, Match
+
+
+def test_all_attempts_are_made_and_none_is_waited_for():
+    with FaultServer.start() as server:
+        server.put("bucket", "key", b"bytes")
+        server.fail(FAULTS["503"], when=Match(verb="head", times=None))
+        began = monotonic()
+        with no_waiting(), pytest.raises(Throttled) as caught:
+            ps.stat("s3://bucket/key", store=replace(server.store, retry=ps.RetryOptions()))
+        assert caught.value.attempts == ps.RetryOptions().attempts
+        assert len(server.seen("head")) == caught.value.attempts
+        assert monotonic() - began < 30  # full jitter would take 100 s on average
+
+
+def test_waiting_comes_back():
+    with pytest.raises(ZeroDivisionError), no_waiting():
+        assert Fetcher.pace == 0
+        raise ZeroDivisionError
+    assert Fetcher.pace == 1
