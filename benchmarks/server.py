@@ -26,7 +26,8 @@ _BACKLOG = 4096
 _ANSWER_S = 10.0
 _ECHO = "ngx_http_echo_module.so"  # the one that can wait before it answers
 _MODULES = (Path("/usr/lib/nginx/modules"), Path("/usr/share/nginx/modules"), Path("/usr/lib64/nginx/modules"))
-_PACKAGES = "nginx-light libnginx-mod-http-echo openssl"
+_PROGRAMS = ("openssl", "setpriv")
+_PACKAGES = "nginx-light libnginx-mod-http-echo openssl util-linux"
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,9 @@ class Server:
 
 def missing() -> str:
     """Return what to install, as one sentence; empty when everything is there."""
-    if _nginx() and _module() and shutil.which("openssl"):
+    if _nginx() and _module() and all(map(shutil.which, _PROGRAMS)):
         return ""
-    return f"the load server needs nginx with its echo module, and openssl: apt-get install {_PACKAGES}"
+    return f"the load server needs nginx with its echo module, openssl and setpriv: apt-get install {_PACKAGES}"
 
 
 def install() -> None:
@@ -90,16 +91,8 @@ def serve(folder: Path) -> Iterator[Server]:
         # nginx takes over listening sockets its environment names (its way of replacing itself while it serves):
         # so the ports are free for certain, and the first connection waits instead of being refused.
         environment = {"PATH": os.environ["PATH"], "NGINX": "".join(f"{each};" for each in descriptors)}
-        command = [
-            "setpriv",
-            "--pdeathsig",
-            "TERM",
-            _nginx(),
-            "-c",
-            str(configuration),
-            "-e",
-            str(folder / "error.log"),
-        ]
+        files = ["-c", str(configuration), "-e", str(folder / "error.log")]
+        command = ["setpriv", "--pdeathsig", "TERM", str(_nginx()), *files]
         nginx = stack.enter_context(subprocess.Popen(command, env=environment, pass_fds=descriptors))
         stack.callback(nginx.terminate)
         for each in sockets:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.cli.carry import Load, carry, cost_bytes, is_there, settle
 from penstock.cli.crew import crew
 from penstock.cli.exits import write
-from penstock.cli.ls import _harmless as harmless
+from penstock.cli.ls import harmless
 from penstock.cli.pick import aim, overlooked, pick
 from penstock.cli.plan import check, plan
 from penstock.cli.report import Report, bar

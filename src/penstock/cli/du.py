@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.cli.exits import write
-from penstock.cli.ls import _harmless as harmless
+from penstock.cli.ls import harmless
 from penstock.errors import NotFound
 from penstock.source import open_source
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Line = Callable[[str, ObjectMeta], str]
 
-__all__ = ["as_json", "as_long", "as_url", "ls"]
+__all__ = ["as_json", "as_long", "as_url", "harmless", "ls", "moment", "readable"]
 
 
 def ls(url: str, line: Line, store: StoreOptions) -> None:
@@ -43,37 +43,39 @@ def ls(url: str, line: Line, store: StoreOptions) -> None:
     if not count:
         raise NotFound("nothing there begins with this URL", url=source.url(prefix))
     if sys.stderr.isatty():
-        print(f"{count:,} object{'s' * (count != 1)}, {_readable(size_bytes)}", file=sys.stderr)
+        print(f"{count:,} object{'s' * (count != 1)}, {readable(size_bytes)}", file=sys.stderr)
 
 
 def as_url(url: str, entry: ObjectMeta) -> str:  # noqa: ARG001  one signature for all three
     """Return the URL; control characters are replaced where they would reach a terminal."""
-    return _harmless(url)
+    return harmless(url)
 
 
 def as_long(url: str, entry: ObjectMeta) -> str:
     """Return size in bytes, time of the last change (UTC) and URL."""
-    return f"{entry.size:>15} {_time(entry.modified) or '-':>20} {_harmless(url)}"
+    return f"{entry.size:>15} {moment(entry.modified) or '-':>20} {harmless(url)}"
 
 
 def as_json(url: str, entry: ObjectMeta) -> str:
     """Return a JSON object on one line: whatever a key holds, it is escaped."""
-    modified = _time(entry.modified)
+    modified = moment(entry.modified)
     return json.dumps({"url": url, "key": entry.key, "size": entry.size, "etag": entry.etag, "modified": modified})
 
 
-def _time(seconds: float | None) -> str | None:
+def moment(seconds: float | None) -> str | None:
+    """Return a time as ISO 8601 in UTC; None for none."""
     return None if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _harmless(text: str) -> str:
+def harmless(text: str) -> str:
     """Keep keys from steering a terminal; what goes to a file or a program stays as it is."""
     if text.isprintable() or not sys.stdout.isatty():
         return text
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
-def _readable(size_bytes: int) -> str:
+def readable(size_bytes: int) -> str:
+    """Return a number of bytes for people: ``1.5 GiB``."""
     size = float(size_bytes)
     for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
         if size < 1024:  # noqa: PLR2004  what the units are made of

@@ -8,6 +8,7 @@ import penstock as ps
 from penstock.cli import cat as reading
 from penstock.cli import cp as copying
 from penstock.cli import du as summing
+from penstock.cli import incomplete as aborting
 from penstock.cli import rm as deleting
 from penstock.cli import stat as describing
 from penstock.cli.store import folded, with_store
@@ -114,17 +115,39 @@ def _mv(app: "typer.Typer") -> None:
         copying.transfer(sources, dest, replace(how, move=True), store)
 
 
+def _with_uploads(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Give ``command`` the options for unfinished uploads, as ``hours``: None without ``--incomplete``."""
+    from typer import Option
+
+    def hours(
+        *,
+        incomplete: Annotated[
+            bool, Option("--incomplete", help="Instead of objects, free what uploads that never ended hold.")
+        ] = False,
+        older_than: Annotated[
+            float, Option(min=0, metavar="HOURS", help="With --incomplete: leave younger uploads alone.")
+        ] = 24.0,
+    ) -> float | None:
+        return older_than if incomplete else None
+
+    return folded("hours", hours)(command)
+
+
 def _rm(app: "typer.Typer") -> None:
     import typer
 
-    @app.command(epilog="Example: penstock rm --dry-run 's3://bucket/train/**/*.tmp'")
+    @app.command(
+        epilog="Examples: penstock rm --dry-run 's3://bucket/train/**/*.tmp'; penstock rm --incomplete s3://bucket/"
+    )
     @with_store
+    @_with_uploads
     def rm(
         urls: Annotated[list[str], typer.Argument(metavar="URL", help=_SOURCES)],
         *,
         recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Delete whole trees.")] = False,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted, a line each.")] = False,
         yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+        hours: float | None,
         store: ps.StoreOptions,
     ) -> None:
         """Delete objects. Ends with 1 when nothing matches.
@@ -132,7 +155,10 @@ def _rm(app: "typer.Typer") -> None:
         On a terminal it asks before it deletes more than one. A whole bucket takes both -r and -y. Local directories
         stay.
         """
-        deleting.rm(urls, store, recursive=recursive, dry_run=dry_run, yes=yes)
+        if hours is not None:
+            aborting.incomplete(urls, hours, store, dry_run=dry_run)
+        else:
+            deleting.rm(urls, store, recursive=recursive, dry_run=dry_run, yes=yes)
 
 
 def _cat(app: "typer.Typer") -> None:

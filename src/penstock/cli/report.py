@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from penstock.cli.exits import CODES, write
-from penstock.cli.ls import _readable as readable
+from penstock.cli.ls import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

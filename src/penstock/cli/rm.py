@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.crew import crew
 from penstock.cli.exits import write
-from penstock.cli.ls import _harmless as harmless
-from penstock.cli.ls import _readable as readable
+from penstock.cli.ls import harmless, readable
 from penstock.cli.pick import local, pick
 from penstock.cli.report import Report, bar
 from penstock.errors import Cancelled, PenstockError, Unusable

@@ -6,9 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 from penstock.cli.exits import write
-from penstock.cli.ls import _harmless as harmless
-from penstock.cli.ls import _readable as readable
-from penstock.cli.ls import _time as time
+from penstock.cli.ls import harmless, readable
+from penstock.cli.ls import moment as time
 from penstock.errors import Unusable
 from penstock.source import open_source
 

@@ -1,0 +1,54 @@
+"""``penstock rm --incomplete``: frees what uploads that never ended hold."""
+
+from __future__ import annotations
+
+import sys
+from time import time
+from typing import TYPE_CHECKING
+
+from penstock.cli.exits import write
+from penstock.cli.ls import harmless
+from penstock.errors import NotFound
+from penstock.source import open_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.options import StoreOptions
+    from penstock.source import Source
+    from penstock.values import Upload
+
+__all__ = ["incomplete"]
+
+_HOUR_S = 3600
+
+
+def incomplete(urls: Sequence[str], hours: float, store: StoreOptions, *, dry_run: bool) -> None:
+    """Abort uploads to keys that begin with one of ``urls`` and were begun more than ``hours`` ago.
+
+    Nobody can see whether an upload's process still lives, so the age must be more than any upload takes; one whose
+    age the store does not tell is left. One request for each thousand uploads, and one for each that is aborted.
+
+    Raises:
+        NotFound: There are none.
+
+    """
+    found = 0
+    for source, upload in _old(urls, hours, store):
+        write(harmless(source.url(upload.key)) + "\n")
+        if not dry_run:
+            source.abort(upload)
+        found += 1
+    if not found:
+        raise NotFound(f"no upload there is unfinished after {hours:g} hours", url=urls[0])
+    print(f"{'would abort' if dry_run else 'aborted'} {found:,} upload{'s' * (found != 1)}", file=sys.stderr)
+
+
+def _old(urls: Sequence[str], hours: float, store: StoreOptions) -> Iterator[tuple[Source, Upload]]:
+    latest = time() - hours * _HOUR_S
+    for url in urls:
+        source, prefix = open_source(url, store)
+        # Listed whole first: a page's token may not survive that what it names is aborted.
+        for upload in list(source.unfinished(prefix)):
+            if upload.begun is not None and upload.begun <= latest:
+                yield source, upload
