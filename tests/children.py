@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["forked", "python"]
+__all__ = ["PEAK_KIB", "forked", "python"]
+
+# For scripts: a function of the most memory this program has held. ru_maxrss will not do: a child inherits its
+# parent's, so beside a large test process nothing would ever be seen to grow.
+PEAK_KIB = """
+def peak_kib():
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+"""
 
 
 @contextmanager

@@ -26,8 +26,8 @@ class TransportOptions:
     """How this process talks HTTP.
 
     Attributes:
-        connections: Requests in flight at once per process and store. 256 covers 30 ms to the first byte at 7,000
-            objects/s (measured with 100 KiB objects); idle ones cost nothing.
+        connections: Most requests in flight at once per process and store; Penstock uses as many of them as raise the
+            rate. 256 covers 30 ms to the first byte at 7,000 objects/s (measured with 100 KiB objects).
         connect_timeout_s: Seconds to a connection, TLS included. 5 s is ten round trips around the world.
         stall_timeout_s: Seconds without progress after which a transfer is given up and retried. There is no limit
             on a transfer's total duration: a slow one that moves is left alone.

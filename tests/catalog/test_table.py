@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.catalog.table import Catalog, Entry
 from penstock.values import Span
+from tests.children import PEAK_KIB
 
 PETS = [
     Entry("pets/cat.jpg", 10, "cat", "e1"),
@@ -166,15 +167,14 @@ def test_a_million_keys_add_less_than_ten_megabytes_to_a_worker(method):
     assert after - before < 10 * 1024 * 1024
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads ru_maxrss in KiB")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_building_streams():
     """Half a million entries would be 100 MB as objects; the table and its copy are about 2 * 20 MB."""
     code = (
-        "import resource; from penstock.catalog.table import Catalog, Entry\n"
-        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "before = peak()\n"
+        PEAK_KIB + "from penstock.catalog.table import Catalog, Entry\n"
+        "before = peak_kib()\n"
         "catalog = Catalog.build('s3://b/', '', (Entry(f'train/{i:07d}.jpg', i) for i in range(500_000)))\n"
-        "print(peak() - before)"
+        "print(peak_kib() - before)"
     )
     added = int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
     assert added < 60 * 1024

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 
 import penstock as ps
 from penstock.errors import NotFound, Unusable
+from tests.children import PEAK_KIB
 from tests.datasets.transforms import key_and_bytes, number, numbered, who
 
 METHODS = ["fork", "spawn", "forkserver"]
@@ -207,14 +208,14 @@ def test_reads_ahead_no_more_than_the_budget(tmp_path):
     (tmp_path / "data").mkdir()
     for index in range(120):
         (tmp_path / "data" / f"{index:03d}").write_bytes(b"\1" * (1 << 20))
-    code = f"""
-import resource, penstock as ps
+    code = f"""{PEAK_KIB}
+import penstock as ps
 store = ps.StoreOptions(read=ps.ReadOptions(ahead_bytes=16 << 20))
 dataset = ps.IterableDataset.from_prefix({str(tmp_path / "data")!r}, store=store)
 next(iter(dataset))
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak_kib()
 assert sum(sample.size for sample in dataset) == 120 << 20
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(peak_kib() - before)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
     assert int(done.stdout) < 40 << 10  # KiB

@@ -12,11 +12,11 @@ import torch
 from PIL import Image
 
 from penstock import Sample
-from penstock.catalog.table import Entry
+from penstock.values import Span
 
 
 def sample(data: bytes, label: object = None) -> Sample:
-    return Sample("s3://bucket/", Entry("train/ü 1", len(data), label, "tag"), data)
+    return Sample("s3://bucket/", Span("train/ü 1", 0, len(data), "tag", whole=True), data, label)
 
 
 def test_it_tells_what_it_is():

@@ -162,10 +162,9 @@ class TestAnswers:
 
     def test_a_tag_with_a_line_break_cannot_smuggle_a_header(self):
         with Scripted(lambda _received, send: send(reply(200, b"1234")) or True) as server:
-            with pytest.raises(Unusable, match="line break"):
-                _trial(server.url, keys=None).read("key", 0, 4, 'e"\r\nx-evil: 1', whole=True)
-            _trial(server.url).read("key", 0, 4, 'e"\r\nx-evil: 1', whole=True)  # a signature's values are one line
-        assert ["x-evil" in received.headers for received in server.received] == [False]
+            for keys in (None, ("id", "secret")):
+                _trial(server.url, keys=keys).read("key", 0, 4, 'e"\r\nx-evil: 1', whole=True)
+        assert [{"x-evil", "if-match"} & {*received.headers} for received in server.received] == [set(), set()]
 
     def test_retry_after_is_passed_on(self):
         with pytest.raises(Throttled) as caught:

@@ -10,7 +10,7 @@ from botocore.credentials import Credentials as BotoCredentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.drivers.signing import EMPTY_SHA256, UNSIGNED, Signer, escape, query_string
+from penstock.drivers.signing import EMPTY_SHA256, UNSIGNED, Signer, escape, query_string, trimmed
 from penstock.protocols.credentials import Credentials
 
 # "Signature Calculations for the Authorization Header", Amazon S3 API reference.
@@ -92,7 +92,7 @@ def test_botocore_agrees(key, query, headers, token):
     stamp = dt.datetime.strptime(request.context["timestamp"], "%Y%m%dT%H%M%SZ").replace(tzinfo=dt.UTC)
     credentials = Credentials(EXAMPLE.access_key, EXAMPLE.secret_key, token)
     digest = request.headers["X-Amz-Content-SHA256"]
-    lines = _signer(credentials, stamp.timestamp).sign("GET", path, search, headers, digest)
+    lines = _signer(credentials, stamp.timestamp).sign("GET", path, search, trimmed(headers), digest)
     assert _signature(lines) == request.headers["Authorization"].rpartition("Signature=")[2]
 
 

@@ -116,6 +116,11 @@ class Catalog:
         size = columns.sizes[row]
         return Span(decode(columns.keys[row]), 0, size if size >= 0 else None, columns.etags[row].decode(), whole=True)
 
+    def label(self, index: int) -> object:
+        """Return one object's label."""
+        label = self._columns.labels[self._rows[index]]
+        return json.loads(label) if label else None
+
     @property
     def sizes(self) -> NDArray[np.int64]:
         """Bytes of each object, -1 where unknown: int64, shape (len,), read-only; a view unless sliced with a step."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from itertools import chain
 from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any
 
@@ -91,19 +92,18 @@ class IterableDataset(Opening, TorchIterableDataset[Any]):
         return self._read(walk(batches, order), place.workers)
 
     def _read(self, batches: Iterator[list[int]], workers: int) -> Iterator[list[Any]]:
-        pending: deque[list[int]] = deque()
+        pending: deque[tuple[list[int], list[Span]]] = deque()
 
-        def spans() -> Iterator[Span]:
+        def drawn() -> Iterator[Span]:
             for batch in batches:
-                pending.append(batch)
-                yield from self._spans(batch)
+                spans = [self.catalog.span(index) for index in batch]
+                pending.append((batch, spans))
+                yield from spans
 
-        with self._source.lookahead(spans(), workers) as bodies:
+        with self._source.lookahead(drawn(), workers) as bodies:
             for data in bodies:
-                batch = pending.popleft()
-                samples = [self._sample(batch[0], data)]
-                samples += [self._sample(index, next(bodies)) for index in batch[1:]]
-                yield samples
+                batch, spans = pending.popleft()
+                yield list(map(self._sample, batch, spans, chain((data,), bodies)))
 
     def _rank(self) -> Place:
         if self._place is not None:

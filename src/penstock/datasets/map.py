@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from itertools import count, tee
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from torch.utils.data import Dataset
@@ -38,12 +39,12 @@ class MapDataset(Opening, Dataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         """Read all objects in order, reading ahead within ``options.read``'s budget."""
-        with self._source.lookahead(self._spans(range(len(self)))) as bodies:
-            for row, data in enumerate(bodies):
-                yield self._sample(row, data)
+        drawn, spans = tee(map(self.catalog.span, range(len(self))))
+        with self._source.lookahead(drawn) as bodies:
+            yield from map(self._sample, count(), spans, bodies)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         """Read a batch, all requests in flight together; the transform runs on them in order."""
         rows = [operator.index(index) for index in indices]
-        bodies = self._source.read_many(self._spans(rows))
-        return [self._sample(row, data) for row, data in zip(rows, bodies, strict=True)]
+        spans = [self.catalog.span(row) for row in rows]
+        return list(map(self._sample, rows, spans, self._source.read_many(spans)))

@@ -15,7 +15,7 @@ from penstock.values import Span
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import BinaryIO
 
     from penstock.options import StoreOptions
@@ -114,10 +114,9 @@ class Opening:
         catalog = Catalog.build(below.root, below.key, read_manifest(data, home.url(key), below, parser))
         return cls(_filled(catalog, home.url(key), allow_empty=allow_empty), store=store, **options)
 
-    def _sample(self, index: int, data: bytes) -> Any:  # noqa: ANN401  whatever the transform returns
-        """Make what is yielded; an error of the transform leaves with the object's name on it."""
-        catalog = self.catalog
-        sample = Sample(catalog.root, catalog[index], data)
+    def _sample(self, index: int, span: Span, data: bytes) -> Any:  # noqa: ANN401  whatever the transform returns
+        """Make what is yielded of entry ``index``; an error of the transform leaves with the object's name on it."""
+        sample = Sample(self.catalog.root, span, data, self.catalog.label(index))
         if self.transform is None:
             return sample
         try:
@@ -125,9 +124,6 @@ class Opening:
         except Exception as error:
             error.add_note(f"while transforming {sample.url}")
             raise
-
-    def _spans(self, indices: Iterable[int]) -> Iterator[Span]:
-        return map(self.catalog.span, indices)
 
 
 def _filled(catalog: Catalog, url: str, *, allow_empty: bool) -> Catalog:

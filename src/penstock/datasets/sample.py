@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-    from penstock.catalog.table import Entry
+    from penstock.values import Span
 
 __all__ = ["Sample"]
 
@@ -31,12 +31,12 @@ class Sample:
 
     __slots__ = ("_bytes", "_file", "etag", "key", "label", "url")
 
-    def __init__(self, root: str, entry: Entry, data: bytes) -> None:
-        """Wrap what was read of the object ``entry`` names below ``root``."""
-        self.key = entry.key
-        self.url = root + entry.key
-        self.label = entry.label
-        self.etag = entry.etag
+    def __init__(self, root: str, span: Span, data: bytes, label: object = None) -> None:
+        """Wrap what was read of the object that ``span`` names below ``root``."""
+        self.key = span.key
+        self.url = root + span.key
+        self.label = label
+        self.etag = span.etag
         self._bytes = data
         self._file: io.BytesIO | None = None
 

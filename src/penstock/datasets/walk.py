@@ -21,9 +21,10 @@ def walk(batches: Iterable[tuple[int, int]], order: Permutation | None) -> Itera
     """Yield each batch's sample indices; ``order`` None is the catalog's own. O(1) memory, lazily, some ahead."""
     source = iter(batches)
     while chunk := list(islice(source, _AT_ONCE)):
-        positions = np.concatenate([np.arange(start, stop, dtype=np.int64) for start, stop in chunk])
+        starts, stops = np.array(chunk, dtype=np.int64).T
+        sizes = stops - starts
+        ends = np.cumsum(sizes)
+        positions = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
         samples = (positions if order is None else order.of(positions)).tolist()
-        at = 0
-        for start, stop in chunk:
-            yield samples[at : at + stop - start]
-            at += stop - start
+        for end, size in zip(ends.tolist(), sizes.tolist(), strict=True):
+            yield samples[end - size : end]

@@ -6,14 +6,14 @@ import re
 from base64 import b64encode
 from dataclasses import dataclass
 from hashlib import sha256
+from html import escape as html_escape
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
-from xml.sax.saxutils import escape as xml_escape
 from zlib import crc32
 
 from penstock.drivers.answers import bare, page, seconds, text_of, uploads
 from penstock.drivers.faults import CODES, refused, region_of
-from penstock.drivers.signing import EMPTY_SHA256, UNSIGNED, Signer, escape, query_string
+from penstock.drivers.signing import EMPTY_SHA256, UNSIGNED, Signer, escape, query_string, trimmed
 from penstock.errors import AlreadyExists, Changed, ChecksumMismatch, Damaged, Transient, Truncated, Unusable
 from penstock.protocols.driver import RANGE_IGNORED, Abilities, Payload
 from penstock.protocols.exchange import Exchange, Request
@@ -34,18 +34,20 @@ __all__ = ["S3", "Bucket"]
 _META = "x-amz-meta-"
 _NEW = {"if-none-match": "*"}
 _CHECKED = {"x-amz-checksum-mode": "ENABLED"}
-# CRC-32 is what AWS's tools send by default; digests of multipart objects ("…-3") are not over the bytes.
+# What AWS's tools send by default; each further one would cost every read a look. Digests of multipart objects
+# ("…-3") are not over the bytes.
 _DIGESTS: dict[str, Callable[[memoryview | bytes], bytes]] = {
     "x-amz-checksum-crc32": lambda body: crc32(body).to_bytes(4, "big"),
-    "x-amz-checksum-sha256": lambda body: sha256(body).digest(),
 }
-_READ_WANTS = ("etag", "content-range", "content-length")
-_WHOLE_WANTS = ("etag", "content-length", *_DIGESTS)
+_READ_WANTS = ("etag", "content-range")
+_WHOLE_WANTS = ("etag", *_DIGESTS)
 _EXPIRED = ("ExpiredToken", "InvalidToken", "RequestExpired", "TokenRefreshRequired")
 _MENDED = 3  # attempts that what was changed is given to work: new credentials may take a moment to come
 _OTHER = "the object is no longer the one that was listed or opened"
 _TAKEN = "there is an object already, and only a new one was to be written"
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)").fullmatch
+# A weak tag never matches If-Match; anything but printable ASCII could smuggle a header. Both are compared afterwards.
+_STRONG = re.compile(r"(?!W/)[!#-~]+").fullmatch
 _PLAIN = re.compile(r"[A-Za-z0-9/_.~-]+").fullmatch  # keys that need no escaping: nearly all
 
 
@@ -126,7 +128,7 @@ class S3:
             headers["range"] = f"bytes={start}-{start + target.size - 1}"
         else:
             method = "HEAD"  # no Range says "nothing"
-        if etag and etag[0] != "W":  # a weak tag never matches If-Match
+        if _STRONG(etag):
             headers["if-match"] = f'"{etag}"'
         path = self._base + (key if _PLAIN(key) else escape(key))
         lines = self._sign(method, path, "", headers)
@@ -162,7 +164,7 @@ class S3:
             self._same_digest(response, body, key)
             return body
 
-        headers = {**_CHECKED, "if-match": f'"{etag}"'} if etag and etag[0] != "W" else _CHECKED
+        headers = {**_CHECKED, "if-match": f'"{etag}"'} if _STRONG(etag) else _CHECKED
         return Exchange(self._request("GET", key, headers=headers), parse)
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
@@ -203,7 +205,7 @@ class S3:
     def complete(self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False) -> Exchange[str]:
         """Make the parts an object. A 200 may still be an error: this request is answered before it is done."""
         parts = "".join(
-            f"<Part><PartNumber>{number}</PartNumber><ETag>&quot;{xml_escape(etag)}&quot;</ETag></Part>"
+            f"<Part><PartNumber>{number}</PartNumber><ETag>&quot;{html_escape(etag)}&quot;</ETag></Part>"
             for number, etag in enumerate(etags, 1)
         )
         document = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
@@ -242,7 +244,7 @@ class S3:
             path = path.rstrip("/")
         search = query_string(query) if query else ""
         digest = EMPTY_SHA256 if body is None else body.sha256 or UNSIGNED
-        lines = self._sign(method, path, search, headers or {}, digest)
+        lines = self._sign(method, path, search, trimmed(headers or {}), digest)
         if body is None or "content-type" not in (headers or {}):
             lines = (*lines, "Content-Type:")  # libcurl would call it a form
         url = f"{self._origin}{path}?{search}" if search else self._origin + path

@@ -24,7 +24,8 @@ class Request:
         method: Verb.
         url: Absolute, with every byte of path and query already escaped; sent as it is.
         headers: Lines ``Name: value``; ``Host`` and ``Content-Length`` are the transport's.
-        wants: Response headers the driver will look at, lower case; None for all. An error always brings all.
+        wants: Response headers the driver will look at, lower case; None for all. An error, or a target that
+            was not filled, always brings all.
         target: Where a body of known length goes; None collects it, however long.
         body: What is sent; a buffer that stays untouched until the response.
 

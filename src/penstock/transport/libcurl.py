@@ -154,7 +154,7 @@ _ftell = _declare(_libc, "ftell", _long, _void)
 _fclose = _declare(_libc, "fclose", _int, _void)
 _fwrite = _declare(_libc, "fwrite", _size, ctypes.c_char_p, _size, _size, _void)
 _free = _declare(_libc, "free", None, _void)
-_memset = ctypes.memset
+_memset = _declare(_libc, "memset", _void, _void, _int, _size)  # ctypes.memset drops the GIL
 _UNBUFFERED = 2  # _IONBF, the same number on glibc, musl and macOS
 
 
@@ -310,14 +310,15 @@ class Easy:
         response = Response()
         _getinfo(self.pointer, _RESPONSE_CODE, ctypes.byref(self._status))
         response.status = self._status.value
-        if request.wants is None or response.status not in _GOOD:
+        self._close(request.target, response)
+        size = request.target.size if request.target is not None else 0
+        if request.wants is None or response.status not in _GOOD or response.received < size:
             response.headers = self._all_headers()
         else:
             for name in request.wants:
                 value = self._header(name.encode())
                 if value is not None:
                     response.headers[name] = value
-        self._close(request.target, response)
         _slist_free(self._headers)
         self._headers = self._kept = self.request = None
         return response

@@ -6,7 +6,7 @@ import atexit
 import heapq
 import os
 import threading
-from collections import deque
+from collections import Counter, deque
 from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from penstock.errors import Bug, Cancelled, PenstockError, Transient, Unusable
 from penstock.protocols.exchange import Request, Response
 from penstock.transport.faults import fault
 from penstock.transport.libcurl import OK, WRITE_ERROR, Easy, Multi
+from penstock.transport.limit import Limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,7 +33,7 @@ _KEPT_CONNECTIONS = 1024  # across all stores of the process; a Session bounds i
 class Session:
     """The transport of one store: its options, its handles, and how many may be in flight."""
 
-    __slots__ = ("_loop", "active", "free", "options", "ready")
+    __slots__ = ("_loop", "active", "free", "limit", "options", "ready")
 
     def __init__(self, loop: _Loop, options: TransportOptions) -> None:
         """Join the process's loop."""
@@ -40,6 +41,7 @@ class Session:
         self.options = options
         self.free: list[Easy] = []
         self.active = 0
+        self.limit = Limit(options.connections)
         self.ready: deque[tuple[Call, bool]] = deque()
 
     def submit(self, calls: Iterable[Call]) -> None:
@@ -50,9 +52,13 @@ class Session:
         """End those of the calls that are not done; each gets ``done`` with a ``Cancelled`` fault, soon."""
         self._loop.tell(self, calls, cancel=True)
 
+    def full(self) -> bool:
+        """Say whether as many as allowed are in flight."""
+        return self.active >= self.limit.now
+
     def handle(self) -> Easy | None:
         """Return a free handle, or None while as many as allowed are in flight."""
-        if self.active >= self.options.connections:
+        if self.full():
             return None
         return self.free.pop() if self.free else Easy(self.options)
 
@@ -119,8 +125,9 @@ class _Loop:
             self._start(session)
         self._multi.perform()
         ended = self._multi.finished()
-        for pointer, code in ended:
-            self._finish(pointer, code)
+        finished = Counter([self._finish(pointer, code) for pointer, code in ended])
+        for session, number in finished.items():
+            session.limit.record(number, monotonic(), waiting=bool(session.ready))
         if not ended:
             self._sleep()
 
@@ -146,7 +153,7 @@ class _Loop:
         if not ready:
             self._waiting.pop(session, None)
 
-    def _finish(self, pointer: int, code: int) -> None:
+    def _finish(self, pointer: int, code: int) -> Session:
         session, easy, call = self._busy[pointer]  # it stays there until it is known how it ended: see _end
         response = easy.unload()
         if code == WRITE_ERROR:
@@ -157,6 +164,7 @@ class _Loop:
         del self._busy[pointer]
         self._release(session, easy)
         self._deliver(session, call, response)
+        return session
 
     def _release(self, session: Session, easy: Easy) -> None:
         session.active -= 1
@@ -191,7 +199,7 @@ class _Loop:
     def _sleep(self) -> None:
         """Wait for the network, a deadline or a caller; the flag goes up before the last look into the inbox."""
         self._sleeping = True
-        if not self._inbox and not self._closing and not any(s.active < s.options.connections for s in self._waiting):
+        if not self._inbox and not self._closing and all(session.full() for session in self._waiting):
             timeout_ms = _IDLE_MS
             if self._later:
                 timeout_ms = max(0, min(timeout_ms, int((self._later[0][0] - monotonic()) * 1000) + 1))
