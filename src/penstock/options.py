@@ -56,7 +56,7 @@ class TransportOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryOptions:
-    """When a failed request is tried again. Only ``Transient`` errors are.
+    """When a failed request is tried again: ``Transient`` errors, and few others (design/0006).
 
     Delays are drawn uniformly from ``[0, min(cap_s, base_s * 2**n)]`` ("full jitter", AWS Architecture Blog, 2015).
 
