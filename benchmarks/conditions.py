@@ -1,4 +1,4 @@
-"""What is measured, as data: loads, engines, and the conditions under which each reads."""
+"""What is measured, as data: loads, engines, and the conditions under which each reads or writes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Run:
 
     Attributes:
         script: Name of the peer's script.
-        requirement: What pip installs for it, alone; ``OURS`` for nothing.
+        requirement: What pip installs for it, alone, separated by spaces; ``OURS`` for nothing.
         threads: Threads that read, or ranges in flight, where the engine lets its user choose.
         most: Read at most so many objects: slow engines would take hours, and a rate is a rate.
         beside: The script whose objects/s and CPU this one is held against in the last column.
@@ -54,6 +54,7 @@ class Condition:
         runs: The engines.
         batch: Objects per batch; each is followed by ``compute_s``.
         compute_s: CPU seconds of pure Python in the main thread after each batch.
+        writes: The load's one object is written instead, from memory; what arrived is compared after each run.
 
     """
 
@@ -64,12 +65,16 @@ class Condition:
     runs: tuple[Run, ...]
     batch: int = 64
     compute_s: float = 0.0
+    writes: bool = False
 
 
 LOADS = (Load("small", 100 << 10, 20_000), Load("tiny", 10 << 10, 20_000), Load("big", 1 << 30, 1))
 
 _CONNECTOR = "s3torchconnector==1.5.0"
 _OBSTORE = "obstore==0.12.1"
+_BOTO3 = "boto3==1.44.5"
+_S3FS = "s3fs==2026.9.0 botocore==1.43.117"  # the newest that its aiobotocore allows; our tests have a newer one
+_MULTISTORAGE = "multi-storage-client[boto3]==1.3.1"
 _PAIR = (
     Run("penstock_map", beside="s3torchconnector_map"),
     Run("penstock_iterable", beside="s3torchconnector_iterable"),
@@ -93,15 +98,26 @@ def _busy(ours: int, theirs: int) -> tuple[Run, ...]:
     )
 
 
+def _others(count: int) -> tuple[Run, ...]:
+    """Clients that make no data sets: one call for each object from threads, or one for a batch."""
+    return (
+        Run("boto3_get", _BOTO3, most=count, threads=16),
+        Run("s3fs_cat", _S3FS, most=count),
+        Run("multistorageclient_read", _MULTISTORAGE, most=count, threads=16),
+    )
+
+
 _NEAR = (Run("floor", threads=16), *_PAIR, *_connectors(4000, 8000, 16))
 _NEAR_BUSY = (Run("floor", threads=16, most=5120), *_busy(5120, 2560))
-_FAR = (Run("floor", threads=256), *_PAIR, *_connectors(256, 4096, 64))
+_FAR = (Run("floor", threads=256), *_PAIR, *_connectors(128, 2048, 64), *_others(1024))
 _FAR_BUSY = (Run("floor", threads=256, most=10_240), *_busy(10_240, 256))
 _WHOLE = (Run("floor_big", threads=4), Run("penstock_open", beside="obstore_get"), Run("obstore_get", _OBSTORE))
+_WRITE = (Run("floor_write", threads=4), Run("penstock_write", beside="obstore_put"), Run("obstore_put", _OBSTORE))
+_EVENTS = (Run("floor", threads=16), Run("penstock_map"), Run("penstock_heard"), Run("penstock_asked"))
 _BESIDE_25_MS = "; every batch of 64 is followed by 25 ms of pure Python in the main thread"
 
 CONDITIONS = (
-    Condition("small", "100 KiB objects", "small", "plain", _NEAR),
+    Condition("small", "100 KiB objects", "small", "plain", (*_NEAR, *_others(1536))),
     Condition("tiny", "10 KiB objects", "tiny", "plain", _NEAR),
     Condition("small-busy", f"100 KiB objects{_BESIDE_25_MS}", "small", "plain", _NEAR_BUSY, compute_s=0.025),
     Condition("tiny-busy", f"10 KiB objects{_BESIDE_25_MS}", "tiny", "plain", _NEAR_BUSY, compute_s=0.025),
@@ -123,6 +139,22 @@ CONDITIONS = (
         (*_WHOLE, Run("s3torchconnector_open", _CONNECTOR)),
     ),
     Condition("big-tls", "one object of 1 GiB into memory, over TLS", "big", "tls", _WHOLE),
+    Condition(
+        "write",
+        "one object of 1 GiB written from memory",
+        "big",
+        "plain",
+        (*_WRITE, Run("boto3_upload", _BOTO3)),
+        writes=True,
+    ),
+    Condition("write-tls", "one object of 1 GiB written from memory, over TLS", "big", "tls", _WRITE, writes=True),
+    Condition(
+        "events",
+        "100 KiB objects: what events cost when one listens, and what asking costs when nobody does",
+        "small",
+        "plain",
+        _EVENTS,
+    ),
 )
 
 

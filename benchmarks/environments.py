@@ -20,11 +20,16 @@ import importlib.metadata as m, json, platform, sys
 found = {name: m.version(name) for name in sys.argv[1:] if any(m.distributions(name=name))}
 print(json.dumps({"python": platform.python_version(), **found}))
 """
-_TOLD = ("penstock", "pycurl", "torch", "numpy", "s3torchconnector", "s3torchconnectorclient", "obstore", "matplotlib")
+_TOLD = (
+    *("penstock", "pycurl", "torch", "numpy", "s3torchconnector", "s3torchconnectorclient", "obstore", "boto3"),
+    *("s3fs", "aiobotocore", "multi-storage-client", "matplotlib"),
+)
 
 
 def python(requirement: str) -> str:
-    """Return the interpreter that has ``requirement``; installs it from PyPI the first time, held to constraints.txt.
+    """Return the interpreter that has ``requirement``; installs it from PyPI the first time.
+
+    Held to constraints.txt, but for the packages that the requirement names: one may need another version than ours.
 
     Raises:
         SystemExit: pip failed; what it said is on standard error.
@@ -32,18 +37,30 @@ def python(requirement: str) -> str:
     """
     if not requirement:
         return sys.executable
-    folder = _HOME / re.split(r"[=<>~!\[ ]", requirement)[0]
+    folder = _HOME / _package(requirement)
     stamp, interpreter = folder / _STAMP, folder / "bin" / "python"
     if not stamp.exists() or stamp.read_text() != requirement:
         print(f"installing {requirement} into {folder}", flush=True)
         venv.create(folder, with_pip=True, clear=True)
-        environment = {**_bare(), "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
-        command = [str(interpreter), "-m", "pip", "install", "--quiet", requirement]
+        constraints = folder / "constraints.txt"
+        constraints.write_text(_constraints(requirement))
+        environment = {**_bare(), "PIP_CONSTRAINT": str(constraints)}
+        command = [str(interpreter), "-m", "pip", "install", "--quiet", *requirement.split()]
         if subprocess.run(command, env=environment, check=False).returncode:
             message = f"pip could not install {requirement} into {folder}"
             raise SystemExit(message)
         stamp.write_text(requirement)
     return str(interpreter)
+
+
+def _constraints(requirement: str) -> str:
+    named = {_package(each) for each in requirement.split()}
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return "".join(f"{line}\n" for line in lines if _package(line) not in named)
+
+
+def _package(requirement: str) -> str:
+    return re.split(r"[=<>~!\[ ]", requirement)[0]
 
 
 def versions(requirement: str) -> dict[str, str]:

@@ -1,20 +1,21 @@
-"""What is read: seeded objects in a folder, manifests that name them, and digests of some to compare bodies with."""
+"""What is read and written: seeded objects in a folder, manifests that name them, digests to compare bodies with."""
 
 from __future__ import annotations
 
 import csv
 import json
 import random
+import shutil
 import zlib
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-__all__ = ["BUCKET", "Load", "fill", "manifest"]
+__all__ = ["BUCKET", "Load", "compare", "fill", "manifest"]
 
 BUCKET = "bench"
 _BLOCK_BYTES = 1 << 20
@@ -63,6 +64,24 @@ def _pieces(size: int, number: int) -> Iterator[bytes]:
 @cache
 def _block() -> bytes:
     return random.Random(0).randbytes(_BLOCK_BYTES)
+
+
+def compare(folder: Path, load: Load) -> None:
+    """Compare the one object that was written with the load's only one, part by part as they lie, and remove it.
+
+    Raises:
+        SystemExit: None was completed, or it has other bytes.
+
+    """
+    notes = list((folder / "complete").iterdir())
+    digest = 0
+    for part in (part for note in notes for part in json.loads(note.read_text())["parts"]):
+        digest = zlib.crc32(Path(part).read_bytes(), digest)
+    if len(notes) != 1 or [digest] != [*json.loads((folder / f"{load.name}.json").read_text()).values()]:
+        message = f"{len(notes)} objects were completed, and their bytes are not those of {load.keys[0]}"
+        raise SystemExit(message)
+    notes[0].unlink()
+    shutil.rmtree(folder / "put")
 
 
 def manifest(folder: Path, load: Load, count: int) -> Path:

@@ -78,11 +78,29 @@ def _rate_by_theirs(ours: Row, table: Table) -> Values:
     return ratio(ours.rate, table[ours.beside].rate)
 
 
+def _first(table: Table, engine: str) -> Row:
+    """Return an engine's row where it has only one; KeyError where it has none."""
+    scripts = [script for script in table if script.partition("_")[0] == engine]
+    return table[scripts[0] if scripts else engine]
+
+
+def _speed_by_obstore(ours: Row, table: Table) -> Values:
+    return ratio(_first(table, "obstore").seconds, ours.seconds)
+
+
 def _pair(
     condition: str, what: str, measure: Callable[[Row, Table], Values], limit: float, *, at_least: bool
 ) -> list[Bar]:
     return [
         Bar(condition, f"penstock_{kind}", f"{what}, {kind}", measure, limit, at_least) for kind in ("map", "iterable")
+    ]
+
+
+def _written(condition: str) -> list[Bar]:
+    speed = "speed beside obstore's multipart put"
+    return [
+        Bar(condition, "penstock_write", speed, _speed_by_obstore, 0.7, at_least=True),
+        Bar(condition, "penstock_write", "peak RSS beyond the data", lambda ours, _: ours.beyond_mib, 128, unit="MiB"),
     ]
 
 
@@ -125,6 +143,16 @@ BARS = (
         lambda ours, table: ratio(ours.seconds, table["obstore_get"].seconds),
         0.6,
     ),
+    *_written("write"),
+    *_written("write-tls"),
+    Bar(
+        "events",
+        "penstock_asked",
+        "CPU of asking whether anyone listens beside all of map's",
+        lambda ours, table: [share * 100 for share in ratio(ours.cpu_us, table["penstock_map"].cpu_us)],
+        1,
+        unit="%",
+    ),
 )
 
 
@@ -151,11 +179,12 @@ Written by `{results["command"]}`; do not edit. {results["date"]}, commit {resul
 - {machine["cpu"]}, {machine["cores"]} cores, {machine["memory_gib"]} GiB; {machine["system"]}; load before the run \
 {machine["load"]:.1f}.
 - {told}.
-- One nginx worker on loopback, serving a RAM disk by sendfile, shares the cores with one client process. Penstock,
-  s3torchconnector and obstore sign their requests; "floor" is raw blocking sockets, with no HTTP client.
+- One nginx worker on loopback, serving a RAM disk by sendfile and storing uploads on it, shares the cores with one
+  client process. Every client signs its requests; "floor" is raw blocking sockets, with no HTTP client.
 - Median of {results["rounds"]} rounds (least - most); engines alternate, each time in a fresh process. Ratios are taken
   round by round. CPU and memory are the client's alone; CPU is what reading takes, without the computing beside it.
-  Opening and importing are not timed; every body's length is checked, and the bytes of a sample."""
+  Opening and importing are not timed; every body's length is checked, and the bytes of a sample;
+  what was written is compared whole."""
 
 
 def _section(condition: dict[str, Any]) -> str:
@@ -194,8 +223,8 @@ _LARGE: tuple[tuple[str, Callable[[Row, Table], Values]], ...] = (
     ("seconds", lambda row, _: row.seconds),
     ("CPU s", lambda row, _: row.cpu_s),
     ("peak RSS MiB", lambda row, _: row.peak_mib),
-    ("seconds x floor", lambda row, table: ratio(row.seconds, table["floor_big"].seconds)),
-    ("seconds x obstore", lambda row, table: ratio(row.seconds, table["obstore_get"].seconds)),
+    ("seconds x floor", lambda row, table: ratio(row.seconds, _first(table, "floor").seconds)),
+    ("seconds x obstore", lambda row, table: ratio(row.seconds, _first(table, "obstore").seconds)),
 )
 
 

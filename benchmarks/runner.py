@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.environments import clean, python
-from benchmarks.objects import manifest
+from benchmarks.objects import compare, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,6 +61,8 @@ def _once(condition: Condition, run: Run, load: Load, served: tuple[Server, Path
     if done.returncode or not done.stdout:
         message = f"{run.name} under {condition.name!r} failed ({done.returncode}):\n{done.stderr}"
         raise SystemExit(message)
+    if condition.writes:
+        compare(folder, load)
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return result
 

@@ -1,4 +1,4 @@
-"""The load server: one nginx worker on loopback that answers GET, ranges too, from a RAM disk by sendfile."""
+"""The load server: one nginx worker on loopback; GET, ranges too, by sendfile from a RAM disk, and uploads to it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ _FIRST_BYTE_S = 0.03
 _BACKLOG = 4096
 _ANSWER_S = 10.0
 _ECHO = "ngx_http_echo_module.so"  # the one that can wait before it answers
+_SCRIPT = "ngx_http_js_module.so"  # answers what an upload needs beside PUT
+_HERE = Path(__file__).parent
 _MODULES = (Path("/usr/lib/nginx/modules"), Path("/usr/share/nginx/modules"), Path("/usr/lib64/nginx/modules"))
 _PROGRAMS = ("openssl", "setpriv")
-_PACKAGES = "nginx-light libnginx-mod-http-echo openssl util-linux"
+_PACKAGES = "nginx-light libnginx-mod-http-echo libnginx-mod-http-js openssl util-linux"
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,9 @@ class Server:
 
 def missing() -> str:
     """Return what to install, as one sentence; empty when everything is there."""
-    if _nginx() and _module() and all(map(shutil.which, _PROGRAMS)):
+    if _nginx() and _module(_ECHO) and _module(_SCRIPT) and all(map(shutil.which, _PROGRAMS)):
         return ""
-    return f"the load server needs nginx with its echo module, openssl and setpriv: apt-get install {_PACKAGES}"
+    return f"the load server needs nginx with its echo and js modules, openssl and setpriv: apt-get install {_PACKAGES}"
 
 
 def install() -> None:
@@ -76,11 +78,14 @@ def nginx_version() -> str:
 def serve(folder: Path) -> Iterator[Server]:
     """Serve ``folder/data`` on free ports until the block ends; the server ends with this process, however that ends.
 
+    Uploads under ``written/`` leave their parts in ``folder/put`` and a note of each whole one in ``folder/complete``.
+
     Raises:
         RuntimeError: nginx does not answer; the text holds its own words.
 
     """
     certificate, key = _certify(folder)
+    (folder / "complete").mkdir(exist_ok=True)
     with ExitStack() as stack:
         sockets = [stack.enter_context(_listening()) for _ in range(3)]
         plain, late, tls = (each.getsockname()[1] for each in sockets)
@@ -113,17 +118,28 @@ class _Ports:
 
 def _configuration(folder: Path, ports: _Ports, certificate: Path, key: Path) -> str:
     user = f"user {pwd.getpwuid(0).pw_name};" if os.geteuid() == 0 else ""
+    writes = f"""
+    set $folder {folder};
+    location /{BUCKET}/written/ {{
+      if ($request_method = PUT) {{ rewrite ^ /put/$arg_uploadId/$arg_partNumber last; }}
+      js_content uploads.answer;
+    }}
+    location /put/ {{
+      internal; root {folder}; dav_methods PUT; create_full_put_path on; js_header_filter uploads.stored;
+    }}"""
     return f"""
-load_module {_module()};
+load_module {_module(_ECHO)}; load_module {_module(_SCRIPT)};
 {user} daemon off; worker_processes 1; worker_rlimit_nofile 16384; pid {folder}/nginx.pid;
 error_log {folder}/error.log warn;
 events {{ worker_connections 8192; }}
 http {{
   access_log off; default_type application/octet-stream;
   sendfile on; tcp_nopush on; tcp_nodelay on; keepalive_requests 10000000; keepalive_timeout 300;
+  js_path {_HERE}; js_import uploads from uploads.js; client_max_body_size 0; client_body_buffer_size 1m;
   client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
   scgi_temp_path {folder}/scgi; uwsgi_temp_path {folder}/uwsgi;
-  server {{ listen 127.0.0.1:{ports.plain} backlog={_BACKLOG}; root {folder}/data; }}
+  server {{ listen 127.0.0.1:{ports.plain} backlog={_BACKLOG}; root {folder}/data; {writes}
+  }}
   server {{
     listen 127.0.0.1:{ports.late} backlog={_BACKLOG};
     location / {{ echo_sleep {_FIRST_BYTE_S}; echo_exec /late$uri; }}
@@ -131,7 +147,7 @@ http {{
   }}
   server {{
     listen 127.0.0.1:{ports.tls} ssl backlog={_BACKLOG}; root {folder}/data;
-    ssl_certificate {certificate}; ssl_certificate_key {key};
+    ssl_certificate {certificate}; ssl_certificate_key {key}; {writes}
   }}
 }}
 """
@@ -180,5 +196,5 @@ def _nginx() -> str | None:
     return shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin:/usr/local/sbin")
 
 
-def _module() -> Path | None:
-    return next((folder / _ECHO for folder in _MODULES if (folder / _ECHO).exists()), None)
+def _module(name: str) -> Path | None:
+    return next((folder / name for folder in _MODULES if (folder / name).exists()), None)

@@ -19,6 +19,7 @@ from threading import Thread
 from urllib.parse import urlsplit
 
 KEY, SECRET, REGION, BUCKET = "benchmarkkey", "benchmarksecret", "us-east-1", "bench"
+WRITTEN = "written/"  # the only prefix the server lets peers write under
 
 
 class Meter:
@@ -52,6 +53,14 @@ class Meter:
     def check_big(self, key, body):
         """The same, for an object so large that its digest is left for after the stopwatch."""
         self._big = (key, body)
+
+    def source(self, key):
+        """What a writing peer is to write: the object's bytes, from the server's own folder."""
+        return (Path(self.manifest).parent / "data" / BUCKET / key).read_bytes()
+
+    def count(self, key):
+        """Count an object whose bytes this process does not get to see: the benchmark compares what was written."""
+        self._lengths.append(self._sizes[key])
 
     def step(self):
         """Compute as a training step does: so many CPU seconds of pure Python in this thread, however long it takes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import conditions
-from benchmarks.objects import Load, fill, manifest
+from benchmarks.environments import _constraints
+from benchmarks.objects import Load, compare, fill, manifest
 from benchmarks.report import render
 from benchmarks.server import missing, serve
 from tests.conftest import REQUIRE_SERVERS
@@ -65,7 +67,7 @@ def test_the_report_has_a_table_for_each_condition_and_says_of_each_bar_whether_
         assert f"\n## {condition['name']}: " in report
     assert "numbers mean nothing" in report
     bars = report.partition("\n## Bars\n")[2].splitlines()[3:]
-    assert len(bars) == 7, "those that need no engine of others"
+    assert len(bars) == 10, "those that need no engine of others"
     assert all("| met |" in bar or "| **missed** by " in bar for bar in bars)
 
 
@@ -116,10 +118,45 @@ def test_a_wrong_body_is_caught(tmp_path):
     assert f"{load.keys[2]}: wrong body" in refused.stderr
 
 
-def _floor(folder, load, server):
-    task = {"endpoint": server.plain, "ca": server.ca, "manifest": str(manifest(folder, load, load.count))}
+@pytest.mark.usefixtures("_nginx")
+@pytest.mark.parametrize("port", ["plain", "tls"])
+def test_what_is_written_is_described_and_compared(tmp_path, port):
+    load = Load("one", (16 << 20) + 5, 1)
+    fill(tmp_path, [load])
+    with serve(tmp_path) as server:
+        with pytest.raises(SystemExit, match="0 objects were completed"):
+            compare(tmp_path, load)
+        done = _floor(tmp_path, load, server, script="floor_write", port=port)
+        assert done.returncode == 0, done.stderr
+        connection = http.client.HTTPConnection(server.plain.partition("//")[2], timeout=10)
+        connection.request("HEAD", f"/bench/written/{load.keys[0]}")
+        with connection.getresponse() as described:
+            headers = described.headers
+        connection.request("POST", f"/bench/written/{load.keys[0]}?uploadId=floor", "<PartNumber>3<")
+        with connection.getresponse() as refused:
+            assert (refused.status, b"InvalidPart" in refused.read()) == (400, True)
+        connection.close()
+    assert (headers["Content-Length"], headers["ETag"]) == (str(load.size), '"floor-2"')
+    last = tmp_path / "put/floor/2"
+    kept = last.read_bytes()
+    last.write_bytes(b"x" * len(kept))
+    with pytest.raises(SystemExit, match="bytes are not those"):
+        compare(tmp_path, load)
+    last.write_bytes(kept)
+    compare(tmp_path, load)
+    assert not (tmp_path / "put").exists()
+
+
+def test_a_peer_is_held_to_our_versions_but_for_what_it_pins():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    (botocore,) = [line for line in lines if line.startswith("botocore==")]
+    assert _constraints("s3fs==1 botocore==2").splitlines() == [line for line in lines if line != botocore]
+
+
+def _floor(folder, load, server, *, script="floor", port="plain"):
+    task = {"endpoint": getattr(server, port), "ca": server.ca, "manifest": str(manifest(folder, load, load.count))}
     task |= {"digests": str(folder / f"{load.name}.json"), "batch": 2, "threads": 2, "compute_s": 0}
-    command = [sys.executable, str(ROOT / "benchmarks/peers/floor.py"), json.dumps(task)]
+    command = [sys.executable, str(ROOT / f"benchmarks/peers/{script}.py"), json.dumps(task)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 

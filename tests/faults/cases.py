@@ -80,7 +80,7 @@ def store(server, *, attempts=ATTEMPTS):
     return StoreOptions(
         endpoint=server.endpoint,
         region=server.settings.region,
-        transport=TransportOptions(stall_timeout_s=1, connect_timeout_s=1),
+        transport=TransportOptions(stall_timeout_s=2, connect_timeout_s=2),
         retry=RetryOptions(base_s=0.01, cap_s=0.05, patience_s=30, first_contact_s=30, attempts=attempts),
         write=small_parts(),
     )

@@ -183,6 +183,15 @@ class Read:
         return wait_s
 
     def _end(self, error: PenstockError | None) -> None:
+        self.error = error
+        try:
+            self._tell(error)
+        finally:  # whatever goes wrong in telling, who waits must wake
+            self._exchange = None
+            self.complete = True
+            self._owner.finished(self)
+
+    def _tell(self, error: PenstockError | None) -> None:
         fetcher = self._fetcher
         if error is None:
             fetcher.succeeded()
@@ -198,10 +207,7 @@ class Read:
                     )
                 )
         else:
-            self.error = fetcher.blame(error, self.span.key, self.attempts, self._began)
-        self._exchange = None
-        self.complete = True
-        self._owner.finished(self)
+            fetcher.blame(error, self.span.key, self.attempts, self._began)
 
 
 class _Parts(Read):

@@ -301,8 +301,11 @@ class Easy:
             raise MemoryError
         _setopt(self.pointer, _WRITEDATA, _void(self._stream))
 
-    def unload(self) -> Response:
-        """Close what ``load`` opened and return what came back; faults are the caller's to add."""
+    def unload(self, *, whole: bool = False) -> Response:
+        """Close what ``load`` opened and return what came back; faults are the caller's to add.
+
+        Unless the exchange is ``whole``, all headers are kept, for they may say what went wrong.
+        """
         request = self.request
         if request is None:
             message = "unload without load"
@@ -311,8 +314,8 @@ class Easy:
         _getinfo(self.pointer, _RESPONSE_CODE, ctypes.byref(self._status))
         response.status = self._status.value
         self._close(request.target, response)
-        size = request.target.size if request.target is not None else 0
-        if request.wants is None or response.status not in _GOOD or response.received < size:
+        whole = whole and (request.target is None or response.received == request.target.size)
+        if request.wants is None or not whole or response.status not in _GOOD:
             response.headers = self._all_headers()
         else:
             for name in request.wants:

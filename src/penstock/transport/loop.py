@@ -7,6 +7,7 @@ import heapq
 import os
 import threading
 from collections import Counter, deque
+from contextlib import suppress
 from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -155,7 +156,7 @@ class _Loop:
 
     def _finish(self, pointer: int, code: int) -> Session:
         session, easy, call = self._busy[pointer]  # it stays there until it is known how it ended: see _end
-        response = easy.unload()
+        response = easy.unload(whole=code == OK)
         if code == WRITE_ERROR:
             response.overflow = True
         elif code != OK:
@@ -213,7 +214,8 @@ class _Loop:
         for _, easy, _ in self._busy.values():
             self._multi.remove(easy, unfinished=True)
         for call in left:
-            call.done(Response(fault=self._dead))
+            with suppress(Exception):  # one that breaks must not keep the others waiting
+                call.done(Response(fault=self._dead))
         self._refuse()
 
     def _refuse(self) -> None:
@@ -223,7 +225,8 @@ class _Loop:
             except IndexError:
                 return
             for call in () if cancel else calls:
-                call.done(Response(fault=self._dead))
+                with suppress(Exception):  # see _end
+                    call.done(Response(fault=self._dead))
 
 
 def _ours(error: Exception) -> PenstockError:
