@@ -104,6 +104,8 @@ def _roomy(folder: Path, loads: list) -> Path:
 def _plot(output: Path) -> list[str]:
     folder = output / "plots"
     folder.mkdir(exist_ok=True)
+    for stale in folder.glob("*.svg"):  # another run's, perhaps of conditions that this one left out
+        stale.unlink()
     command = [python("matplotlib"), str(_HERE / "plots.py"), str(output / "results.json"), str(folder)]
     subprocess.run(command, check=True)
     return sorted(f"plots/{path.name}" for path in folder.glob("*.svg"))

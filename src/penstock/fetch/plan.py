@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-__all__ = ["merge", "part_bytes", "split"]
+__all__ = ["part_bytes", "split"]
 
 _PARTS_PER_SIZE = 900  # of the 10,000 that S3 takes: with 1,000, parts that begin at 5 MiB would hold 4.9 TiB
 _MOST_BYTES = 5 << 30  # S3's largest part
@@ -19,17 +19,6 @@ def split(start: int, stop: int, most_bytes: int) -> Iterator[tuple[int, int]]:
     pieces = max(1, -(-size // most_bytes))
     for piece in range(pieces):
         yield start + size * piece // pieces, start + size * (piece + 1) // pieces
-
-
-def merge(spans: Sequence[tuple[int, int]], gap_bytes: int, most_bytes: int) -> list[tuple[int, int]]:
-    """Join sorted runs that overlap or lie within ``gap_bytes`` of each other, each up to ``most_bytes`` long."""
-    merged: list[tuple[int, int]] = []
-    for start, stop in spans:
-        if merged and start - merged[-1][1] <= gap_bytes and max(stop, merged[-1][1]) - merged[-1][0] <= most_bytes:
-            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
-        else:
-            merged.append((start, stop))
-    return merged
 
 
 def part_bytes(number: int, first_bytes: int) -> int:

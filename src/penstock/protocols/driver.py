@@ -36,14 +36,10 @@ class Abilities:
     """What a store can do; nobody probes by provider name.
 
     Attributes:
-        multipart: Uploads in parts that become visible together.
-        conditional_put: Create-only writes.
         digests: The server refuses a body whose digest is wrong before it publishes it.
 
     """
 
-    multipart: bool = True
-    conditional_put: bool = True
     digests: bool = True
 
 
