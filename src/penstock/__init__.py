@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.datasets.map import MapDataset
     from penstock.datasets.sample import Sample
     from penstock.errors import PenstockError
+    from penstock.loading.loader import DataLoader
     from penstock.options import ReadOptions, RetryOptions, StoreOptions, TransportOptions, WriteOptions
     from penstock.values import ObjectMeta, Place
     from penstock.verbs import copy, delete, list, open, stat  # noqa: A004  always named as ps.open, ps.list
@@ -25,6 +26,7 @@ __version__ = "0.1.0.dev0"
 _HOMES = {
     "Catalog": "catalog.table",
     "Checkpoint": "checkpoint.file",
+    "DataLoader": "loading.loader",
     "IterableDataset": "datasets.iterable",
     "MapDataset": "datasets.map",
     "ObjectMeta": "values",
@@ -48,6 +50,7 @@ _HOMES = {
 __all__ = [
     "Catalog",
     "Checkpoint",
+    "DataLoader",
     "IterableDataset",
     "MapDataset",
     "ObjectMeta",

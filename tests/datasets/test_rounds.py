@@ -1,4 +1,4 @@
-"""Every worker of an iteration must agree on its epoch, whatever the order in which they come."""
+"""Every worker of an iteration must agree on where it begins, whatever the order in which they come."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.datasets.rounds import Rounds
 from penstock.errors import Unusable
+from penstock.order.course import Cursor
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
@@ -20,16 +21,36 @@ if TYPE_CHECKING:
 
 def test_without_a_call_each_iteration_is_the_next_epoch():
     rounds = Rounds()
-    assert [rounds.begin() for _ in range(4)] == [0, 1, 2, 3]
+    assert [rounds.begin() for _ in range(4)] == [(0, 0), (1, 0), (2, 0), (3, 0)]
 
 
 def test_set_says_the_next_one_and_counting_goes_on_from_there():
     rounds = Rounds()
     rounds.begin()
     rounds.set(7)
-    assert [rounds.begin(), rounds.begin()] == [7, 8]
+    assert [rounds.begin(), rounds.begin()] == [(7, 0), (8, 0)]
     rounds.set(0)
-    assert rounds.begin() == 0
+    assert rounds.begin() == (0, 0)
+
+
+def test_a_resumed_position_is_the_next_iterations_and_naming_its_epoch_keeps_it():
+    rounds = Rounds()
+    rounds.resume(Cursor(4, 70))
+    rounds.set(4)
+    assert (rounds.next(), rounds.latest()) == ((4, 70), (4, 70))
+    assert [rounds.begin(), rounds.begin()] == [(4, 70), (5, 0)]
+    rounds.resume(Cursor(4, 70))
+    rounds.set(5)
+    assert rounds.begin() == (5, 0)
+
+
+def test_the_latest_is_where_the_iteration_under_way_began():
+    rounds = Rounds()
+    rounds.resume(Cursor(2, 10))
+    rounds.begin()
+    assert (rounds.latest(), rounds.next()) == ((2, 10), (3, 0))
+    assert worker(rounds).join(0, 1, seed=1) == (3, 0)
+    assert rounds.latest() == (3, 0)
 
 
 def worker(rounds: Rounds) -> Rounds:
@@ -46,7 +67,7 @@ def test_all_workers_of_an_iteration_join_the_same_epoch(iterations, random):
     for expected, (workers, reseeded) in enumerate(iterations):
         seed = 42 if reseeded else 1000 + expected
         order = random.sample(range(workers), workers)
-        assert {worker(rounds).join(index, workers, seed) for index in order} == {expected}
+        assert {worker(rounds).join(index, workers, seed) for index in order} == {(expected, 0)}
 
 
 @given(st.integers(1, 5), st.integers(1, 40), st.randoms(use_true_random=False))
@@ -55,15 +76,15 @@ def test_persistent_workers_count_on_by_themselves(workers, iterations, random):
     alive = [worker(rounds) for _ in range(workers)]
     for expected in range(iterations):
         order = random.sample(range(workers), workers)
-        assert {alive[index].join(index, workers, 99) for index in order} == {expected}
+        assert {alive[index].join(index, workers, 99) for index in order} == {(expected, 0)}
 
 
 def test_a_late_worker_of_an_older_iteration_still_finds_its_epoch():
     rounds = Rounds()
-    assert worker(rounds).join(0, 2, seed=1) == 0
-    assert worker(rounds).join(0, 2, seed=2) == 1
-    assert worker(rounds).join(1, 2, seed=1) == 0
-    assert worker(rounds).join(1, 2, seed=2) == 1
+    assert worker(rounds).join(0, 2, seed=1) == (0, 0)
+    assert worker(rounds).join(0, 2, seed=2) == (1, 0)
+    assert worker(rounds).join(1, 2, seed=1) == (0, 0)
+    assert worker(rounds).join(1, 2, seed=2) == (1, 0)
 
 
 def test_more_workers_than_can_be_told_apart_are_refused():
@@ -86,15 +107,15 @@ def test_processes_agree_and_the_parent_sees_it(method: str):
     found = [results.get(timeout=60) for _ in processes]
     for process in processes:
         process.join(60)
-    assert found == [[3, 4]] * 3
-    assert rounds.begin() == 5
+    assert found == [[(3, 0), (4, 0)]] * 3
+    assert rounds.begin() == (5, 0)
 
 
 def test_a_copy_lives_its_own_life():
     rounds = Rounds()
     rounds.set(5)
     copy = pickle.loads(pickle.dumps(rounds))
-    assert (copy.begin(), copy.begin(), rounds.begin()) == (5, 6, 5)
+    assert (copy.begin(), copy.begin(), rounds.begin()) == ((5, 0), (6, 0), (5, 0))
 
 
 def test_a_fork_taken_under_the_lock_does_not_hang():
@@ -102,5 +123,5 @@ def test_a_fork_taken_under_the_lock_does_not_hang():
     with rounds._lock:
         child = os.fork()
         if child == 0:
-            os._exit(rounds.begin())
+            os._exit(int(rounds.begin() != (0, 0)))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -4,46 +4,60 @@ from __future__ import annotations
 
 from itertools import islice
 
-import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.datasets.walk import walk
-from penstock.order.partition import Partition
-from penstock.order.shuffle import Permutation
+from penstock.datasets.walk import stroll, walk
+from penstock.order.course import Course, Cursor
+from penstock.order.partition import Repeat
 from penstock.values import Place
 
+_totals, _few = st.integers(0, 5000), st.integers(1, 4)
 
-@given(st.integers(0, 5000), st.integers(1, 7), st.integers(1, 3), st.integers(0, 4), st.booleans())
-def test_ranks_and_workers_together_take_every_sample_once(total, batch, world, workers, shuffled):
-    workers = max(1, workers)
-    order = Permutation(total, 5, 1) if shuffled else None
-    taken = []
+
+@given(_totals, st.integers(1, 7), _few, _few, st.booleans(), st.sampled_from(["short", "pad"]))
+def test_ranks_and_workers_together_take_every_sample_once_and_know_what_repeats(
+    total, batch, world, workers, shuffle, tail
+):
+    course = Course(total=total, batch=batch, shuffle=shuffle, seed=5, tail=tail)
+    taken, repeated = [], []
     for rank in range(world):
         for worker in range(workers):
-            place = Place(rank=rank, world=world, worker=worker, workers=workers)
-            for indices in walk(Partition(total=total, batch=batch, place=place), order):
+            for indices in walk(course, Cursor(1), Place(rank, world, worker, workers)):
                 assert 1 <= len(indices) <= batch
-                taken += indices
+                taken += [index for index in indices if not isinstance(index, Repeat)]
+                repeated += [index for index in indices if isinstance(index, Repeat)]
     assert sorted(taken) == list(range(total))
+    rest = total % (batch * world)
+    filled = {"short": max(0, world - rest), "pad": batch * world - rest}[tail] if rest else 0
+    assert len(repeated) == filled
+    assert set(repeated) <= set(taken)
+
+
+@given(_totals, _few, _few, st.booleans(), st.data())
+def test_a_stroll_takes_every_remaining_sample_once(total, world, workers, shuffle, data):
+    start = data.draw(st.integers(0, total))
+    course = Course(total=total, batch=1, shuffle=shuffle, seed=3)
+    places = [Place(rank, world, worker, workers) for rank in range(world) for worker in range(workers)]
+    taken = [index for place in places for index in stroll(course, Cursor(2, start), place)]
+    order = course.order(2)
+    assert sorted(taken) == sorted(range(start, total) if order is None else order.block(start, total).tolist())
 
 
 def test_a_batch_is_the_permutation_of_its_positions():
-    order = Permutation(100_000, 1, 2)
-    batches = Partition(total=100_000, batch=10, place=Place())
-    for number, indices in enumerate(islice(walk(batches, order), 3000)):
+    course = Course(total=100_000, batch=10, shuffle=True, seed=1)
+    order = course.order(2)
+    for number, indices in enumerate(islice(walk(course, Cursor(2), Place()), 3000)):
         assert indices == order.block(number * 10, number * 10 + 10).tolist()
 
 
-def test_it_looks_no_further_ahead_than_a_block():
-    drawn = []
-
-    def endless():
-        for number in range(10**9):
-            drawn.append(number)
-            yield number, number + 1
-
-    assert next(walk(endless(), None)) == [0]
-    assert len(drawn) == 1024
-    assert isinstance(next(walk(iter([(0, 1)]), Permutation(1, 0, 0)))[0], int)
-    assert not isinstance(next(walk(iter([(0, 1)]), None))[0], np.integer)
+@pytest.mark.parametrize("taken", [walk, stroll])
+def test_it_looks_no_further_ahead_than_a_block(taken):
+    """Of 10^15 samples the first comes at once, and from their middle too."""
+    course = Course(total=10**15, batch=256, shuffle=True)
+    for cursor in (Cursor(0), Cursor(0, 5 * 10**14)):
+        first = next(taken(course, cursor, Place()))
+        assert (first[0] if taken is walk else first) == course.order(0).at(cursor.position)
+    one = next(taken(Course(total=1, batch=1), Cursor(), Place()))
+    assert type(one if taken is stroll else one[0]) is int

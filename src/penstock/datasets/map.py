@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import operator
-from itertools import count, tee
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from torch.utils.data import Dataset
 
+from penstock.datasets.batched import Batched
 from penstock.datasets.opening import Opening
+from penstock.datasets.reading import singles
+from penstock.datasets.standing import Standing
+from penstock.order.course import Course
+from penstock.order.partition import Repeat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from penstock.order.partition import Tail
+    from penstock.values import Place
 
 __all__ = ["MapDataset"]
 
@@ -39,12 +48,24 @@ class MapDataset(Opening, Dataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         """Read all objects in order, reading ahead within ``options.read``'s budget."""
-        drawn, spans = tee(map(self.catalog.span, range(len(self))))
-        with self._source.lookahead(drawn) as bodies:
-            yield from map(self._sample, count(), spans, bodies)
+        return singles(self, range(len(self)), 1)
+
+    def batched(
+        self,
+        batch_size: int,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        tail: Tail = "short",
+        place: Place | DeviceMesh | None = None,
+    ) -> Batched:
+        """Return this data set as batches of ``batch_size`` per rank: see ``IterableDataset.batched``."""
+        course = Course(total=len(self), batch=batch_size, shuffle=shuffle, seed=seed, tail=tail)
+        return Batched(self, course, Standing(place), collate_fn)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         """Read a batch, all requests in flight together; the transform runs on them in order."""
-        rows = [operator.index(index) for index in indices]
+        rows = [index if isinstance(index, Repeat) else operator.index(index) for index in indices]
         spans = [self.catalog.span(row) for row in rows]
         return list(map(self._sample, rows, spans, self._source.read_many(spans)))

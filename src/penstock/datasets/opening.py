@@ -10,6 +10,7 @@ from penstock.catalog.table import Catalog, Entry
 from penstock.config.urls import parse
 from penstock.datasets.sample import Sample
 from penstock.errors import InvalidURL, NotFound
+from penstock.order.partition import Repeat
 from penstock.source import open_source
 from penstock.values import Span
 
@@ -116,7 +117,7 @@ class Opening:
 
     def _sample(self, index: int, span: Span, data: bytes) -> Any:  # noqa: ANN401  whatever the transform returns
         """Make what is yielded of entry ``index``; an error of the transform leaves with the object's name on it."""
-        sample = Sample(self.catalog.root, span, data, self.catalog.label(index))
+        sample = Sample(self.catalog.root, span, data, self.catalog.label(index), repeat=isinstance(index, Repeat))
         if self.transform is None:
             return sample
         try:

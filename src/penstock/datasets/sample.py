@@ -26,17 +26,19 @@ class Sample:
         size: Bytes; ``len(data)``.
         label: Whatever the manifest says of it; None without one.
         etag: The version that was read; empty where the store or manifest names none.
+        repeat: Whether this epoch has this sample already, and here it only fills a batch up.
 
     """
 
-    __slots__ = ("_bytes", "_file", "etag", "key", "label", "url")
+    __slots__ = ("_bytes", "_file", "etag", "key", "label", "repeat", "url")
 
-    def __init__(self, root: str, span: Span, data: bytes, label: object = None) -> None:
+    def __init__(self, root: str, span: Span, data: bytes, label: object = None, *, repeat: bool = False) -> None:
         """Wrap what was read of the object that ``span`` names below ``root``."""
         self.key = span.key
         self.url = root + span.key
         self.label = label
         self.etag = span.etag
+        self.repeat = repeat
         self._bytes = data
         self._file: io.BytesIO | None = None
 
@@ -112,13 +114,13 @@ class Sample:
         """Say which object and how large."""
         return f"<Sample {self.url} ({self.size:,} bytes)>"
 
-    def __getstate__(self) -> tuple[str, str, object, str, bytes]:
+    def __getstate__(self) -> tuple[str, str, object, str, bool, bytes]:
         """Leave the position behind."""
-        return self.key, self.url, self.label, self.etag, self._bytes
+        return self.key, self.url, self.label, self.etag, self.repeat, self._bytes
 
-    def __setstate__(self, state: tuple[str, str, object, str, bytes]) -> None:
+    def __setstate__(self, state: tuple[str, str, object, str, bool, bytes]) -> None:
         """Come out at the start."""
-        self.key, self.url, self.label, self.etag, self._bytes = state
+        self.key, self.url, self.label, self.etag, self.repeat, self._bytes = state
         self._file = None
 
     def _opened(self) -> io.BytesIO:

@@ -1,4 +1,4 @@
-"""From positions to samples: the batches of one worker of one rank in one epoch, as indices into the catalog."""
+"""From positions to samples: what one worker of one rank reads in one epoch, as indices into the catalog."""
 
 from __future__ import annotations
 
@@ -7,24 +7,46 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.order.partition import Repeat
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
+    from penstock.order.course import Course, Cursor
     from penstock.order.shuffle import Permutation
+    from penstock.values import Place
 
-__all__ = ["walk"]
+__all__ = ["stroll", "walk"]
 
-_AT_ONCE = 1024  # batches looked up together: the permutation is vectorised
+_AT_ONCE = 4096  # positions looked up together: the permutation is vectorised
 
 
-def walk(batches: Iterable[tuple[int, int]], order: Permutation | None) -> Iterator[list[int]]:
-    """Yield each batch's sample indices; ``order`` None is the catalog's own. O(1) memory, lazily, some ahead."""
-    source = iter(batches)
-    while chunk := list(islice(source, _AT_ONCE)):
+def walk(course: Course, cursor: Cursor, place: Place) -> Iterator[list[int]]:
+    """Yield each batch's sample indices, those of repeats as ``Repeat``. O(1) memory, lazily, some batches ahead."""
+    source, order = iter(course.batches(cursor, place)), course.order(cursor.epoch)
+    while chunk := list(islice(source, max(1, _AT_ONCE // course.batch))):
         starts, stops = np.array(chunk, dtype=np.int64).T
         sizes = stops - starts
         ends = np.cumsum(sizes)
         positions = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
-        samples = (positions if order is None else order.of(positions)).tolist()
+        samples = _samples(order, positions % course.total)
+        for at in np.flatnonzero(positions >= course.total).tolist():
+            samples[at] = Repeat(samples[at])
         for end, size in zip(ends.tolist(), sizes.tolist(), strict=True):
             yield samples[end - size : end]
+
+
+def stroll(course: Course, cursor: Cursor, place: Place) -> Iterator[int]:
+    """Yield sample indices one by one, no repeats: position p goes to rank p, then worker p // world, in turn."""
+    order, every = course.order(cursor.epoch), place.world * place.workers
+    mine = range(cursor.position + place.worker * place.world + place.rank, course.total, every)
+    for at in range(0, len(mine), _AT_ONCE):
+        some = mine[at : at + _AT_ONCE]
+        yield from _samples(order, np.arange(some.start, some.stop, some.step))
+
+
+def _samples(order: Permutation | None, positions: NDArray[np.int64]) -> list[int]:
+    samples: list[int] = (positions if order is None else order.of(positions)).tolist()
+    return samples

@@ -45,23 +45,27 @@ class Lookahead:
 
     def __next__(self) -> bytes:
         """Return the next span's bytes."""
-        if self._pid != os.getpid():
-            raise Unusable("an iterator over objects was begun before a fork and continued after it")
-        budget = self._budget
         try:
-            if not self._drained and budget.items_held * _REFILL <= budget.items_limit * (_REFILL - 1):
-                self._refill()
-            if not self._reads:
-                raise StopIteration
-            read = self._reads[0]
-            self._inbox.wait(read)
-            data = read.take()
+            return self.advance().take()
         except BaseException:
             self.close()
             raise
-        self._reads.popleft()
+
+    def advance(self) -> Read:
+        """Return the next read, complete: ``take`` has its bytes, or raises, and the next one comes all the same."""
+        if self._pid != os.getpid():
+            raise Unusable("an iterator over objects was begun before a fork and continued after it")
+        budget = self._budget
+        if not self._drained and budget.items_held * _REFILL <= budget.items_limit * (_REFILL - 1):
+            self._refill()
+        reads = self._reads  # another thread may close meanwhile
+        if not reads:
+            raise StopIteration
+        read = reads[0]
+        self._inbox.wait(read)
+        reads.popleft()
         budget.release(_cost(read.span))
-        return data
+        return read
 
     def _refill(self) -> None:
         budget, batch = self._budget, []
@@ -82,7 +86,7 @@ class Lookahead:
 
     def close(self) -> None:
         """Call off what is in flight; the iterator is at its end then."""
-        reads, self._reads, self._drained = self._reads, deque(), True
+        reads, self._reads, self._drained = list(self._reads), deque(), True
         if reads:
             self._fetcher.cancel(reads)
 

@@ -1,9 +1,9 @@
-"""Who takes which positions: global batches cut into equal slices over ranks, and dealt in turn to workers."""
+"""Who takes which positions: global batches cut into slices over ranks, and dealt in turn to workers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from penstock.errors import Unusable
 
@@ -12,7 +12,18 @@ if TYPE_CHECKING:
 
     from penstock.values import Place
 
-__all__ = ["Partition"]
+__all__ = ["Partition", "Repeat", "Tail"]
+
+Tail = Literal["drop", "short", "pad"]
+
+
+class Repeat(int):
+    """The index of a sample that this epoch has already: it fills a batch up, so that all ranks have as many.
+
+    It is an int like any other; whoever counts or measures may ask ``isinstance(index, penstock.Repeat)``.
+    """
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +33,19 @@ class Partition:
     With G = ``batch`` * world, global batch k is the positions [start + kG, start + (k + 1)G) below ``total``. Rank r
     takes the r-th of its equal slices, worker w the batches with k = w (mod workers). So, merged in turn over workers,
     a rank's batches do not depend on how many workers there are, nor the global batches on the number of ranks as long
-    as G stays. After m global batches the state is one integer, ``start + m * G``; any place may go on from there.
+    as G stays. Every rank has as many batches as the others. After m global batches the state is one integer,
+    ``start + m * G``; any place may go on from there.
 
-    The last global batch may have fewer than G positions. ``tail="drop"`` leaves it out; ``"short"`` cuts it as evenly
-    as it goes: slices differ by one at most. A slice that is empty is not yielded, so then some ranks have a batch
-    less than others: padding it, so that all have the same number, is still to come.
+    The last global batch may have fewer than G positions; ``tail`` says what becomes of it:
 
-    A stream of samples whose batches are formed elsewhere is ``batch=1``. O(1) memory; iterates as often as wanted.
+    - ``"drop"``: it is left out.
+    - ``"short"``: it is cut as evenly as it goes, slices differ by one at most. Of fewer positions than ranks, each
+      rank has one all the same: those past the end are repeats.
+    - ``"pad"``: it is filled up to G with repeats.
+
+    A position p at or past ``total`` is a repeat of p modulo ``total``: of the epoch's first samples.
+
+    O(1) memory; iterates as often as wanted.
 
     Attributes:
         total: Positions of the epoch.
@@ -46,7 +63,7 @@ class Partition:
     batch: int
     place: Place
     start: int = 0
-    tail: Literal["drop", "short"] = "short"
+    tail: Tail = "short"
 
     def __post_init__(self) -> None:
         """Refuse what would lose samples silently."""
@@ -54,31 +71,25 @@ class Partition:
             raise Unusable(f"position {self.start} of an epoch of {self.total} samples")
         if self.batch < 1:
             raise Unusable(f"a batch has at least one sample, not {self.batch}")
-        if self.tail not in ("drop", "short"):
-            raise Unusable(f"tail must be 'drop' or 'short', not {self.tail!r}")
+        if self.tail not in get_args(Tail):
+            raise Unusable(f"tail must be 'drop', 'short' or 'pad', not {self.tail!r}")
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         """Yield this worker's batches in order."""
-        for number in self._numbers():
-            start, stop = self._slice(number)
-            if start < stop:
-                yield start, stop
+        return map(self._slice, self._numbers())
 
     def __len__(self) -> int:
         """Return how many batches iterating yields, without iterating."""
-        numbers = self._numbers()
-        if not numbers:
-            return 0
-        start, stop = self._slice(numbers[-1])
-        return len(numbers) - (start == stop)  # only the last one can be empty
+        return len(self._numbers())
 
     def _numbers(self) -> range:
         every = self.batch * self.place.world
         complete, rest = divmod(self.total - self.start, every)
-        return range(self.place.worker, complete + (rest > 0 and self.tail == "short"), self.place.workers)
+        return range(self.place.worker, complete + (rest > 0 and self.tail != "drop"), self.place.workers)
 
     def _slice(self, number: int) -> tuple[int, int]:
         rank, world = self.place.rank, self.place.world
-        first = self.start + number * self.batch * world
-        size = min(self.batch * world, self.total - first)
+        every = self.batch * world
+        first = self.start + number * every
+        size = every if self.tail == "pad" else min(every, max(self.total - first, world))
         return first + size * rank // world, first + size * (rank + 1) // world

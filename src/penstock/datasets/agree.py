@@ -1,0 +1,108 @@
+"""Ranks that train together hold the same catalog, or learn that they do not."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import weakref
+from collections import Counter
+from concurrent.futures import Future
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed
+
+from penstock.errors import StateMismatch, TimedOut, Unreachable
+
+if TYPE_CHECKING:
+    from penstock.catalog.table import Catalog
+
+__all__ = ["agree"]
+
+_compared: weakref.WeakKeyDictionary[Catalog, weakref.ref[Any]] = weakref.WeakKeyDictionary()  # and in which store
+_made: Counter[str] = Counter()  # catalogs compared so far, by what they are of
+
+
+def agree(catalog: Catalog) -> None:
+    """Compare the catalog's digest with the other ranks', once per catalog; no collective, nobody waits for another.
+
+    The first to come writes its digest into the process group's store, and the others compare theirs: one request, and
+    the digest at about 1 µs per object. The n-th catalog of a prefix is compared with the n-th of it on other ranks, so
+    every rank has to make those of one prefix in the same order. Nothing happens in a worker, in a process forked after
+    the group was made, without a group of several, or with a store that cannot compare (MPI's).
+
+    Raises:
+        StateMismatch: Another rank came first, with another catalog. Only the ranks that differ from it raise.
+        TimedOut: The store did not answer within its own timeout.
+        Unreachable: The store is gone.
+
+    """
+    store = _store()
+    if store is None or store is _inherited or _is_compared(catalog, store):
+        return
+    name = catalog.root + catalog.base
+    mine = {"digest": catalog.digest, "objects": len(catalog), "rank": torch.distributed.get_rank()}
+    first = _first(store, f"{sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()}/{_made[name]}", mine)
+    _made[name] += 1
+    if first["digest"] != mine["digest"]:
+        raise StateMismatch(
+            f"rank {mine['rank']} has {mine['objects']} objects (digest {mine['digest']}), "
+            f"rank {first['rank']} has {first['objects']} (digest {first['digest']}): the prefix has changed between "
+            "their listings, or they made its data sets in another order; save one catalog and open it on every rank",
+            url=name,
+        )
+    _compared[catalog] = weakref.ref(store)
+
+
+def _store() -> Any:  # noqa: ANN401  torch's Store is untyped
+    """Return the default group's store; None without a group of several ranks."""
+    group = torch.distributed
+    if not (group.is_available() and group.is_initialized() and group.get_world_size() > 1):
+        return None
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    return _get_default_store()
+
+
+def _is_compared(catalog: Catalog, store: object) -> bool:
+    seen = _compared.get(catalog)
+    return seen is not None and seen() is store
+
+
+def _first(store: Any, key: str, mine: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401  see _store
+    """Return what the first rank wrote under ``key``: this one's when it is first."""
+    from torch.distributed.distributed_c10d import PrefixStore
+
+    ours = PrefixStore("penstock/catalog", store)
+    answer: Future[bytes] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(ours.compare_set(key, "", json.dumps(mine)))
+        except Exception as error:  # noqa: BLE001  it reaches the caller
+            answer.set_exception(error)
+
+    # A thread, since a store that is stopped, not dead, would hold the call beyond the timeout and Ctrl-C.
+    threading.Thread(target=ask, name="penstock-agree", daemon=True).start()
+    limit_s = min(store.timeout.total_seconds(), threading.TIMEOUT_MAX)
+    try:
+        first: dict[str, Any] = json.loads(answer.result(limit_s))
+    except TimeoutError as error:
+        raise TimedOut(f"the process group's store did not answer within {limit_s:.0f} s") from error
+    except RuntimeError as error:
+        if "Not implemented" in str(error):
+            return mine
+        raise Unreachable(f"the process group's store is gone: {error}") from error
+    return first
+
+
+_inherited: object = None  # the store of a parent's group: its connection is the parent's
+
+
+def _disown() -> None:
+    global _inherited  # noqa: PLW0603  a process has one
+    _inherited = _store()
+
+
+os.register_at_fork(after_in_child=_disown)

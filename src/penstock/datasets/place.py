@@ -1,0 +1,84 @@
+"""Which rank of how many this process is, as far as data goes."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import torch.distributed
+
+from penstock.errors import Unusable
+from penstock.values import Place
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+__all__ = ["resolve"]
+
+# What PyTorch, Lightning, torchtitan, Megatron and DeepSpeed call the dimensions of a mesh.
+_DATA = re.compile(r"(dp|ddp|data|fsdp|hsdp)|.*(replicate|shard)")
+_OTHER = {"tp", "tensor", "pp", "pipe", "pipeline", "cp", "context", "sp", "sequence", "model"}
+
+
+def resolve(place: Place | DeviceMesh | None) -> Place:
+    """Return the rank whose data this process reads, of how many.
+
+    A ``Place`` is itself. A mesh gives the place among its data-parallel dimensions, numbered row by row: all of a mesh
+    with one dimension, else those whose names begin with ``dp``, ``ddp``, ``data``, ``fsdp`` or ``hsdp``, or contain
+    ``replicate`` or ``shard``. So ranks that differ only in another dimension (tensor, pipeline, context) read the
+    same. None is the process group, when it is initialised; else ``RANK`` and ``WORLD_SIZE``; else alone.
+
+    Raises:
+        Unusable: A mesh whose names do not say which dimensions are data-parallel, or that this rank is not part of;
+            an environment that says half.
+
+    """
+    if isinstance(place, Place):
+        return place
+    if place is not None:
+        return _in_mesh(place)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return Place(rank=torch.distributed.get_rank(), world=torch.distributed.get_world_size())
+    try:
+        return Place.from_environment()
+    except ValueError as error:
+        raise Unusable(str(error)) from None
+
+
+def _in_mesh(mesh: DeviceMesh) -> Place:
+    from torch.distributed.device_mesh import DeviceMesh
+
+    if not isinstance(mesh, DeviceMesh):
+        raise Unusable(f"place is a ps.Place or a DeviceMesh, not a {type(mesh).__name__}")
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:
+        raise Unusable(f"this rank is not part of the mesh of shape {mesh.shape}: it has no place to read data for")
+    rank, world = 0, 1
+    for dimension in _data_dimensions(mesh.mesh_dim_names or (), mesh.ndim):
+        size = mesh.size(dimension)
+        rank, world = rank * size + coordinate[dimension], world * size
+    return Place(rank=rank, world=world)
+
+
+def _data_dimensions(names: tuple[str, ...], count: int) -> list[int]:
+    """Return the dimensions along which data differ. One dimension was picked by the caller, unless named for others.
+
+    Raises:
+        Unusable: No name says so, or one says both.
+
+    """
+    kinds = [_kind(name) for name in names]
+    if count == 1 and kinds != ["other"]:
+        return [0]
+    if "data" not in kinds or "both" in kinds:
+        raise Unusable(
+            f"cannot tell the data-parallel dimensions of a mesh with the names {names}: "
+            'pass those alone, as in place=mesh["dp"], or place=ps.Place(rank=…, world=…)'
+        )
+    return [number for number, kind in enumerate(kinds) if kind == "data"]
+
+
+def _kind(name: str) -> str:
+    data = _DATA.match(name.lower()) is not None
+    other = not _OTHER.isdisjoint(re.split(r"[^a-z]+", name.lower()))
+    return "both" if data and other else "data" if data else "other" if other else ""

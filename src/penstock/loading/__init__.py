@@ -1,0 +1,1 @@
+"""From batches to a training loop: threads or workers that decode ahead, state, and the way to the device."""

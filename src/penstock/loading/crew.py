@@ -1,0 +1,212 @@
+"""Threads that turn samples as they arrive into batches, in order, a few batches ahead of the training loop."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Self
+
+from penstock.datasets.delivery import Delivery, OnError, attempt, remaining
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.datasets.reading import Item, Reading
+    from penstock.order.course import Cursor
+
+__all__ = ["Crew", "Orders"]
+
+_CLOSE_S = 30.0  # how long closing waits for transforms that are under way; they are abandoned after that
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What a crew is to do.
+
+    Attributes:
+        threads: How many transform side by side.
+        ahead: How many batches at most are begun and not yet taken.
+        on_error: Whether a sample that fails ends the iteration or is left out.
+        finish: Makes a batch of a list of samples, on a thread of the crew.
+
+    """
+
+    threads: int
+    ahead: int
+    on_error: OnError
+    finish: Callable[[list[Any]], Any]
+
+
+@dataclass(slots=True)
+class _Slots:
+    """A batch being filled: its samples (or what went wrong with them) by place, and in the end what came of it."""
+
+    made: list[Any]
+    left: int
+    outcome: Delivery | BaseException | None = None
+
+
+@dataclass(slots=True)
+class _Failure:
+    error: BaseException
+
+
+class Crew:
+    """An iterator over batches that ``reading``'s samples make; dropped or closed, it leaves no thread behind.
+
+    Each thread takes the next sample as its bytes arrive, transforms it, and the one that completes a batch collates
+    it. An error is raised where its batch would have come, after all batches before it.
+    """
+
+    def __init__(self, reading: Reading, cursor: Cursor, orders: Orders) -> None:
+        """Begin: threads start here and now."""
+        self._work = _Work(reading, cursor, orders)
+        self._pid = os.getpid()
+        self._stop = weakref.finalize(self, self._work.stop)
+        self._work.start()
+
+    def __iter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> Delivery:
+        """Return the next batch; Ctrl-C interrupts the wait."""
+        if self._pid != os.getpid():
+            raise Unusable("an iteration was begun before a fork and continued after it")
+        outcome = self._work.take()
+        if isinstance(outcome, Delivery):
+            return outcome
+        self.close()
+        if outcome is None:
+            raise StopIteration
+        raise outcome
+
+    def close(self) -> None:
+        """Call off what is in flight and wait for what is being transformed; twice does nothing."""
+        self._stop()
+
+
+@dataclass(slots=True)
+class _Work:
+    """What the threads share; it does not know the ``Crew``, so that one can be dropped while they run."""
+
+    reading: Reading
+    cursor: Cursor
+    orders: Orders
+    _drawing: threading.Lock = field(default_factory=threading.Lock)  # samples are drawn one at a time, in order
+    # Of all below. Reentrant, for the collector may run ``stop`` on whatever thread it likes, one that holds it too.
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _filled: threading.Condition = field(init=False)
+    _room: threading.Condition = field(init=False)
+    _batches: dict[int, _Slots] = field(default_factory=dict)
+    _taken: int = 0  # batches the training loop has
+    _begun: int = 0  # the batch the next sample belongs to
+    _ended: bool = False  # nothing more is to be drawn
+    _stopped: bool = False  # nor to be taken
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._filled = threading.Condition(self._lock)
+        self._room = threading.Condition(self._lock)
+
+    def start(self) -> None:
+        self._threads = [
+            threading.Thread(target=self._labour, name=f"penstock-decode-{number}", daemon=True)
+            for number in range(self.orders.threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def take(self) -> Delivery | BaseException | None:
+        """Wait for the next batch: what came of it, or None at the end."""
+        with self._filled:
+            self._filled.wait_for(self._decided)
+            slots = None if self._stopped else self._batches.pop(self._taken, None)
+            self._taken += 1
+            self._room.notify()
+            return slots.outcome if slots is not None else None
+
+    def _decided(self) -> bool:
+        if self._stopped:
+            return True
+        slots = self._batches.get(self._taken)
+        return slots.outcome is not None if slots is not None else self._ended
+
+    def stop(self) -> None:
+        with self._lock:
+            self._ended = self._stopped = True
+            self._room.notify_all()
+            self._filled.notify_all()
+        self.reading.close()  # whoever waits for bytes wakes
+        until = monotonic() + _CLOSE_S
+        for thread in self._threads if threading.current_thread() not in self._threads else ():
+            thread.join(max(0.0, until - monotonic()))
+        self.reading.close()  # what was sent while it closed
+
+    def _labour(self) -> None:
+        while (item := self._draw()) is not None:
+            try:
+                made = attempt(item, self.orders.on_error)
+            except BaseException as error:  # noqa: BLE001  the training loop's to hear, in its turn
+                made = _Failure(error)
+            self._put(item, made)
+
+    def _draw(self) -> Item | None:
+        with self._drawing:
+            with self._room:
+                self._room.wait_for(lambda: self._ended or self._begun < self._taken + self.orders.ahead)
+                if self._ended:
+                    return None
+            try:
+                item = next(self.reading, None)
+            except BaseException as error:  # noqa: BLE001  see _labour
+                self._end(error)
+                return None
+            if item is None:
+                self._end(None)
+                return None
+            self._begin(item)
+            return item
+
+    def _begin(self, item: Item) -> None:
+        with self._lock:
+            if item.slot == 0:
+                self._batches[item.batch] = _Slots([None] * item.size, item.size)
+            self._begun = item.batch + (item.slot + 1 == item.size)
+
+    def _end(self, error: BaseException | None) -> None:
+        """Draw no more; an error is the outcome of the batch that was being drawn."""
+        with self._lock:
+            self._ended = True
+            if error is not None:
+                self._batches[self._begun] = _Slots([], 0, error)
+            self._room.notify_all()
+            self._filled.notify_all()
+
+    def _put(self, item: Item, made: object) -> None:
+        slots = self._batches.get(item.batch)
+        if slots is None or not slots.made:
+            return  # the batch has failed already, or nobody wants it any more
+        with self._lock:
+            slots.made[item.slot] = made
+            slots.left -= 1
+            if slots.left:
+                return
+        outcome = self._finished(slots.made)
+        with self._lock:
+            slots.outcome = outcome
+            self._filled.notify_all()
+
+    def _finished(self, made: list[Any]) -> Delivery | BaseException:
+        failure = next((each for each in made if isinstance(each, _Failure)), None)
+        if failure is not None:
+            return failure.error
+        try:
+            samples, skipped = remaining(made)
+            return Delivery(self.orders.finish(samples), self.cursor, skipped)
+        except BaseException as error:  # noqa: BLE001  see _labour
+            return error

@@ -1,0 +1,82 @@
+"""The last step: memory that a device can read by itself, and the copy to it one batch ahead of the training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from penstock.datasets.delivery import Delivery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+__all__ = ["handed_over", "mapped", "pinned"]
+
+
+def mapped(function: Callable[[torch.Tensor], torch.Tensor], batch: Any) -> Any:  # noqa: ANN401  any nest of tensors
+    """Apply ``function`` to each tensor of nested tuples, named tuples, lists and dicts; anything else stays itself."""
+    inner = partial(mapped, function)
+    if isinstance(batch, torch.Tensor):
+        return function(batch)
+    if isinstance(batch, Mapping):
+        return {key: inner(value) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*map(inner, batch))
+    if isinstance(batch, (tuple, list)):
+        return type(batch)(map(inner, batch))
+    return batch
+
+
+def pinned(batch: Any) -> Any:  # noqa: ANN401  see mapped
+    """Copy a batch's tensors into page-locked memory, from which copies to the device need not wait."""
+    return mapped(torch.Tensor.pin_memory, batch)
+
+
+def handed_over(deliveries: Iterable[Delivery], device: torch.device) -> Iterator[Delivery]:
+    """Yield deliveries with their tensors on ``device``.
+
+    To a CUDA device each is copied while the training loop still works on the one before: on a stream of its own, from
+    pinned memory without waiting. An error comes where its batch would have come.
+    """
+    move = partial(mapped, lambda tensor: tensor.to(device, non_blocking=True))
+    if device.type != "cuda":
+        for delivery in deliveries:
+            yield delivery._replace(batch=move(delivery.batch))
+        return
+    stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    under_way: tuple[Delivery, torch.cuda.Event] | None = None
+    for outcome in _late(deliveries):
+        before, under_way = under_way, None
+        if isinstance(outcome, Delivery):
+            with torch.cuda.stream(stream):
+                under_way = outcome._replace(batch=move(outcome.batch)), stream.record_event()
+        if before is not None:
+            yield _arrived(*before, device)
+        if isinstance(outcome, Exception):
+            raise outcome
+
+
+def _late(deliveries: Iterable[Delivery]) -> Iterator[Delivery | Exception | None]:
+    """Yield deliveries, then the error that ended them or None: what comes after the last one."""
+    try:
+        yield from deliveries
+    except Exception as error:  # noqa: BLE001  raised by who takes it, once the batch before it is out
+        yield error
+    else:
+        yield None
+
+
+def _arrived(delivery: Delivery, copied: torch.cuda.Event, device: torch.device) -> Delivery:
+    """Make what the training loop does next wait for the copy, and keep the copy's memory until that is done."""
+    current = torch.cuda.current_stream(device)
+    current.wait_event(copied)
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        tensor.record_stream(current)
+        return tensor
+
+    mapped(keep, delivery.batch)
+    return delivery

@@ -1,0 +1,250 @@
+"""The loader: batches in an order that can be trusted, decoded ahead in threads or workers, with state."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import IterableDataset as TorchIterableDataset
+
+from penstock.datasets.iterable import IterableDataset
+from penstock.datasets.map import MapDataset
+from penstock.datasets.reading import Reading
+from penstock.errors import Unusable
+from penstock.loading.crew import Crew, Orders
+from penstock.loading.device import handed_over, pinned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from penstock.datasets.batched import Batched
+    from penstock.datasets.delivery import Delivery, OnError, Skipped
+    from penstock.order.course import Cursor
+    from penstock.order.partition import Tail
+    from penstock.values import Place
+
+__all__ = ["DataLoader"]
+
+T = TypeVar("T")
+
+_LOG = logging.getLogger("penstock")
+_AHEAD = 2  # batches: torch's own prefetch_factor
+_MOST_THREADS = 16  # beyond that, decoders mostly wait for Python's own lock
+_REMEMBERED = 1000
+
+
+class DataLoader:
+    """Batches of a data set of ours: each sample exactly once per epoch over ranks, workers, stops and restarts.
+
+    The batches are the same for any ``num_workers``, and the global batches for any number of ranks of the same global
+    batch (``batch_size`` is per rank). Every rank has as many batches as the others. ``state_dict()`` says what the
+    training loop has received, not what was prefetched; any layout may go on from it, see ``load_state_dict``.
+
+    With ``num_workers=0`` objects are read on the I/O thread while ``decode_threads`` transform and collate here,
+    ``prefetch`` batches ahead: nothing is pickled, and nothing runs on once iteration has ended, by ``break`` or an
+    exception too. Pillow, numpy and torch let go of Python's lock while they work; a transform in pure Python does not,
+    and is better off with worker processes.
+
+    Args:
+        dataset: A ``MapDataset`` or an ``IterableDataset``.
+        batch_size: Samples per batch and rank.
+        shuffle: Permute all samples anew each epoch. Of an ``IterableDataset`` it is the data set's own, as are
+            ``seed`` and ``place``.
+        seed: Of the permutation; default 0.
+        num_workers: Processes that read, transform and collate; 0: threads of this one.
+        collate_fn: Makes a batch of a list; default: torch's own, and the plain list of bare ``Sample``s.
+        tail: What becomes of the last samples where they fill no global batch: ``"short"``, ``"pad"`` or ``"drop"``
+            (see ``IterableDataset.batched``).
+        drop_last: ``tail="drop"``.
+        place: This process's rank, or the mesh of devices that says it.
+        on_error: ``"raise"``, or ``"skip"``: a sample that cannot be read or transformed is left out of its batch,
+            logged, and counted in ``skipped``. A batch of which nothing is left raises ``Damaged``, for this rank would
+            be out of step with the others.
+        decode_threads: With ``num_workers=0``; default: one for each processor this rank may use, up to 16, and a
+            single one where there is no transform.
+        prefetch: Batches in the making or ready at most; with workers, for each of them.
+        pin_memory: Put batches into page-locked memory (where there is a device for it).
+        device: Hand batches over on this device; to CUDA, copied one step ahead.
+        **workers: With workers, what torch's own loader takes for them: ``persistent_workers``, ``worker_init_fn``,
+            ``multiprocessing_context``, ``timeout``.
+
+    Attributes:
+        skipped: The latest 1,000 samples that were left out: ``url`` and ``error``.
+        skipped_count: How many in all.
+
+    Raises:
+        Unusable: Arguments that do not fit together.
+        StateMismatch: Another rank has another catalog (at construction, where there is a process group).
+
+    """
+
+    def __init__(  # noqa: PLR0913  torch's own signature, and design/0007 on why
+        self,
+        dataset: MapDataset | IterableDataset,
+        batch_size: int = 1,
+        *,
+        shuffle: bool | None = None,
+        seed: int | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        tail: Tail = "short",
+        drop_last: bool = False,
+        place: Place | DeviceMesh | None = None,
+        on_error: OnError = "raise",
+        decode_threads: int | None = None,
+        prefetch: int = _AHEAD,
+        pin_memory: bool = False,
+        device: torch.device | str | None = None,
+        **workers: Any,  # noqa: ANN401  torch's own
+    ) -> None:
+        """Open nothing yet; see the class."""
+        _check(num_workers=num_workers, prefetch=prefetch, decode_threads=decode_threads, on_error=on_error)
+        tail = "drop" if drop_last else tail
+        if isinstance(dataset, IterableDataset):
+            if (shuffle, seed, place) != (None, None, None):
+                raise Unusable("an IterableDataset has shuffle, seed and place of its own: give them to it")
+            self._batches = dataset.batched(batch_size, collate_fn, tail=tail)
+        elif isinstance(dataset, MapDataset):
+            self._batches = dataset.batched(
+                batch_size, collate_fn, shuffle=bool(shuffle), seed=seed or 0, tail=tail, place=place
+            )
+        else:
+            raise Unusable(
+                f"a {type(dataset).__name__} is no data set of Penstock's; any data set with a length resumes under "
+                "torch's DataLoader with batch_sampler=penstock.BatchSampler(…)"
+            )
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.num_workers = num_workers
+        self.pin_memory = pin_memory and torch.cuda.is_available()
+        self.device = None if device is None else torch.device(device)
+        self.skipped: deque[Skipped] = deque(maxlen=_REMEMBERED)
+        self.skipped_count = 0
+        self._on_error = on_error
+        self._threads = decode_threads or (_processors() if dataset.transform is not None else 1)
+        self._prefetch = prefetch
+        self._workers = self._processes(workers)
+        self._began: Cursor | None = None  # of the iteration under way
+        self._received = 0
+
+    def _processes(self, options: dict[str, Any]) -> TorchDataLoader[Any] | None:
+        if not self.num_workers:
+            if options:
+                raise Unusable(f"{', '.join(options)}: for worker processes, and num_workers is 0")
+            return None
+        return TorchDataLoader(
+            _Delivering(self._batches, self._on_error),
+            batch_size=None,
+            num_workers=self.num_workers,
+            prefetch_factor=self._prefetch,
+            pin_memory=self.pin_memory,
+            collate_fn=_itself,
+            **options,
+        )
+
+    @property
+    def sampler(self) -> Batched:
+        """What has ``set_epoch``, where Lightning and others look for it."""
+        return self._batches
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next iteration epoch ``epoch``; without it, each is the next one. See ``Batched.set_epoch``."""
+        self._batches.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        """Return how many batches a whole epoch has, on every rank; an iteration that resumes has fewer."""
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin the next epoch, or go on where ``load_state_dict`` said; reading begins here and now."""
+        deliveries = self._crew() if self._workers is None else self._from_workers(self._workers)
+        return self._receive(deliveries if self.device is None else handed_over(deliveries, self.device))
+
+    def _crew(self) -> Crew:
+        batches = self._batches
+        cursor, indices, share = batches.begin()
+        self._note(cursor, 0)
+        finish = _then(batches.collate_fn, pinned) if self.pin_memory else batches.collate_fn
+        orders = Orders(self._threads, self._prefetch, self._on_error, finish)
+        return Crew(Reading(self.dataset, indices, share), cursor, orders)
+
+    def _from_workers(self, workers: TorchDataLoader[Any]) -> Iterator[Delivery]:
+        self._note(self._batches.coming(), 0)  # until a worker says where it has begun
+        return iter(workers)
+
+    def _receive(self, deliveries: Iterable[Delivery]) -> Iterator[Any]:
+        for number, delivery in enumerate(deliveries, 1):
+            self._note(delivery.cursor, number)
+            for skipped in delivery.skipped:
+                self._leave_out(skipped)
+            yield delivery.batch
+        self._began = None
+
+    def _note(self, cursor: Cursor, received: int) -> None:
+        self._began, self._received = cursor, received
+
+    def _leave_out(self, skipped: Skipped) -> None:
+        self.skipped_count += 1
+        self.skipped.append(skipped)
+        _LOG.warning("left out of its batch: %s (%s)", skipped.url, skipped.error)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after the batches that the training loop has received: see ``Batched.state_at``.
+
+        Once an iteration has ended by itself, it is the next epoch's start. After its last batch and before that, it is
+        the end of the epoch: an iteration that goes on from there has no batch.
+        """
+        if self._began is None:
+            return self._batches.state(self._batches.coming())
+        return self._batches.state(self._began, self._received)
+
+    def load_state_dict(self, state: Mapping[str, Any], *, allow_new_global_batch: bool = False) -> None:
+        """Make the next iteration go on where ``state`` was taken; any number of ranks and workers may. No request.
+
+        Raises:
+            StateMismatch: See ``Batched.load_state_dict``.
+
+        """
+        self._batches.load_state_dict(state, allow_new_global_batch=allow_new_global_batch)
+        self._began = None
+
+
+class _Delivering(TorchIterableDataset[Any]):
+    """Batches as a worker sends them to its loader."""
+
+    def __init__(self, batches: Batched, on_error: OnError) -> None:
+        self.batches = batches
+        self.on_error = on_error
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return self.batches.deliveries(self.on_error)
+
+
+def _itself(delivery: T) -> T:
+    return delivery
+
+
+def _then(first: Callable[[list[Any]], Any], second: Callable[[Any], Any]) -> Callable[[list[Any]], Any]:
+    return lambda samples: second(first(samples))
+
+
+def _processors() -> int:
+    """Return how many processors each of this machine's ranks may count on."""
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")  # as torchrun sets it
+    share = len(os.sched_getaffinity(0)) // (int(ranks) if ranks.isdecimal() else 1)
+    return max(1, min(share, _MOST_THREADS))
+
+
+def _check(*, num_workers: int, prefetch: int, decode_threads: int | None, on_error: str) -> None:
+    if num_workers < 0 or prefetch < 1 or (decode_threads is not None and decode_threads < 1):
+        raise Unusable("num_workers must be 0 or more, prefetch and decode_threads 1 or more")
+    if decode_threads is not None and num_workers:
+        raise Unusable("decode_threads are for num_workers=0; workers transform in their own process")
+    if on_error not in ("raise", "skip"):
+        raise Unusable(f"on_error must be 'raise' or 'skip', not {on_error!r}")

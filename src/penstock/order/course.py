@@ -1,0 +1,120 @@
+"""The course of a training run over a data set: which samples make which batch, and where to go on after a stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from penstock.errors import StateMismatch, Unusable
+from penstock.order.partition import Partition, Tail
+from penstock.order.shuffle import Permutation
+from penstock.values import Place
+
+__all__ = ["Course", "Cursor"]
+
+_VERSION = 1
+_LARGEST = 1 << 62
+
+
+class Cursor(NamedTuple):
+    """Where an epoch begins or goes on.
+
+    Attributes:
+        epoch: Which one, from 0.
+        position: First position of it not yet delivered, in [0, samples]; the latter: it is over.
+
+    """
+
+    epoch: int = 0
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """What decides, together with a place and a cursor, which sample is delivered where and when. Pure.
+
+    Attributes:
+        total: Samples of the data set.
+        batch: Samples per batch and rank.
+        shuffle: Permute all samples anew each epoch; else they come as the catalog has them.
+        seed: Of the permutation.
+        tail: What becomes of an incomplete last global batch: see ``Partition``.
+
+    """
+
+    total: int
+    batch: int
+    shuffle: bool = False
+    seed: int = 0
+    tail: Tail = "short"
+
+    def __post_init__(self) -> None:
+        """Refuse here what ``Partition`` would refuse at the first batch."""
+        self.batches(Cursor(), Place())
+
+    def batches(self, cursor: Cursor, place: Place) -> Partition:
+        """Return the place's batches from the cursor on, as positions."""
+        return Partition(total=self.total, batch=self.batch, place=place, start=cursor.position, tail=self.tail)
+
+    def order(self, epoch: int) -> Permutation | None:
+        """Return which sample lies at which position of the epoch; None: the position's own."""
+        return Permutation(self.total, self.seed, epoch) if self.shuffle else None
+
+    def after(self, cursor: Cursor, batches: int, world: int) -> Cursor:
+        """Return the cursor after each of ``world`` ranks has received ``batches`` batches from ``cursor`` on."""
+        if batches < 0:
+            raise Unusable(f"{batches} batches received")
+        return Cursor(cursor.epoch, min(self.total, cursor.position + batches * self.batch * world))
+
+    def state(self, cursor: Cursor, world: int, catalog: str) -> dict[str, Any]:
+        """Return what any other layout needs to go on at ``cursor``: a few numbers that JSON can hold, below 1 KB."""
+        return {
+            "penstock": _VERSION,
+            "epoch": cursor.epoch,
+            "position": cursor.position,
+            "samples": self.total,
+            "global_batch": self.batch * world,
+            "seed": self.seed if self.shuffle else None,
+            "catalog": catalog,
+        }
+
+    def resume(self, state: object, world: int, catalog: str, *, allow_new_global_batch: bool = False) -> Cursor:
+        """Return the cursor a state holds, once sure that it belongs to this course.
+
+        Raises:
+            StateMismatch: It is of another version, catalog, seed or shuffle, or of another global batch without
+                ``allow_new_global_batch``; or it is no state at all.
+
+        """
+        ours = self.state(Cursor(), world, catalog)
+        if not isinstance(state, Mapping) or "penstock" not in state:
+            raise StateMismatch(f"this is no state of a data set: {_shown(state)}")
+        if state["penstock"] == _VERSION and set(state) != set(ours):
+            raise StateMismatch(f"this state has lost something, or gained it: {_shown(sorted(map(str, state)))}")
+        for name, meaning in _MEANINGS.items():
+            if state.get(name) != ours[name] and not (name == "global_batch" and allow_new_global_batch):
+                found = _shown(state.get(name))
+                raise StateMismatch(f"{meaning}: the state has {found}, here it is {_shown(ours[name])}")
+        epoch, position = state["epoch"], state["position"]
+        whole = all(type(number) is int for number in (epoch, position, state["global_batch"]))
+        if not (whole and abs(epoch) < _LARGEST and 0 <= position <= self.total):
+            raise StateMismatch(f"no such position: {_shown(position)} of epoch {_shown(epoch)}")
+        return Cursor(epoch, position)
+
+
+_MEANINGS = {
+    "penstock": "the state is of another version",
+    "catalog": "the catalog is another one (its digest)",
+    "samples": "the catalog is another one (its length)",
+    "seed": "the order is another one (its seed; None: not shuffled)",
+    "global_batch": (
+        "the global batch (batch size times ranks) is another one, so other samples would share a batch; "
+        "pass allow_new_global_batch=True if that is meant"
+    ),
+}
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"  # noqa: PLR2004  a line of a terminal
