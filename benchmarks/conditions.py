@@ -68,7 +68,12 @@ class Condition:
     writes: bool = False
 
 
-LOADS = (Load("small", 100 << 10, 20_000), Load("tiny", 10 << 10, 20_000), Load("big", 1 << 30, 1))
+LOADS = (
+    Load("small", 100 << 10, 20_000),
+    Load("tiny", 10 << 10, 20_000),
+    Load("big", 1 << 30, 1),
+    Load("photos", 69 << 10, 2_000, photos=True),
+)
 
 _CONNECTOR = "s3torchconnector==1.5.0"
 _OBSTORE = "obstore==0.12.1"
@@ -104,6 +109,16 @@ def _others(count: int) -> tuple[Run, ...]:
         Run("boto3_get", _BOTO3, most=count, threads=16),
         Run("s3fs_cat", _S3FS, most=count),
         Run("multistorageclient_read", _MULTISTORAGE, most=count, threads=16),
+    )
+
+
+def _decoders(theirs: int) -> tuple[Run, ...]:
+    """Two threads or workers each, for two cores."""
+    return (
+        Run("floor_decode", threads=2),
+        Run("penstock_decode", threads=2, beside="floor_decode"),
+        Run("penstock_train", threads=2),
+        Run("s3torchconnector_decode", f"{_CONNECTOR} pillow", threads=2, most=theirs),
     )
 
 
@@ -148,6 +163,14 @@ CONDITIONS = (
         writes=True,
     ),
     Condition("write-tls", "one object of 1 GiB written from memory, over TLS", "big", "tls", _WRITE, writes=True),
+    Condition("decode", "69 KiB JPEG images decoded, resized and collated", "photos", "plain", _decoders(2000)),
+    Condition(
+        "decode-late",
+        "69 KiB JPEG images decoded, resized and collated, 30 ms to the first byte",
+        "photos",
+        "late",
+        _decoders(512),
+    ),
     Condition(
         "events",
         "100 KiB objects: what events cost when one listens, and what asking costs when nobody does",

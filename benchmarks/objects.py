@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import random
 import shutil
@@ -19,16 +20,19 @@ __all__ = ["BUCKET", "Load", "compare", "fill", "manifest"]
 
 BUCKET = "bench"
 _BLOCK_BYTES = 1 << 20
+_PHOTOS = 16
+_QUALITY = 92  # for 69 KiB
 _SAMPLES = 40  # objects of a load whose bytes are compared; the length of every one is
 
 
 @dataclass(frozen=True)
 class Load:
-    """``count`` objects of ``size`` bytes under ``name/``."""
+    """``count`` objects of ``size`` bytes under ``name/``, or JPEG images of about that size."""
 
     name: str
     size: int
     count: int
+    photos: bool = False
 
     @property
     def keys(self) -> list[str]:
@@ -45,7 +49,7 @@ def fill(folder: Path, loads: list[Load]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             digest = 0
             with path.open("wb") as file:
-                for piece in _pieces(load.size, number):
+                for piece in _photo(number) if load.photos else _pieces(load.size, number):
                     file.write(piece)
                     digest = zlib.crc32(piece, digest)
             if number % max(1, load.count // _SAMPLES) == 0:
@@ -59,6 +63,25 @@ def _pieces(size: int, number: int) -> Iterator[bytes]:
     for start in range(0, size, _BLOCK_BYTES):
         head = f"{number}:{start}\n".encode()
         yield (head + block[len(head) :])[: size - start]
+
+
+def _photo(number: int) -> Iterator[bytes]:
+    """Yield one of a few images and, past its end where decoders do not look, its number."""
+    yield _jpeg(number % _PHOTOS)
+    yield str(number).encode()
+
+
+@cache
+def _jpeg(number: int) -> bytes:
+    """Return a seeded image of 500 x 375 (ImageNet's usual size): blurred noise with some grain, 69 KB."""
+    from PIL import Image, ImageFilter
+
+    rng = random.Random(number)
+    coarse = Image.frombytes("RGB", (50, 38), rng.randbytes(50 * 38 * 3)).resize((500, 375), Image.Resampling.BICUBIC)
+    grain = Image.frombytes("RGB", (500, 375), rng.randbytes(500 * 375 * 3)).filter(ImageFilter.GaussianBlur(0.7))
+    file = io.BytesIO()
+    Image.blend(coarse, grain, 0.2).save(file, "JPEG", quality=_QUALITY)
+    return file.getvalue()
 
 
 @cache

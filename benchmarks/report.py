@@ -29,7 +29,7 @@ class Row:
         self.cpu_us = [(each["cpu_s"] - each["compute_s"]) / each["objects"] * 1e6 for each in rounds]
         self.peak_mib = [each["peak_rss"] / _MIB for each in rounds]
         self.beyond_mib = [(each["peak_rss"] - each["bytes"]) / _MIB for each in rounds]
-        self.used = [each["compute_s"] / each["wall_s"] * 100 for each in rounds]
+        self.used = [(each["compute_s"] + each["slept_s"]) / each["wall_s"] * 100 for each in rounds]
 
 
 Table = dict[str, Row]  # by script; the first of a script's rows is the one as documented
@@ -104,6 +104,18 @@ def _written(condition: str) -> list[Bar]:
     ]
 
 
+def _decoded(condition: str) -> list[Bar]:
+    words = "images/s beside the same threads decoding from the RAM disk"
+    return [
+        Bar(condition, "penstock_decode", words, _rate_by_theirs, 0.92, at_least=True),
+        Bar(condition, "penstock_train", "share of time computed", _used, 95, at_least=True, unit="%"),
+    ]
+
+
+def _used(ours: Row, _: Table) -> Values:
+    return ours.used
+
+
 BARS = (
     *_pair("small", "CPU per object beside the floor's", _cpu_by_floor, 2.5, at_least=False),
     *_pair("small", "CPU per object beside s3torchconnector's", _cpu_by_theirs, 0.25, at_least=False),
@@ -123,7 +135,7 @@ BARS = (
         "late-busy",
         "penstock_iterable",
         "share of time computed",
-        lambda ours, _: ours.used,
+        _used,
         90,
         at_least=True,
         unit="%",
@@ -145,6 +157,8 @@ BARS = (
     ),
     *_written("write"),
     *_written("write-tls"),
+    *_decoded("decode"),
+    *_decoded("decode-late"),
     Bar(
         "events",
         "penstock_asked",
@@ -191,7 +205,7 @@ def _section(condition: dict[str, Any]) -> str:
     rows = [Row(row) for row in condition["rows"]]
     table = _table(condition)
     columns = _LARGE if condition["load"]["count"] == 1 else _SMALL
-    if condition["compute_s"]:
+    if condition["compute_s"] or any(any(row.used) for row in rows):
         columns = (*columns, ("time computed, %", lambda row, _: row.used))
     lines = [
         f"## {condition['name']}: {condition['title']}",

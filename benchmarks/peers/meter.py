@@ -36,7 +36,7 @@ class Meter:
             self._sizes = {row["key"]: int(row["size"]) for row in csv.DictReader(file)}
         self.keys = list(self._sizes)
         self._lengths = []  # list.append is atomic: threads may count
-        self._steps = 0
+        self._steps, self._slept_s = 0, 0.0
         self._big = ()
         address = urlsplit(self.endpoint)
         self.host, self.port = address.hostname, address.port
@@ -70,6 +70,11 @@ class Meter:
             while time.thread_time() < until:
                 for _ in range(1000):  # asking for the time is a system call: seldom, so that the rest is Python
                     pass
+
+    def sleep(self, step_s):
+        """Compute as an accelerator does, as far as this process can tell."""
+        time.sleep(step_s)
+        self._slept_s += step_s
 
     def consume(self, objects):
         """Check (key, body) pairs as they come, and compute after every batch."""
@@ -107,6 +112,7 @@ class Meter:
                     "peak_rss": peak,
                     "rss_before": self._resident,
                     "compute_s": self._steps * self.compute_s,
+                    "slept_s": self._slept_s,
                 }
             ),
             flush=True,
