@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from penstock.datasets.iterable import IterableDataset
     from penstock.datasets.map import MapDataset
     from penstock.datasets.sample import Sample
+    from penstock.datasets.sampler import BatchSampler, elastic_state
     from penstock.errors import PenstockError
     from penstock.loading.loader import DataLoader
     from penstock.options import ReadOptions, RetryOptions, StoreOptions, TransportOptions, WriteOptions
+    from penstock.order.partition import Repeat
     from penstock.values import ObjectMeta, Place
     from penstock.verbs import copy, delete, list, open, stat  # noqa: A004  always named as ps.open, ps.list
 
@@ -24,6 +26,7 @@ __version__ = "0.1.0.dev0"
 
 # Everything is loaded when it is first named: `import penstock` costs milliseconds and never loads torch.
 _HOMES = {
+    "BatchSampler": "datasets.sampler",
     "Catalog": "catalog.table",
     "Checkpoint": "checkpoint.file",
     "DataLoader": "loading.loader",
@@ -33,6 +36,7 @@ _HOMES = {
     "PenstockError": "errors",
     "Place": "values",
     "ReadOptions": "options",
+    "Repeat": "order.partition",
     "RetryOptions": "options",
     "Sample": "datasets.sample",
     "StoreOptions": "options",
@@ -40,6 +44,7 @@ _HOMES = {
     "WriteOptions": "options",
     "copy": "verbs",
     "delete": "verbs",
+    "elastic_state": "datasets.sampler",
     "list": "verbs",
     "load": "checkpoint.torch",
     "open": "verbs",
@@ -48,6 +53,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "BatchSampler",
     "Catalog",
     "Checkpoint",
     "DataLoader",
@@ -57,6 +63,7 @@ __all__ = [
     "PenstockError",
     "Place",
     "ReadOptions",
+    "Repeat",
     "RetryOptions",
     "Sample",
     "StoreOptions",
@@ -64,6 +71,7 @@ __all__ = [
     "WriteOptions",
     "copy",
     "delete",
+    "elastic_state",
     "list",
     "load",
     "open",

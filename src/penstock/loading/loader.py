@@ -84,7 +84,7 @@ class DataLoader:
 
     """
 
-    def __init__(  # noqa: PLR0913  torch's own signature, and design/0007 on why
+    def __init__(  # noqa: PLR0913  torch's own signature, and see design/0008
         self,
         dataset: MapDataset | IterableDataset,
         batch_size: int = 1,
