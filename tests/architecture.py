@@ -54,9 +54,10 @@ HOMES = {
     "sklearn": ("demo", "testing"),
     "torch": ("datasets", "loading", "checkpoint", "demo"),
     "typer": ("cli", "demo"),
+    "xxhash": ("checkpoint",),
     "zarr": ("formats", "interop"),
 }
-ALWAYS_THERE = {"ctypes", "numpy", "pycurl"}  # dependencies without an extra, and the standard library's
+ALWAYS_THERE = {"ctypes", "numpy", "pycurl", "xxhash"}  # dependencies without an extra, and the standard library's
 DONE_WITHOUT = {"certifi"}  # used where it happens to be installed, and never missed
 # Rooms that nobody enters without the library, so they may import it at once; all others do it inside a function.
 FACING = {("torch", "datasets"), ("torch", "loading"), ("pytest", "testing"), ("hypothesis", "testing")}

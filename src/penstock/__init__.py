@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from penstock.catalog.table import Catalog
     from penstock.checkpoint.file import Checkpoint
+    from penstock.checkpoint.steps import CheckpointManager
     from penstock.checkpoint.torch import load, save
     from penstock.datasets.iterable import IterableDataset
     from penstock.datasets.map import MapDataset
@@ -29,6 +30,7 @@ _HOMES = {
     "BatchSampler": "datasets.sampler",
     "Catalog": "catalog.table",
     "Checkpoint": "checkpoint.file",
+    "CheckpointManager": "checkpoint.steps",
     "DataLoader": "loading.loader",
     "IterableDataset": "datasets.iterable",
     "MapDataset": "datasets.map",
@@ -56,6 +58,7 @@ __all__ = [
     "BatchSampler",
     "Catalog",
     "Checkpoint",
+    "CheckpointManager",
     "DataLoader",
     "IterableDataset",
     "MapDataset",

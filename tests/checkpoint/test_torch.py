@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.errors import NotFound
+from penstock.errors import Forbidden, NotFound
+from penstock.testing.faults import FAULTS, FaultServer, Match
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -63,3 +64,22 @@ def test_an_object_that_cannot_be_saved_leaves_the_old_one(tmp_path):
 def test_nothing_there(bucket):
     with pytest.raises(NotFound):
         ps.load(f"{bucket.url}none.pt", store=bucket.store)
+
+
+def test_what_ends_a_save_is_told_and_not_what_torch_makes_of_it():
+    """torch ends its archive after a write has failed, and that fails too: with a RuntimeError about positions."""
+    with FaultServer.start() as server:
+        server.make("bucket")
+        server.fail(FAULTS["denied"], when=Match(verb="create", times=None))
+        with pytest.raises(Forbidden):
+            ps.save({"large": torch.zeros(12_000_000)}, "s3://bucket/a.pt", store=server.store)
+        with pytest.raises(RuntimeError, match="cannot be saved"):
+            ps.save({"hook": _Refusing()}, "memory://test-torch/b.pt")
+
+
+class _Refusing:
+    """Something that refuses to be saved, in torch's own words."""
+
+    def __reduce__(self) -> str:
+        message = "this cannot be saved"
+        raise RuntimeError(message)

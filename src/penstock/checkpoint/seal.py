@@ -1,0 +1,180 @@
+"""Objects with a seal: written with a digest of each block, read back against it."""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Self
+
+import xxhash
+
+from penstock.checkpoint.layout import BLOCK_BYTES, Sealed
+from penstock.errors import ChecksumMismatch, Truncated
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from penstock.source import Reader, Writer
+
+__all__ = ["SealedReader", "SealingWriter"]
+
+_KEPT = 4  # verified blocks that small reads are served from
+
+
+class SealingWriter(io.BufferedIOBase):
+    """A write-only file over a ``Writer`` that digests what goes through it; ``sealed`` once it is closed well."""
+
+    def __init__(self, writer: Writer) -> None:
+        """Seal what is written from here on."""
+        super().__init__()
+        self._writer = writer
+        self._digests: list[bytes] = []
+        self._open = xxhash.xxh3_64()
+        self._size = 0
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the number of bytes written."""
+        return self._size
+
+    def write(self, data: object, /) -> int:
+        """Take any bytes-like object, as ``Writer.write`` does."""
+        view = memoryview(data).cast("B")  # type: ignore[arg-type]
+        self._writer.write(view)
+        at = 0
+        while at < len(view):
+            piece = view[at : at + BLOCK_BYTES - self._size % BLOCK_BYTES]
+            self._open.update(piece)
+            at += len(piece)
+            self._size += len(piece)
+            if self._size % BLOCK_BYTES == 0:
+                self._digests.append(self._open.digest())
+                self._open.reset()
+        return len(view)
+
+    def sealed(self) -> Sealed:
+        """Return the seal of what was written."""
+        last = [self._open.digest()] if self._size % BLOCK_BYTES else []
+        return Sealed(self._size, b"".join(self._digests + last))
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Publish, unless the block failed."""
+        self._writer.__exit__(kind, error, trace)
+
+    def close(self) -> None:
+        """Publish the object."""
+        if not self.closed:
+            self._writer.close()
+            super().close()
+
+
+class SealedReader(io.BufferedIOBase):
+    """A read-only, seekable file over a ``Reader`` whose every byte is verified before it is handed out.
+
+    What is read in whole blocks goes straight into the caller's memory, in parallel ranges, and is verified there; the
+    rest of a block is read along with it.
+    """
+
+    def __init__(self, reader: Reader, sealed: Sealed, url: str) -> None:
+        """Hold ``reader`` to its seal; ``Truncated`` at once when its size is another."""
+        super().__init__()
+        if reader.size != sealed.size:
+            raise Truncated(f"the object has {reader.size} bytes, {sealed.size} were written", url=url)
+        self._reader = reader
+        self._sealed = sealed
+        self._url = url
+        self._at = 0
+        self._kept: OrderedDict[int, bytes] = OrderedDict()
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Move; costs nothing."""
+        self._at = self._reader.seek(offset + (self._at if whence == io.SEEK_CUR else 0), _bare(whence))
+        return self._at
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return up to ``size`` bytes, fewer only at the end; all that is left for None or a negative size."""
+        left = max(0, self._sealed.size - self._at)
+        data = bytearray(left if size is None or size < 0 else min(size, left))
+        self.readinto(data)
+        return bytes(data)
+
+    def read1(self, size: int = -1, /) -> bytes:
+        """Return up to ``size`` bytes; a block when no size is given."""
+        return self.read(BLOCK_BYTES if size < 0 else size)
+
+    def readinto(self, buffer: object, /) -> int:
+        """Fill a writable buffer; returns the bytes read, 0 at the end.
+
+        Raises:
+            ChecksumMismatch: A block is not what was written.
+
+        """
+        view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
+        view = view[: max(0, min(len(view), self._sealed.size - self._at))]
+        done = 0
+        while done < len(view):
+            number, offset = divmod(self._at + done, BLOCK_BYTES)
+            whole = 0 if offset else (len(view) - done) // BLOCK_BYTES * BLOCK_BYTES
+            if whole:
+                self._straight(number, view[done : done + whole])
+                done += whole
+            else:
+                piece = memoryview(self._block(number))[offset : offset + len(view) - done]
+                view[done : done + len(piece)] = piece
+                done += len(piece)
+        self._at += done
+        return done
+
+    readinto1 = readinto
+
+    def close(self) -> None:
+        """Close the reader too."""
+        self._reader.close()
+        self._kept.clear()
+        super().close()
+
+    def _straight(self, first: int, view: memoryview) -> None:
+        self._reader.seek(first * BLOCK_BYTES)
+        self._reader.readinto(view)
+        for number, at in enumerate(range(0, len(view), BLOCK_BYTES), first):
+            self._verify(number, view[at : at + BLOCK_BYTES])
+
+    def _block(self, number: int) -> bytes:
+        if number not in self._kept:
+            self._reader.seek(number * BLOCK_BYTES)
+            data = self._reader.read(min(BLOCK_BYTES, self._sealed.size - number * BLOCK_BYTES))
+            self._verify(number, data)
+            self._kept[number] = data
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return self._kept[number]
+
+    def _verify(self, number: int, data: bytes | memoryview) -> None:
+        if xxhash.xxh3_64_digest(data) != self._sealed.digest(number):
+            start = number * BLOCK_BYTES
+            raise ChecksumMismatch(f"bytes {start} to {start + len(data)} are not what was written", url=self._url)
+
+
+def _bare(whence: int) -> int:
+    return io.SEEK_SET if whence == io.SEEK_CUR else whence

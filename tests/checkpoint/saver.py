@@ -1,0 +1,46 @@
+"""A process with torch loaded that forks another for each step to save, so that killing one costs no interpreter."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import torch
+
+from penstock.checkpoint.steps import CheckpointManager
+from penstock.options import StoreOptions, TransportOptions
+from tests.faults.cases import small_parts
+
+__all__ = ["manager", "serve", "state"]
+
+
+def state(step: int) -> dict[str, object]:
+    """Return what is saved as ``step``: tensors of several parts, and the step."""
+    generator = torch.Generator().manual_seed(step)
+    return {"weights": [torch.rand(30_000, generator=generator) for _ in range(4)], "step": step}
+
+
+def manager(url: str, **options: object) -> CheckpointManager:
+    """Return a manager that uploads in small parts."""
+    store = StoreOptions(transport=TransportOptions(stall_timeout_s=5), write=small_parts())
+    return CheckpointManager(url, store=store, **options)
+
+
+def serve() -> None:
+    """Take lines `url step seconds`; kill the saver after that many, if any, and answer with its exit status."""
+    for line in sys.stdin:
+        url, step, seconds = line.split()
+        pid = os.fork()
+        if not pid:
+            status = 1
+            try:
+                manager(url, keep_last=2).save(int(step), state(int(step)))
+                status = 0
+            finally:
+                os._exit(status)
+        if float(seconds):
+            time.sleep(float(seconds))  # the moment itself: nothing waits for it
+            os.kill(pid, signal.SIGKILL)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
