@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.catalog.table import Catalog
+    from penstock.checkpoint.background import AsyncCheckpointer
     from penstock.checkpoint.file import Checkpoint
     from penstock.checkpoint.steps import CheckpointManager
     from penstock.checkpoint.torch import load, save
@@ -27,6 +28,7 @@ __version__ = "0.1.0.dev0"
 
 # Everything is loaded when it is first named: `import penstock` costs milliseconds and never loads torch.
 _HOMES = {
+    "AsyncCheckpointer": "checkpoint.background",
     "BatchSampler": "datasets.sampler",
     "Catalog": "catalog.table",
     "Checkpoint": "checkpoint.file",
@@ -55,6 +57,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AsyncCheckpointer",
     "BatchSampler",
     "Catalog",
     "Checkpoint",

@@ -78,12 +78,19 @@ class CheckpointManager:
             PenstockError: It could not be written; the older steps stand.
 
         """
+        self.put(step, self.gathered(state, loader), metric)
+
+    def gathered(self, state: object, loader: Loader | None) -> dict[str, Any]:
+        """Return all that belongs into one checkpoint now: ``state``, the data's position, the generators' states."""
+        return {"state": state, "loader": None if loader is None else dict(loader.state_dict()), "rng": drawn()}
+
+    def put(self, step: int, everything: dict[str, Any], metric: float | None) -> None:
+        """Save what ``gathered`` returned; see ``save``. For one thread at a time."""
         if step < 0:
             raise Unusable(f"a step is 0 or more, not {step}")
         saving = Saving(self._source, self._folder(step), "state")
         self._mine.add(saving.id)
         saving.vacant()
-        everything = {"state": state, "loader": None if loader is None else dict(loader.state_dict()), "rng": drawn()}
         with saving.open(_STATE) as writer:
             dump(everything, writer)
         saving.add(_STATE, writer.sealed())

@@ -1,0 +1,140 @@
+"""Saving while training goes on: the state is copied aside, and a thread carries it to the store."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import weakref
+from copy import copy
+from typing import TYPE_CHECKING, Any, Self
+
+from penstock.checkpoint.torch import torch_module
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from penstock.checkpoint.steps import CheckpointManager, Loader
+
+__all__ = ["AsyncCheckpointer"]
+
+_running: weakref.WeakSet[AsyncCheckpointer] = weakref.WeakSet()
+
+
+class AsyncCheckpointer:
+    """Saves steps of a ``CheckpointManager`` in the background, one at a time; whole and compared like all others.
+
+    ``save`` returns once the state is copied to CPU memory (page-locked where there is a GPU): training may change it
+    then. It waits for the save before, and raises what went wrong with that. So do ``wait``, leaving the ``with``
+    block, and the end of the process: no failure is lost. Memory: one copy of the state.
+    """
+
+    def __init__(self, manager: CheckpointManager, *, staging_bytes: int | None = None) -> None:
+        """Save through ``manager``; a state of more than ``staging_bytes`` is refused (default: any size)."""
+        self._manager = manager
+        self._most = staging_bytes
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        _running.add(self)
+
+    def save(self, step: int, state: object, *, loader: Loader | None = None, metric: float | None = None) -> None:
+        """Copy ``state`` and where data and generators stand now, and save them as ``step`` in the background.
+
+        Raises:
+            Unusable: The state has more bytes than may be staged.
+            PenstockError: The save before this one failed; this one was not begun.
+
+        """
+        self.wait()
+        size = staged_bytes(state)
+        if self._most is not None and size > self._most:
+            raise Unusable(f"the state has {size:,} bytes and {self._most:,} may be staged")
+        everything = self._manager.gathered(staged(state), loader)
+        # No daemon: the interpreter waits for it before anything ends that it needs.
+        self._thread = threading.Thread(
+            target=self._carry, args=(step, everything, metric), name="penstock-checkpoint", daemon=False
+        )
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until nothing is under way; raise what went wrong with the last save, once."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _carry(self, step: int, everything: dict[str, Any], metric: float | None) -> None:
+        try:
+            self._manager.put(step, everything, metric)
+        except BaseException as error:  # noqa: BLE001  the trainer's to hear
+            self._failure = error
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait; where the block failed, that is what is raised, and a failed save a note on it."""
+        try:
+            self.wait()
+        except Exception as failure:
+            if error is None:
+                raise
+            error.add_note(f"and the checkpoint under way failed: {failure}")
+
+
+def staged(state: Any) -> Any:  # noqa: ANN401  any nest of tensors
+    """Return a copy of nested dicts, lists and tuples with each tensor copied to CPU memory; the rest stays itself."""
+    torch = torch_module()
+    pin = torch.cuda.is_available()
+    copies: dict[int, Any] = {}
+
+    def aside(tensor: Any) -> Any:  # noqa: ANN401  torch is not imported where this is read
+        if id(tensor) not in copies:  # tied weights stay tied
+            empty = torch.empty_like(tensor, device="cpu", pin_memory=pin and tensor.is_cuda)
+            copies[id(tensor)] = empty.copy_(tensor.detach(), non_blocking=True)
+        return copies[id(tensor)]
+
+    result = _mapped(aside, state, torch.Tensor)
+    if pin:
+        torch.cuda.synchronize()
+    return result
+
+
+def staged_bytes(state: Any) -> int:  # noqa: ANN401  see staged
+    """Return how many bytes the tensors of a state have."""
+    sizes: dict[int, int] = {}
+
+    def measure(tensor: Any) -> Any:  # noqa: ANN401  see staged
+        sizes[id(tensor)] = tensor.numel() * tensor.element_size()
+        return tensor
+
+    _mapped(measure, state, torch_module().Tensor)
+    return sum(sizes.values())
+
+
+def _mapped(function: Any, value: Any, kind: type) -> Any:  # noqa: ANN401  see staged
+    if isinstance(value, kind):
+        return function(value)
+    if isinstance(value, dict):
+        result = copy(value)  # of its class, and with what a module's state_dict() carries beside its items
+        for key in result:
+            result[key] = _mapped(function, value[key], kind)
+        return result
+    if isinstance(value, (list, tuple)):
+        each = [_mapped(function, one, kind) for one in value]
+        return type(value)(*each) if hasattr(value, "_fields") else type(value)(each)
+    return value
+
+
+def _raise_left() -> None:
+    """Say at the end of the process what failed and nobody has been told."""
+    for each in list(_running):
+        each.wait()
+
+
+atexit.register(_raise_left)
