@@ -38,6 +38,7 @@ def test_the_url_is_said_once():
         ("NotFound", FileNotFoundError),
         ("Denied", PermissionError),
         ("Unauthenticated", PermissionError),
+        ("NoSpace", OSError),
         ("AlreadyExists", FileExistsError),
         ("TimedOut", TimeoutError),
         ("Unreachable", ConnectionError),

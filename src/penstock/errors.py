@@ -6,6 +6,7 @@
     ├── Unusable                  fix your call:        InvalidURL, ConfigError, UnknownScheme, MissingExtra
     ├── NotFound                  (also FileNotFoundError)
     ├── Denied                    (also PermissionError) Unauthenticated, Forbidden
+    ├── NoSpace                   (also OSError) make room: a disk is full, or a quota used up
     ├── Conflict                  someone else wrote:   AlreadyExists, PreconditionFailed, Changed
     ├── Transient                 try later:            Throttled, TimedOut, Unreachable
     ├── Damaged                   do not trust it:      Truncated, ChecksumMismatch, ManifestError, CheckpointError
@@ -19,6 +20,7 @@
 from __future__ import annotations
 
 import sys
+from errno import EDQUOT, ENOSPC
 
 __all__ = [
     "AlreadyExists",
@@ -35,6 +37,7 @@ __all__ = [
     "InvalidURL",
     "ManifestError",
     "MissingExtra",
+    "NoSpace",
     "NotFound",
     "PenstockError",
     "PreconditionFailed",
@@ -130,6 +133,12 @@ class Unauthenticated(Denied):
 
 class Forbidden(Denied):
     """The credentials are good and may not do this."""
+
+
+class NoSpace(PenstockError, OSError):
+    """A disk is full, or a quota used up: make room. What was being written is not there, nor any part of it."""
+
+    ERRNOS = (ENOSPC, EDQUOT)
 
 
 class Conflict(PenstockError):

@@ -16,6 +16,7 @@ from penstock.drivers.memory import Memory
 from penstock.drivers.s3 import S3, Bucket
 from penstock.errors import UnknownScheme
 from penstock.events import Listed, emit, listening
+from penstock.fetch.copy import copy
 from penstock.fetch.fetcher import Fetcher
 from penstock.fetch.lookahead import Lookahead
 from penstock.fetch.reader import Reader
@@ -120,17 +121,21 @@ class Source:
         ahead = self.options.read
         return Lookahead(self._fetcher(), spans, Budget(ahead.ahead_bytes, ahead.ahead_items).share(workers))
 
-    def open_read(self, key: str) -> Reader:
-        """Open an object as a seekable file, held to its present version: one HEAD."""
-        return Reader(self._fetcher, self.head(key))
+    def open_read(self, key: str, meta: ObjectMeta | None = None) -> Reader:
+        """Open an object as a seekable file, held to the version that ``meta`` describes, or to its present: a HEAD."""
+        return Reader(self._fetcher, meta or self.head(key))
 
-    def open_write(self, key: str, *, create_only: bool = False, metadata: Mapping[str, str] | None = None) -> Writer:
+    def open_write(
+        self, key: str, *, create_only: bool = False, metadata: Mapping[str, str] | None = None, content_type: str = ""
+    ) -> Writer:
         """Open an object as a file that publishes when it is closed well; no request yet.
+
+        ``content_type`` is by default the options'.
 
         ``create_only`` raises ``AlreadyExists`` then, where there is one already. On stores that ignore conditional
         writes (Ceph's multipart, OSS) that is a look beforehand: two writers within a moment may both win.
         """
-        attributes = Attributes(self.options.write.content_type, metadata or {}, create_only)
+        attributes = Attributes(content_type or self.options.write.content_type, metadata or {}, create_only)
         return Writer(self._fetcher(), key, self.options.write, attributes)
 
     def unfinished(self, prefix: str) -> Iterator[Upload]:
@@ -148,9 +153,17 @@ class Source:
         fetcher = self._fetcher()
         fetcher.run(lambda: fetcher.driver.abort(upload.key, upload.id))
 
-    def put(self, key: str, data: bytes | bytearray | memoryview) -> str:
-        """Write one object in one request; returns its ETag."""
-        return put(self._fetcher(), key, data, self.options.write)
+    def put(
+        self,
+        key: str,
+        data: bytes | bytearray | memoryview,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        content_type: str = "",
+    ) -> str:
+        """Write one object in one request; returns its ETag. ``content_type`` is by default the options'."""
+        attributes = Attributes(content_type or self.options.write.content_type, metadata or {})
+        return put(self._fetcher(), key, data, attributes)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects, one request each, up to 256 in flight; raises the first refusal, a missing one is none."""
@@ -159,10 +172,13 @@ class Source:
             for deletion in [fetcher.start(_deletion(fetcher, key)) for key in keys[at : at + _DELETES]]:
                 deletion.future.result()
 
-    def copy(self, key: str, to: str) -> None:
-        """Copy within the bucket, server side: one request, up to 5 GiB on S3."""
-        fetcher = self._fetcher()
-        fetcher.run(lambda: fetcher.driver.copy(key, to))
+    def copy(self, key: str, to: str, known: ObjectMeta | None = None) -> None:
+        """Copy within the bucket, server side: the version that ``known`` describes, or the present one (a HEAD).
+
+        One request; beyond 1 GiB one for each 128 MiB and five more. ``Changed`` where it is another version by now, if
+        the store heeds that (Ceph 16 does not, up to 1 GiB).
+        """
+        copy(self._fetcher(), known or self.head(key), to, self.options.write)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as location and options: secrets travel only if they were passed as options."""

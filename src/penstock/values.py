@@ -41,6 +41,7 @@ class ObjectMeta:
         modified: Seconds since the epoch by the server's clock; None where unknown.
         url: Where it lies; ``ps.list`` and ``ps.stat`` fill it.
         metadata: User metadata (``x-amz-meta-*``), lower-case names; only ``head`` fills it.
+        content_type: ``Content-Type``, of a file by its name; empty where unknown; only ``head`` fills it.
 
     """
 
@@ -50,6 +51,7 @@ class ObjectMeta:
     modified: float | None = None
     url: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
+    content_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)

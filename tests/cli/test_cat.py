@@ -32,6 +32,19 @@ def test_objects_come_one_after_another(bucket, seed):
     )
 
 
+def test_a_glob_s_objects_come_in_the_order_of_their_keys(bucket, tmp_path):
+    for key, body in {"t/2": b"two ", "t/10": b"ten ", "t/[1]": b"one ", "t/x/3": b"deep", "t/d/": b""}.items():
+        bucket.client.put_object(Bucket=bucket.name, Key=key, Body=body)
+    assert cat(f"{bucket.url}t/*", f"{bucket.url}t/[1]", bucket=bucket).stdout == b"ten two one one "
+    assert cat("--range", "1:3", f"{bucket.url}**", bucket=bucket).stdout == b"enwoneee"
+    done = cat(f"{bucket.url}t/2", f"{bucket.url}t/*.gif", bucket=bucket)
+    assert (done.returncode, done.stdout) == (1, b"two ")
+    assert done.stderr == f"penstock: nothing there [{bucket.url}t/*.gif]\n".encode()
+    (tmp_path / "b").write_bytes(b"b")
+    (tmp_path / "a").write_bytes(b"a")
+    assert cat(f"{tmp_path}/../{tmp_path.name}/*").stdout == b"ab"
+
+
 @pytest.mark.parametrize(
     ("span", "part"),
     [

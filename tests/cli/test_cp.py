@@ -8,6 +8,7 @@ import pty
 import random
 import signal
 import subprocess
+from dataclasses import replace
 from threading import Event
 
 import pytest
@@ -99,7 +100,8 @@ def test_globs_choose_and_keep_names_from_the_first_wildcard_on(penstock, faulty
     assert (done.returncode, done.stderr) == (1, f"penstock: nothing there [{url}/*.gif]\n")
 
 
-def test_what_is_there_never_decides_where_things_go(penstock, faulty, tmp_path):
+@pytest.mark.parametrize("command", ["cp", "mv"])
+def test_what_is_there_never_decides_where_things_go(penstock, faulty, tmp_path, command):
     faulty.put(faulty.bucket, "p/x", b"there")
     (tmp_path / "file").write_text("mine")
     (tmp_path / "dir").mkdir()
@@ -111,25 +113,30 @@ def test_what_is_there_never_decides_where_things_go(penstock, faulty, tmp_path)
         ((prefix, f"{tmp_path}/new"), f"a whole tree: -r takes all that lies under it [{prefix}/]"),
         (("-r", str(tmp_path), f"{tmp_path}/dir/"), "the destination lies inside the source"),
     ]:
-        done = penstock("cp", *words, bucket=faulty)
+        done = penstock(command, *words, bucket=faulty)
         assert (done.returncode, done.stdout) == (2, "")
         assert said in done.stderr
     assert faulty.objects(faulty.bucket) == {"p/x": b"there"}
     assert set(contents(tmp_path)) == {"file"}
-    assert penstock("cp", f"{tmp_path}/file", f"{prefix}/", bucket=faulty).returncode == 0
+    assert penstock(command, f"{tmp_path}/file", f"{prefix}/", bucket=faulty).returncode == 0
     assert faulty.objects(faulty.bucket)["p/file"] == b"mine"
 
 
-def test_a_missing_source_or_bucket_ends_it_before_anything_is_done(penstock, faulty, tmp_path):
+@pytest.mark.parametrize("command", ["cp", "mv"])
+def test_a_missing_source_or_bucket_ends_it_before_anything_is_done(penstock, faulty, tmp_path, command):
     (tmp_path / "here").write_text("x")
     for words, missing in [
         ((f"{tmp_path}/here", f"{tmp_path}/gone", f"s3://{faulty.bucket}"), f"file://{tmp_path}/gone"),
         ((f"{tmp_path}/here", "s3://no-such-bucket/x"), "s3://no-such-bucket/x"),
+        ((f"s3://{faulty.bucket}/gone", f"{tmp_path}/"), f"s3://{faulty.bucket}/gone"),
+        ((f"s3://{faulty.bucket}/gone*", f"{tmp_path}/"), f"s3://{faulty.bucket}/gone*"),
+        (("-r", f"s3://{faulty.bucket}/gone/", f"{tmp_path}/"), f"s3://{faulty.bucket}/gone/"),
     ]:
-        done = penstock("cp", *words, bucket=faulty)
+        done = penstock(command, *words, bucket=faulty)
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
         assert missing in done.stderr
     assert faulty.objects(faulty.bucket) == {}
+    assert set(contents(tmp_path)) == {"here"}
 
 
 def test_hostile_keys_never_leave_the_destination(penstock, faulty, tmp_path):
@@ -247,22 +254,91 @@ def test_a_file_that_changes_while_it_goes_up_publishes_nothing(tmp_path):
     assert sum(sizes) == 40 * MIB
 
 
-def test_a_full_disk_leaves_nothing_half_done(penstock, faulty, tmp_path):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(disk)]
+@pytest.mark.parametrize("command", ["cp", "mv"])
+def test_a_file_that_is_written_to_on_its_way_up_is_an_error_and_stays(start, faulty, tmp_path, command):
+    path = tmp_path / "log"
+    path.touch()
+    os.truncate(path, 160 * MIB)  # more than is held on its way while no part gets through
+    faulty.fail(FAULTS["500"], when=Match(verb="part", bucket=faulty.bucket, times=None))
+    process = start(command, str(path), f"s3://{faulty.bucket}/", bucket=faulty)
+    waiting(process, lambda: len(faulty.seen("part", faulty.bucket)) >= 1)
+    with path.open("ab") as file:
+        file.write(b"more")
+    faulty.heal()
+    error, sums = process.communicate(timeout=60)[1].splitlines()
+    assert process.returncode == 1
+    assert path.name in error
+    assert sums.endswith("; 1 failed")
+    assert faulty.objects(faulty.bucket) == {}
+    assert faulty.uploads(faulty.bucket) == []
+    assert path.stat().st_size == 160 * MIB + 4
+
+
+def test_a_small_file_that_is_written_to_after_it_was_read_is_not_deleted(start, faulty, tmp_path):
+    path = tmp_path / "log"
+    path.write_text("first")
+    faulty.fail(FAULTS["500"], when=Match(verb="put", bucket=faulty.bucket, times=None))
+    process = start("mv", str(path), f"s3://{faulty.bucket}/", bucket=faulty)
+    waiting(process, lambda: len(faulty.seen("put", faulty.bucket)) >= 1)
+    path.write_text("first, and second")
+    faulty.heal()
+    error, _ = process.communicate(timeout=60)[1].splitlines()
+    assert process.returncode == 1
+    assert "written to while it was copied" in error
+    assert faulty.objects(faulty.bucket) == {"log": b"first"}
+    assert path.read_text() == "first, and second"
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """Mount a disk of 2 MiB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(path)]
     if subprocess.run(mount, check=False, capture_output=True).returncode:
         pytest.skip("a small disk takes the right to mount one")
-    try:
-        faulty.put(faulty.bucket, "small", bytes(4 * MIB))
-        faulty.put(faulty.bucket, "large", bytes(20 * MIB))
-        for key in ("small", "large"):
-            done = penstock("cp", f"s3://{faulty.bucket}/{key}", f"{disk}/", bucket=faulty)
-            assert done.returncode == 2
-            assert "No space left on device" in done.stderr
-            assert list(disk.iterdir()) == []
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
+    yield path
+    subprocess.run(["umount", str(path)], check=True)
+
+
+@pytest.mark.parametrize(("size", "writing"), [(4 * MIB, 4 * MIB), (20 * MIB, 16 * MIB)], ids=["put", "stream"])
+def test_a_full_disk_leaves_nothing_half_done_and_says_what_it_takes(penstock, faulty, disk, size, writing):
+    (disk / "x").write_bytes(b"old" * 1000)
+    faulty.put(faulty.bucket, "x", bytes(size))
+    done = penstock("cp", f"s3://{faulty.bucket}/x", f"{disk}/", bucket=faulty)
+    assert done.returncode == 6
+    error, sums = done.stderr.splitlines()
+    assert error.startswith(f"penstock: No space left on device: {writing} bytes were to be written, ")
+    assert (f"; the whole object takes {size} [" in error) == (size != writing)
+    assert f"{disk}/x]" in error
+    assert sums.endswith("; 1 failed")
+    assert contents(disk) == {"x": b"old" * 1000}
+
+
+def test_a_full_disk_ends_it_and_it_can_be_taken_up_again(penstock, faulty, disk):
+    for number in range(300):
+        faulty.put(faulty.bucket, f"{number:03}", b"%d" % number * 10_000)
+    url = f"s3://{faulty.bucket}/*"
+    done = penstock("cp", url, f"{disk}/", bucket=faulty)
+    assert done.returncode == 6
+    assert done.stderr.count("No space left on device") == 1
+    assert len(faulty.seen("get", faulty.bucket)) < 250  # nobody went on to read what has no room
+    there = contents(disk)
+    assert 0 < len(there) < 150
+    assert there.items() <= faulty.objects(faulty.bucket).items()
+    subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
+    assert penstock("cp", "--resume", url, f"{disk}/", bucket=faulty).returncode == 0
+    assert contents(disk) == faulty.objects(faulty.bucket)
+
+
+def test_a_full_store_ends_it_too(penstock, faulty, tmp_path):
+    full = replace(FAULTS["denied"], status=507, code="XMinioStorageFull")
+    faulty.fail(full, when=Match(verb="put", times=None))
+    for number in range(100):
+        (tmp_path / f"{number}").write_text("x")
+    done = penstock("cp", "-r", f"{tmp_path}/", f"s3://{faulty.bucket}/", bucket=faulty)
+    assert (done.returncode, done.stderr.count("the store is full")) == (6, 1)
+    assert len(faulty.seen("put", faulty.bucket)) < 90
 
 
 def test_ctrl_c_leaves_no_part_of_an_upload(start, faulty, tmp_path):
@@ -323,3 +399,41 @@ def test_a_terminal_sees_a_bar(start, faulty, tmp_path):
     assert b"1/1" in shown
     assert "━".encode() in shown
     assert b"copied 1 object, 1 MiB" in shown
+
+
+@pytest.mark.parametrize("size", [0, 10, 20 * MIB], ids=["empty", "small", "parts"])
+def test_type_and_metadata_go_along(penstock, bucket, size):
+    """Between buckets, through this machine, and within one, on the server's side: for the store is the same."""
+    client, other = bucket.client, f"{bucket.name}-other"
+    client.create_bucket(Bucket=other)
+    said = {"ContentType": "x/y; charset=z", "Metadata": {"made-by": "hand, and eye"}}
+    client.put_object(Bucket=bucket.name, Key="t/a ü", Body=b"x" * size, **said)
+    for words in [("-r", f"{bucket.url}t/", f"s3://{other}/"), (f"s3://{other}/a ü", f"s3://{other}/b")]:
+        done = penstock("cp", *words, bucket=bucket)
+        assert done.returncode == 0, done.stderr
+    ps.copy(f"s3://{other}/a ü", f"{bucket.url}c", store=bucket.store)
+    for place, key in [(other, "a ü"), (other, "b"), (bucket.name, "c")]:
+        found = client.head_object(Bucket=place, Key=key)
+        assert found["ContentLength"] == size
+        assert found["ContentType"] == said["ContentType"]
+        assert said["Metadata"].items() <= found["Metadata"].items()
+
+
+def test_a_file_s_type_is_told_by_its_name(penstock, faulty, tmp_path):
+    types = {"ü.png": "image/png", "a.tar.gz": "application/octet-stream", "none": "application/octet-stream"}
+    for name in types:
+        (tmp_path / name).write_text("x")
+    url = f"s3://{faulty.bucket}/"
+    assert penstock("cp", "-r", f"{tmp_path}/", url, bucket=faulty).returncode == 0
+    assert {name: ps.stat(url + name, store=faulty.store).content_type for name in types} == types
+
+
+def test_an_object_that_was_replaced_since_it_was_listed_is_not_mixed_with_its_successor():
+    source, _ = open_source("memory://replaced/")
+    target, _ = open_source("memory://replacing/")
+    source.put("key", b"old")
+    listed = replace(source.head("key"), content_type="")  # as stores list it
+    source.put("key", b"new", metadata={"of": "new"})
+    with pytest.raises(Changed):
+        carry(Load(source, listed, target, "copy"), lambda _: None, Event())
+    assert target.page("").entries == ()

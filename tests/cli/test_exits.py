@@ -21,6 +21,7 @@ CODES = {
     errors.Throttled: 4,
     errors.Truncated: 5,
     errors.ManifestError: 5,
+    errors.NoSpace: 6,
     errors.Bug: 1,
 }
 
@@ -39,6 +40,15 @@ def test_debugging_shows_the_traceback(penstock):
     assert done.returncode == 1
     assert "Traceback" in done.stderr
     assert "penstock.errors.UnknownScheme" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("ls", "--json"), ("cat",), ("stat",), ("du",)])
+def test_output_to_a_full_disk_ends_with_6(start, tmp_path, words):
+    (tmp_path / "x").write_text("some words")
+    with open("/dev/full", "w") as full:
+        process = start(*words, f"{tmp_path}/x", stdout=full)
+    assert process.stderr.read() == "penstock: cannot write to standard output: No space left on device\n"
+    assert process.wait() == 6
 
 
 def test_no_credentials_end_with_3(penstock):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import penstock as ps
 from penstock.cli.carry import Load, carry, settle
 from penstock.errors import Changed, Damaged, NotFound
 from penstock.source import open_source
@@ -87,3 +88,41 @@ def test_a_source_that_was_written_since_is_not_deleted(load):
     with pytest.raises(Changed):
         settle(load)
     assert load.source.head("a").size == 5
+
+
+def test_resume_deletes_what_is_there_already_without_copying_it_again(penstock, tmp_path):
+    with FaultServer.start() as server:
+        for name in ["same", "other", "short", "gone"]:
+            (tmp_path / name).write_text(name)
+        for name, there in {"same": b"same", "other": b"OTHER", "short": b"s"}.items():  # all newer than their sources
+            server.put("bucket", name, there)
+        done = penstock("mv", "-r", "--resume", "--dry-run", f"{tmp_path}/", "s3://bucket/", bucket=server)
+        assert (done.returncode, len(done.stdout.splitlines())) == (0, 4)
+        done = penstock("mv", "-r", "--resume", f"{tmp_path}/", "s3://bucket/", bucket=server)
+        assert done.returncode == 0, done.stderr
+        assert "moved 4 objects" in done.stderr
+        assert server.objects("bucket") == {name: name.encode() for name in ["same", "other", "short", "gone"]}
+        assert {seen.key for seen in server.seen("put")} == {"other", "short", "gone"}
+        assert list(tmp_path.iterdir()) == []
+        for name, there in {"same": "same", "other": "OTHER"}.items():
+            (tmp_path / name).write_text(there)
+        before = len(server.seen("get"))
+        done = penstock("mv", "--resume", "s3://bucket/**", f"{tmp_path}/", bucket=server)
+        assert done.returncode == 0, done.stderr
+        assert len(server.seen("get")) == before + 3
+        assert server.objects("bucket") == {}
+        assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+            name: name for name in ["same", "other", "short", "gone"]
+        }
+
+
+def test_resume_copies_again_what_no_store_s_word_proves(penstock, tmp_path):
+    with FaultServer.start() as server:
+        server.make("bucket")
+        (tmp_path / "large").write_bytes(bytes(20 << 20))
+        with ps.open("s3://bucket/large", "wb", store=server.store) as file:
+            file.write(b"\1" * (20 << 20))  # of the same size, later, and with the ETag of an upload in parts
+        done = penstock("mv", "--resume", f"{tmp_path}/large", "s3://bucket/", bucket=server)
+        assert done.returncode == 0, done.stderr
+        assert server.objects("bucket") == {"large": bytes(20 << 20)}
+        assert list(tmp_path.iterdir()) == []

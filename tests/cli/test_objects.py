@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+import subprocess
+
 import pytest
+
+from tests.cli.conftest import COMMAND
 
 COMMANDS = ["stat", "cp", "mv", "rm", "cat", "du"]
 
@@ -22,12 +29,26 @@ def test_the_rule_of_the_destination_and_of_globs_is_told(penstock):
 
 @pytest.mark.parametrize(
     ("words", "meant"),
-    [(("cpp",), "cp"), (("sta",), "stat"), (("cp", "--recusive"), "--recursive"), (("rm", "--dryrun"), "--dry-run")],
+    [
+        (("cpp",), "cp"),
+        (("sta",), "stat"),
+        (("cp", "--recusive"), "--recursive"),
+        (("rm", "--dryrun"), "--dry-run"),
+        (("mv", "--resum"), "--resume"),
+        (("cat", "--rnage"), "--range"),
+    ],
 )
 def test_what_is_mistyped_is_told_the_right_one(penstock, words, meant):
     done = penstock(*words, COLUMNS="200")
     assert (done.returncode, done.stdout) == (2, "")
     assert meant in done.stderr
+
+
+@pytest.mark.parametrize("words", [("frobnicate",), ("--frobnicate",), ("ls", "-z"), ("cp", "--frobnicate", "a", "b")])
+def test_what_is_like_nothing_is_wrong_usage_all_the_same(penstock, words):
+    done = penstock(*words, COLUMNS="200")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"No such {'option' if words[-1] != 'frobnicate' else 'command'}" in done.stderr
 
 
 def test_a_shell_completes_commands_and_options(penstock):
@@ -39,7 +60,47 @@ def test_a_shell_completes_commands_and_options(penstock):
     assert completed("penstock cp --re") == ["--resume", "--recursive", "--region"]
 
 
-def test_completion_is_installed_for_the_shell_at_hand(penstock, tmp_path):
-    done = penstock("--install-completion", "bash", HOME=str(tmp_path))
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_are_answered_in_their_own_words(penstock, shell):
+    asked = {"_PENSTOCK_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "penstock r"}
+    done = penstock(**asked, _TYPER_COMPLETE_FISH_ACTION="get-args")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Delete objects" in done.stdout
+    assert re.findall(r"\brm\b", done.stdout)[:1] == ["rm"]
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """Run lines in a bash of its own that finds the command on its path and has an empty home."""
+    path = tmp_path / "bin" / "penstock"
+    path.parent.mkdir()
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
+    path.chmod(0o755)
+
+    def run(*lines):
+        env = os.environ | {"HOME": str(tmp_path), "PATH": f"{path.parent}:{os.environ['PATH']}"}
+        script = "\n".join(lines)
+        return subprocess.run(
+            ["bash", "-euc", script], env=env, capture_output=True, text=True, check=False, timeout=60
+        )
+
+    return run
+
+
+_TAB = (
+    "COMP_WORDS=(penstock c) COMP_CWORD=1",  # what bash sets for "penstock c" and a press of the tab key
+    "$(complete -p penstock | sed 's/.*-F \\([^ ]*\\).*/\\1/') penstock",
+    'printf "%s\\n" "${COMPREPLY[@]}"',
+)
+
+
+def test_completion_works_in_a_real_shell_for_now(shell):
+    done = shell("source <(penstock --show-completion)", *_TAB)
+    assert (done.stdout.split(), done.stderr) == (["cp", "cat"], "")
+
+
+def test_completion_is_installed_for_the_shell_at_hand(shell):
+    done = shell("penstock --install-completion", "true")  # bash would give its place to its last command
     assert done.returncode == 0, done.stderr
-    assert "penstock" in (tmp_path / ".bashrc").read_text()
+    done = shell("source ~/.bashrc", *_TAB)
+    assert (done.stdout.split(), done.stderr) == (["cp", "cat"], "")

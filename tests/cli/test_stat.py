@@ -8,7 +8,9 @@ from datetime import datetime
 
 def test_people_and_programs_are_told_what_the_store_says(penstock, bucket):
     key = "a/ü x"
-    bucket.client.put_object(Bucket=bucket.name, Key=key, Body=bytes(2048), Metadata={"made-by": "hand"})
+    bucket.client.put_object(
+        Bucket=bucket.name, Key=key, Body=bytes(2048), Metadata={"made-by": "hand"}, ContentType="x/y"
+    )
     said = bucket.client.head_object(Bucket=bucket.name, Key=key)
     done = penstock("stat", bucket.url + key, bucket=bucket)
     assert (done.returncode, done.stderr) == (0, "")
@@ -18,6 +20,7 @@ def test_people_and_programs_are_told_what_the_store_says(penstock, bucket):
         "size": "2048 bytes (2 KiB)",
         "modified": f"{said['LastModified']:%Y-%m-%dT%H:%M:%SZ}",
         "etag": said["ETag"].strip('"'),
+        "type": "x/y",
         "metadata": "made-by hand",
     }
     record = json.loads(penstock("stat", "--json", bucket.url + key, bucket=bucket).stdout)
@@ -27,6 +30,7 @@ def test_people_and_programs_are_told_what_the_store_says(penstock, bucket):
         "key": key,
         "size": 2048,
         "etag": said["ETag"].strip('"'),
+        "type": "x/y",
         "metadata": {"made-by": "hand"},
     }
 
@@ -38,6 +42,18 @@ def test_several_are_told_in_their_order_up_to_one_that_is_not_there(penstock, t
     assert [json.loads(line)["key"][-1] for line in done.stdout.splitlines()] == ["b", "a"]
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert f"{tmp_path}/none" in done.stderr
+
+
+def test_a_glob_is_told_in_the_order_of_its_keys(penstock, bucket):
+    for key in ["t/b", "t/a", "t/[c]", "t/x/d", "u"]:
+        bucket.client.put_object(Bucket=bucket.name, Key=key, Body=b"", Metadata={"made-for": key})
+    done = penstock("stat", "--json", f"{bucket.url}u", f"{bucket.url}t/[!x]*", f"{bucket.url}t/[c]", bucket=bucket)
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [each["key"] for each in told] == ["u", "t/[c]", "t/a", "t/b", "t/[c]"]  # an object of just this name is it
+    assert [each["metadata"]["made-for"] for each in told] == [each["key"] for each in told]
+    done = penstock("stat", f"{bucket.url}none/*", bucket=bucket)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"penstock: nothing there [{bucket.url}none/*]\n")
 
 
 def test_a_directory_is_no_object_and_a_bucket_neither(penstock, tmp_path):

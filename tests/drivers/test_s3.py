@@ -24,6 +24,7 @@ from penstock.options import StoreOptions, TransportOptions
 from penstock.protocols.credentials import Credentials
 from penstock.protocols.driver import Attributes, Part
 from penstock.testing.drivers import KEYS, DriverContract, Trial
+from penstock.testing.faults import FaultServer
 from penstock.testing.servers import Scripted, reply
 from penstock.transport.loop import connect
 
@@ -48,8 +49,24 @@ def _fresh(server):
     return driver, connect(TransportOptions(connections=16))  # moto drops connections beyond its short backlog
 
 
+@pytest.fixture(scope="module")
+def fault_server():
+    with FaultServer.start() as server:
+        yield server
+
+
+class TestFaultServer(DriverContract):
+    @pytest.fixture
+    def store(self, fault_server):
+        bucket = f"test-{uuid.uuid4().hex}"
+        fault_server.make(bucket)
+        options = fault_server.store
+        return _driver(options.endpoint, bucket, (options.access_key, options.secret_key)), connect(TransportOptions())
+
+
 class TestMoto(DriverContract):
     checks_digests = False
+    holds_copies = False
 
     @pytest.fixture
     def store(self, moto_server):
@@ -58,6 +75,8 @@ class TestMoto(DriverContract):
 
 @pytest.mark.ceph
 class TestCeph(DriverContract):
+    holds_copies = False
+
     @pytest.fixture
     def store(self, ceph_server):
         return _fresh(ceph_server)

@@ -9,9 +9,10 @@ from time import monotonic
 
 from penstock.errors import Changed, PenstockError
 from penstock.options import RetryOptions, StoreOptions, TransportOptions, WriteOptions
+from penstock.protocols.driver import Abilities
 from penstock.source import open_source
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
-from penstock.values import Span
+from penstock.values import ObjectMeta, Span
 
 COLUMNS = {  # column of the table: the request that meets the fault
     "head": "head",
@@ -26,14 +27,16 @@ COLUMNS = {  # column of the table: the request that meets the fault
     "complete": "complete",
     "abort": "abort",
     "copy": "copy",
+    "copy of a part": "copy-part",
     "delete": "delete",
 }
 ATTEMPTS = 3  # bounded by number, so that a busy machine changes nothing
 PART_BYTES = 64 << 10
-OLD, NEW = b"old" * 33_333, b"new" * 10_000
+OLD, NEW, COPIED = b"old" * 33_333, b"new" * 10_000, b"bytes to copy" * 7_000  # of the first and the last two parts
 LONG = b"NEW" * 30_000  # two parts
 BATCH = {f"batch/{number}": bytes([number]) * 20_000 for number in range(8)}
 WITNESS = b"witness" * 1000
+SUBJECTS = {"put": ("key", NEW), "copy": ("to", COPIED), "copy of a part": ("to", COPIED), "delete": ("key", None)}
 
 
 @dataclass
@@ -61,7 +64,7 @@ class Case:
         if self.verb not in fault.verbs or (fault.ranged and self.column != "range"):
             return False
         if fault.region:  # it lasts by itself, and an upload learns of it when it begins
-            return not self.always and self.column not in ("part", "complete", "abort")
+            return not self.always and self.column not in ("part", "complete", "abort", "copy of a part")
         if fault.reused:  # so does this, and a batch makes connections of its own
             return not self.always and self.column != "batch"
         return True
@@ -89,12 +92,17 @@ def store(server, *, attempts=ATTEMPTS):
 def run(case):
     """Play a case and fill in what came of it."""
     with FaultServer.within(Settings(least_part_bytes=PART_BYTES)) as server:
-        for key, data in {"key": OLD, "to": OLD, "witness": WITNESS, **BATCH}.items():
+        for key, data in {"key": OLD, "to": OLD, "from": COPIED, "witness": WITNESS, **BATCH}.items():
             server.put("bucket", key, data)
         source, _ = open_source("s3://bucket/", store(server))
         source.head("witness")  # there is a connection now, and the store has answered before
         do, key = VERBS[case.column]
-        when = Match(verb=case.verb, key=key, part=int(case.column == "part"), times=None if case.always else 1)
+        when = Match(
+            verb=case.verb,
+            key=key,
+            part=int(case.column in ("part", "copy of a part")),
+            times=None if case.always else 1,
+        )
         server.fail(FAULTS[case.fault], when=when)
         began = monotonic()
         try:
@@ -114,7 +122,7 @@ def run(case):
 
 def _goes_on(case, source):
     """Read another object: what is left of the exchange must not be taken for its answer."""
-    span = Span("witness", 0, len(WITNESS), hashlib.md5(WITNESS, usedforsecurity=False).hexdigest())
+    span = Span("witness", 0, len(WITNESS), _md5(WITNESS))
     try:
         case.expect(source.read(span) == WITNESS, "the next read is wrong")
     except Changed:
@@ -122,20 +130,26 @@ def _goes_on(case, source):
         case.expect(FAULTS[case.fault].copies > 1, "the next read is refused")
 
 
+def _md5(data):
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
 def _tries(case, server, key):
     seen = server.seen(case.verb, "bucket", key)
     if case.column == "part":  # which one it was is in its query, which is not recorded; the second one is shorter
         seen = [each for each in seen if each.headers["content-length"] == str(PART_BYTES)]
+    if case.column == "copy of a part":
+        seen = [each for each in seen if each.headers["x-amz-copy-source-range"].startswith("bytes=0-")]
     return len(seen)
 
 
 def _stands(case, server):
     """Check that what is visible is whole: untouched where nothing was written, else the old or the new."""
     found = server.objects("bucket")
-    was = {"key": OLD, "to": OLD, "witness": WITNESS, **BATCH}
+    was = {"key": OLD, "to": OLD, "from": COPIED, "witness": WITNESS, **BATCH}
     done = case.outcome.startswith("✓")
-    subject, new = {"copy": ("to", OLD), "delete": ("key", None), "put": ("key", NEW)}.get(case.column, ("key", LONG))
-    writes = case.column in ("put", "create", "part", "complete", "copy", "delete")
+    subject, new = SUBJECTS.get(case.column, ("key", LONG))
+    writes = case.column in ("create", "part", "complete", *SUBJECTS)
     for key, old in was.items():
         allowed = [old]
         if writes and key == subject:
@@ -154,7 +168,7 @@ def _head(case, source, _server):
 
 def _list(case, source, _server):
     keys = [entry.key for page in source.pages("") for entry in page.entries]
-    case.expect(keys == sorted(["key", "to", "witness", *BATCH]), "wrong listing")
+    case.expect(keys == sorted(["key", "to", "from", "witness", *BATCH]), "wrong listing")
 
 
 def _reads(start, stop):
@@ -196,6 +210,15 @@ def _abort(_case, source, server):
         raise Left("the upload is still there")
 
 
+def _copy(_case, source, _server):
+    source.copy("from", "to", ObjectMeta("from", len(COPIED), _md5(COPIED)))  # as it was listed
+
+
+def _copy_in_parts(_case, source, _server):
+    source._fetcher().driver.abilities = Abilities(copy_bytes=PART_BYTES)  # of a gibibyte, else
+    source.copy("from", "to")
+
+
 class Unseen(PenstockError):
     """Bytes were delivered that are not the object's."""
 
@@ -216,7 +239,8 @@ VERBS = {
     "part": (_multipart, "key"),
     "complete": (_multipart, "key"),
     "abort": (_abort, "key"),
-    "copy": (lambda _case, source, _server: source.copy("key", "to"), "to"),
+    "copy": (_copy, "to"),
+    "copy of a part": (_copy_in_parts, "to"),
     "delete": (lambda _case, source, _server: source.delete(["key"]), "key"),
 }
 

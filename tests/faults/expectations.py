@@ -48,7 +48,10 @@ ONCE = {
         "Damaged",
         {"read": "Changed", "batch": "Changed", "range": "✓ 2", "read of unknown size": "✓ 3", "complete": "✓ 1"},
     ),
-    "etag": ("Changed", {"put": "Damaged", "part": "Conflict", "complete": "Damaged", "copy": "✓ 1"}),
+    "etag": (
+        "Changed",
+        {"put": "Damaged", "part": "Conflict", "copy of a part": "Conflict", "complete": "Damaged", "copy": "✓ 1"},
+    ),
     # No store gives a checksum of a range; TLS is what protects it.
     "corrupt": ("✓ 2", {"range": "Unseen"}),
     "range-whole": ("✓ 2", {}),
@@ -97,7 +100,10 @@ ALWAYS = {
             "complete": "✓",
         },
     ),
-    "etag": ("Changed", {"put": "Damaged", "part": "Conflict", "complete": "Damaged", "copy": "✓"}),
+    "etag": (
+        "Changed",
+        {"put": "Damaged", "part": "Conflict", "copy of a part": "Conflict", "complete": "Damaged", "copy": "✓"},
+    ),
     "corrupt": ("ChecksumMismatch", {"range": "Unseen"}),
     "range-whole": ("✓", {}),
     "range-200": ("✓", {}),
@@ -150,7 +156,8 @@ plants each fault in a server and tries each verb against it: a cell here is a t
 
 `✓ 2 tries` is the right result after two requests. A name is the class of the error that is raised
 (`penstock.errors`); what stood in the bucket is untouched then, or wholly replaced where only the answer was lost.
-`-`: it cannot happen to this request. *create*, *part*, *complete* and *abort* are the steps of a multipart upload.
+`-`: it cannot happen to this request. *create*, *part*, *complete* and *abort* are the steps of a multipart upload; a
+*copy of a part* is the step in place of *part* where a long object is copied within its bucket.
 
 - `Left`: the upload could not be aborted. It is invisible, and the store holds its parts until they are removed.
 - `Unseen`: nobody could tell. The store gives no digest of what it sent, and the answer contradicts itself nowhere;

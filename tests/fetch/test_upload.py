@@ -445,7 +445,7 @@ class TestAnswers:
     def test_every_part_carries_its_digest(self):
         with Scripted(_Uploads()) as server:
             engine = fetcher(server.url)
-            put(engine, "key", b"x", OPTIONS)
+            put(engine, "key", b"x", Attributes())
             assert engine.driver.abilities.digests
         assert server.received[0].body == b"x"
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import md5
 from typing import TYPE_CHECKING
 
 from penstock.cli.pick import local
-from penstock.errors import Cancelled, Changed, Damaged, NotFound
+from penstock.errors import Cancelled, Changed, Damaged, NoSpace, NotFound
 from penstock.values import Span
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ _WHOLE_BYTES = 8 << 20  # up to here an object is two requests: read, put
 _PIECE_BYTES = 8 << 20
 _STREAM_BYTES = 128 << 20  # held by one long object: 64 MiB by its writer, 32 MiB read ahead, pieces in between
 _READERS = 8  # share options.read.ahead_bytes, 256 MiB, as that many
-_SERVER_SIDE_BYTES = 5 << 30  # S3's bound for a copy in one request
 _MD5_HEX = 32
 
 
@@ -48,24 +48,22 @@ def carry(load: Load, moved: Callable[[int], None], stop: Event) -> None:
 
     Raises:
         Changed: The source is no longer what was listed; nothing was published then.
+        NoSpace: The disk is full, or a quota used up; the text says how much the object takes.
 
     """
     size = load.meta.size
-    if load.source.root == load.target.root and not local(load.source) and size <= _SERVER_SIDE_BYTES:
-        load.source.copy(load.meta.key, load.to)
-        moved(size)
-    elif size <= _WHOLE_BYTES:
-        load.target.put(load.to, load.source.read(Span(load.meta.key, 0, size, load.meta.etag, whole=True)))
+    if load.source.root == load.target.root and not local(load.source):
+        load.source.copy(load.meta.key, load.to, load.meta)
         moved(size)
     else:
-        _stream(load, moved, stop)
+        _through(load, moved, stop)
 
 
-def is_there(load: Load) -> bool:
-    """Say whether what is at the destination is surely this object: one request.
+def is_there(load: Load, *, surely: bool) -> bool:
+    """Say whether what is at the destination is this object: one request.
 
-    Its size must be the same; and its ETag, where both stores made it of the content, or else its time must not be
-    before the source's.
+    Its size must be the same; and its ETag, where both stores made it of the content. Else its time must not be before
+    the source's, or, ``surely``, files are read for their MD5, and what cannot be compared is not there.
     """
     try:
         found = load.target.head(load.to)
@@ -75,6 +73,9 @@ def is_there(load: Load) -> bool:
         return False
     if _of_content(found.etag) and _of_content(load.meta.etag):
         return found.etag == load.meta.etag
+    if surely:
+        content = _content(load.source, load.meta)
+        return content != "" and content == _content(load.target, found)
     return found.modified is not None and load.meta.modified is not None and found.modified >= load.meta.modified
 
 
@@ -94,8 +95,34 @@ def settle(load: Load) -> None:
     load.source.delete([load.meta.key])
 
 
-def _stream(load: Load, moved: Callable[[int], None], stop: Event) -> None:
-    with load.source.lookahead(_spans(load.meta), _READERS) as pieces, load.target.open_write(load.to) as writer:
+def _through(load: Load, moved: Callable[[int], None], stop: Event) -> None:
+    """Carry it through this machine, and with it what its store says of it."""
+    size, said = load.meta.size, _said(load)
+    if size <= _WHOLE_BYTES:
+        data = load.source.read(Span(load.meta.key, 0, size, load.meta.etag, whole=True))
+        load.target.put(load.to, data, metadata=said.metadata, content_type=said.content_type)
+        moved(size)
+        return
+    try:
+        _stream(load, said, moved, stop)
+    except NoSpace as error:
+        error.message += f"; the whole object takes {size}"
+        raise
+
+
+def _said(load: Load) -> ObjectMeta:
+    """Return what is known of the object besides its bytes, where it is going to a place for it: one request."""
+    if local(load.target) or load.meta.content_type:
+        return load.meta
+    said = load.source.head(load.meta.key)
+    if said.etag != load.meta.etag:
+        raise Changed("it was written to since it was listed: copy it again", url=load.source.url(load.meta.key))
+    return said
+
+
+def _stream(load: Load, said: ObjectMeta, moved: Callable[[int], None], stop: Event) -> None:
+    target = load.target.open_write(load.to, metadata=said.metadata, content_type=said.content_type)
+    with load.source.lookahead(_spans(load.meta), _READERS) as pieces, target as writer:
         for piece in pieces:
             if stop.is_set():
                 raise Cancelled("called off", url=writer.url)
@@ -114,6 +141,17 @@ def _unchanged(load: Load) -> None:
     now = load.source.head(load.meta.key)
     if (now.size, now.etag) != (load.meta.size, load.meta.etag):
         raise Changed("it was written to while it was copied: copy it again", url=load.source.url(load.meta.key))
+
+
+def _content(source: Source, meta: ObjectMeta) -> str:
+    """Return an object's MD5, for which a file is read; empty where the store does not tell it."""
+    if _of_content(meta.etag) or not local(source):
+        return meta.etag if _of_content(meta.etag) else ""
+    digest = md5(usedforsecurity=False)
+    with source.lookahead(_spans(meta), _READERS) as pieces:
+        for piece in pieces:
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def _of_content(etag: str) -> bool:

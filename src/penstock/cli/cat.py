@@ -7,9 +7,9 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.cli.exits import write
+from penstock.cli.exits import outgoing
+from penstock.cli.pick import named
 from penstock.errors import Unusable
-from penstock.source import open_source
 from penstock.values import Span
 
 if TYPE_CHECKING:
@@ -26,22 +26,23 @@ _RANGE = re.compile(r"(\d*):(\d*)")
 
 
 def cat(urls: Sequence[str], span: str, store: StoreOptions) -> None:
-    """Write objects to standard output, one after another; 64 MiB are read ahead, one request for each 8 MiB.
+    """Write objects to standard output, one after another, a glob's in the order of their keys.
+
+    64 MiB are read ahead, one request for each 8 MiB.
 
     ``span`` is ``START:STOP``, half-open, of each of them; either may be left out, and what lies past the end is
     nothing. Every object is held to the version it had at first, and the first error ends it all.
 
     Raises:
         Unusable: ``span`` is no such range.
+        NotFound: One of ``urls`` names nothing; what stands before it has been written.
 
     """
     start, stop = _bounds(span)
     for url in urls:
-        source, key = open_source(url, store)
-        if not key:
-            raise Unusable("this names a bucket, not an object in it", url=source.root)
-        meta = source.head(key)
-        with source.lookahead(_spans(meta, start, stop), _READERS) as pieces:
+        found = named(url, store)
+        spans = (span for meta in found.entries() for span in _spans(meta, start, stop))
+        with found.source.lookahead(spans, _READERS) as pieces:
             for piece in pieces:
                 _out(piece)
 
@@ -62,8 +63,6 @@ def _spans(meta: ObjectMeta, start: int, stop: int | None) -> Iterator[Span]:
 def _out(data: bytes) -> None:
     """Write bytes past Python's buffer, which would hold what a reader that has gone did not take."""
     view = memoryview(data)
-    try:
+    with outgoing():
         while view:
             view = view[os.write(sys.stdout.fileno(), view) :]
-    except BrokenPipeError:
-        write("\n")  # which meets the same, and ends the process as every command does

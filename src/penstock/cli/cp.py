@@ -15,7 +15,7 @@ from penstock.cli.ls import harmless
 from penstock.cli.pick import aim, overlooked, pick
 from penstock.cli.plan import check, plan
 from penstock.cli.report import Report, bar
-from penstock.errors import PenstockError, Unusable
+from penstock.errors import NoSpace, PenstockError, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -47,11 +47,14 @@ class How:
 
 
 def transfer(urls: Sequence[str], dest: str, how: How, store: StoreOptions) -> None:
-    """Copy or move what ``urls`` mean to ``dest``; what fails does not stop the others, unless ``how`` says so.
+    """Copy or move what ``urls`` mean to ``dest``.
+
+    What fails does not stop the others, unless ``how`` says so or there is no space left.
 
     Requests: one or two for each of ``urls``, one for DEST, one for each 1,000 objects listed; for each object one on
-    the server's side, two when it is small, else one for each 8 MiB read and as many as a writer takes; one more with
-    ``resume``, three more to move.
+    the server's side, two when it is small, else one for each 8 MiB read and as many as a writer takes; one more to
+    another store, one more with ``resume``, three more to move. To move with ``resume`` reads files that may be there
+    already, to compare them.
 
     Raises:
         PenstockError: A source or DEST is not usable as it is; nothing was done then.
@@ -89,10 +92,14 @@ class _Work:
         load = Load(self._sources[step.root], step.meta, self._target, step.to)
         if step.fault:
             raise Unusable(step.fault, url=load.source.url(step.meta.key))
-        if step.note or (self.how.resume and is_there(load)):
+        if step.note:
+            return "skipped"
+        there = self.how.resume and is_there(load, surely=self.how.move)
+        if there and not self.how.move:
             return "skipped"
         if not self.how.dry_run:
-            carry(load, lambda moved_bytes: self.count(0, moved_bytes), self.stop)
+            if not there:
+                carry(load, lambda moved_bytes: self.count(0, moved_bytes), self.stop)
             if self.how.move:
                 settle(load)
         return self.how.verb
@@ -109,7 +116,7 @@ def _carry_out(steps: Iterable[Step], work: _Work, report: Report) -> None:
             work.count(1, 0)
             if isinstance(result, PenstockError):
                 report.fail(record, size, result)
-                if work.how.fail_fast:
+                if work.how.fail_fast or isinstance(result, NoSpace):  # what comes next would be read in vain
                     return
             else:
                 report.add(record, size, result, step.note)

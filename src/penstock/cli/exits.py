@@ -7,12 +7,12 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.errors import Damaged, Denied, PenstockError, Transient, Unusable
+from penstock.errors import Damaged, Denied, NoSpace, PenstockError, Transient, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["CODES", "MEANINGS", "told", "write"]
+__all__ = ["CODES", "MEANINGS", "outgoing", "told", "write"]
 
 MEANINGS = {
     0: "done",
@@ -21,10 +21,11 @@ MEANINGS = {
     3: "denied",
     4: "try later",
     5: "damaged data",
+    6: "no space left",
     130: "interrupted",
     141: "the output's reader has gone",
 }
-CODES: dict[type[PenstockError], int] = {Unusable: 2, Denied: 3, Transient: 4, Damaged: 5}
+CODES: dict[type[PenstockError], int] = {Unusable: 2, Denied: 3, Transient: 4, Damaged: 5, NoSpace: 6}
 _OTHER, _INTERRUPTED, _PIPE_CLOSED = 1, 130, 141  # the last two as a shell counts a signal's death: 128 + its number
 
 
@@ -44,11 +45,27 @@ def told() -> Iterator[None]:
 
 
 def write(text: str) -> None:
-    """Write to standard output, now; when its reader has gone, end quietly, as SIGPIPE ends other programs."""
-    try:
+    """Write to standard output, now; when its reader has gone, end quietly, as SIGPIPE ends other programs.
+
+    Raises:
+        NoSpace: It goes to a full disk.
+        Unusable: It cannot be written to.
+
+    """
+    with outgoing():
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
+
+
+@contextmanager
+def outgoing() -> Iterator[None]:
+    """Do the same for a block that writes to standard output in another way."""
+    try:
+        yield
+    except OSError as error:
         # What is still buffered goes nowhere, or the interpreter would complain of it on its way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(_PIPE_CLOSED) from None
+        if isinstance(error, BrokenPipeError):
+            raise SystemExit(_PIPE_CLOSED) from None
+        kind = NoSpace if error.errno in NoSpace.ERRNOS else Unusable
+        raise kind(f"cannot write to standard output: {error.strerror}") from error

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OBJECTS"]
 
-_URLS = "s3://bucket/key, or a local path."
+_URLS = "s3://bucket/key, a local path, or a glob in quotes."
 _SOURCES = "Objects, trees (with -r), or globs in quotes."
 _DEST = "Ends in /: what to go into. Else: the new name."
 _RULES = r"""
@@ -34,7 +34,8 @@ In globs * and ? stop at a /, ** does not, and \[abc] is one of these; names are
 wildcard on. An object of just this name comes before any glob.
 
 Links to local files are followed; links to directories are left out, and told. What fails is told at the end while
-the others go on; the exit code is the worst one's (from the worst: damaged, denied, usage, other, try later).
+the others go on; the exit code is the worst one's (from the worst: damaged, no space,
+denied, usage, other, try later). A full disk ends it all: make room, and go on with --resume.
 """
 
 
@@ -54,7 +55,10 @@ def _stat(app: "typer.Typer") -> None:
         json: Annotated[bool, typer.Option("--json", help="A JSON object a line.")] = False,
         store: ps.StoreOptions,
     ) -> None:
-        """Say what the store knows of single objects: size, time, ETag, metadata. Ends with 1 if one is not there."""
+        """Say what the store knows of objects: size, time, ETag, metadata. Ends with 1 at the first that is not there.
+
+        Of a glob, all that match, in the order of their keys; an object of just this name comes before any glob.
+        """
         describing.stat(urls, describing.as_json if json else describing.as_text, store)
 
 
@@ -109,10 +113,14 @@ def _mv(app: "typer.Typer") -> None:
         sources: Annotated[list[str], typer.Argument(metavar="SOURCE", help=_SOURCES)],
         dest: Annotated[str, typer.Argument(metavar="DEST", help=_DEST)],
         *,
+        resume: Annotated[
+            bool,
+            typer.Option("--resume", help="Do not copy again what is there: same size and ETag, or a file's MD5."),
+        ] = False,
         how: copying.How,
         store: ps.StoreOptions,
     ) -> None:
-        copying.transfer(sources, dest, replace(how, move=True), store)
+        copying.transfer(sources, dest, replace(how, move=True, resume=resume), store)
 
 
 def _with_uploads(command: "Callable[..., None]") -> "Callable[..., None]":
@@ -174,7 +182,10 @@ def _cat(app: "typer.Typer") -> None:
         ] = ":",
         store: ps.StoreOptions,
     ) -> None:
-        """Write objects to standard output, one after another. Ends at the first that is not there, with 1."""
+        """Write objects to standard output, one after another. Ends at the first that is not there, with 1.
+
+        Of a glob, all that match, in the order of their keys; an object of just this name comes before any glob.
+        """
         reading.cat(urls, span, store)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.values import ObjectMeta
 
-__all__ = ["Pick", "aim", "local", "overlooked", "pick"]
+__all__ = ["Pick", "aim", "local", "named", "overlooked", "pick"]
 
 _WILD = "*?["
 
@@ -78,6 +78,26 @@ def pick(url: str, store: StoreOptions, *, recursive: bool) -> Pick:
     if meta is None:
         raise NotFound("nothing there", url=source.url(key))
     return Pick(source, Origin(source.root, key, "object"), meta)
+
+
+def named(url: str, store: StoreOptions) -> Pick:
+    """Find what ``url`` means where trees are not meant: an object of just this name, else a glob. One request.
+
+    Raises:
+        Unusable: A bucket.
+        NotFound: No object of this name, and no wildcards.
+
+    """
+    source, key = open_source(url, store)
+    if not key:
+        raise Unusable("this names a bucket, not an object in it", url=source.root)
+    key = _settled(key) if local(source) else key
+    try:
+        return Pick(source, Origin(source.root, key, "object"), source.head(key))
+    except NotFound:
+        if set(_WILD).isdisjoint(key):
+            raise
+        return Pick(source, _glob(source, key))
 
 
 def aim(url: str, store: StoreOptions, origins: Sequence[Origin]) -> tuple[Source, Aim]:

@@ -1,4 +1,4 @@
-"""``penstock stat``: what a store says of single objects."""
+"""``penstock stat``: what a store says of objects, one by one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.cli.exits import write
 from penstock.cli.ls import harmless, readable
 from penstock.cli.ls import moment as time
-from penstock.errors import Unusable
-from penstock.source import open_source
+from penstock.cli.pick import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,12 +20,18 @@ __all__ = ["as_json", "as_text", "stat"]
 
 
 def stat(urls: Sequence[str], shown: Callable[[str, ObjectMeta], str], store: StoreOptions) -> None:
-    """Print what is known of each object: one request each, in their order; the first that is not there ends it."""
+    """Print what is known of each object, in the order of ``urls`` and of a glob's keys; the first error ends it all.
+
+    One request for each object, and for a glob one for each 1,000 that are listed for it.
+
+    Raises:
+        NotFound: One of ``urls`` names nothing; what stands before it has been told.
+
+    """
     for url in urls:
-        source, key = open_source(url, store)
-        if not key:
-            raise Unusable("this names a bucket, not an object in it", url=source.root)
-        write(shown(source.url(key), source.head(key)))
+        found = named(url, store)
+        for entry in found.entries():
+            write(shown(found.source.url(entry.key), found.meta or found.source.head(entry.key)))
 
 
 def as_text(url: str, meta: ObjectMeta) -> str:
@@ -35,6 +40,7 @@ def as_text(url: str, meta: ObjectMeta) -> str:
         "size": f"{meta.size} bytes" + (f" ({readable(meta.size)})" if meta.size >= 1024 else ""),  # noqa: PLR2004  KiB
         "modified": time(meta.modified) or "-",
         "etag": meta.etag or "-",
+        "type": meta.content_type or "-",
         **{f"metadata {name}": value for name, value in sorted(meta.metadata.items())},
     }
     lines = [url, *(f"  {name:<9} {value}" for name, value in rows.items())]
@@ -44,4 +50,4 @@ def as_text(url: str, meta: ObjectMeta) -> str:
 def as_json(url: str, meta: ObjectMeta) -> str:
     """Return a JSON object on one line."""
     record = {"url": url, "key": meta.key, "size": meta.size, "etag": meta.etag, "modified": time(meta.modified)}
-    return json.dumps({**record, "metadata": meta.metadata}) + "\n"
+    return json.dumps({**record, "type": meta.content_type, "metadata": meta.metadata}) + "\n"

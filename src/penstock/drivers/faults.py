@@ -16,6 +16,7 @@ from penstock.errors import (
     Conflict,
     Forbidden,
     InvalidURL,
+    NoSpace,
     NotFound,
     PenstockError,
     PreconditionFailed,
@@ -69,7 +70,7 @@ CODES: dict[str, tuple[type[PenstockError], str]] = {
     "OperationAborted": (Transient, ""),
     "PermanentRedirect": (ConfigError, _REGION),
     "PreconditionFailed": (PreconditionFailed, ""),
-    "QuotaExceeded": (Forbidden, "; the quota is used up"),  # Ceph
+    "QuotaExceeded": (NoSpace, "; the quota is used up"),  # Ceph
     "RequestExpired": (Unauthenticated, "; check this machine's clock"),
     "RequestLimitExceeded": (Throttled, ""),
     "RequestTimeTooSkewed": (Unauthenticated, "; this machine's clock is wrong: set it"),
@@ -84,6 +85,7 @@ CODES: dict[str, tuple[type[PenstockError], str]] = {
     "TooManyRequests": (Throttled, ""),
     "XAmzContentSHA256Mismatch": (ChecksumMismatch, "; the body was damaged on its way and was not stored"),
     "XMinioServerNotInitialized": (Transient, ""),  # MinIO
+    "XMinioStorageFull": (NoSpace, "; the store is full"),  # MinIO
 }
 
 # Where there is no code, or one that is not above.
@@ -106,6 +108,7 @@ STATUSES: dict[int, tuple[type[PenstockError], str]] = {
     502: (Transient, ""),
     503: (Throttled, ""),
     504: (TimedOut, ""),
+    507: (NoSpace, "; the store is full"),
 }
 
 _CODE = re.compile(rb"<Code>\s*([A-Za-z0-9.]{1,64})\s*</Code>")

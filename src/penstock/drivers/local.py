@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from errno import EDQUOT, EIO
+from mimetypes import guess_type
 from pathlib import Path
+from sys import maxsize
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -16,6 +20,7 @@ from penstock.errors import (
     Damaged,
     Forbidden,
     InvalidURL,
+    NoSpace,
     NotFound,
     PenstockError,
     Truncated,
@@ -25,6 +30,7 @@ from penstock.protocols.driver import Abilities
 from penstock.values import ObjectMeta, Upload, Uploads
 
 if TYPE_CHECKING:
+    import io
     from collections.abc import Iterator, Sequence
 
     from penstock.protocols.driver import Attributes, Part, Payload
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Local"]
 
 _ASIDE = ".penstock-"  # names that are being written; never listed
+_PIECE_BYTES = 1 << 20
 
 
 class Local:
@@ -43,7 +50,7 @@ class Local:
     An ETag is made of inode, size and modification time, so it changes when a file is replaced or rewritten.
     """
 
-    abilities = Abilities(digests=False)
+    abilities = Abilities(digests=False, copy_bytes=maxsize)
 
     def __init__(self, root: str = "/") -> None:
         """Serve the tree under ``root``."""
@@ -57,14 +64,14 @@ class Local:
         """Nothing blocks here."""
 
     def head(self, key: str) -> Exchange[ObjectMeta]:
-        """Describe one file; a directory is no object."""
+        """Describe one file, its content type by its name; a directory is no object."""
 
         def run() -> ObjectMeta:
             with self._errors(key):
                 found = os.stat(self._path(key))
                 if not os.path.isfile(self._path(key)):
                     raise NotFound("no such file (a directory is no object)", url=self.url(key))
-                return _meta(key, found)
+                return replace(_meta(key, found), content_type=_type(key))
 
         return direct(run)
 
@@ -115,7 +122,7 @@ class Local:
 
         def run() -> str:
             aside = self._aside(key)
-            with self._errors(key), _removed(aside):
+            with self._errors(key, len(body.data)), _removed(aside):
                 with open(aside, "xb", buffering=0) as file:
                     _write_all(file.fileno(), body.data, 0)
                 return self._publish(aside, key, new=attributes.create_only)
@@ -131,14 +138,17 @@ class Local:
 
         return direct(run)
 
-    def copy(self, source: str, key: str) -> Exchange[str]:
+    def copy(self, source: str, key: str, etag: str = "") -> Exchange[str]:
         """Copy one file aside and rename."""
 
         def run() -> str:
-            aside = self._aside(key)
-            with self._errors(source), _removed(aside):
-                shutil.copyfile(self._path(source), aside)
-                return self._publish(aside, key)
+            with self._opened(source, etag) as file:
+                aside = self._aside(key)
+                with self._errors(key, _size(file)), _removed(aside):
+                    with open(aside, "xb", buffering=0) as copy:
+                        shutil.copyfileobj(file, copy, _PIECE_BYTES)
+                    self._pinned(file.fileno(), source, etag)
+                    return self._publish(aside, key)
 
         return direct(run)
 
@@ -158,8 +168,29 @@ class Local:
         """Write one part where it belongs."""
 
         def run() -> str:
-            with self._errors(key), open(upload, "r+b", buffering=0) as file:
+            with self._errors(key, len(body.data)), open(upload, "r+b", buffering=0) as file:
                 _write_all(file.fileno(), body.data, part.offset)
+            return str(part.number)
+
+        return direct(run)
+
+    def copy_part(self, key: str, upload: str, part: Part, span: Span) -> Exchange[str]:
+        """Write a span of another file where the part belongs."""
+
+        def run() -> str:
+            at, stop = span.start, span.stop or 0
+            with (
+                self._opened(span.key, span.etag) as file,
+                self._errors(key, stop - at),
+                open(upload, "r+b", buffering=0) as copy,
+            ):
+                while at < stop:
+                    data = os.pread(file.fileno(), min(_PIECE_BYTES, stop - at), at)
+                    if not data:
+                        raise Truncated("the file ends before the range does", url=self.url(span.key))
+                    _write_all(copy.fileno(), data, part.offset + at - span.start)
+                    at += len(data)
+                self._pinned(file.fileno(), span.key, span.etag)
             return str(part.number)
 
         return direct(run)
@@ -227,6 +258,16 @@ class Local:
             os.replace(aside, self._path(key))
         return etag
 
+    def _opened(self, key: str, etag: str) -> io.FileIO:
+        with self._errors(key):
+            file = open(self._path(key), "rb", buffering=0)  # noqa: SIM115  the caller's to close
+            try:
+                self._pinned(file.fileno(), key, etag)
+            except Changed:
+                file.close()
+                raise
+            return file
+
     def _pinned(self, descriptor: int, key: str, etag: str) -> ObjectMeta:
         found = _meta(key, os.fstat(descriptor))
         if etag and etag != found.etag:
@@ -263,7 +304,7 @@ class Local:
             return []
 
     @contextmanager
-    def _errors(self, key: str) -> Iterator[None]:
+    def _errors(self, key: str, writing_bytes: int = 0) -> Iterator[None]:
         try:
             yield
         except PenstockError:
@@ -275,16 +316,39 @@ class Local:
         except ValueError as error:
             raise InvalidURL(f"no file can be called that: {error}", url=self.url(key)) from error
         except OSError as error:
+            if error.errno in NoSpace.ERRNOS:
+                raise NoSpace(self._room(error, key, writing_bytes), url=self.url(key)) from error
             kind = Damaged if error.errno in _BROKEN else Unusable
             raise kind(f"the file system refused: {error.strerror}", url=self.url(key)) from error
 
+    def _room(self, error: OSError, key: str, writing_bytes: int) -> str:
+        """Say how much was to be written and how much would have gone there; a quota's rest nobody tells."""
+        said = error.strerror or "no space left"
+        if not writing_bytes:
+            return said
+        said = f"{said}: {writing_bytes} bytes were to be written"
+        with suppress(OSError):
+            found = os.statvfs(os.path.dirname(self._path(key)))
+            return said if error.errno == EDQUOT else f"{said}, {found.f_bavail * found.f_frsize} are free"
+        return said
 
-_BROKEN = (5,)  # EIO
+
+_BROKEN = (EIO,)
+
+
+def _size(file: io.FileIO) -> int:
+    return os.fstat(file.fileno()).st_size
 
 
 def _meta(key: str, found: os.stat_result) -> ObjectMeta:
     etag = f"{found.st_ino:x}-{found.st_size:x}-{found.st_mtime_ns:x}"
     return ObjectMeta(key, found.st_size, etag, found.st_mtime)
+
+
+def _type(key: str) -> str:
+    """Guess a content type by a name; of what is compressed nothing: it would be what it is a type of unpacked."""
+    kind, packed = guess_type(f"x/{key}")  # not a URL, whatever it begins with
+    return "" if packed else kind or ""
 
 
 def _write_all(descriptor: int, data: bytes | bytearray | memoryview, offset: int) -> None:

@@ -7,18 +7,19 @@ import threading
 from dataclasses import dataclass, field
 from hashlib import md5
 from itertools import count
+from sys import maxsize
 from time import time
 from typing import TYPE_CHECKING
 
 from penstock.drivers.direct import direct, page_of
 from penstock.errors import AlreadyExists, Changed, NotFound, Truncated
-from penstock.protocols.driver import Abilities
+from penstock.protocols.driver import Abilities, Attributes
 from penstock.values import ObjectMeta, Upload, Uploads
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from penstock.protocols.driver import Attributes, Part, Payload
+    from penstock.protocols.driver import Part, Payload
     from penstock.protocols.exchange import Exchange
     from penstock.target import Target
     from penstock.values import Page, Span
@@ -48,7 +49,7 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 class Memory:
     """One named set of objects, shared by every source of this process that names it; a fork gets a copy."""
 
-    abilities = Abilities(digests=False)
+    abilities = Abilities(digests=False, copy_bytes=maxsize)
 
     def __init__(self, name: str) -> None:
         """Open the set ``name``, which begins empty."""
@@ -102,7 +103,7 @@ class Memory:
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
         """Write one object."""
-        return direct(lambda: self._store(key, bytes(body.data), attributes.metadata, new=attributes.create_only))
+        return direct(lambda: self._store(key, bytes(body.data), attributes, new=attributes.create_only))
 
     def delete(self, key: str) -> Exchange[None]:
         """Delete one object; a missing one is no error."""
@@ -113,12 +114,12 @@ class Memory:
 
         return direct(run)
 
-    def copy(self, source: str, key: str) -> Exchange[str]:
+    def copy(self, source: str, key: str, etag: str = "") -> Exchange[str]:
         """Copy one object."""
 
         def run() -> str:
-            found = self._find(source)
-            return self._store(key, found.data, found.meta.metadata)
+            found = self._find(source, etag)
+            return self._store(key, found.data, Attributes(found.meta.content_type, found.meta.metadata))
 
         return direct(run)
 
@@ -144,6 +145,17 @@ class Memory:
 
         return direct(run)
 
+    def copy_part(self, key: str, upload: str, part: Part, span: Span) -> Exchange[str]:
+        """Keep a span of another object as one part."""
+
+        def run() -> str:
+            data = self._find(span.key, span.etag).data[span.start : span.stop]
+            with _lock:
+                self._begun(key, upload).parts[part.number] = data
+            return _tag(data)
+
+        return direct(run)
+
     def complete(self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False) -> Exchange[str]:
         """Join the parts."""
 
@@ -151,7 +163,7 @@ class Memory:
             with _lock:
                 begun = self._begun(key, upload)
                 data = b"".join(begun.parts[number] for number in range(1, len(etags) + 1))
-                etag = self._store(key, data, begun.attributes.metadata, new=create_only)
+                etag = self._store(key, data, begun.attributes, new=create_only)
                 del self._uploads[upload]
                 return etag
 
@@ -192,8 +204,9 @@ class Memory:
             raise Changed("the object is no longer the one that was listed or opened", url=self.url(key))
         return found
 
-    def _store(self, key: str, data: bytes, metadata: Mapping[str, str], *, new: bool = False) -> str:
-        meta = ObjectMeta(key, len(data), _tag(data), time(), metadata=dict(metadata))
+    def _store(self, key: str, data: bytes, attributes: Attributes, *, new: bool = False) -> str:
+        said, kind = dict(attributes.metadata), attributes.content_type
+        meta = ObjectMeta(key, len(data), _tag(data), time(), metadata=said, content_type=kind)
         with _lock:
             if new and key in self._objects:
                 raise AlreadyExists("there is an object already", url=self.url(key))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from html import escape as html_escape
 from typing import TYPE_CHECKING
@@ -102,6 +103,7 @@ class S3:
                 etag=bare(headers.get("etag", "")),
                 modified=seconds(headers.get("last-modified", "")),
                 metadata={name[len(_META) :]: value for name, value in headers.items() if name.startswith(_META)},
+                content_type=headers.get("content-type", ""),
             )
 
         return Exchange(self._request("HEAD", key), parse)
@@ -121,7 +123,7 @@ class S3:
     def read(self, span: Span, target: Target) -> Exchange[int]:
         """Read one span; no ``Range`` is sent where it is the whole object, and a HEAD where it is empty."""
         key, start, _, etag, whole = span
-        headers, method = {}, "GET"
+        method, headers = "GET", {}
         if whole:
             headers.update(_CHECKED)
         elif target.size:
@@ -131,26 +133,27 @@ class S3:
         if _STRONG(etag):
             headers["if-match"] = f'"{etag}"'
         path = self._base + (key if _PLAIN(key) else escape(key))
-        lines = self._sign(method, path, "", headers)
-        ranged = "range" in headers
-        request = Request(method, self._origin + path, lines, _READ_WANTS if ranged else _WHOLE_WANTS, target)
+        lines, wants = self._sign(method, path, "", headers), _WHOLE_WANTS if whole else _READ_WANTS
+        request = Request(method, self._origin + path, lines, wants, target)
+        return Exchange(request, partial(self._arrived, span, target))
 
-        def parse(response: Response) -> int:
-            status = response.status
-            if status not in (200, 206):
-                raise self._fault(response, "read", key)
-            self._same_version(response, etag, key)
-            if response.fault is not None and ranged and "content-range" not in response.headers:
+    def _arrived(self, span: Span, target: Target, response: Response) -> int:
+        """Verify what came for ``read``; says how many bytes of it are right."""
+        key, start, _, etag, whole = span
+        status = response.status
+        if status not in (200, 206):
+            raise self._fault(response, "read", key)
+        self._same_version(response, etag, key)
+        if whole:
+            self._same_size(response, target.size, key)
+            if response.received == target.size and not response.headers.keys().isdisjoint(_DIGESTS):
+                self._same_digest(response, target.view(), key)
+        elif target.size:
+            if response.fault is not None and "content-range" not in response.headers:
                 raise self._fault(response, "read", key)  # it broke off before it said which range
-            if ranged and (status == 206 or start):  # noqa: PLR2004  Partial Content
+            if status == 206 or start:  # noqa: PLR2004  Partial Content
                 self._same_range(response, start, start + target.size, key)
-            elif whole:
-                self._same_size(response, target.size, key)
-                if response.received == target.size:
-                    self._same_digest(response, target.view(), key)
-            return response.received
-
-        return Exchange(request, parse)
+        return response.received
 
     def get(self, key: str, etag: str) -> Exchange[bytes]:
         """Read a whole object whose size is not known."""
@@ -176,14 +179,19 @@ class S3:
         """Delete one object; a missing one is no error."""
         return Exchange(self._request("DELETE", key), self._gone("delete", key))
 
-    def copy(self, source: str, key: str) -> Exchange[str]:
+    def copy(self, source: str, key: str, etag: str = "") -> Exchange[str]:
         """Copy within the bucket, server side; objects up to 5 GiB."""
-        headers = {"x-amz-copy-source": quote(f"/{self._bucket.name}/{source}", safe="/-_.~")}
+        return self._copying(key, self._origin_of(source, etag), {}, source)
 
+    def _origin_of(self, source: str, etag: str) -> dict[str, str]:
+        held = {"x-amz-copy-source-if-match": f'"{etag}"'} if _STRONG(etag) else {}
+        return {"x-amz-copy-source": quote(f"{self._bucket.name}/{source}", safe="/-_.~"), **held}
+
+    def _copying(self, key: str, headers: dict[str, str], query: dict[str, str], source: str) -> Exchange[str]:
         def parse(response: Response) -> str:
-            return self._tagged("copy", source if response.status == 404 else key)(response)  # noqa: PLR2004  not found
+            return self._tagged("copy", source if response.status in (404, 412) else key)(response)
 
-        return Exchange(self._request("PUT", key, headers=headers), parse)
+        return Exchange(self._request("PUT", key, query=query, headers=headers), parse)
 
     def create(self, key: str, attributes: Attributes) -> Exchange[str]:
         """Open an upload; returns its id."""
@@ -201,6 +209,13 @@ class S3:
         """Send one part."""
         query = {"partNumber": str(part.number), "uploadId": upload}
         return Exchange(self._request("PUT", key, query=query, body=body), self._tagged("write a part of", key))
+
+    def copy_part(self, key: str, upload: str, part: Part, span: Span) -> Exchange[str]:
+        """Copy a span of another object as one part."""
+        headers = self._origin_of(span.key, span.etag)
+        headers["x-amz-copy-source-range"] = f"bytes={span.start}-{(span.stop or 0) - 1}"
+        query = {"partNumber": str(part.number), "uploadId": upload}
+        return self._copying(key, headers, query, span.key)
 
     def complete(self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False) -> Exchange[str]:
         """Make the parts an object. A 200 may still be an error: this request is answered before it is done."""
@@ -283,7 +298,8 @@ class S3:
         if response.status >= 300 or response.fault is None:  # noqa: PLR2004  a refusal counts even if it was cut short
             error = refused(response, what, self.url(key))
             if response.status == 412:  # noqa: PLR2004  of the two conditions that are ever sent
-                return Changed(_OTHER, url=error.url) if what == "read" else AlreadyExists(_TAKEN, url=error.url)
+                of_source = what in ("read", "copy")
+                return Changed(_OTHER, url=error.url) if of_source else AlreadyExists(_TAKEN, url=error.url)
             self._mend(error, response)
             return error
         response.fault.url = response.fault.url or self.url(key)
@@ -303,8 +319,8 @@ class S3:
             error.retries = _MENDED
 
     def _same_version(self, response: Response, etag: str, key: str) -> None:
-        found = bare(response.headers.get("etag", ""))
-        if etag and found and found != etag:
+        found = response.headers.get("etag", "")
+        if etag and found and found != f'"{etag}"' and bare(found) not in ("", etag):
             raise Changed(_OTHER, url=self.url(key))
 
     def _same_digest(self, response: Response, body: memoryview | bytes, key: str) -> None:

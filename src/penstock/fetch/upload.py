@@ -17,7 +17,7 @@ from uuid import uuid4
 from penstock.errors import AlreadyExists, Damaged, NotFound, PenstockError, Transient, Unusable
 from penstock.events import Committed, PartSent, emit, listening
 from penstock.fetch.plan import part_bytes
-from penstock.protocols.driver import Attributes, Part, Payload
+from penstock.protocols.driver import Part, Payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
     from penstock.fetch.fetcher import Fetcher, Operation
     from penstock.options import WriteOptions
+    from penstock.protocols.driver import Attributes
     from penstock.protocols.exchange import Exchange
-    from penstock.values import ObjectMeta
+    from penstock.values import ObjectMeta, Span
 
 __all__ = ["Writer", "put"]
 
@@ -51,10 +52,10 @@ class _Sent:
     operation: Operation[str]
 
 
-def put(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, options: WriteOptions) -> str:
+def put(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> str:
     """Write one small object in one request; returns its ETag."""
     body = _payload(fetcher, memoryview(data).cast("B"))
-    etag = fetcher.run(lambda: fetcher.driver.put(key, body, Attributes(options.content_type)))
+    etag = fetcher.run(lambda: fetcher.driver.put(key, body, attributes))
     if listening():
         emit(Committed(fetcher.driver.url(key), len(body.data), etag))
     return etag
@@ -133,6 +134,27 @@ class Writer(io.BufferedIOBase):
             raise
         self._written += done
         return done
+
+    def append(self, span: Span, at_once: int) -> None:
+        """Take a span of another object of the bucket, as a part of its own, copied by the store; not after ``write``.
+
+        Blocks while ``at_once`` parts are on their way.
+        """
+        self._check_open()
+        driver, key, size = self._fetcher.driver, self._key, (span.stop or 0) - span.start
+        try:
+            while len(self._sent) >= at_once:
+                self._collect(block=True)
+            self._start(bytearray(), size, lambda upload, part: driver.copy_part(key, upload, part, span))
+        except BaseException:
+            self.abort()
+            raise
+        self._written += size
+
+    def settle(self) -> None:
+        """Wait until every part that was sent is there."""
+        while self._sent:
+            self._collect(block=True)
 
     def close(self) -> None:
         """Publish the object; closing again does nothing. On an error nothing is published.
@@ -232,17 +254,20 @@ class Writer(io.BufferedIOBase):
     def _send(self) -> None:
         """Send what the buffer holds as the next part."""
         driver, key = self._fetcher.driver, self._key
+        body = _payload(self._fetcher, memoryview(self._buffer)[: self._filled])
+        self._start(self._buffer, self._filled, lambda upload, part: driver.part(key, upload, part, body))
+        self._filled = 0
+
+    def _start(self, buffer: bytearray, size_bytes: int, make: Callable[[str, Part], Exchange[str]]) -> None:
+        """Begin the upload, if need be, and send its next part on its way."""
+        driver, key = self._fetcher.driver, self._key
         if not self._upload:
             self._upload = self._fetcher.run(lambda: driver.create(key, self._attributes))
-        number = len(self._etags) + 1
-        part = Part(number, self._offset)
-        body = _payload(self._fetcher, memoryview(self._buffer)[: self._filled])
-        upload = self._upload
-        operation = self._fetcher.start(lambda: driver.part(key, upload, part, body))
-        self._sent.append(_Sent(part, self._buffer, self._filled, operation))
+        part, upload = Part(len(self._etags) + 1, self._offset), self._upload
+        operation = self._fetcher.start(lambda: make(upload, part))
+        self._sent.append(_Sent(part, buffer, size_bytes, operation))
         self._etags.append("")
-        self._offset += self._filled
-        self._filled = 0
+        self._offset += size_bytes
 
     def _spare(self, size: int) -> bytearray:
         """Return a buffer of ``size``; waits for a part when as many bytes as allowed are in flight."""
@@ -270,8 +295,7 @@ class Writer(io.BufferedIOBase):
             return self._visible(lambda: driver.put(key, body, attributes))
         if self._filled:
             self._send()
-        while self._sent:
-            self._collect(block=True)
+        self.settle()
         new, upload, etags = attributes.create_only, self._upload, self._etags
         return self._visible(lambda: driver.complete(key, upload, etags, create_only=new))
 

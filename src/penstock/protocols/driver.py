@@ -12,7 +12,18 @@ if TYPE_CHECKING:
     from penstock.target import Target
     from penstock.values import ObjectMeta, Page, Span, Uploads
 
-__all__ = ["RANGE_IGNORED", "Abilities", "Attributes", "Driver", "Multipart", "Part", "Payload", "Reads", "Writes"]
+__all__ = [
+    "RANGE_IGNORED",
+    "Abilities",
+    "Attributes",
+    "Copies",
+    "Driver",
+    "Multipart",
+    "Part",
+    "Payload",
+    "Reads",
+    "Writes",
+]
 
 RANGE_IGNORED = "RangeIgnored"  # the code of the error that says: this store answers a range with the whole object
 
@@ -37,10 +48,13 @@ class Abilities:
 
     Attributes:
         digests: The server refuses a body whose digest is wrong before it publishes it.
+        copy_bytes: Most that one ``copy`` is asked for; more is copied in parts. S3 takes 5 GiB, but answers when it is
+            done, and 1 GiB is what it surely copies before no answer counts as a stall (20 s).
 
     """
 
     digests: bool = True
+    copy_bytes: int = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +112,6 @@ class Writes(Protocol):
     def delete(self, key: str) -> Exchange[None]:
         """Delete one object; a missing one is no error. No bulk form is universal, so many go side by side."""
 
-    def copy(self, source: str, key: str) -> Exchange[str]:
-        """Copy within the bucket, server side; returns the ETag."""
-
 
 class Multipart(Protocol):
     """Uploads in parts, in this order: create once, part many (in any order), then complete or abort once."""
@@ -121,8 +132,24 @@ class Multipart(Protocol):
         """One page of the uploads to keys that begin with ``prefix`` and were neither completed nor aborted."""
 
 
-class Driver(Reads, Writes, Multipart, Protocol):
-    """The three together, and what the store can do."""
+class Copies(Protocol):
+    """Copying verbs: within the bucket, server side. A source that is missing is ``NotFound``, by its own name."""
+
+    def copy(self, source: str, key: str, etag: str = "") -> Exchange[str]:
+        """Copy one object with all that is said of the object; returns the copy's ETag.
+
+        Another version than ``etag`` is ``Changed``, where the store heeds that (Ceph 16 does not).
+        """
+
+    def copy_part(self, key: str, upload: str, part: Part, span: Span) -> Exchange[str]:
+        """Copy a span of another object as one part of an upload; returns the part's ETag.
+
+        Another version than ``span.etag`` is ``Changed``, where the store heeds that: look at it again afterwards.
+        """
+
+
+class Driver(Reads, Writes, Multipart, Copies, Protocol):
+    """The four together, and what the store can do."""
 
     abilities: Abilities
 

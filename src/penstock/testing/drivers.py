@@ -131,7 +131,8 @@ class DriverContract:
         keys: The keys the store can hold; a store that cannot hold some of ``KEYS`` says so here.
         part_bytes: Least size of a part that is not the last.
         checks_digests: The server really looks at the digests it is sent.
-        keeps_metadata: The store keeps a user's metadata.
+        keeps_metadata: The store keeps a user's metadata and content type.
+        holds_copies: The store heeds the version that is to be copied.
 
     """
 
@@ -139,6 +140,7 @@ class DriverContract:
     part_bytes: ClassVar[int] = 5 << 20
     checks_digests: ClassVar[bool] = True
     keeps_metadata: ClassVar[bool] = True
+    holds_copies: ClassVar[bool] = True
 
     @pytest.fixture
     def store(self) -> tuple[Driver, Transport]:
@@ -236,12 +238,35 @@ class DriverContract:
         assert trial.get("to") == trial.get("from") == b"these bytes"
         assert trial.head("to").etag == etag
 
+    def test_a_copy_is_held_to_a_version(self, trial: Trial) -> None:
+        """Of another one nothing is copied, whole or as a part."""
+        if not self.holds_copies:
+            pytest.skip("this server copies whatever is there")
+        driver = trial.driver
+        old = trial.put("from", b"old bytes")
+        new = trial.put("from", b"new bytes")
+        upload = trial.do(driver.create("to", Attributes("text/plain")))
+        for exchange in (
+            driver.copy("from", "to", old),
+            driver.copy_part("to", upload, Part(1, 0), Span("from", 0, 9, old)),
+        ):
+            with pytest.raises(Changed) as caught:
+                trial.do(exchange)
+            assert caught.value.url.endswith("from")
+        trial.do(driver.abort("to", upload))
+        assert trial.keys() == ["from"]
+        trial.do(driver.copy("from", "to", new))
+        assert trial.get("to") == b"new bytes"
+
     def test_metadata_comes_back(self, trial: Trial) -> None:
-        """Names in lower case."""
+        """Names in lower case; the content type too, and of a copy as of the original."""
         if not self.keeps_metadata:
             pytest.skip("this store has no place for metadata")
         trial.put("key", b"", {"penstock-note": "some words"})
-        assert trial.head("key").metadata["penstock-note"] == "some words"
+        trial.do(trial.driver.copy("key", "copy"))
+        for key in ("key", "copy"):
+            meta = trial.head(key)
+            assert (meta.metadata["penstock-note"], meta.content_type) == ("some words", "text/plain")
 
     def test_the_time_of_change_is_now(self, trial: Trial) -> None:
         """By a server's clock, or unknown."""
@@ -324,6 +349,25 @@ class DriverContract:
         etag = trial.do(driver.complete("key", upload, [first, second, last]))
         assert trial.get("key") == data
         assert etag in ("", trial.head("key").etag)
+
+    def test_parts_may_be_copied_from_other_objects(self, trial: Trial) -> None:
+        """Beside such that are sent; what is not there is said to be missing."""
+        driver, size = trial.driver, self.part_bytes
+        data = _bytes(2 * size + 7)
+        etag = trial.put("a b/ü+", data)
+        upload = trial.do(driver.create("key", Attributes("text/plain")))
+        spans = [Span("a b/ü+", start, start + size, etag) for start in (5, size + 6)]
+        etags = trial.all(
+            driver.copy_part("key", upload, Part(number, (number - 1) * size), span)
+            for number, span in enumerate(spans, 1)
+        )
+        etags.append(self._sender(trial, upload)(3, 2 * size, b"the end"))
+        with pytest.raises(NotFound) as caught:
+            trial.do(driver.copy_part("key", upload, Part(4, 3 * size), Span("no/such", 0, 1)))
+        assert caught.value.url.endswith("no/such")
+        assert trial.keys() == ["a b/ü+"]
+        trial.do(driver.complete("key", upload, etags))
+        assert trial.get("key") == data[5 : size + 5] + data[size + 6 : 2 * size + 6] + b"the end"
 
     def test_one_short_part_will_do(self, trial: Trial) -> None:
         """The last part may be of any size, and the only one is the last."""

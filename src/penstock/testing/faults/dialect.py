@@ -48,6 +48,7 @@ class Dialect:
             "delete": _delete,
             "create": _create,
             "part": _part,
+            "copy-part": self._copy_part,
             "complete": _complete,
             "abort": _abort,
         }
@@ -81,20 +82,32 @@ class Dialect:
         return self.buckets[name]
 
     def _copy(self, bucket: Bucket, request: Request) -> Answer:
-        if "uploadId" in request.parameters:
-            raise Refused(501, "NotImplemented", "parts cannot be copied here")
-        name, _, key = unquote(request.headers["x-amz-copy-source"]).removeprefix("/").partition("/")
-        source = self._bucket(name).find(key)
+        source = self._origin(request)
         replace = request.headers.get("x-amz-metadata-directive", "COPY") == "REPLACE"
         copied = Stored.of(source.data, _kept(request) if replace else source.headers)
         bucket.objects[request.key] = copied
         texts = {"LastModified": _iso(copied.modified), "ETag": f'"{copied.etag}"'}
         return _xml(document("CopyObjectResult", texts))
 
+    def _copy_part(self, bucket: Bucket, request: Request) -> Answer:
+        upload = bucket.upload(request.parameters["uploadId"], request.key)
+        data = self._origin(request).data
+        span = _span(request.headers.get("x-amz-copy-source-range", ""), len(data)) or (0, len(data))
+        part = bucket.part(upload, _number(request), data[slice(*span)])
+        texts = {"LastModified": _iso(part.modified), "ETag": f'"{part.etag}"'}
+        return _xml(document("CopyPartResult", texts))
+
+    def _origin(self, request: Request) -> Stored:
+        """Return what is copied, if it is the version that is asked for."""
+        name, _, key = unquote(request.headers["x-amz-copy-source"]).removeprefix("/").partition("/")
+        source = self._bucket(name).find(key)
+        _check_version(source, request.headers.get("x-amz-copy-source-if-match", "*"))
+        return source
+
 
 def _get(bucket: Bucket, request: Request) -> Answer:
     found = bucket.find(request.key)
-    _check_version(found, request)
+    _check_version(found, request.headers.get("if-match", "*"))
     headers = {
         **found.headers,
         "ETag": f'"{found.etag}"',
@@ -129,7 +142,7 @@ def _put(bucket: Bucket, request: Request) -> Answer:
     if headers.get("if-none-match") == "*" and request.key in bucket.objects:
         raise Refused(412, "PreconditionFailed")
     if "if-match" in headers:
-        _check_version(bucket.find(request.key), request)
+        _check_version(bucket.find(request.key), headers["if-match"])
     stored = bucket.objects[request.key] = Stored.of(bytes(request.body), _kept(request))
     return Answer(headers={"ETag": f'"{stored.etag}"'})
 
@@ -195,9 +208,13 @@ def _create(bucket: Bucket, request: Request) -> Answer:
 
 def _part(bucket: Bucket, request: Request) -> Answer:
     upload = bucket.upload(request.parameters["uploadId"], request.key)
-    number = request.parameters.get("partNumber", "")
-    part = bucket.part(upload, int(number) if number.isdigit() else 0, bytes(request.body))
+    part = bucket.part(upload, _number(request), bytes(request.body))
     return Answer(headers={"ETag": f'"{part.etag}"'})
+
+
+def _number(request: Request) -> int:
+    number = request.parameters.get("partNumber", "")
+    return int(number) if number.isdigit() else 0
 
 
 def _complete(bucket: Bucket, request: Request) -> Answer:
@@ -223,8 +240,7 @@ def _abort(bucket: Bucket, request: Request) -> Answer:
     return Answer(204)
 
 
-def _check_version(found: Stored, request: Request) -> None:
-    wanted = request.headers.get("if-match", "*")
+def _check_version(found: Stored, wanted: str) -> None:
     if wanted != "*" and wanted.strip('"') != found.etag:
         raise Refused(412, "PreconditionFailed")
 

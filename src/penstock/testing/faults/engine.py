@@ -25,6 +25,7 @@ __all__ = ["Engine", "Seen", "Settings"]
 
 _NONE = Fault(name="", about="")
 _SHOWN = ("range", "if-match", "if-none-match", "content-type", "content-length", "x-amz-content-sha256", "expect")
+_SHOWN_TOO = ("x-amz-meta-", "x-amz-copy-source")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,8 @@ class Seen:
         method: HTTP's.
         bucket: The bucket.
         key: The object's full key, or empty.
-        headers: Those of interest, lower case: range, conditions, type, length, digest, ``x-amz-meta-*``.
+        headers: Those of interest, lower case: range, conditions, type, length, digest, ``x-amz-meta-*``,
+            ``x-amz-copy-source*``.
         fault: Name of the fault it met, or empty.
         status: What was answered, or would have been; 0 where nothing was done.
         outcome: ``answered``, ``reset``, ``close``, ``stall``, or ``client left``; empty before the answer begins.
@@ -217,7 +219,7 @@ class Engine:
 
     def _note(self, connection: int, request: Request, fault: Fault) -> int:
         headers = {
-            name: value for name, value in request.headers.items() if name in _SHOWN or name.startswith("x-amz-meta-")
+            name: value for name, value in request.headers.items() if name in _SHOWN or name.startswith(_SHOWN_TOO)
         }
         about = (request.verb, request.method, request.bucket, request.key, headers, fault.name)
         with self._lock:

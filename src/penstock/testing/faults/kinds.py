@@ -7,8 +7,9 @@ from typing import Literal
 
 __all__ = ["FAULTS", "VERBS", "Fault"]
 
-VERBS = frozenset({"head", "list", "get", "put", "copy", "delete", "create", "part", "complete", "abort", "uploads"})
-_WITH_BODY = frozenset({"list", "get", "copy", "create", "complete", "uploads"})  # in the answer
+_STEPS = frozenset({"create", "part", "copy-part", "complete", "abort", "uploads"})
+VERBS = frozenset({"head", "list", "get", "put", "copy", "delete"}) | _STEPS
+_WITH_BODY = frozenset({"list", "get", "copy", "create", "copy-part", "complete", "uploads"})  # in the answer
 _WITH_XML = _WITH_BODY - {"get"}
 _MOVED_TO = "eu-penstock-1"
 _LINE_BYTES = 8 << 10  # libcurl 8 refuses a header line beyond 100 KiB, and more than 300 KiB of them in all
@@ -132,7 +133,7 @@ _ALL = (
     Fault(
         name="error-200",
         about="status 200 with an <Error> in the body, nothing was done",
-        verbs=frozenset({"complete", "copy"}),
+        verbs=frozenset({"complete", "copy", "copy-part"}),
         status=200,
         code="InternalError",
     ),
@@ -141,7 +142,7 @@ _ALL = (
     Fault(
         name="etag",
         about="the answer names another ETag",
-        verbs=frozenset({"get", "put", "part", "complete", "copy"}),
+        verbs=frozenset({"get", "put", "part", "complete", "copy", "copy-part"}),
         change="etag",
     ),
     Fault(

@@ -78,7 +78,8 @@ class Request:
         if not self.key:
             return "uploads" if "uploads" in self.parameters else _BUCKET_VERBS.get(self.method, "")
         if "uploadId" in self.parameters:
-            return _UPLOAD_VERBS.get(self.method, "")
+            verb = _UPLOAD_VERBS.get(self.method, "")
+            return "copy-part" if verb == "part" and "x-amz-copy-source" in self.headers else verb
         if self.method == "POST":
             return "create" if "uploads" in self.parameters else ""
         return "copy" if "x-amz-copy-source" in self.headers else _KEY_VERBS.get(self.method, "")

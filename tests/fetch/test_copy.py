@@ -1,0 +1,161 @@
+"""Copies on the store's side: of one version, whole or not at all, and long ones in parts, many at a time."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from time import monotonic
+
+import pytest
+
+from penstock.drivers.s3 import S3
+from penstock.errors import Changed, Forbidden
+from penstock.events import PartSent, subscribe
+from penstock.options import TransportOptions
+from penstock.protocols.driver import Abilities
+from penstock.source import open_source
+from penstock.testing.clock import no_waiting
+from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
+
+PART = 64 << 10  # of the fault server's; S3's least part is 5 MiB
+MIB = 1 << 20
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setattr(S3, "abilities", Abilities(copy_bytes=PART))
+    with FaultServer.start(Settings(least_part_bytes=PART)) as running:
+        running.put("bucket", "to", b"old")
+        yield running
+
+
+@pytest.fixture
+def source(server):
+    return open_source("s3://bucket/", replace(server.store, transport=TransportOptions(stall_timeout_s=2)))[0]
+
+
+def waiting(condition):
+    until = monotonic() + 30
+    while not condition():
+        assert monotonic() < until
+
+
+@pytest.mark.parametrize("key", ["a b/ü+", "per%2Bcent"])  # Ceph 16 takes the second for per+cent
+def test_a_long_object_goes_in_parts_with_all_that_is_said_of_it(bucket, seed, monkeypatch, key):
+    monkeypatch.setattr(S3, "abilities", Abilities(copy_bytes=5 * MIB))
+    data = random.Random(seed).randbytes(12 * MIB)
+    client, where = bucket.client, {"Bucket": bucket.name}
+    client.put_object(**where, Key="per+cent", Body=bytes(12 * MIB))
+    client.put_object(**where, Key=key, Body=data, ContentType="x/y", Metadata={"made-by": "hand"})
+    source, _ = open_source(bucket.url, bucket.store)
+    (listed,) = source.page(key).entries
+    source.copy(key, "to", listed)
+    found = client.get_object(**where, Key="to")
+    assert found["Body"].read() == data
+    assert found["ContentType"] == "x/y"
+    assert found["Metadata"]["made-by"] == "hand"
+    assert found["ETag"].endswith('-3"' if key == "a b/ü+" else '"')
+    assert "Uploads" not in client.list_multipart_uploads(**where)
+
+
+@pytest.mark.parametrize(("size", "requests"), [(0, 0), (PART, 0), (PART + 1, 2), (3 * PART, 3), (20 * PART, 20)])
+def test_each_part_is_asked_for_once(server, source, seed, size, requests):
+    data = random.Random(seed).randbytes(size)
+    server.put("bucket", "from", data)
+    source.copy("from", "to")
+    assert server.objects("bucket")["to"] == data
+    assert len(server.seen("copy-part")) == requests
+    assert len(server.seen("copy")) == (requests == 0)
+    assert all(seen.headers["x-amz-copy-source-if-match"] for seen in (*server.seen("copy"), *server.seen("copy-part")))
+    assert len(server.seen("part")) == len(server.seen("get")) == 0
+
+
+def test_eight_parts_are_on_their_way_at_a_time(server, source):
+    def asked():
+        return {seen.headers["x-amz-copy-source-range"] for seen in server.seen("copy-part")}
+
+    server.put("bucket", "from", bytes(20 * PART))
+    server.fail(FAULTS["stall"], when=Match(verb="copy-part", times=None))
+    with ThreadPoolExecutor(1) as pool, no_waiting():
+        copying = pool.submit(source.copy, "from", "to")
+        waiting(lambda: len(asked()) >= 8)
+        source.head("to")  # it goes through, and no ninth part was begun before it
+        assert len(asked()) == 8
+        assert server.objects("bucket")["to"] == b"old"
+        server.heal()
+        copying.result(120)
+    assert server.objects("bucket")["to"] == bytes(20 * PART)
+
+
+@pytest.mark.parametrize("size", [PART, 5 * PART], ids=["one", "parts"])
+def test_another_version_than_the_one_that_was_listed_is_not_copied(server, source, size):
+    server.put("bucket", "from", bytes(size))
+    listed = source.head("from")
+    server.put("bucket", "from", b"n" * size)
+    with pytest.raises(Changed) as caught:
+        source.copy("from", "to", listed)
+    assert caught.value.url == "s3://bucket/from"
+    assert server.objects("bucket")["to"] == b"old"
+    assert server.uploads("bucket") == []
+
+
+def test_a_version_that_comes_while_parts_are_copied_is_not_mixed_in(server, source):
+    server.put("bucket", "from", bytes(30 * PART))
+    unsubscribe = subscribe(
+        lambda event: isinstance(event, PartSent) and server.put("bucket", "from", b"n" * 30 * PART)
+    )
+    with pytest.raises(Changed):
+        source.copy("from", "to")
+    unsubscribe()
+    assert server.objects("bucket")["to"] == b"old"
+    assert server.uploads("bucket") == []
+
+
+def test_nor_where_the_store_copies_whatever_is_there(moto_server, monkeypatch):
+    monkeypatch.setattr(S3, "abilities", Abilities(copy_bytes=5 * MIB))
+    client = moto_server.client()
+    client.create_bucket(Bucket="heedless")
+    client.put_object(Bucket="heedless", Key="from", Body=bytes(11 * MIB))
+    source, _ = open_source("s3://heedless/", moto_server.store)
+    unsubscribe = subscribe(lambda event: isinstance(event, PartSent) and source.put("from", b"n" * 11 * MIB))
+    with pytest.raises(Changed):
+        source.copy("from", "to")
+    unsubscribe()
+    assert [entry.key for entry in source.page("").entries] == ["from"]
+    assert list(source.unfinished("")) == []
+
+
+def test_a_part_that_is_refused_aborts_it_all(server, source):
+    server.put("bucket", "from", bytes(30 * PART))
+    server.fail(FAULTS["denied"], when=Match(verb="copy-part", part=11, times=None))
+    with pytest.raises(Forbidden):
+        source.copy("from", "to")
+    assert server.objects("bucket")["to"] == b"old"
+    assert server.uploads("bucket") == []
+    assert len(server.seen("copy-part")) < 30
+
+
+def test_ctrl_c_aborts_it(server):
+    server.put("bucket", "from", bytes(30 * PART))
+    server.fail(FAULTS["stall"], when=Match(verb="copy-part", nth=5, times=None))
+    code = f"""
+import penstock as ps
+from penstock.drivers.s3 import S3
+from penstock.protocols.driver import Abilities
+S3.abilities = Abilities(copy_bytes={PART})
+ps.copy("s3://bucket/from", "s3://bucket/to")
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=os.environ | server.environment, stderr=subprocess.PIPE
+    ) as process:
+        waiting(lambda: len(server.seen("copy-part")) >= 5)
+        assert server.uploads("bucket") == ["to"]
+        process.send_signal(signal.SIGINT)
+        assert b"KeyboardInterrupt" in process.communicate(timeout=30)[1]
+    assert server.uploads("bucket") == []
+    assert server.objects("bucket")["to"] == b"old"
