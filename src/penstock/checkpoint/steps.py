@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from uuid import uuid4
 
 from penstock.checkpoint.commit import Committed, Saving
@@ -20,11 +20,28 @@ if TYPE_CHECKING:
     from penstock.checkpoint.layout import Manifest
     from penstock.options import StoreOptions
 
-__all__ = ["CheckpointManager"]
+__all__ = ["CheckpointManager", "Described"]
 
 _STATE = "state.pt"
 _CLOCK = "clock"
 _DAY_S = 86_400.0
+
+
+class Described(NamedTuple):
+    """What is known of a committed step without reading it.
+
+    Attributes:
+        step: Which.
+        size: Bytes of its objects together.
+        objects: How many.
+        metric: As it was saved with.
+
+    """
+
+    step: int
+    size: int
+    objects: int
+    metric: float | None
 
 
 class Loader(Protocol):
@@ -142,6 +159,12 @@ class CheckpointManager:
             loader.load_state_dict(found["loader"])
         draw_on(found["rng"])
         return found["state"]
+
+    def describe(self, step: int) -> Described:
+        """Describe a committed step: two requests. Raises ``NotFound``."""
+        manifest = self._manifest(step)
+        sizes = [sealed.size for sealed in manifest.objects.values()]
+        return Described(step, sum(sizes), len(sizes), manifest.content.get("metric"))
 
     def verify(self, step: int) -> Iterator[str]:
         """Read a step whole and yield the URL of each object that is what was written; see ``Committed.verify``."""

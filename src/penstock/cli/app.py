@@ -9,6 +9,7 @@ import penstock as ps
 from penstock.cli import ls as listing
 from penstock.cli.exits import MEANINGS
 from penstock.cli.objects import OBJECTS
+from penstock.cli.steps import steps
 from penstock.cli.store import with_store
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def build() -> "typer.Typer":
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for add in (_versions, _ls, *OBJECTS, _demo):
+    for add in (_versions, _ls, *OBJECTS, steps, _demo):
         add(app)
     return app
 

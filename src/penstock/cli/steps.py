@@ -1,0 +1,121 @@
+"""``penstock checkpoint``: a run's checkpoints listed, verified, removed."""
+# No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
+
+import json as javascript
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import penstock as ps
+from penstock.cli.exits import write
+from penstock.cli.ls import harmless, readable
+from penstock.cli.store import with_store
+from penstock.errors import NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import typer
+
+    from penstock.checkpoint.steps import Described
+
+__all__ = ["steps"]
+
+_HOUR_S = 3600
+
+
+def steps(app: "typer.Typer") -> None:
+    """Add ``checkpoint`` with its own commands."""
+    import typer
+
+    group = typer.Typer(no_args_is_help=True, help="Look after the checkpoints of a run (penstock.CheckpointManager).")
+    for add in (_ls, _verify, _rm, _clean):
+        add(group)
+    app.add_typer(group, name="checkpoint")
+
+
+def _ls(app: "typer.Typer") -> None:
+    import typer
+
+    @app.command()
+    @with_store
+    def ls(
+        url: Annotated[str, typer.Argument(metavar="URL", help="Of the run: s3://bucket/run/.")],
+        *,
+        json: Annotated[bool, typer.Option("--json", help="A JSON object a line.")] = False,
+        store: ps.StoreOptions,
+    ) -> None:
+        """List the committed steps, oldest first: step, size, objects, metric. Ends with 1 when there are none."""
+        run = ps.CheckpointManager(url, store=store)
+        line: Callable[[Described], str] = _as_json if json else _as_text
+        found = [run.describe(step) for step in run.steps()]
+        if not found:
+            raise NotFound("no checkpoint is committed there", url=url)
+        for each in found:
+            write(line(each))
+
+
+def _as_text(found: "Described") -> str:
+    metric = "-" if found.metric is None else f"{found.metric:g}"
+    return f"{found.step:>12} {readable(found.size):>10} {found.objects:>4} objects  metric {metric}\n"
+
+
+def _as_json(found: "Described") -> str:
+    return javascript.dumps(found._asdict()) + "\n"
+
+
+def _verify(app: "typer.Typer") -> None:
+    import typer
+
+    @app.command()
+    @with_store
+    def verify(
+        url: Annotated[str, typer.Argument(metavar="URL", help="Of the run.")],
+        step: Annotated[list[int] | None, typer.Argument(metavar="[STEP]...", help="Default: all.")] = None,
+        *,
+        store: ps.StoreOptions,
+    ) -> None:
+        """Read steps whole, compare every byte with what was written, print what is right. Damage ends it with 5."""
+        run = ps.CheckpointManager(url, store=store)
+        chosen = step or run.steps()
+        if not chosen:
+            raise NotFound("no checkpoint is committed there", url=url)
+        for each in chosen:
+            for name in run.verify(each):
+                write(harmless(name) + "\n")
+        print(f"{len(chosen):,} step{'s' * (len(chosen) != 1)} as written", file=sys.stderr)
+
+
+def _rm(app: "typer.Typer") -> None:
+    import typer
+
+    @app.command()
+    @with_store
+    def rm(
+        url: Annotated[str, typer.Argument(metavar="URL", help="Of the run.")],
+        step: Annotated[list[int], typer.Argument(metavar="STEP...", help="Which ones.")],
+        *,
+        store: ps.StoreOptions,
+    ) -> None:
+        """Delete steps: the manifest first, so that none is ever there in part."""
+        run = ps.CheckpointManager(url, store=store)
+        for each in step:
+            run.delete(each)
+            write(f"{each}\n")
+
+
+def _clean(app: "typer.Typer") -> None:
+    import typer
+
+    @app.command()
+    @with_store
+    def clean(
+        url: Annotated[str, typer.Argument(metavar="URL", help="Of the run.")],
+        *,
+        older_than: Annotated[
+            float, typer.Option(metavar="HOURS", min=0, help="More than any save takes; by the store's clock.")
+        ] = 24.0,
+        store: ps.StoreOptions,
+    ) -> None:
+        """Free what saves that never ended have left, and print it."""
+        for orphan in ps.CheckpointManager(url, store=store).clean(older_than * _HOUR_S):
+            write(harmless(orphan) + "\n")

@@ -1,0 +1,54 @@
+"""``penstock checkpoint``: what is committed, whether it is whole, and removing it."""
+
+from __future__ import annotations
+
+import json
+
+import torch
+
+import penstock as ps
+
+
+def test_a_runs_checkpoints_from_the_shell(penstock, bucket):
+    url = f"{bucket.url}run/"
+    none = penstock("checkpoint", "ls", url, bucket=bucket)
+    assert (none.returncode, none.stdout) == (1, "")
+    run = ps.CheckpointManager(url, store=bucket.store)
+    for step, metric in ((10, 0.5), (20, None)):
+        run.save(step, {"weights": torch.zeros(1000)}, metric=metric)
+    listed = penstock("checkpoint", "ls", "--json", url, bucket=bucket)
+    found = [json.loads(line) for line in listed.stdout.splitlines()]
+    assert [(each["step"], each["objects"], each["metric"]) for each in found] == [(10, 1, 0.5), (20, 1, None)]
+    text = penstock("checkpoint", "ls", url, bucket=bucket).stdout.splitlines()
+    assert text[0].split()[0] == "10"
+    assert text[0].endswith("metric 0.5")
+    verified = penstock("checkpoint", "verify", url, bucket=bucket)
+    assert (verified.returncode, len(verified.stdout.splitlines())) == (0, 2)
+    assert "2 steps as written" in verified.stderr
+    removed = penstock("checkpoint", "rm", url, "10", bucket=bucket)
+    assert (removed.returncode, removed.stdout) == (0, "10\n")
+    assert run.steps() == [20]
+    assert penstock("checkpoint", "rm", url, "10", bucket=bucket).returncode == 1
+    assert penstock("checkpoint", "verify", url, "10", bucket=bucket).returncode == 1
+
+
+def test_damage_ends_verifying_with_5_and_is_named(penstock, tmp_path):
+    run = ps.CheckpointManager(tmp_path)
+    run.save(1, {"weights": torch.zeros(1000)})
+    (data,) = tmp_path.glob("*/*/state.pt")
+    body = bytearray(data.read_bytes())
+    body[1000] ^= 1
+    data.write_bytes(body)
+    done = penstock("checkpoint", "verify", str(tmp_path))
+    assert (done.returncode, done.stdout) == (5, "")
+    assert str(data) in done.stderr
+
+
+def test_orphans_are_freed_and_told(penstock, tmp_path):
+    orphan = tmp_path / "000000000009" / ("ab" * 16) / "state.pt"
+    orphan.parent.mkdir(parents=True)
+    orphan.write_bytes(b"half")
+    assert penstock("checkpoint", "clean", str(tmp_path)).stdout == ""
+    done = penstock("checkpoint", "clean", "--older-than", "0", str(tmp_path))
+    assert (done.returncode, done.stdout) == (0, f"file://{orphan}\n")
+    assert not orphan.exists()
