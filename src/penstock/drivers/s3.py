@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
+from contextlib import suppress
 from dataclasses import dataclass
+from email.errors import HeaderParseError
+from email.header import decode_header, make_header
 from functools import partial
 from hashlib import sha256
 from html import escape as html_escape
@@ -102,7 +105,9 @@ class S3:
                 size=self._length(headers, key),
                 etag=bare(headers.get("etag", "")),
                 modified=seconds(headers.get("last-modified", "")),
-                metadata={name[len(_META) :]: value for name, value in headers.items() if name.startswith(_META)},
+                metadata={
+                    name[len(_META) :]: _said(value) for name, value in headers.items() if name.startswith(_META)
+                },
                 content_type=headers.get("content-type", ""),
             )
 
@@ -359,8 +364,25 @@ def _payload(document: bytes) -> Payload:
 
 
 def _described(attributes: Attributes) -> dict[str, str]:
-    metadata = {f"{_META}{name.lower()}": value for name, value in attributes.metadata.items()}
-    return {"content-type": attributes.content_type, **metadata}
+    headers = {"content-type": attributes.content_type}
+    for name, value in attributes.metadata.items():
+        if not name.isascii():
+            raise Unusable(f"names of metadata are ASCII, not {name!r}")
+        # Headers hold bytes: UTF-8, as stores read them, spelled as the transport sends headers.
+        headers[f"{_META}{name.lower()}"] = value.encode().decode("latin-1")
+    return headers
+
+
+def _metadata(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return metadata as it was given: AWS answers what is not ASCII in MIME's encoded words, others in plain UTF-8."""
+    said = {name[len(_META) :]: value for name, value in headers.items() if name.startswith(_META)}
+    for name, value in said.items():
+        with suppress(HeaderParseError, LookupError, ValueError):  # whatever else it is, it stays as it came
+            if value.startswith("=?"):
+                said[name] = str(make_header(decode_header(value)))
+            elif not value.isascii():
+                said[name] = value.encode("latin-1").decode()
+    return said
 
 
 def _aws(region: str) -> str:

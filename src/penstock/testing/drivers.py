@@ -262,11 +262,12 @@ class DriverContract:
         """Names in lower case; the content type too, and of a copy as of the original."""
         if not self.keeps_metadata:
             pytest.skip("this store has no place for metadata")
-        trial.put("key", b"", {"penstock-note": "some words"})
+        note = "some words: größer, 日本"
+        trial.put("key", b"", {"penstock-note": note})
         trial.do(trial.driver.copy("key", "copy"))
         for key in ("key", "copy"):
             meta = trial.head(key)
-            assert (meta.metadata["penstock-note"], meta.content_type) == ("some words", "text/plain")
+            assert (meta.metadata["penstock-note"], meta.content_type) == (note, "text/plain")
 
     def test_the_time_of_change_is_now(self, trial: Trial) -> None:
         """By a server's clock, or unknown."""
