@@ -179,6 +179,20 @@ class TestAnswers:
                 trial.read("key", 0, 4, "e", whole=True)
         assert seen == [None, '"e"']
 
+    @pytest.mark.parametrize(
+        ("sent", "read"),
+        [
+            ("=?UTF-8?Q?gr=C3=B6=C3=9Fer?=", "größer"),
+            ("größer".encode().decode("latin-1"), "größer"),
+            ("\xe9", "\xe9"),
+            ("=?no-such-charset?Q?x?=", "=?no-such-charset?Q?x?="),
+            ("=?", "=?"),
+        ],
+    )
+    def test_metadata_is_read_as_stores_spell_it(self, sent, read):
+        found = self._ask(reply(200, b"", x_amz_meta_note=sent, content_length="0"), lambda trial: trial.head("key"))
+        assert found.metadata == {"note": read}
+
     def test_a_tag_with_a_line_break_cannot_smuggle_a_header(self):
         with Scripted(lambda _received, send: send(reply(200, b"1234")) or True) as server:
             for keys in (None, ("id", "secret")):

@@ -105,9 +105,7 @@ class S3:
                 size=self._length(headers, key),
                 etag=bare(headers.get("etag", "")),
                 modified=seconds(headers.get("last-modified", "")),
-                metadata={
-                    name[len(_META) :]: _said(value) for name, value in headers.items() if name.startswith(_META)
-                },
+                metadata=_metadata(headers),
                 content_type=headers.get("content-type", ""),
             )
 
