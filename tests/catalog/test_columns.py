@@ -52,7 +52,7 @@ def test_parts_join_in_order(first, second):
 
 def test_a_column_of_nothing_takes_no_memory():
     bare = _written([(b"key", 1, "", None)] * 1000).freeze()
-    assert bare._region.size == 8 * 1000 + 8 * 1001 + 3 * 1000
+    assert bare.region.size == 8 * 1000 + 8 * 1001 + 3 * 1000
 
 
 @pytest.mark.parametrize("label", [{1, 2}, b"bytes", object()])

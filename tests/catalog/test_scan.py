@@ -9,12 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.catalog.scan import scan
+from penstock.catalog import scan as scanning
+from penstock.catalog.table import Catalog
 from penstock.errors import ConfigError, Damaged, Throttled
 from penstock.values import ObjectMeta, Page
 
 # Few letters and many slashes make the shapes that matter: nested, empty and repeated directories, keys beside them.
 _keys = st.sets(st.text("ab/é🐶", min_size=1, max_size=7), max_size=60)
+
+
+def scan(source, prefix, **options):
+    return Catalog(source.root, *scanning.scan(source, prefix, **options))
 
 
 def _found(catalog):

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import shutil
+from itertools import islice
 
 import pytest
 
 import penstock as ps
-from penstock.errors import Changed, InvalidURL, ManifestError, NotFound, UnknownScheme
+from penstock.errors import Changed, InvalidURL, ManifestError, NotFound, StateMismatch, UnknownScheme
 from tests.datasets.transforms import explode, key_and_bytes, number, numbered
 
 
 @pytest.fixture
 def folder(tmp_path):
     return numbered(tmp_path / "data", 20)
+
+
+def _grow(folder):
+    """Write objects that a new listing would find, before and after those that are there."""
+    for name in ("000a", "011a", "020"):
+        with open(folder + name, "wb") as file:
+            file.write(b"99")
 
 
 @pytest.mark.parametrize("kind", [ps.MapDataset, ps.IterableDataset])
@@ -53,6 +63,27 @@ class TestBoth:
     def test_a_catalog_is_listed_once_and_used_twice(self, kind, folder):
         catalog = ps.MapDataset.from_prefix(folder).catalog
         assert list(kind.from_catalog(catalog, transform=number)) == list(range(20))
+
+    def test_a_catalog_that_was_saved_says_what_there_was(self, kind, folder, tmp_path):
+        ps.Catalog.scan(folder, include="01*").save(tmp_path / "train.catalog")
+        _grow(folder)
+        assert list(kind.from_catalog(tmp_path / "train.catalog", transform=number)) == list(range(10, 20))
+        assert list(kind.from_catalog(f"{tmp_path}/train.catalog", transform=number)) == list(range(10, 20))
+
+    def test_a_file_that_is_no_catalog_is_named(self, kind, folder):
+        with pytest.raises(ManifestError, match="not a catalog") as caught:
+            kind.from_catalog(f"{folder}003")
+        assert caught.value.url == f"file://{folder}003"
+        with pytest.raises(NotFound):
+            kind.from_catalog(f"{folder}none")
+
+    def test_a_base_is_a_folder_however_it_is_written(self, kind, folder, tmp_path):
+        (tmp_path / "list.jsonl").write_text('{"key": "001", "size": 1}')
+        catalogs = [
+            kind.from_manifest(tmp_path / "list.jsonl", base=base).catalog
+            for base in (folder, folder.removesuffix("/"))
+        ]
+        assert catalogs[0].digest == catalogs[1].digest == ps.Catalog.scan(folder, include="001").digest
 
     def test_nothing_there_is_an_error_unless_it_is_meant(self, kind, tmp_path):
         with pytest.raises(NotFound, match="allow_empty") as caught:
@@ -112,6 +143,42 @@ class TestBoth:
         told = kind.from_objects(["s3://bucket/key"], store=ps.StoreOptions(access_key="a", secret_key="secret-told"))
         assert b"secret-told" in pickle.dumps(told)
         assert "secret" not in repr(told) + repr(silent) + repr(vars(told))
+
+
+class TestAPrefixThatGrows:
+    """A run is stopped, the prefix grows, and the run goes on."""
+
+    @staticmethod
+    def _batches(dataset):
+        return dataset.batched(3, collate_fn=list)
+
+    def test_a_saved_catalog_resumes_what_a_new_listing_refuses(self, folder, tmp_path):
+        options = {"shuffle": True, "seed": 5, "transform": number}
+        ps.Catalog.scan(folder).save(tmp_path / "train.catalog")
+        whole = list(self._batches(ps.IterableDataset.from_catalog(tmp_path / "train.catalog", **options)))
+
+        first = self._batches(ps.IterableDataset.from_catalog(tmp_path / "train.catalog", **options))
+        seen = list(islice(first, 4))
+        state = json.loads(json.dumps(first.state_at(4)))
+        _grow(folder)
+
+        again = self._batches(ps.IterableDataset.from_catalog(tmp_path / "train.catalog", **options))
+        again.load_state_dict(state)
+        assert seen + list(again) == whole
+        with pytest.raises(StateMismatch):
+            self._batches(ps.IterableDataset.from_prefix(folder, **options)).load_state_dict(state)
+
+    def test_so_does_a_copy_elsewhere(self, folder, tmp_path):
+        ps.Catalog.scan(folder).save(tmp_path / "train.catalog")
+        first = self._batches(ps.IterableDataset.from_catalog(tmp_path / "train.catalog", transform=number))
+        assert len(list(islice(first, 4))) == 4
+        state = first.state_at(4)
+        shutil.copytree(folder, tmp_path / "copy")
+        shutil.rmtree(folder)
+        catalog = ps.Catalog.open(tmp_path / "train.catalog", root=tmp_path / "copy")
+        again = self._batches(ps.IterableDataset.from_catalog(catalog, transform=number))
+        again.load_state_dict(state)
+        assert [each for batch in again for each in batch] == list(range(12, 20))
 
 
 def test_manifest_in_the_bucket_and_listing_of_it(bucket):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 from array import array
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from penstock.catalog.shared import Region
 from penstock.errors import Unusable
@@ -13,9 +15,12 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Columns", "Growing", "Shape", "Strings", "decode", "encode"]
+    from numpy.typing import NDArray
+
+__all__ = ["Columns", "Growing", "Shape", "Strings", "decode", "encode", "layout"]
 
 _WORD = 8
+_BLOCK = 1 << 16  # strings gathered at once
 
 
 def encode(key: str) -> bytes:
@@ -36,6 +41,23 @@ class Shape(NamedTuple):
     etags: int
     labels: int
 
+    @property
+    def size_bytes(self) -> int:
+        """All columns together."""
+        return sum(_lengths(self))
+
+
+def layout(shape: Shape) -> list[dict[str, Any]]:
+    """Say of each column, in order, its name, numpy's name of its type (byte order included), its offset and length."""
+    names = ("sizes", "key_ends", "etag_ends", "label_ends", "keys", "etags", "labels")
+    types = [np.dtype(each).str for each in (np.int64, *3 * (np.uint64,), *3 * (np.uint8,))]
+    lengths = _lengths(shape)
+    starts = itertools.accumulate(lengths, initial=0)
+    return [
+        {"name": name, "dtype": dtype, "offset": start, "bytes": length}
+        for name, dtype, start, length in zip(names, types, starts, lengths, strict=False)  # starts end with the whole
+    ]
+
 
 class Strings:
     """A column of byte strings; ``column[row]`` is one of them, for ``row`` in [0, rows), unchecked."""
@@ -51,6 +73,37 @@ class Strings:
         """Copy one string out."""
         return self._data[self._ends[row] : self._ends[row + 1]].tobytes() if self._data else b""
 
+    def check(self) -> None:
+        """Raise ValueError where the offsets are none into these strings."""
+        ends = np.frombuffer(self._ends, np.uint64)
+        if len(ends) and (ends[0] != 0 or ends[-1] != len(self._data) or (ends[1:] < ends[:-1]).any()):
+            raise ValueError("offsets that lead outside")
+
+    def ends(self, rows: range) -> NDArray[np.uint64]:
+        """Return the offsets that ``rows`` of these strings would have by themselves; none when all are empty."""
+        if not self._data:
+            return np.zeros(0, np.uint64)
+        ends, index = np.frombuffer(self._ends, np.uint64), _index(rows)
+        lengths = ends[1:][index] - ends[:-1][index]
+        return np.concatenate(([np.uint64(0)], np.cumsum(lengths))) if lengths.any() else np.zeros(0, np.uint64)
+
+    def gather(self, rows: range, target: memoryview) -> None:
+        """Write ``rows`` of these strings, end to end; ``target`` is as long as they are."""
+        if not target:
+            return
+        if rows.step == 1:
+            target[:] = self._data[self._ends[rows.start] : self._ends[rows.stop]]
+            return
+        data, ends = np.frombuffer(self._data, np.uint8), np.frombuffer(self._ends, np.int64)
+        whole, at = np.frombuffer(target, np.uint8), 0
+        for block in (rows[start : start + _BLOCK] for start in range(0, len(rows), _BLOCK)):
+            index = _index(block)
+            starts, lengths = ends[:-1][index], ends[1:][index] - ends[:-1][index]
+            count = int(lengths.sum())
+            # Where each byte stands now: its place among the gathered ones, and how far its string has moved.
+            whole[at : at + count] = data[np.arange(count) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)]
+            at += count
+
 
 class Columns:
     """The table as mapped: ``sizes`` (int64, -1 unknown) and three columns of strings; labels are JSON, empty for None.
@@ -58,12 +111,12 @@ class Columns:
     It pickles as its region does, so a worker maps it. Nothing here checks a row number.
     """
 
-    __slots__ = ("_region", "_shape", "etags", "keys", "labels", "rows", "sizes")
+    __slots__ = ("etags", "keys", "labels", "region", "rows", "shape", "sizes")
 
     def __init__(self, region: Region, shape: Shape) -> None:
         """Look at a region that ``Growing.freeze`` has filled."""
-        self._region = region
-        self._shape = shape
+        self.region = region
+        self.shape = shape
         self.rows = shape.rows
         lengths = _lengths(shape)
         stops = list(itertools.accumulate(lengths))
@@ -74,7 +127,36 @@ class Columns:
 
     def __reduce__(self) -> tuple[Callable[..., Columns], tuple[Region, Shape]]:
         """Travel as the region does."""
-        return Columns, (self._region, self._shape)
+        return Columns, (self.region, self.shape)
+
+    def check(self) -> None:
+        """Raise ValueError where the table contradicts itself: it came from elsewhere. About 10 ns per row."""
+        for strings in (self.keys, self.etags, self.labels):
+            strings.check()
+        if (np.frombuffer(self.sizes, np.int64) < -1).any():
+            raise ValueError("sizes below nothing")
+
+    def take(self, rows: range) -> Columns:
+        """Copy some rows, in their order, into a table of their own; itself when they are all."""
+        if rows == range(self.rows):
+            return self
+        strings = (self.keys, self.etags, self.labels)
+        ends = [each.ends(rows) for each in strings]
+        shape = Shape(len(rows), *(int(each[-1]) if len(each) else 0 for each in ends))
+        region, start = Region(shape.size_bytes), 0
+        sizes = np.frombuffer(self.sizes, np.int64)[_index(rows)]
+        for words in (sizes, *ends):
+            region.view[start : start + words.nbytes] = words.tobytes()
+            start += words.nbytes
+        for each, length in zip(strings, shape[1:], strict=True):
+            each.gather(rows, region.view[start : start + length])
+            start += length
+        return Columns(region, shape)
+
+
+def _index(rows: range) -> slice | NDArray[np.int64]:
+    """Return what takes ``rows`` out of an array: a view where it can."""
+    return slice(rows.start, rows.stop) if rows.step == 1 else np.arange(rows.start, rows.stop, rows.step)
 
 
 def _lengths(shape: Shape) -> tuple[int, ...]:
@@ -142,7 +224,7 @@ class Growing:
             *(pile.ends for pile in self._piles),
             *(pile.data for pile in self._piles),
         )
-        region, start = Region(sum(_lengths(shape))), 0
+        region, start = Region(shape.size_bytes), 0
         for part, length in zip(parts, _lengths(shape), strict=True):
             region.view[start : start + length] = memoryview(part).cast("B")[:length]
             start += length

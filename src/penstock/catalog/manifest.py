@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import PurePosixPath
 from typing import BinaryIO, Protocol
 
-from penstock.catalog.table import Entry
+from penstock.catalog.table import Entry, as_folder
 from penstock.errors import ManifestError, MissingExtra
 
 __all__ = ["Base", "Parser", "read_manifest", "resolve_key"]
@@ -89,8 +89,7 @@ def resolve_key(text: str, base: Base) -> str:
     """
     match = _URL.match(text)
     if match is None:
-        folder = base.key if base.key.endswith("/") or not base.key else base.key + "/"
-        return folder + text
+        return as_folder(base.key) + text
     scheme, bucket, key = match.groups()
     if (scheme.lower(), bucket) != (base.scheme, base.bucket):
         raise ManifestError(f"{text!r} does not lie in {base.scheme}://{base.bucket}/: make a data set per bucket")

@@ -6,10 +6,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.catalog.columns import Growing, decode, encode
+from penstock.catalog.columns import Columns, Growing, decode, encode
 from penstock.catalog.select import selector
 from penstock.catalog.stretch import Stretch
-from penstock.catalog.table import Catalog
 from penstock.errors import ConfigError, Damaged
 
 if TYPE_CHECKING:
@@ -22,10 +21,6 @@ __all__ = ["Listable", "scan"]
 
 class Listable(Protocol):
     """What scanning needs of a ``Source``."""
-
-    @property
-    def root(self) -> str:
-        """What a key is appended to to make its URL."""
 
     def page(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Page:
         """Send one LIST request, blocking; thread-safe."""
@@ -42,11 +37,11 @@ def scan(
     exclude: str | Iterable[str] = (),
     workers: int = 16,
     progress: Callable[[int], None] | None = None,
-) -> Catalog:
-    """List every key that begins with the string ``prefix``, in UTF-8 byte order, each once.
+) -> tuple[str, Columns]:
+    """List every key that begins with the string ``prefix``, in UTF-8 byte order, each once, into a table.
 
-    A key written or deleted meanwhile is in the result or not. Globs (see ``select``) and ``Catalog.base`` are relative
-    to the prefix up to its last ``/``; directory markers are left out. Nothing found is an empty catalog, no error.
+    A key written or deleted meanwhile is in the result or not. Globs (see ``select``) are relative to the prefix up to
+    its last ``/``, which is returned first; directory markers are left out. Nothing found is an empty table, no error.
 
     Costs: a prefix of one page is one request. Beyond it the plain listing goes on, and while fewer than ``workers``
     requests are in flight each full page may cause one delimiter listing beside it, whose sub-directories are bounds at
@@ -78,7 +73,7 @@ def scan(
         except Damaged as error:
             error.url = error.url or source.url(prefix)
             raise
-    return Catalog(source.root, base, work.rows().freeze())
+    return base, work.rows().freeze()
 
 
 class _Scan:

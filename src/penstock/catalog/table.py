@@ -9,15 +9,24 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 
+from penstock.catalog import file
 from penstock.catalog.columns import Columns, Growing, decode, encode
+from penstock.catalog.scan import scan
+from penstock.config.urls import parse
+from penstock.errors import Damaged, ManifestError, NotFound
+from penstock.source import open_source
 from penstock.values import Span
+from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
-__all__ = ["Catalog", "Entry"]
+    from penstock.options import StoreOptions
+
+__all__ = ["Catalog", "Entry", "as_folder"]
 
 _BLOCK = 4096
 
@@ -40,7 +49,9 @@ class Entry(NamedTuple):
 
 
 class Catalog:
-    """``len(catalog)`` objects in a fixed order, held in shared memory; nothing here asks the store anything.
+    """``len(catalog)`` objects in a fixed order, held in shared memory.
+
+    ``scan``, ``open`` and ``save`` ask a store; nothing else here does.
 
     ``catalog[i]`` is an ``Entry`` (negative ``i`` counts from the end; IndexError past it). ``catalog[a:b:c]`` is a
     Catalog over the same memory: it copies nothing, and pickles the whole. A key may stand in it more than once.
@@ -52,11 +63,84 @@ class Catalog:
     """
 
     def __init__(self, root: str, base: str, columns: Columns, rows: range | None = None) -> None:
-        """Show ``rows`` (default all) of a table whose keys all begin with ``base``; ``build`` and ``scan`` make it."""
+        """Show ``rows`` (default all) of a table whose keys all begin with ``base``; others make it for you."""
         self.root = root
         self.base = base
         self._columns = columns
         self._rows = range(columns.rows) if rows is None else rows
+
+    @classmethod
+    def scan(
+        cls,
+        url: str | os.PathLike[str],
+        *,
+        include: str | Iterable[str] = (),
+        exclude: str | Iterable[str] = (),
+        allow_empty: bool = False,
+        store: StoreOptions | None = None,
+    ) -> Catalog:
+        """List every object whose key begins with the URL's; one request for each 1,000, in parallel where it can.
+
+        ``include`` and ``exclude`` are globs over the key below the prefix; directory markers are left out.
+
+        Raises:
+            NotFound: Nothing is there, and ``allow_empty`` is not set.
+
+        """
+        source, prefix = open_source(url, store)
+        catalog = cls(source.root, *scan(source, prefix, include=include, exclude=exclude))
+        return catalog if allow_empty else catalog.filled(source.url(prefix))
+
+    @classmethod
+    def open(
+        cls,
+        url: str | os.PathLike[str],
+        *,
+        root: str | os.PathLike[str] | None = None,
+        store: StoreOptions | None = None,
+    ) -> Catalog:
+        """Read a catalog that ``save`` has written, and verify all of it: HEAD, GET, and one GET for each 16 MiB.
+
+        ``root`` says below which URL the objects lie now, when that is not where they were listed: a copy elsewhere.
+        Names, sizes, labels and digest stay; versions are not known of a copy, and it takes a second table.
+
+        Raises:
+            NotFound: No such file.
+            ManifestError: It is no catalog, a newer one, or cut short.
+            ChecksumMismatch: It has changed since it was written.
+
+        """
+        try:
+            with open_object(url, "rb", store=store) as reader:
+                saved = file.load(reader)
+        except Damaged as error:
+            error.url = parse(url).url
+            raise
+        catalog = cls(saved.root, saved.base, saved.columns)
+        catalog.__dict__["digest"] = saved.digest
+        return catalog if root is None else catalog._moved(root)
+
+    def save(self, url: str | os.PathLike[str], *, store: StoreOptions | None = None) -> None:
+        """Write this catalog, or this part of one, to a file that ``open`` reads: some 50 bytes per object and its key.
+
+        The file appears whole or not at all, and replaces what is there. A part is copied first; nothing else is.
+        """
+        columns = self._columns.take(self._rows)
+        with open_object(url, "wb", store=store) as writer:
+            file.save(writer, file.Saved(self.root, self.base, self.digest, columns))
+
+    def filled(self, url: str) -> Catalog:
+        """Return itself; raises ``NotFound``, about ``url``, when it is empty."""
+        if not len(self):
+            message = "no objects there (after include= and exclude=); pass allow_empty=True if that is meant"
+            raise NotFound(message, url=url)
+        return self
+
+    def _moved(self, root: str | os.PathLike[str]) -> Catalog:
+        place, skip = parse(root), len(self.base)
+        below = as_folder(place.key)
+        entries = (entry._replace(key=below + entry.key[skip:], etag="") for entry in self)
+        return Catalog.build(place.root, below, entries)
 
     @classmethod
     def build(cls, root: str, base: str, entries: Iterable[Entry]) -> Catalog:
@@ -99,13 +183,19 @@ class Catalog:
 
     def _entry(self, row: int) -> Entry:
         columns = self._columns
-        label = columns.labels[row]
         return Entry(
             key=decode(columns.keys[row]),
             size=columns.sizes[row],
-            label=json.loads(label) if label else None,
-            etag=columns.etags[row].decode(),
+            label=self._label(row),
+            etag=decode(columns.etags[row]),
         )
+
+    def _label(self, row: int) -> object:
+        label = self._columns.labels[row]
+        try:
+            return json.loads(label) if label else None
+        except (ValueError, RecursionError) as error:  # only where a catalog was written by something else
+            raise ManifestError(f"the label of {decode(self._columns.keys[row])!r} is not JSON") from error
 
     def span(self, index: int) -> Span:
         """Return all bytes of one object, pinned to the version that was listed; ``stop`` is None for an unknown size.
@@ -114,12 +204,11 @@ class Catalog:
         """
         row, columns = self._rows[index], self._columns
         size = columns.sizes[row]
-        return Span(decode(columns.keys[row]), 0, size if size >= 0 else None, columns.etags[row].decode(), whole=True)
+        return Span(decode(columns.keys[row]), 0, size if size >= 0 else None, decode(columns.etags[row]), whole=True)
 
     def label(self, index: int) -> object:
         """Return one object's label."""
-        label = self._columns.labels[self._rows[index]]
-        return json.loads(label) if label else None
+        return self._label(self._rows[index])
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -151,6 +240,11 @@ class Catalog:
             digest.update(sizes[start : start + _BLOCK].astype("<i8").tobytes())
             digest.update(b"".join(names))
         return digest.hexdigest()
+
+
+def as_folder(key: str) -> str:
+    """Return the prefix of everything below ``key``; "" is the whole bucket."""
+    return key if key.endswith("/") or not key else key + "/"
 
 
 def _some(values: NDArray[np.int64], rows: range) -> NDArray[np.int64]:

@@ -52,7 +52,7 @@ class Batched(Resumable, TorchIterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         """Begin the next epoch, here and now; reads begin with the first ``next``."""
         _, batches, workers = self.begin()
-        return map(self.collate_fn, lists(self.dataset, batches, workers))
+        return (self.collate_fn(samples) for samples in lists(self.dataset, batches, workers))
 
     def deliveries(self, on_error: OnError) -> Iterator[Delivery]:
         """Begin the next epoch, here and now, and return its batches with what a loader wants to know of them."""

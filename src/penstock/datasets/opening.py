@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.catalog.manifest import read_manifest
-from penstock.catalog.scan import scan
-from penstock.catalog.table import Catalog, Entry
+from penstock.catalog.table import Catalog, Entry, as_folder
 from penstock.config.urls import parse
 from penstock.datasets.sample import Sample
 from penstock.errors import InvalidURL, NotFound
@@ -38,9 +37,25 @@ class Opening:
         self._source = open_source(catalog.root + catalog.base, store)[0]
 
     @classmethod
-    def from_catalog(cls, catalog: Catalog, **options: Any) -> Self:  # noqa: ANN401  the class's own
-        """Open a catalog that is there already; no request. ``options`` are the class's own."""
-        return cls(catalog, **options)
+    def from_catalog(
+        cls,
+        catalog: Catalog | str | os.PathLike[str],
+        *,
+        store: StoreOptions | None = None,
+        **options: Any,  # noqa: ANN401  the class's own
+    ) -> Self:
+        """Take a catalog that is there already, without a request; or the URL of one that was saved.
+
+        ``store`` says how to reach the objects, and the file; when they differ, ``Catalog.open`` the file first.
+
+        Raises:
+            NotFound: No such file.
+            ManifestError: It is no catalog, a newer one, or cut short.
+            ChecksumMismatch: It has changed since it was written.
+
+        """
+        known = catalog if isinstance(catalog, Catalog) else Catalog.open(catalog, store=store)
+        return cls(known, store=store, **options)
 
     @classmethod
     def from_prefix(
@@ -53,17 +68,9 @@ class Opening:
         store: StoreOptions | None = None,
         **options: Any,  # noqa: ANN401  the class's own
     ) -> Self:
-        """List every object whose key begins with the URL's; one request for each 1,000, in parallel where it can.
-
-        ``include`` and ``exclude`` are globs over the key below the prefix; directory markers are left out.
-
-        Raises:
-            NotFound: Nothing is there, and ``allow_empty`` is not set.
-
-        """
-        source, prefix = open_source(url, store)
-        catalog = scan(source, prefix, include=include, exclude=exclude)
-        return cls(_filled(catalog, source.url(prefix), allow_empty=allow_empty), store=store, **options)
+        """List every object whose key begins with the URL's, as ``Catalog.scan`` does."""
+        catalog = Catalog.scan(url, include=include, exclude=exclude, allow_empty=allow_empty, store=store)
+        return cls(catalog, store=store, **options)
 
     @classmethod
     def from_objects(
@@ -112,8 +119,8 @@ class Opening:
         data = home.read(Span(key))
         folder = parse(manifest).at(key.rpartition("/")[0] + "/" if "/" in key else "")
         below = folder if base is None else parse(base)
-        catalog = Catalog.build(below.root, below.key, read_manifest(data, home.url(key), below, parser))
-        return cls(_filled(catalog, home.url(key), allow_empty=allow_empty), store=store, **options)
+        catalog = Catalog.build(below.root, as_folder(below.key), read_manifest(data, home.url(key), below, parser))
+        return cls(catalog if allow_empty else catalog.filled(home.url(key)), store=store, **options)
 
     def _sample(self, index: int, span: Span, data: bytes) -> Any:  # noqa: ANN401  whatever the transform returns
         """Make what is yielded of entry ``index``; an error of the transform leaves with the object's name on it."""
@@ -122,14 +129,8 @@ class Opening:
             return sample
         try:
             return self.transform(sample)
+        except StopIteration as error:  # it would end whatever iterates over samples, and nobody would miss the rest
+            raise RuntimeError(f"the transform of {sample.url} raised StopIteration") from error
         except Exception as error:
             error.add_note(f"while transforming {sample.url}")
             raise
-
-
-def _filled(catalog: Catalog, url: str, *, allow_empty: bool) -> Catalog:
-    if not len(catalog) and not allow_empty:
-        raise NotFound(
-            "no objects there (after include= and exclude=); pass allow_empty=True if that is meant", url=url
-        )
-    return catalog

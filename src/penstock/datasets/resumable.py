@@ -83,5 +83,5 @@ class Resumable:
         return "" if self._catalog is None else self._catalog.digest
 
     def _agree(self) -> None:
-        if self._catalog is not None:
+        if self._catalog is not None and self._standing.rank().world > 1:  # others' data sets of one rank are not ours
             agree(self._catalog)

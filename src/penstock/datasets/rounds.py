@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import struct
 import threading
@@ -18,6 +19,7 @@ _HEAD = struct.Struct("qqqqq")  # the next epoch and position; the latest begun;
 _NOTE = struct.Struct("qqqqq64s")
 _NOTES = 16
 _MOST_WORKERS = 512
+_MOST_EPOCHS = 1 << 62  # either way, so that counting on fits 64 bits
 
 
 class Rounds:
@@ -42,6 +44,8 @@ class Rounds:
 
     def set(self, epoch: int) -> None:
         """Make ``epoch`` the next iteration's, later ones count on; where that is so already, its position stays."""
+        if not hasattr(epoch, "__index__") or not abs(operator.index(epoch)) < _MOST_EPOCHS:
+            raise Unusable(f"an epoch is a whole number below 2^62, not {epoch!r}")
         with self._exclusive(), self._region.locked():
             if epoch != self._read()[0].epoch:
                 self._write(Cursor(epoch), Cursor(epoch))

@@ -32,8 +32,8 @@ class BatchSampler(Resumable, Sampler[list[int]]):
     state that any layout loads. Forms batches in the parent, whatever the number of workers.
 
     Attributes:
-        batch_size: Samples per batch and rank.
-        drop_last: Whether an incomplete last global batch is left out.
+        batch_size: Samples per batch and rank. (There is no ``drop_last``: a sampler with both Lightning would take for
+            torch's own, and make anew by its signature.)
 
     """
 
@@ -54,7 +54,6 @@ class BatchSampler(Resumable, Sampler[list[int]]):
         course = Course(total=len(data_source), batch=batch_size, shuffle=shuffle, seed=seed, tail=tail)
         super().__init__(course, getattr(data_source, "catalog", None), Standing(place))
         self.batch_size = batch_size
-        self.drop_last = tail == "drop"
 
     @property
     def sampler(self) -> Self:
@@ -112,11 +111,16 @@ def elastic_state(state: Mapping[str, Any]) -> dict[str, Any]:
     try:
         snapshot = state.get("_snapshot")
         main = state if snapshot is None else snapshot["_main_snapshot"]  # with worker processes
-        ours = dict(main["_sampler_iter_state"])
+        ours, later = dict(main["_sampler_iter_state"]), state.get("_steps_since_snapshot", 0)
+        epoch, *numbers = (ours[name] for name in ("epoch", "position", "samples", "global_batch"))
+        position, samples, batch = numbers
+        if any(type(number) is not int for number in (epoch, later, *numbers)):
+            raise TypeError("what should be whole numbers are none")
+        if not (0 <= position <= samples and batch > 0 <= later):
+            raise ValueError("no such position")
         if state["_iterator_finished"]:
-            return ours | {"epoch": ours["epoch"] + 1, "position": 0}
-        later = state.get("_steps_since_snapshot", 0) * ours["global_batch"]
-        return ours | {"position": min(ours["samples"], ours["position"] + later)}
-    except (AttributeError, KeyError, TypeError) as error:
-        message = f"this is no state of a StatefulDataLoader over a penstock.BatchSampler (no {error})"
+            return ours | {"epoch": epoch + 1, "position": 0}
+        return ours | {"position": min(samples, position + later * batch)}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        message = f"this is no state of a StatefulDataLoader over a penstock.BatchSampler ({error!r})"
         raise StateMismatch(message) from None

@@ -1,0 +1,356 @@
+"""A catalog comes back out of a file as it went in, and a file that is anything else is refused, whatever it says."""
+
+import hashlib
+import json
+import struct
+import tracemalloc
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock import events
+from penstock.catalog import file
+from penstock.catalog.columns import Shape, layout
+from penstock.catalog.table import Catalog, Entry
+from penstock.errors import ChecksumMismatch, Damaged, InvalidURL, ManifestError, NotFound
+from tests.children import python
+
+_START = struct.Struct("<16sQ32s")
+ENTRIES = [
+    Entry("pets/cat.jpg", 10, "cat", "e1"),
+    Entry("pets/dog é 🐶.jpg", 0, {"name": ["Rex", None]}, ""),
+    Entry("pets/cat.jpg", 10, 0, "e1"),
+    Entry("pets/unknown", -1, None, "é3"),
+    Entry("pets/", (1 << 63) - 1, "", "e"),
+]
+_entries = st.lists(
+    st.builds(
+        Entry,
+        key=st.text("aé/\0\udce9", max_size=5),
+        size=st.integers(-1, (1 << 63) - 1),
+        label=st.none() | st.integers() | st.text(max_size=3),
+        etag=st.text("ab", max_size=3),
+    ),
+    max_size=9,
+)
+
+
+def _url():
+    return f"memory://{uuid.uuid4().hex}/some/train.catalog"
+
+
+def _put(data):
+    url = _url()
+    with ps.open(url, "wb") as writer:
+        writer.write(data)
+    return url
+
+
+def _pets():
+    return Catalog.build("s3://bucket/", "pets/", ENTRIES)
+
+
+def _bytes(catalog):
+    url = _url()
+    catalog.save(url)
+    return ps.open(url).read()
+
+
+def _parts(data):
+    """Return the header, as a dict, and the columns of a file."""
+    _, length, _ = _START.unpack_from(data)
+    return json.loads(data[_START.size : _START.size + length]), data[_START.size + length :]
+
+
+def _sealed(header, columns):
+    """Make a file whose digests are right, whatever is in it."""
+    if isinstance(header, dict):
+        header = json.dumps({**header, "sha256": hashlib.sha256(columns).hexdigest()}).encode()
+    return _START.pack(b"\x89penstock.cat\r\n\x1a", len(header), hashlib.sha256(header).digest()) + header + columns
+
+
+def _refused(data, why=None, kind=ManifestError):
+    url = _put(data)
+    with pytest.raises(kind, match=why) as caught:
+        Catalog.open(url)
+    assert caught.value.url == url
+    return caught.value
+
+
+class TestRoundTrip:
+    @given(_entries, st.lists(st.slices(9), max_size=2))
+    def test_what_is_saved_is_opened_slices_too(self, entries, slices):
+        catalog = Catalog.build("s3://bucket/", "", entries)
+        for each in slices:
+            catalog, entries = catalog[each], entries[each]
+        url = _url()
+        catalog.save(url)
+        opened = Catalog.open(url)
+        assert list(opened) == entries
+        assert (opened.root, opened.base) == (catalog.root, catalog.base)
+        assert opened.sizes.tolist() == catalog.sizes.tolist()
+        assert opened.__dict__["digest"] == Catalog.build("s3://bucket/", "", entries).digest
+
+    def test_place_labels_and_versions_travel(self):
+        url = _url()
+        _pets().save(url)
+        opened = Catalog.open(url)
+        assert list(opened) == ENTRIES
+        assert repr(opened) == "<Catalog of 5 objects under s3://bucket/pets/>"
+        assert opened.span(0).etag == "e1"
+
+    def test_a_part_is_no_larger_than_it_has_to_be(self):
+        catalog = Catalog.build("s3://b/", "", [Entry(f"{i:06}", i, i, "e" * 32) for i in range(70_000)])
+        whole, part = len(_bytes(catalog)), _bytes(catalog[::-2])
+        assert whole * 0.45 < len(part) < whole * 0.55
+        assert list(Catalog.open(_put(part)))[::777] == list(catalog[::-2])[::777]
+        assert len(_bytes(catalog[10:20])) < 2000
+
+    def test_it_replaces_what_was_there(self):
+        url = _url()
+        _pets().save(url)
+        _pets()[:2].save(url)
+        assert len(Catalog.open(url)) == 2
+
+    def test_local_files_too(self, tmp_path):
+        _pets().save(tmp_path / "train.catalog")
+        assert list(Catalog.open(str(tmp_path / "train.catalog"))) == ENTRIES
+
+    def test_what_is_opened_is_saved_as_it_was(self):
+        data = _bytes(_pets())
+        assert _bytes(Catalog.open(_put(data))) == data
+
+
+def test_the_file_says_what_is_in_it():
+    data = _bytes(_pets())
+    header, columns = _parts(data)
+    assert (len(data) - len(columns)) % 64 == 0
+    assert [header[name] for name in ("format", "version", "objects")] == ["penstock catalog", 1, 5]
+    assert [column["name"] for column in header["columns"]] == [
+        "sizes", "key_ends", "etag_ends", "label_ends", "keys", "etags", "labels",
+    ]  # fmt: skip
+    sizes, ends, *_, keys, etags, _ = [
+        columns[each["offset"] : each["offset"] + each["bytes"]] for each in header["columns"]
+    ]
+    assert struct.unpack("<5q", sizes) == tuple(entry.size for entry in ENTRIES)
+    assert struct.unpack("<6Q", ends)[-1] == len(keys)
+    assert keys.decode() == "".join(entry.key for entry in ENTRIES)
+    assert etags.decode() == "".join(entry.etag for entry in ENTRIES)
+
+
+def test_the_form_is_the_same_for_ever():
+    # A catalog of last year must open: another form is another version.
+    assert (
+        hashlib.sha256(_bytes(_pets())).hexdigest()
+        == "5b6b73cc2e6ccd0b3c5e210da6195b15ec7995aebc3d5c6f550592d81301cd93"
+    )
+
+
+def test_a_small_catalog_costs_a_head_and_a_get():
+    url, seen = _url(), []
+    _pets().save(url)
+    stop = events.subscribe(seen.append)
+    Catalog.open(url)
+    stop()
+    assert len([each for each in seen if isinstance(each, events.RangeRead)]) == 1
+
+
+def test_keys_are_read_into_the_memory_they_stay_in(tmp_path):
+    catalog = Catalog.build("s3://b/", "", (Entry(f"{i:064}", i) for i in range(300_000)))
+    url = tmp_path / "large.catalog"
+    catalog.save(url)
+    tracemalloc.start()
+    try:
+        opened = Catalog.open(url)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(opened) == 300_000
+    assert opened._columns.region.size > 20 << 20
+    assert peak < 10 << 20
+
+
+class TestElsewhere:
+    def test_a_copy_elsewhere_has_the_same_digest(self):
+        url = _url()
+        _pets()[:4].save(url)
+        moved = Catalog.open(url, root="memory://copy/a/b")
+        assert [entry.key for entry in moved] == ["a/b/" + entry.key.removeprefix("pets/") for entry in ENTRIES[:4]]
+        assert (moved.root, moved.base) == ("memory://copy/", "a/b/")
+        assert [entry.label for entry in moved] == [entry.label for entry in ENTRIES[:4]]
+        assert moved.digest == Catalog.open(url).digest
+
+    def test_versions_are_not_those_of_a_copy(self):
+        url = _url()
+        _pets().save(url)
+        assert {entry.etag for entry in Catalog.open(url, root="memory://copy/")} == {""}
+
+
+class TestDamage:
+    @given(st.data())
+    def test_any_bit_that_flips_is_noticed(self, data):
+        whole = bytearray(_bytes(_pets()))
+        whole[data.draw(st.integers(0, len(whole) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        _refused(bytes(whole), kind=Damaged)
+
+    @given(st.data())
+    def test_any_end_that_is_missing_is_noticed(self, data):
+        whole = _bytes(_pets())
+        _refused(whole[: data.draw(st.integers(0, len(whole) - 1))])
+
+    def test_what_is_too_long_is_noticed(self):
+        _refused(_bytes(_pets()) + b"\0", "were written")
+
+    @given(st.binary(max_size=100))
+    def test_anything_else_is_no_catalog(self, data):
+        _refused(data)
+        _refused(b"\x89penstock.cat\r\n\x1a" + data)
+
+    def test_columns_of_another_catalog_are_noticed(self):
+        one, other = _bytes(_pets()), _bytes(_pets()[::-1])
+        _refused(one[:-200] + other[-200:], kind=ChecksumMismatch)
+
+    def test_a_manifest_is_told_apart(self):
+        assert "not a catalog" in str(_refused(b"train/0/0000.png zero\n"))
+
+    def test_a_newer_version_says_so(self):
+        header, columns = _parts(_bytes(_pets()))
+        _refused(_sealed({**header, "version": 2}, columns), "version 2.*newer")
+
+
+def _hostile():
+    """Yield files whose digests are right and that lie otherwise, by name."""
+    header, columns = _parts(_bytes(_pets()))
+    table = header["columns"]
+
+    def column(number, **changes):
+        return [{**each, **changes} if at == number else each for at, each in enumerate(table)]
+
+    yield "no objects", {**header, "objects": 0}, columns
+    yield "many objects", {**header, "objects": 1 << 60}, columns
+    yield "negative objects", {**header, "objects": -1}, columns
+    yield "half an object", {**header, "objects": 5.0}, columns
+    yield "true objects", {**header, "objects": True}, columns
+    yield "objects in words", {**header, "objects": "5"}, columns
+    for number in range(7):
+        for change in ({"offset": 1 << 62}, {"offset": -8}, {"bytes": 1 << 62}, {"bytes": -1}, {"dtype": "O"}):
+            yield f"column {number}, {change}", {**header, "columns": column(number, **change)}, columns
+    for name, shape in (
+        ("fewer objects than none", Shape(-1, 40, 0, 0)),
+        ("keys of less than nothing", Shape(5, -40, 0, 0)),
+    ):
+        table_of = {"objects": shape.rows, "columns": layout(shape)}
+        yield f"{name}, and columns to match", {**header, **table_of}, b"\0" * shape.size_bytes
+    yield "fewer columns", {**header, "columns": table[:-1]}, columns
+    yield "no columns", {**header, "columns": []}, columns
+    yield "null columns", {**header, "columns": None}, columns
+    yield "columns of nothing", {**header, "columns": [None]}, columns
+    yield "no root", {**header, "root": None}, columns
+    yield "a base of numbers", {**header, "base": 7}, columns
+    yield "no digest", {key: value for key, value in header.items() if key != "digest"}, columns
+    yield "more bytes", header, columns + b"\0" * 8
+    yield "no bytes", header, b""
+    for name, at, word in (
+        ("sizes below -1", 0, -2),
+        ("keys that begin late", 40, 1),
+        ("keys that end early", 80, 3),
+        ("keys that run backwards", 56, 1),
+        ("keys that end beyond", 80, 1 << 40),
+        ("keys of a negative length", 56, -1),
+    ):
+        yield name, header, columns[:at] + struct.pack("<q", word) + columns[at + 8 :]
+    for name, text in (
+        ("a list", b"[]"),
+        ("a number", b"1" * 10_000),
+        ("deep", b"[" * 100_000),
+        ("not text", b"\xff"),
+        ("empty", b""),
+        ("version only", b'{"version": 1}'),
+    ):
+        yield f"a header that is {name}", text, columns
+
+
+@pytest.mark.parametrize(("header", "columns"), [pytest.param(*each, id=name) for name, *each in _hostile()])
+def test_a_file_that_lies_is_refused_and_believed_in_nothing(header, columns, monkeypatch):
+    data = _sealed(header, columns)
+    asked = []
+    region = file.Region
+    monkeypatch.setattr(file, "Region", lambda size: asked.append(size) or region(size))
+    _refused(data)
+    assert all(size <= len(data) for size in asked)
+
+
+def test_a_header_longer_than_any_is_not_read():
+    start = _START.pack(b"\x89penstock.cat\r\n\x1a", 2 << 20, b"\0" * 32)
+    _refused(start + b" " * (3 << 20), "header of 2097152 bytes")
+
+
+def test_a_label_that_is_not_json_is_refused_where_it_is_read():
+    header, columns = _parts(_bytes(_pets()))
+    opened = Catalog.open(_put(_sealed(header, columns.replace(b'"cat"', b'"cat\x00'))))
+    assert opened[1] == ENTRIES[1]
+    with pytest.raises(ManifestError, match=r"pets/cat\.jpg"):
+        opened.label(0)
+
+
+class TestPlaces:
+    def test_no_file_and_no_key(self):
+        with pytest.raises(NotFound):
+            Catalog.open("memory://nothing/x.catalog")
+        with pytest.raises(InvalidURL):
+            Catalog.open("memory://nothing/")
+        with pytest.raises(InvalidURL):
+            _pets().save("memory://nothing/")
+
+    def test_a_store(self, bucket):
+        for key in ("a", "b/c", "b/é 🐶"):
+            bucket.client.put_object(Bucket=bucket.name, Key=f"train/{key}", Body=key.encode())
+        catalog = ps.Catalog.scan(f"{bucket.url}train/", exclude="a", store=bucket.store)
+        catalog.save(f"{bucket.url}lists/train.catalog", store=bucket.store)
+        bucket.client.put_object(Bucket=bucket.name, Key="train/later", Body=b"")
+        opened = ps.Catalog.open(f"{bucket.url}lists/train.catalog", store=bucket.store)
+        assert list(opened) == list(catalog)
+        assert [entry.key for entry in opened] == ["train/b/c", "train/b/é 🐶"]
+        assert opened.digest == catalog.digest
+        assert opened[0].etag
+
+    def test_a_large_catalog_in_a_store(self, bucket):
+        catalog = Catalog.build("s3://b/", "", (Entry(f"{i:090}", i, None, f"{i:032}") for i in range(150_000)))
+        catalog.save(f"{bucket.url}large", store=bucket.store)
+        opened = ps.Catalog.open(f"{bucket.url}large", store=bucket.store)
+        assert opened._columns.region.view == catalog._columns.region.view
+
+
+class TestScan:
+    def test_it_lists(self, tmp_path):
+        for name in ("a/1.jpg", "a/2.txt", "b/3.jpg"):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(name)
+        catalog = ps.Catalog.scan(f"{tmp_path}/", include="**/*.jpg", exclude=["b/*"])
+        assert [entry.key.rpartition("/")[2] for entry in catalog] == ["1.jpg"]
+        assert catalog.digest == ps.Catalog.scan(f"{tmp_path}/", include="a/*.jpg").digest
+
+    def test_nothing_there_is_an_error_unless_it_is_meant(self, tmp_path):
+        with pytest.raises(NotFound, match="allow_empty") as caught:
+            ps.Catalog.scan(f"{tmp_path}/none/")
+        assert caught.value.url.endswith("/none/")
+        empty = ps.Catalog.scan(f"{tmp_path}/none/", allow_empty=True)
+        empty.save(tmp_path / "empty.catalog")
+        assert list(ps.Catalog.open(tmp_path / "empty.catalog")) == []
+
+
+def test_a_writer_that_dies_leaves_the_catalog_that_was_there(tmp_path):
+    _pets().save(tmp_path / "train.catalog")
+    script = """
+        import os, sys
+        from penstock.catalog.table import Catalog, Entry
+        from penstock.fetch.upload import Writer
+        write = Writer.write
+        Writer.write = lambda *some: (write(*some), os._exit(9)) if len(some[1]) > 1 << 20 else write(*some)
+        Catalog.build("s3://b/", "", (Entry(f"{i:099}", i) for i in range(99_999))).save(sys.argv[1])
+    """
+    assert python(script, str(tmp_path / "train.catalog")).returncode == 9
+    assert list(Catalog.open(tmp_path / "train.catalog")) == ENTRIES

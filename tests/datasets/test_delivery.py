@@ -1,0 +1,81 @@
+"""Which errors are a sample's own and may be skipped, and what becomes of the batch."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from penstock.datasets.delivery import Delivery, Skipped, attempt, remaining
+from penstock.datasets.reading import Item
+from penstock.errors import Bug, Cancelled, Changed, Damaged, NotFound, Truncated, Unreachable, Unusable
+from penstock.order.course import Cursor
+
+
+def item(outcome: object) -> Item:
+    def make() -> object:
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    return Item(0, 0, 1, "s3://bucket/key", make)
+
+
+def test_what_goes_well_is_itself():
+    for outcome in (5, None, [], ValueError):
+        assert attempt(item(outcome), "raise") is attempt(item(outcome), "skip") is outcome
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("odd"), NotFound("gone"), Truncated("half"), Changed("new"), OSError(5, "io")]
+)
+def test_a_samples_own_error_is_raised_or_skipped_with_its_name(error):
+    with pytest.raises(type(error)):
+        attempt(item(error), "raise")
+    skipped = attempt(item(error), "skip")
+    assert skipped == Skipped("s3://bucket/key", f"{type(error).__name__}: {error}")
+    assert pickle.loads(pickle.dumps(skipped)) == skipped
+
+
+def test_a_store_that_is_gone_for_one_sample_may_be_back_for_the_next():
+    assert isinstance(attempt(item(Unreachable("gone")), "skip"), Skipped)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Bug("ours"),
+        Cancelled("closed"),
+        Unusable("call"),
+        MemoryError(),
+        KeyboardInterrupt(),
+        SystemExit(3),
+        GeneratorExit(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_no_other_sample_would_have_been_spared_is_never_skipped(error):
+    for on_error in ("raise", "skip"):
+        with pytest.raises(type(error)):
+            attempt(item(error), on_error)
+
+
+def test_a_batch_keeps_its_order_and_never_refills():
+    gone = [Skipped("a", "1"), Skipped("b", "2")]
+    assert remaining([gone[0], 3, gone[1], 1]) == ([3, 1], tuple(gone))
+    made = [3, None, 0]
+    assert remaining(made) == (made, ())
+
+
+def test_a_batch_of_nothing_names_what_is_missing_and_how_much_more():
+    with pytest.raises(Damaged, match=r"no sample of a batch could be read: s3://b/0 \(why\)$"):
+        remaining([Skipped("s3://b/0", "why")])
+    with pytest.raises(Damaged, match=r"s3://b/7.*and 992 more") as caught:
+        remaining([Skipped(f"s3://b/{index}", "why") for index in range(1000)])
+    assert "s3://b/8 " not in str(caught.value)
+
+
+def test_a_delivery_crosses_a_process():
+    delivery = Delivery([1, 2], Cursor(3, 4), (Skipped("a", "b"),))
+    assert pickle.loads(pickle.dumps(delivery)) == delivery
+    assert type(pickle.loads(pickle.dumps(delivery)).cursor) is Cursor
