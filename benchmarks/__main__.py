@@ -14,8 +14,9 @@ from pathlib import Path
 
 from benchmarks import conditions, machine, report
 from benchmarks.environments import python
-from benchmarks.objects import fill
-from benchmarks.runner import measure
+from benchmarks.objects import Load, fill
+from benchmarks.runner import measure, tabulate
+from benchmarks.sections import SECTIONS, Section
 from benchmarks.server import install, serve
 
 _HERE = Path(__file__).parent
@@ -27,27 +28,21 @@ def main(arguments: list[str] | None = None) -> None:
     """Run what the arguments ask for; raises SystemExit with a message when it cannot."""
     options = _options(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that folders and servers go, as on Ctrl-C
-    chosen = _chosen(options.only)
+    chosen, sections = _chosen(options.only)
     loads = {load.name: load for load in (conditions.quick(conditions.LOADS) if options.quick else conditions.LOADS)}
-    needed = [loads[name] for name in dict.fromkeys(condition.load for condition in chosen)]
-    install()
-    requirements = sorted({run.requirement for condition in chosen for run in condition.runs})
+    if chosen:
+        install()
+    requirements = sorted({run.requirement for condition in chosen for run in condition.runs} | {conditions.OURS})
     for requirement in requirements:
         python(requirement)
-    results = machine.describe(requirements) | {"rounds": options.rounds, "quick": options.quick}
+    about = {"rounds": options.rounds, "quick": options.quick}
+    results = machine.describe(requirements, served=bool(chosen)) | about
     output = options.output or (_HERE / "results" if options.quick or options.only else _HERE)
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=_roomy(options.folder, needed)) as name:
-        folder = Path(name)
-        print(f"filling {folder}", flush=True)
-        fill(folder, needed)
-        with serve(folder) as server:
-            results["conditions"] = [
-                measure(condition, loads[condition.load], (server, folder), range(options.rounds))
-                for condition in chosen
-            ]
+    results["sections"] = [tabulate(section, range(options.rounds)) for section in sections]
+    results["conditions"] = _conditions(chosen, loads, options) if chosen else []
     output.mkdir(parents=True, exist_ok=True)
     (output / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    plots = [] if options.quick else _plot(output)
+    plots = [] if options.quick or not chosen else _plot(output)
     (output / "RESULTS.md").write_text(report.render(results, plots))
     print(f"\n{output / 'RESULTS.md'}", flush=True)
 
@@ -58,7 +53,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="few objects, one round: does it run? Numbers mean nothing"
     )
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these conditions, engines, or both")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these conditions, engines, sections")
     parser.add_argument("--folder", type=Path, default=_RAM_DISK, help="a RAM disk for the objects (%(default)s)")
     parser.add_argument(
         "--output", type=Path, help="where results go (default: benchmarks/, or benchmarks/results/ for a part)"
@@ -71,19 +66,40 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def _chosen(only: list[str] | None) -> list[conditions.Condition]:
-    """Return the conditions named, with the engines named; all where none of a kind is."""
+def _conditions(chosen: list[conditions.Condition], loads: dict[str, Load], options: argparse.Namespace) -> list:
+    needed = [loads[name] for name in dict.fromkeys(condition.load for condition in chosen)]
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=_roomy(options.folder, needed)) as name:
+        folder = Path(name)
+        print(f"filling {folder}", flush=True)
+        fill(folder, needed)
+        with serve(folder) as server:
+            return [
+                measure(condition, loads[condition.load], (server, folder), range(options.rounds))
+                for condition in chosen
+            ]
+
+
+def _chosen(only: list[str] | None) -> tuple[list[conditions.Condition], list[Section]]:
+    """Return the conditions named, with the engines named, all where none of a kind is; and the sections named.
+
+    All sections where nothing is named; no conditions where only sections are.
+    """
     everything = conditions.CONDITIONS
     names, wanted = {each.name for each in everything}, set(only or ())
     engines = {run.engine for each in everything for run in each.runs}
-    if unknown := wanted - names - engines:
-        known = f"conditions are {', '.join(sorted(names))}; engines {', '.join(sorted(engines))}"
-        message = f"--only {' '.join(sorted(unknown))}: {known}"
+    alone = {each.name for each in SECTIONS}
+    if unknown := wanted - names - engines - alone:
+        known = {"conditions": names, "engines": engines, "sections": alone}
+        told = "; ".join(f"{kind} are {', '.join(sorted(each))}" for kind, each in known.items())
+        message = f"--only {' '.join(sorted(unknown))}: {told}"
         raise SystemExit(message)
+    sections = [each for each in SECTIONS if each.name in wanted or not wanted]
+    if wanted and wanted <= alone:
+        return [], sections
     taken = [each for each in everything if each.name in (wanted & names or names)]
     keep = wanted & engines or engines
     taken = [replace(each, runs=tuple(run for run in each.runs if run.engine in keep)) for each in taken]
-    return [each for each in taken if each.runs]
+    return [each for each in taken if each.runs], sections
 
 
 def _roomy(folder: Path, loads: list) -> Path:

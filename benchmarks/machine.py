@@ -16,8 +16,9 @@ from benchmarks.server import nginx_version
 __all__ = ["describe"]
 
 
-def describe(requirements: list[str]) -> dict[str, object]:
-    """Return it as JSON has it."""
+def describe(requirements: list[str], *, served: bool) -> dict[str, object]:
+    """Return it as JSON has it; nginx has a version where it served."""
+    nginx = {"nginx": nginx_version()} if served else {}
     return {
         "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -29,7 +30,7 @@ def describe(requirements: list[str]) -> dict[str, object]:
             "system": f"{platform.system()} {platform.release()}, {platform.freedesktop_os_release()['PRETTY_NAME']}",
             "load": os.getloadavg()[0],
         },
-        "versions": {"nginx": nginx_version(), "libcurl": _libcurl(), **_merged(requirements)},
+        "versions": {**nginx, "libcurl": _libcurl(), **_merged(requirements)},
     }
 
 

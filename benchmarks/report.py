@@ -1,10 +1,12 @@
-"""Results to RESULTS.md: a table for each condition, then the bars of issue 3 with met or missed. Pure."""
+"""Results to RESULTS.md: a table for each condition, then the bars of issues 3 and 4 with met or missed. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
+
+from benchmarks.sections import ORDERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +34,21 @@ class Row:
         self.used = [(each["compute_s"] + each["slept_s"]) / each["wall_s"] * 100 for each in rounds]
 
 
-Table = dict[str, Row]  # by script; the first of a script's rows is the one as documented
+class Numbers:
+    """One task's rounds in a section, as its script told them."""
+
+    def __init__(self, row: dict[str, Any]) -> None:
+        """Read a row of results.json."""
+        self._rounds: list[dict[str, float]] = row["rounds"]
+        self.name = row["name"]
+
+    def __getitem__(self, key: str) -> Values:
+        """Return one number of each round."""
+        return [each[key] for each in self._rounds]
+
+
+# Rows by script, of which the first is the one as documented; in a section, by name.
+Table = dict[str, Row] | dict[str, Numbers]
 
 
 def ratio(numerator: Values, denominator: Values) -> Values:
@@ -42,7 +58,7 @@ def ratio(numerator: Values, denominator: Values) -> Values:
 
 @dataclass(frozen=True)
 class Bar:
-    """A promise of issue 3: ``measure(ours, table)`` is to be at most, or at least, ``limit``."""
+    """A promise of issue 3 or 4: ``measure(ours, table)`` is to be at most, or at least, ``limit``."""
 
     condition: str
     script: str
@@ -116,6 +132,10 @@ def _used(ours: Row, _: Table) -> Values:
     return ours.used
 
 
+def _ordered(row: str, words: str, key: str, limit: float, unit: str) -> Bar:
+    return Bar("order", row, f"{row}, {words}", lambda ours, _: ours[key], limit, unit=unit)
+
+
 BARS = (
     *_pair("small", "CPU per object beside the floor's", _cpu_by_floor, 2.5, at_least=False),
     *_pair("small", "CPU per object beside s3torchconnector's", _cpu_by_theirs, 0.25, at_least=False),
@@ -159,6 +179,8 @@ BARS = (
     *_written("write-tls"),
     *_decoded("decode"),
     *_decoded("decode-late"),
+    *(_ordered(row, "time per sample", "sample_us", 2, "µs") for row in ORDERS),
+    *(_ordered(row, "first batch after 90,000,000", "first_s", 1, "s") for row in ORDERS if row.startswith("100,")),
     Bar(
         "events",
         "penstock_asked",
@@ -175,7 +197,8 @@ def render(results: dict[str, Any], plots: Sequence[str]) -> str:
     parts = [
         _head(results),
         *(_section(condition) for condition in results["conditions"]),
-        _bars(results["conditions"]),
+        *(_plain(section) for section in results["sections"]),
+        _bars(results["conditions"], results["sections"]),
     ]
     if plots:
         parts.append("\n".join(["## Plots", "", *(f"![]({path})" for path in plots)]))
@@ -185,6 +208,7 @@ def render(results: dict[str, Any], plots: Sequence[str]) -> str:
 def _head(results: dict[str, Any]) -> str:
     machine, versions = results["machine"], results["versions"]
     told = ", ".join(f"{name} {version}" for name, version in versions.items())
+    served = _SERVED if results["conditions"] else ""
     warning = "\n**A quick run: few objects, so its numbers mean nothing.**\n" if results["quick"] else ""
     return f"""# Results
 
@@ -193,12 +217,30 @@ Written by `{results["command"]}`; do not edit. {results["date"]}, commit {resul
 - {machine["cpu"]}, {machine["cores"]} cores, {machine["memory_gib"]} GiB; {machine["system"]}; load before the run \
 {machine["load"]:.1f}.
 - {told}.
+- Median of {results["rounds"]} rounds (least - most); engines alternate, each time in a fresh process. Ratios are taken
+  round by round. Opening and importing are not timed.{served}"""
+
+
+_SERVED = """
 - One nginx worker on loopback, serving a RAM disk by sendfile and storing uploads on it, shares the cores with one
   client process. Every client signs its requests; "floor" is raw blocking sockets, with no HTTP client.
-- Median of {results["rounds"]} rounds (least - most); engines alternate, each time in a fresh process. Ratios are taken
-  round by round. CPU and memory are the client's alone; CPU is what reading takes, without the computing beside it.
-  Opening and importing are not timed; every body's length is checked, and the bytes of a sample;
-  what was written is compared whole."""
+  CPU and memory are the client's alone; CPU is what reading takes, without the computing beside it.
+  Every body's length is checked, and the bytes of a sample; what was written is compared whole."""
+
+
+def _plain(section: dict[str, Any]) -> str:
+    columns = section["columns"]
+    lines = [
+        f"## {section['name']}: {section['title']}",
+        "",
+        "| | " + " | ".join(title for title, _ in columns) + " |",
+        "|---" * (len(columns) + 1) + "|",
+    ]
+    lines += [
+        " | ".join([f"| {row.name}", *(_spread(row[key]) for _, key in columns)]) + " |"
+        for row in map(Numbers, section["rows"])
+    ]
+    return "\n".join(lines)
 
 
 def _section(condition: dict[str, Any]) -> str:
@@ -242,8 +284,9 @@ _LARGE: tuple[tuple[str, Callable[[Row, Table], Values]], ...] = (
 )
 
 
-def _bars(conditions: list[dict[str, Any]]) -> str:
-    tables = {condition["name"]: _table(condition) for condition in conditions}
+def _bars(conditions: list[dict[str, Any]], sections: list[dict[str, Any]]) -> str:
+    tables: dict[str, Table] = {condition["name"]: _table(condition) for condition in conditions}
+    tables |= {section["name"]: {row["name"]: Numbers(row) for row in section["rows"]} for section in sections}
     lines = [line for bar in BARS if bar.condition in tables and (line := bar.line(tables[bar.condition]))]
     if not lines:
         return ""

@@ -8,17 +8,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.conditions import OURS
 from benchmarks.environments import clean, python
 from benchmarks.objects import compare, manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from benchmarks.conditions import Condition, Run
     from benchmarks.objects import Load
+    from benchmarks.sections import Section
     from benchmarks.server import Server
 
-__all__ = ["measure"]
+__all__ = ["measure", "tabulate"]
 
 _PEERS = Path(__file__).with_name("peers")
 _LONGEST_S = 600
@@ -39,6 +41,19 @@ def measure(condition: Condition, load: Load, served: tuple[Server, Path], round
     return {**described, "load": asdict(load), "rows": rows}
 
 
+def tabulate(section: Section, rounds: Iterable[int]) -> dict[str, object]:
+    """Run a section's tasks ``rounds`` times in turn; returns what they said, and the columns to show."""
+    print(f"\n{section.name}: {section.title}", flush=True)
+    rows: list[dict[str, object]] = [{"name": name, "rounds": []} for name, _ in section.tasks]
+    for number in rounds:
+        for row, (name, task) in zip(rows, section.tasks, strict=True):
+            result = _answer(OURS, section.script, task, f"{section.name}, {name},")
+            row["rounds"].append(result)
+            told = "   ".join(f"{title} {result[key]:.3g}" for title, key in section.columns)
+            print(f"  {number + 1}  {name:38}{told}", flush=True)
+    return {"name": section.name, "title": section.title, "columns": section.columns, "rows": rows}
+
+
 def _once(condition: Condition, run: Run, load: Load, served: tuple[Server, Path]) -> dict[str, float]:
     server, folder = served
     task = {
@@ -50,19 +65,24 @@ def _once(condition: Condition, run: Run, load: Load, served: tuple[Server, Path
         "threads": run.threads,
         "compute_s": condition.compute_s,
     }
-    command = [python(run.requirement), str(_PEERS / f"{run.script}.py"), json.dumps(task)]
-    try:
-        done = subprocess.run(
-            command, env=clean(run.requirement), capture_output=True, text=True, timeout=_LONGEST_S, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        message = f"{run.name} did not end within {_LONGEST_S} s: {error.stderr}"
-        raise SystemExit(message) from None
-    if done.returncode or not done.stdout:
-        message = f"{run.name} under {condition.name!r} failed ({done.returncode}):\n{done.stderr}"
-        raise SystemExit(message)
+    result = _answer(run.requirement, run.script, task, f"{run.name} under {condition.name!r}")
     if condition.writes:
         compare(folder, load)
+    return result
+
+
+def _answer(requirement: str, script: str, task: Mapping[str, object], name: str) -> dict[str, float]:
+    command = [python(requirement), str(_PEERS / f"{script}.py"), json.dumps(task)]
+    try:
+        done = subprocess.run(
+            command, env=clean(requirement), capture_output=True, text=True, timeout=_LONGEST_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        message = f"{name} did not end within {_LONGEST_S} s: {error.stderr}"
+        raise SystemExit(message) from None
+    if done.returncode or not done.stdout:
+        message = f"{name} failed ({done.returncode}):\n{done.stderr}"
+        raise SystemExit(message)
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return result
 

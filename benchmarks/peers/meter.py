@@ -88,7 +88,7 @@ class Meter:
 
     def __enter__(self):
         gc.collect()  # what importing left is not this run's: a full collection with torch loaded takes 0.1 s
-        self._resident = _memory("VmRSS")
+        self._resident = memory("VmRSS")
         self._usage, self._clock = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
         return self
 
@@ -96,7 +96,7 @@ class Meter:
         if kind is not None:
             return
         wall_s = time.perf_counter() - self._clock
-        usage, peak = resource.getrusage(resource.RUSAGE_SELF), _memory("VmHWM")
+        usage, peak = resource.getrusage(resource.RUSAGE_SELF), memory("VmHWM")
         cpu_s = usage.ru_utime + usage.ru_stime - self._usage.ru_utime - self._usage.ru_stime
         if self._big:
             self.check(*self._big)
@@ -139,7 +139,7 @@ def in_threads(count, work, items):
         raise failed[0]
 
 
-def _memory(name):
+def memory(name):
     """Return a size of this process's memory in bytes (ru_maxrss would include what was before exec)."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition(f"{name}:")[2].split()[0]) << 10
