@@ -18,7 +18,7 @@ from penstock.errors import StateMismatch, TimedOut, Unreachable
 if TYPE_CHECKING:
     from penstock.catalog.table import Catalog
 
-__all__ = ["agree"]
+__all__ = ["agree", "grouped"]
 
 _compared: weakref.WeakKeyDictionary[Catalog, weakref.ref[Any]] = weakref.WeakKeyDictionary()  # and in which store
 _made: Counter[str] = Counter()  # catalogs compared so far, by what they are of
@@ -55,10 +55,15 @@ def agree(catalog: Catalog) -> None:
     _compared[catalog] = weakref.ref(store)
 
 
+def grouped() -> bool:
+    """Return whether this process has a group of several ranks, so far."""
+    group = torch.distributed
+    return group.is_available() and group.is_initialized() and group.get_world_size() > 1
+
+
 def _store() -> Any:  # noqa: ANN401  torch's Store is untyped
     """Return the default group's store; None without a group of several ranks."""
-    group = torch.distributed
-    if not (group.is_available() and group.is_initialized() and group.get_world_size() > 1):
+    if not grouped():
         return None
     from torch.distributed.distributed_c10d import _get_default_store
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.datasets.agree import agree
+from penstock.datasets.agree import agree, grouped
 from penstock.order.course import Cursor
 
 if TYPE_CHECKING:
@@ -83,5 +83,7 @@ class Resumable:
         return "" if self._catalog is None else self._catalog.digest
 
     def _agree(self) -> None:
-        if self._catalog is not None and self._standing.rank().world > 1:  # others' data sets of one rank are not ours
+        # Only in a group is a rank asked for: Lightning's make their loaders before it, and cannot say which they are.
+        # And a data set of one rank is nobody else's.
+        if self._catalog is not None and grouped() and self._standing.rank().world > 1:
             agree(self._catalog)

@@ -65,7 +65,6 @@ class Crew:
     def __init__(self, reading: Reading, cursor: Cursor, orders: Orders) -> None:
         """Begin: threads start here and now."""
         self._work = _Work(reading, cursor, orders)
-        self._pid = os.getpid()
         self._stop = weakref.finalize(self, self._work.stop)
         self._work.start()
 
@@ -75,14 +74,20 @@ class Crew:
 
     def __next__(self) -> Delivery:
         """Return the next batch; Ctrl-C interrupts the wait."""
-        if self._pid != os.getpid():
+        if self._work.pid != os.getpid():
             raise Unusable("an iteration was begun before a fork and continued after it")
-        outcome = self._work.take()
+        try:
+            outcome = self._work.take()
+        except BaseException:  # Ctrl-C; whoever keeps its traceback keeps this, too
+            self.close()
+            raise
         if isinstance(outcome, Delivery):
             return outcome
         self.close()
         if outcome is None:
             raise StopIteration
+        if isinstance(outcome, StopIteration):  # a collate_fn's: as it is, it would end the epoch in silence
+            raise RuntimeError("collate_fn raised StopIteration") from outcome  # noqa: TRY004  no type is wrong here
         raise outcome
 
     def close(self) -> None:
@@ -97,6 +102,7 @@ class _Work:
     reading: Reading
     cursor: Cursor
     orders: Orders
+    pid: int = field(default_factory=os.getpid)
     _drawing: threading.Lock = field(default_factory=threading.Lock)  # samples are drawn one at a time, in order
     # Of all below. Reentrant, for the collector may run ``stop`` on whatever thread it likes, one that holds it too.
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -137,6 +143,8 @@ class _Work:
         return slots.outcome is not None if slots is not None else self._ended
 
     def stop(self) -> None:
+        if self.pid != os.getpid():
+            return  # a fork's copy: its threads are the parent's, and who holds its locks is not here to let go
         with self._lock:
             self._ended = self._stopped = True
             self._room.notify_all()

@@ -37,6 +37,7 @@ _LOG = logging.getLogger("penstock")
 _AHEAD = 2  # batches: torch's own prefetch_factor
 _MOST_THREADS = 16  # beyond that, decoders mostly wait for Python's own lock
 _REMEMBERED = 1000
+_FOR_WORKERS = {"persistent_workers", "worker_init_fn", "multiprocessing_context", "timeout"}
 
 
 class DataLoader:
@@ -83,6 +84,8 @@ class DataLoader:
         StateMismatch: Another rank has another catalog (at construction, where there is a process group).
 
     """
+
+    batch_sampler = None  # nor has a loader of torch's that does not form the batches; Lightning looks
 
     def __init__(  # noqa: PLR0913  torch's own signature, and see design/0008
         self,
@@ -134,9 +137,10 @@ class DataLoader:
         self._received = 0
 
     def _processes(self, options: dict[str, Any]) -> TorchDataLoader[Any] | None:
+        if strange := [name for name in options if name not in _FOR_WORKERS or not self.num_workers]:
+            why = "no arguments of this loader" if self.num_workers else "for worker processes, and num_workers is 0"
+            raise Unusable(f"{', '.join(strange)}: {why}")
         if not self.num_workers:
-            if options:
-                raise Unusable(f"{', '.join(options)}: for worker processes, and num_workers is 0")
             return None
         return TorchDataLoader(
             _Delivering(self._batches, self._on_error),
@@ -162,9 +166,12 @@ class DataLoader:
         return len(self._batches)
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin the next epoch, or go on where ``load_state_dict`` said; reading begins here and now."""
+        """Yield the batches of the next epoch, or go on where ``load_state_dict`` said.
+
+        It begins with the first ``next``, not here and now: Lightning makes an iterator, and sets the epoch then.
+        """
         deliveries = self._crew() if self._workers is None else self._from_workers(self._workers)
-        return self._receive(deliveries if self.device is None else handed_over(deliveries, self.device))
+        yield from self._receive(deliveries if self.device is None else handed_over(deliveries, self.device))
 
     def _crew(self) -> Crew:
         batches = self._batches
