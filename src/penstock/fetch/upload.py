@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from penstock.errors import AlreadyExists, Damaged, NotFound, PenstockError, Transient, Unusable
 from penstock.events import Committed, PartSent, emit, listening
+from penstock.fetch.filling import Filling
 from penstock.fetch.plan import part_bytes
 from penstock.protocols.driver import Part, Payload
 
@@ -38,10 +39,6 @@ _open: weakref.WeakSet[Writer] = weakref.WeakSet()
 _leaving: weakref.WeakSet[Operation[None]] = weakref.WeakSet()
 
 
-def _payload(fetcher: Fetcher, data: bytes | bytearray | memoryview) -> Payload:
-    return Payload(data, sha256(data).hexdigest() if fetcher.driver.abilities.digests else "")
-
-
 @dataclass(slots=True, eq=False)
 class _Sent:
     """A part on its way, and the buffer it is sent from."""
@@ -54,7 +51,8 @@ class _Sent:
 
 def put(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> str:
     """Write one small object in one request; returns its ETag."""
-    body = _payload(fetcher, memoryview(data).cast("B"))
+    view = memoryview(data).cast("B")
+    body = Payload(view, sha256(view).hexdigest() if fetcher.driver.abilities.digests else "")
     etag = fetcher.run(lambda: fetcher.driver.put(key, body, attributes))
     if listening():
         emit(Committed(fetcher.driver.url(key), len(body.data), etag))
@@ -77,8 +75,7 @@ class Writer(io.BufferedIOBase):
         self._fetcher = fetcher
         self._key = key
         self._options = options
-        self._buffer = bytearray(_FIRST_BYTES)
-        self._filled = 0
+        self._filling = self._into(bytearray(_FIRST_BYTES))
         self._offset = 0
         self._written = 0
         self._upload = ""
@@ -123,12 +120,9 @@ class Writer(io.BufferedIOBase):
         done = 0
         try:
             while done < len(view):
-                if self._filled == len(self._buffer):
+                if self._filling.full:
                     self._make_room()
-                count = min(len(view) - done, len(self._buffer) - self._filled)
-                self._buffer[self._filled : self._filled + count] = view[done : done + count]
-                self._filled += count
-                done += count
+                done += self._filling.take(view[done:])
         except BaseException:
             self.abort()
             raise
@@ -238,25 +232,27 @@ class Writer(io.BufferedIOBase):
     def _end(self) -> None:
         self._ended = True
         _open.discard(self)
-        self._buffer = bytearray()
+        self._filling = Filling(bytearray(), digests=False)
         self._handled = None
         super().close()
 
     def _make_room(self) -> None:
         """Grow the first buffer until it is a part; send a full one and go on in the next."""
         size = part_bytes(len(self._etags) + 1, self._options.part_bytes)
-        if len(self._buffer) < size:
-            self._buffer.extend(bytes(min(len(self._buffer), size - len(self._buffer))))
+        if len(self._filling.buffer) < size:
+            self._filling.grow(size)
         else:
             self._send()
-            self._buffer = self._spare(part_bytes(len(self._etags) + 1, self._options.part_bytes))
+            self._filling = self._into(self._spare(part_bytes(len(self._etags) + 1, self._options.part_bytes)))
+
+    def _into(self, buffer: bytearray) -> Filling:
+        return Filling(buffer, digests=self._fetcher.driver.abilities.digests)
 
     def _send(self) -> None:
         """Send what the buffer holds as the next part."""
-        driver, key = self._fetcher.driver, self._key
-        body = _payload(self._fetcher, memoryview(self._buffer)[: self._filled])
-        self._start(self._buffer, self._filled, lambda upload, part: driver.part(key, upload, part, body))
-        self._filled = 0
+        driver, key, filling = self._fetcher.driver, self._key, self._filling
+        body = filling.payload()
+        self._start(filling.buffer, filling.size, lambda upload, part: driver.part(key, upload, part, body))
 
     def _start(self, buffer: bytearray, size_bytes: int, make: Callable[[str, Part], Exchange[str]]) -> None:
         """Begin the upload, if need be, and send its next part on its way."""
@@ -291,9 +287,9 @@ class Writer(io.BufferedIOBase):
     def _commit(self) -> ObjectMeta:
         driver, key, attributes = self._fetcher.driver, self._key, self._attributes
         if not self._upload:
-            body = _payload(self._fetcher, memoryview(self._buffer)[: self._filled])
+            body = self._filling.payload()
             return self._visible(lambda: driver.put(key, body, attributes))
-        if self._filled:
+        if self._filling.size:
             self._send()
         self.settle()
         new, upload, etags = attributes.create_only, self._upload, self._etags

@@ -1,0 +1,68 @@
+"""Fills a buffer with what is to be sent, and digests it piece by piece while the processor's cache still holds it."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from penstock.protocols.driver import Payload
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+__all__ = ["Filling"]
+
+# CPU seconds for copying and digesting 1 GiB (Xeon with SHA extensions, 2 MiB of L2): 0.82 in pieces of 512 KiB, 0.80
+# of 64 KiB, 0.93 of 1 MiB, 1.13 when 16 MiB are copied first. hashlib drops the GIL once for each, so no smaller ones.
+_PIECE_BYTES = 512 << 10
+
+
+class Filling:
+    """A buffer that grows full, and the SHA-256 of what is in it where that is wanted.
+
+    Attributes:
+        buffer: Whoever has taken the payload must leave it alone until that is sent.
+        size: How many bytes of it are filled.
+
+    """
+
+    __slots__ = ("_digested", "_state", "buffer", "size")
+
+    def __init__(self, buffer: bytearray, *, digests: bool) -> None:
+        """Begin at the start of ``buffer``."""
+        self.buffer = buffer
+        self.size = 0
+        self._digested = 0
+        self._state: _Hash | None = sha256() if digests else None
+
+    @property
+    def full(self) -> bool:
+        """Say whether there is no room left."""
+        return self.size == len(self.buffer)
+
+    def grow(self, most_bytes: int) -> None:
+        """Double the buffer, up to ``most_bytes``: once a payload was taken this is a BufferError."""
+        self.buffer.extend(bytes(min(len(self.buffer), most_bytes - len(self.buffer))))
+
+    def take(self, data: memoryview) -> int:
+        """Copy from the start of ``data``, a view of bytes, until the buffer is full; returns how many bytes."""
+        taken = 0
+        while taken < len(data) and not self.full:
+            piece = data[taken : taken + min(len(self.buffer), self._digested + _PIECE_BYTES) - self.size]
+            # Through a view: a bytearray copies whatever is no bytearray a first time, into a new one.
+            memoryview(self.buffer)[self.size : self.size + len(piece)] = piece
+            self.size += len(piece)
+            taken += len(piece)
+            if self.size - self._digested == _PIECE_BYTES:
+                self._digest()
+        return taken
+
+    def payload(self) -> Payload:
+        """Return what is filled, with its digest."""
+        self._digest()
+        return Payload(memoryview(self.buffer)[: self.size], self._state.hexdigest() if self._state else "")
+
+    def _digest(self) -> None:
+        if self._state is not None:
+            self._state.update(memoryview(self.buffer)[self._digested : self.size])
+        self._digested = self.size
