@@ -7,8 +7,9 @@ import ctypes
 __all__ = ["Target"]
 
 _new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
-_new_bytes.restype = ctypes.py_object
-_new_bytes.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t]
+_new_bytes.restype = ctypes.py_object  # no argtypes: checking them would take as long as the call
+_ssize = ctypes.c_ssize_t
+_ZEROED_BYTES = 16 << 10  # up to here a call through ctypes takes longer than zeroing
 # A bytes object is a header, its bytes, and one terminating zero that basicsize counts.
 _BYTES_HEADER = bytes.__basicsize__ - 1
 
@@ -43,7 +44,7 @@ class Target:
             # CPython shares the empty and the one-byte objects: those must never be written to.
             scratch = bytearray(size)
             return cls.borrow(scratch)
-        owner = _new_bytes(None, size)
+        owner = bytes(size) if size <= _ZEROED_BYTES else _new_bytes(None, _ssize(size))
         return cls(owner, id(owner) + _BYTES_HEADER, size)
 
     @classmethod

@@ -77,6 +77,22 @@ def test_the_window_is_filled_at_once():
         ahead.close()
 
 
+def test_a_consumer_that_keeps_up_has_a_short_queue_and_one_that_pauses_a_long_one():
+    spans = (span for _ in range(30) for span in _spans())
+    with serving(DATA, connections=4) as (_, engine), Lookahead(engine, spans, Budget(1 << 30, 512)) as ahead:
+
+        def ahead_after(count):
+            for _ in range(count):
+                next(ahead)
+            return ahead._budget.items_held
+
+        assert ahead_after(1) == 511
+        assert ahead_after(1_500) <= 128, "four are in flight: more than the least window would only queue"
+        for read in ahead._reads:  # a pause in which all of them come, and the transport has nothing left to do
+            ahead._inbox.wait(read)
+        assert ahead_after(130) > 128
+
+
 def test_an_error_comes_in_its_place_and_ends_it():
     names = list(DATA)[:10]
     names[5] = "gone"

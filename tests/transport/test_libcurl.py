@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.errors import Bug, Unusable
 from penstock.options import TransportOptions
 from penstock.protocols.exchange import Request
 from penstock.target import Target
@@ -125,6 +126,35 @@ def test_methods_do_not_leak_into_the_next_request(session, echo):
         carry(session, Once(Request(method, f"{echo.url}/7", body=b"body" if method in ("PUT", "POST") else None)))
         assert carry(session, get(f"{echo.url}/5"))[0].body == _body(5)
         assert (echo.received[-2].method, echo.received[-1].method, echo.received[-1].body) == (method, "GET", b"")
+
+
+def test_every_request_has_its_own_header_lines_and_no_other_s(echo):
+    one = connect(TransportOptions(connections=1))  # so that one handle carries them all
+    same = ("x-a: 1", "x-b: 2")
+    for lines in (
+        (),
+        (*same, "x-c: 3", "x-d: 4"),
+        (*same, "x-c: 5", "x-d: 6"),
+        ("x-a: 7", "x-b: 2", "x-c: 5", "x-d: 6"),
+        (*same, "x-c: 3"),
+        same,
+        ("x-b: 2",),
+        (*same, "x-e: 8", "x-d: 6"),
+        ("x-a: 9", "x-b: \N{SNOWMAN}", "x-e: 8", "x-d: 6"),
+        (*same, "x-e: 8", "x-d: 6"),
+        (*same, "x-e: 8", "x-d: broken\nx-f: smuggled"),
+        (*same, "x-e: 8", "x-d: 6"),
+        (),
+    ):
+        before = len(echo.received)
+        response = carry(one, Once(Request("GET", f"{echo.url}/3", lines)))[0]
+        if any("\n" in line or not line.isascii() for line in lines):
+            assert isinstance(response.fault, (Unusable, Bug))
+            assert len(echo.received) == before
+        else:
+            assert response.body == _body(3)
+            sent = {name: value for name, value in echo.received[-1].headers.items() if name.startswith("x-")}
+            assert sent == dict(line.split(": ") for line in lines)
 
 
 def test_a_head_has_headers_and_no_body(session):

@@ -21,6 +21,10 @@ def test_a_value_comes_back(threads):
     assert [response.body for response in responses] == list(range(100))
 
 
+def test_there_are_as_many_places_as_threads():
+    assert Threads(3).places() == 3
+
+
 def test_errors_come_back(threads):
     def broken():
         raise ZeroDivisionError("oops")

@@ -148,7 +148,7 @@ class Read:
                 self.value = got
             elif not self._cut_out(got):
                 return self._failed(Truncated(f"the object has {len(got)} bytes, {self.span.stop} were asked for"))
-        elif self._reached + got < (self.target.size if self.target is not None else 0):
+        elif self.target is not None and self._reached + got < self.target.size:
             return self._cut_short(got, response.fault)
         self._end(None)
         return None
@@ -185,29 +185,21 @@ class Read:
     def _end(self, error: PenstockError | None) -> None:
         self.error = error
         try:
-            self._tell(error)
+            if error is not None:
+                self._fetcher.blame(error, self.span.key, self.attempts, self._began)
+            else:
+                self._fetcher.succeeded()
+                if listening():
+                    self._tell()
         finally:  # whatever goes wrong in telling, who waits must wake
             self._exchange = None
             self.complete = True
             self._owner.finished(self)
 
-    def _tell(self, error: PenstockError | None) -> None:
-        fetcher = self._fetcher
-        if error is None:
-            fetcher.succeeded()
-            if listening():
-                size_bytes = len(self.value) if self.value is not None else self.target.size if self.target else 0
-                emit(
-                    RangeRead(
-                        fetcher.driver.url(self.span.key),
-                        self.span.start,
-                        size_bytes,
-                        monotonic() - self._began,
-                        self.attempts,
-                    )
-                )
-        else:
-            fetcher.blame(error, self.span.key, self.attempts, self._began)
+    def _tell(self) -> None:
+        size_bytes = len(self.value) if self.value is not None else self.target.size if self.target else 0
+        url, elapsed_s = self._fetcher.driver.url(self.span.key), monotonic() - self._began
+        emit(RangeRead(url, self.span.start, size_bytes, elapsed_s, self.attempts))
 
 
 class _Parts(Read):
@@ -316,15 +308,20 @@ class Fetcher:
         if running := [each for each in operations if not each.future.done()]:
             self._transport.cancel(running)
 
+    def places(self) -> int:
+        """Return how many requests the transport has under way, at most, at present."""
+        return self._transport.places()
+
     def begin(self, spans: Iterable[Span], inbox: Inbox) -> list[Read]:
         """Send reads on their way; each tells ``inbox`` when it is complete."""
         self.driver.prepare()
-        reads: list[Read] = []
-        for span in spans:
-            if span.stop is not None and span.stop - span.start > self.options.split_bytes:
-                reads.append(self._long(span, span.stop - span.start, inbox))
-            else:
-                reads.append(Read(self, span, inbox))
+        most_bytes = self.options.split_bytes
+        reads = [
+            Read(self, span, inbox)
+            if span.stop is None or span.stop - span.start <= most_bytes
+            else self._long(span, span.stop - span.start, inbox)
+            for span in spans
+        ]
         self._transport.submit(_calls(reads))
         return reads
 
@@ -355,7 +352,8 @@ class Fetcher:
             self._transport.cancel(whole.calls())
             inbox.wait(whole)
             raise
-        whole.take()
+        if whole.error is not None:
+            raise whole.error
 
     def cancel(self, reads: Sequence[Read]) -> None:
         """Stop what is in flight; its memory stays alive until libcurl has let go of it."""

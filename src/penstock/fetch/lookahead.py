@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 __all__ = ["Lookahead"]
 
 _GUESS_BYTES = 1 << 20  # what a read of unknown length counts for
+_LEAST = 128  # items in a window, where the budget has as many: less would be refilled in driblets
+_SHRINK = 8  # by an eighth at a time: it costs little to be late, and a consumer that pauses may come back
 _REFILL = 4  # refill when a quarter of the window is free: one wake-up of the I/O thread for many requests
 
 
 class Lookahead:
     """An iterator over the bytes of ``spans``, in their order; up to a budget of them is in flight or waiting.
 
+    Of the budget's items only as many are used as keep the transport busy: more would wait in the processor's caches.
     The first error ends it. ``close`` (or garbage collection, or leaving a ``with``) calls off what is in flight.
     """
 
@@ -37,6 +40,8 @@ class Lookahead:
         self._reads: deque[Read] = deque()
         self._next: Span | None = None
         self._drained = False
+        self._window = budget.items_limit
+        self._low = 0  # items held at which to refill
         self._pid = os.getpid()
 
     def __iter__(self) -> Self:
@@ -56,20 +61,34 @@ class Lookahead:
         if self._pid != os.getpid():
             raise Unusable("an iterator over objects was begun before a fork and continued after it")
         budget = self._budget
-        if not self._drained and budget.items_held * _REFILL <= budget.items_limit * (_REFILL - 1):
+        if budget.items_held <= self._low and not self._drained:
+            self._resize()
             self._refill()
         reads = self._reads  # another thread may close meanwhile
         if not reads:
             raise StopIteration
         read = reads[0]
-        self._inbox.wait(read)
+        if not read.complete:
+            self._inbox.wait(read)
         reads.popleft()
         budget.release(_cost(read.span))
         return read
 
+    def _resize(self) -> None:
+        """Double the window when the transport has run out of reads, and shrink it while many only queue.
+
+        A consumer that keeps up finds a short queue sufficient; one that takes many at once after a pause does not.
+        """
+        reads, places, most = self._reads, self._fetcher.places(), self._budget.items_limit
+        if len(reads) >= places and reads[-places].complete:
+            self._window = min(2 * self._window, most)
+        elif len(reads) > 2 * places and not reads[-2 * places].complete:
+            self._window = max(self._window - self._window // _SHRINK, min(_LEAST, most))
+        self._low = self._window - max(1, self._window // _REFILL)
+
     def _refill(self) -> None:
         budget, batch = self._budget, []
-        while True:
+        while budget.items_held < self._window:
             span = self._next or next(self._spans, None)
             self._next = span
             if span is None:

@@ -241,10 +241,15 @@ def _then(first: Callable[[list[Any]], Any], second: Callable[[Any], Any]) -> Ca
     return lambda samples: second(first(samples))
 
 
+def _available() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)  # what a job scheduler leaves of them; Linux alone tells
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
 def _processors() -> int:
     """Return how many processors each of this machine's ranks may count on."""
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")  # as torchrun sets it
-    share = len(os.sched_getaffinity(0)) // (int(ranks) if ranks.isdecimal() else 1)
+    share = _available() // (int(ranks) if ranks.isdecimal() else 1)
     return max(1, min(share, _MOST_THREADS))
 
 

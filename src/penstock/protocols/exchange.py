@@ -97,5 +97,8 @@ class Transport(Protocol):
     def submit(self, calls: Iterable[Call]) -> None:
         """Queue calls; returns at once."""
 
+    def places(self) -> int:
+        """Return how many calls may be under way at once, at present; further ones wait for their place."""
+
     def cancel(self, calls: Iterable[Call]) -> None:
         """End those of the calls that are not done; each gets ``done`` with a ``Cancelled`` fault, soon."""

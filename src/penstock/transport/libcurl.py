@@ -12,6 +12,7 @@ import ctypes
 import ctypes.util
 import sys
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -49,6 +50,16 @@ _GOOD = (200, 206)  # what a body in the destination may come with; any other st
 _ERROR_BYTES = 256  # CURL_ERROR_SIZE
 
 _void, _int, _long, _size = ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_size_t
+
+
+class _Pointer(ctypes.c_void_p):
+    """A result that is passed on as it came; a plain ``c_void_p`` becomes an int, and an int is passed as 32 bits."""
+
+
+class _Line(ctypes.Structure):
+    """A node of libcurl's list of header lines (``struct curl_slist``)."""
+
+    _fields_ = (("data", ctypes.c_char_p), ("next", _void))
 
 
 class _Message(ctypes.Structure):
@@ -113,48 +124,44 @@ def _declare(owner: ctypes.CDLL, name: str, result: object, *arguments: object) 
     return function
 
 
-# Variadic functions declare their fixed arguments only and get explicit C values for the rest (arm64 needs that).
+def _hot(owner: ctypes.CDLL, name: str, result: object, *, variadic: bool = False) -> ctypes._FuncPointer:
+    """Bind without argument types, whose checks take as long as a call: give C ints, bytes and ctypes values only."""
+    function = _declare(owner, name, result)
+    # Apple's arm64 passes what is beyond the fixed arguments of a variadic function differently.
+    function.argtypes = (_void, _int) if variadic and sys.platform == "darwin" else None  # type: ignore[assignment]
+    return function
+
+
 _global_init = _declare(_short, "curl_global_init", _int, _long)
 _version_info = _declare(_short, "curl_version_info", ctypes.POINTER(_Version), _int)
 _strerror = _declare(_short, "curl_easy_strerror", ctypes.c_char_p, _int)
-_easy_init = _declare(_short, "curl_easy_init", _void)
+_easy_init = _declare(_short, "curl_easy_init", _Pointer)
 _easy_reset = _declare(_short, "curl_easy_reset", None, _void)
-_setopt = _declare(_short, "curl_easy_setopt", _int, _void, _int)
-_getinfo = _declare(_short, "curl_easy_getinfo", _int, _void, _int)
-_easy_header = _declare(
-    _short,
-    "curl_easy_header",
-    _int,
-    _void,
-    ctypes.c_char_p,
-    _size,
-    ctypes.c_uint,
-    _int,
-    ctypes.POINTER(ctypes.POINTER(_Header)),
-)
+_setopt = _hot(_short, "curl_easy_setopt", _int, variadic=True)
+_getinfo = _hot(_short, "curl_easy_getinfo", _int, variadic=True)
+_easy_header = _hot(_short, "curl_easy_header", _int)
 _easy_nextheader = _declare(
     _short, "curl_easy_nextheader", ctypes.POINTER(_Header), _void, ctypes.c_uint, _int, ctypes.POINTER(_Header)
 )
-_slist_append = _declare(_short, "curl_slist_append", _void, _void, ctypes.c_char_p)
-_slist_free = _declare(_short, "curl_slist_free_all", None, _void)
-_multi_init = _declare(_short, "curl_multi_init", _void)
-_multi_setopt = _declare(_short, "curl_multi_setopt", _int, _void, _int)
-_multi_add = _declare(_short, "curl_multi_add_handle", _int, _void, _void)
-_multi_remove = _declare(_short, "curl_multi_remove_handle", _int, _void, _void)
-_multi_remove_waiting = _declare(_waiting, "curl_multi_remove_handle", _int, _void, _void)
-_multi_info = _declare(_short, "curl_multi_info_read", ctypes.POINTER(_Message), _void, ctypes.POINTER(_int))
+_multi_init = _declare(_short, "curl_multi_init", _Pointer)
+_multi_setopt = _hot(_short, "curl_multi_setopt", _int, variadic=True)
+_multi_add = _hot(_short, "curl_multi_add_handle", _int)
+_multi_remove = _hot(_short, "curl_multi_remove_handle", _int)
+_multi_remove_waiting = _hot(_waiting, "curl_multi_remove_handle", _int)
+_multi_info = _hot(_short, "curl_multi_info_read", ctypes.POINTER(_Message))
 _multi_wakeup = _declare(_short, "curl_multi_wakeup", _int, _void)
 _multi_perform = _declare(_waiting, "curl_multi_perform", _int, _void, ctypes.POINTER(_int))
 _multi_poll = _declare(_waiting, "curl_multi_poll", _int, _void, _void, ctypes.c_uint, _int, ctypes.POINTER(_int))
 
-_fmemopen = _declare(_libc, "fmemopen", _void, _void, _size, ctypes.c_char_p)
-_open_memstream = _declare(_libc, "open_memstream", _void, ctypes.POINTER(_void), ctypes.POINTER(_size))
-_setvbuf = _declare(_libc, "setvbuf", _int, _void, _void, _int, _size)
-_ftell = _declare(_libc, "ftell", _long, _void)
-_fclose = _declare(_libc, "fclose", _int, _void)
+_fmemopen = _hot(_libc, "fmemopen", _Pointer)
+_open_memstream = _declare(_libc, "open_memstream", _Pointer, ctypes.POINTER(_void), ctypes.POINTER(_size))
+_setvbuf = _hot(_libc, "setvbuf", _int)
+_ftell = _hot(_libc, "ftell", _long)
+_fclose = _hot(_libc, "fclose", _int)
 _fwrite = _declare(_libc, "fwrite", _size, ctypes.c_char_p, _size, _size, _void)
 _free = _declare(_libc, "free", None, _void)
-_memset = _declare(_libc, "memset", _void, _void, _int, _size)  # ctypes.memset drops the GIL
+_first_byte = ctypes.c_char.from_address
+_NONE = _size(0)
 _UNBUFFERED = 2  # _IONBF, the same number on glibc, musl and macOS
 
 
@@ -183,16 +190,16 @@ def _check() -> None:
         raise Bug(message)
 
 
-def _over(address: int, size: int) -> int:
+def _over(address: int, size: int) -> _Pointer:
     """Open an unbuffered stream that writes into ``[address, address + size)`` and nowhere else.
 
     Mode "r+", not "w": with "w" glibc (2.36) writes a terminating NUL over the last byte of a region that has just
     been filled, so every object's last byte would be lost. "r+" measures what is there with ``strnlen`` first, hence
     the NUL at the start.
     """
-    _memset(address, 0, 1)
-    stream: int = _fmemopen(address, size, b"r+")
-    _setvbuf(stream, None, _UNBUFFERED, 0)
+    _first_byte(address).value = b"\0"
+    stream: _Pointer = _fmemopen(_void(address), _size(size), b"r+")
+    _setvbuf(stream, None, _UNBUFFERED, _NONE)
     return stream
 
 
@@ -202,27 +209,35 @@ class Easy:
     __slots__ = (
         "_clean",
         "_errors",
-        "_headers",
+        "_found",
+        "_found_at",
         "_kept",
+        "_lines",
         "_memory",
+        "_nodes",
         "_options",
         "_status",
+        "_status_at",
         "_stream",
+        "handle",
         "pointer",
         "request",
     )
 
     def __init__(self, options: TransportOptions) -> None:
         """Create the handle; raises MemoryError where libcurl cannot."""
-        self.pointer: int | None = _easy_init()
-        if not self.pointer:
+        self.handle: _Pointer = _easy_init()
+        if not self.handle:
             raise MemoryError
+        self.pointer = self.handle.value or 0
         self._options = options
         self._errors = ctypes.create_string_buffer(_ERROR_BYTES)
-        self._status = _long()
-        self._stream: int | None = None
+        self._status, self._found = _long(), ctypes.POINTER(_Header)()
+        self._status_at, self._found_at = ctypes.byref(self._status), ctypes.byref(self._found)
+        self._stream: _Pointer | None = None
         self._memory: tuple[ctypes.c_void_p, ctypes.c_size_t] | None = None
-        self._headers: int | None = None
+        self._lines: tuple[str, ...] = ()  # what the nodes hold
+        self._nodes: list[_Line] = []
         self._kept: object = None
         self.request: Request | None = None
         self._clean = False
@@ -231,7 +246,7 @@ class Easy:
     def _configure(self) -> None:
         """Set what does not change from request to request."""
         options = self._options
-        handle = self.pointer
+        handle = self.handle
         for option, number in (
             (_BUFFERSIZE, _RECEIVE_BYTES),
             (_UPLOAD_BUFFERSIZE, _SEND_BYTES),
@@ -252,31 +267,46 @@ class Easy:
             _setopt(handle, _CAINFO, ctypes.c_char_p(options.ca_file.encode()))
         if options.proxy is not None:
             _setopt(handle, _PROXY, ctypes.c_char_p(options.proxy.encode()))
+        self._lines, self._nodes = (), []
         self._clean = True
 
     def load(self, request: Request, *, fresh: bool) -> None:
         """Take the next request; ``fresh`` demands a new connection."""
-        handle = self.pointer
-        url, lines = request.url.encode("ascii"), [line.encode("latin-1") for line in request.headers]
-        if b"\n" in (text := b"".join(lines)) or b"\r" in text:  # an ETag from a stranger's manifest, say
-            raise Unusable("a header cannot hold a line break")
+        handle = self.handle
         if not self._clean:
             _easy_reset(handle)
             self._configure()
         self.request = request
         if request.method != "GET" or fresh:
             self._load_method(request, fresh=fresh)
-        _setopt(handle, _URL, ctypes.c_char_p(url))
-        chain = None
-        for line in lines:
-            chain = _slist_append(chain, line)
-        self._headers = chain
-        _setopt(handle, _HTTPHEADER, _void(chain))
+        self._head(request.headers)
+        _setopt(handle, _URL, request.url.encode("ascii"))
         self._open(request.target)
+
+    def _head(self, lines: tuple[str, ...]) -> None:
+        """Have these lines sent. libcurl reads a list of ours, in which mostly the last two change: what and proof."""
+        first = len(lines) - 2
+        if first <= 0 or lines[:first] != self._lines[:-2]:
+            first = 0
+            self._chain(len(lines))
+        self._lines = ()  # until they are all there
+        for at in range(first, len(lines)):
+            line = lines[at]
+            if "\n" in line or "\r" in line:  # an ETag from a stranger's manifest, say
+                raise Unusable("a header cannot hold a line break")
+            self._nodes[at].data = line.encode("latin-1")
+        self._lines = lines
+
+    def _chain(self, count: int) -> None:
+        nodes = [_Line() for _ in range(count)]
+        for node, following in pairwise(nodes):
+            node.next = ctypes.addressof(following)
+        _setopt(self.handle, _HTTPHEADER, ctypes.byref(nodes[0]) if nodes else None)
+        self._nodes = nodes
 
     def _load_method(self, request: Request, *, fresh: bool) -> None:
         """Set up what the next GET must not inherit; the handle is reset after it."""
-        handle = self.pointer
+        handle = self.handle
         self._clean = False
         if fresh:
             _setopt(handle, _FRESH_CONNECT, _long(1))
@@ -299,7 +329,7 @@ class Easy:
             self._stream = _open_memstream(ctypes.byref(self._memory[0]), ctypes.byref(self._memory[1]))
         if not self._stream:
             raise MemoryError
-        _setopt(self.pointer, _WRITEDATA, _void(self._stream))
+        _setopt(self.handle, _WRITEDATA, self._stream)
 
     def unload(self, *, whole: bool = False) -> Response:
         """Close what ``load`` opened and return what came back; faults are the caller's to add.
@@ -310,32 +340,23 @@ class Easy:
         if request is None:
             message = "unload without load"
             raise Bug(message)
-        response = Response()
-        _getinfo(self.pointer, _RESPONSE_CODE, ctypes.byref(self._status))
-        response.status = self._status.value
+        _getinfo(self.handle, _RESPONSE_CODE, self._status_at)
+        response = Response(self._status.value)
         self._close(request.target, response)
         whole = whole and (request.target is None or response.received == request.target.size)
         if request.wants is None or not whole or response.status not in _GOOD:
             response.headers = self._all_headers()
         else:
+            handle, found, at = self.handle, self._found, self._found_at
             for name in request.wants:
-                value = self._header(name.encode())
-                if value is not None:
-                    response.headers[name] = value
-        _slist_free(self._headers)
-        self._headers = self._kept = self.request = None
+                if _easy_header(handle, name.encode(), _NONE, _HEADER_ORIGIN, _LAST_REQUEST, at) == OK:
+                    response.headers[name] = found.contents.value.decode("latin-1")
+        self._kept = self.request = None
         return response
-
-    def _header(self, name: bytes) -> str | None:
-        found = ctypes.POINTER(_Header)()
-        if _easy_header(self.pointer, name, 0, _HEADER_ORIGIN, _LAST_REQUEST, found) != OK:
-            return None
-        value: bytes = found.contents.value
-        return value.decode("latin-1")
 
     def _all_headers(self) -> dict[str, str]:
         headers, found = {}, None
-        while found := _easy_nextheader(self.pointer, _HEADER_ORIGIN, _LAST_REQUEST, found):
+        while found := _easy_nextheader(self.handle, _HEADER_ORIGIN, _LAST_REQUEST, found):
             name: bytes = found.contents.name
             value: bytes = found.contents.value
             headers[name.decode("latin-1").lower()] = value.decode("latin-1")
@@ -382,44 +403,46 @@ def _readable(body: bytes | bytearray | memoryview) -> tuple[int, object]:
 class Multi:
     """Many transfers at once, on one thread; only ``wakeup`` may be called from another."""
 
-    __slots__ = ("_left", "_running", "pointer")
+    __slots__ = ("_handle", "_left", "_left_at", "_running")
 
     def __init__(self, connections: int) -> None:
         """Create the set; ``connections`` idle ones are kept for reuse."""
-        self.pointer: int | None = _multi_init()
-        if not self.pointer:
+        self._handle: _Pointer = _multi_init()
+        if not self._handle:
             raise MemoryError
         self._running, self._left = _int(), _int()
-        _multi_setopt(self.pointer, _MULTI_MAXCONNECTS, _long(connections))
+        self._left_at = ctypes.byref(self._left)
+        _multi_setopt(self._handle, _MULTI_MAXCONNECTS, _long(connections))
 
     def add(self, easy: Easy) -> None:
         """Start a loaded transfer at the next ``perform``."""
-        code = _multi_add(self.pointer, easy.pointer)
+        code = _multi_add(self._handle, easy.handle)
         if code != OK:
             message = f"curl_multi_add_handle: {code}"
             raise Bug(message)
 
     def remove(self, easy: Easy, *, unfinished: bool = False) -> None:
         """Take a transfer out; an unfinished one closes its connection, which may take a moment."""
-        (_multi_remove_waiting if unfinished else _multi_remove)(self.pointer, easy.pointer)
+        (_multi_remove_waiting if unfinished else _multi_remove)(self._handle, easy.handle)
 
     def perform(self) -> None:
         """Move what can be moved without waiting."""
-        _multi_perform(self.pointer, self._running)
+        _multi_perform(self._handle, self._running)
 
     def poll(self, timeout_ms: int) -> None:
         """Wait until something can be moved, ``wakeup`` is called, or the time is over."""
-        _multi_poll(self.pointer, None, 0, timeout_ms, None)
+        _multi_poll(self._handle, None, 0, timeout_ms, None)
 
     def wakeup(self) -> None:
         """End the present or the next ``poll`` at once."""
-        _multi_wakeup(self.pointer)
+        _multi_wakeup(self._handle)
 
     def finished(self) -> list[tuple[int, int]]:
         """Return (pointer of the transfer, libcurl's code) for all that ended since the last call."""
         ended = []
-        while message := _multi_info(self.pointer, self._left):
-            ended.append((message.contents.easy, message.contents.result))
+        while message := _multi_info(self._handle, self._left_at):
+            found = message.contents
+            ended.append((found.easy, found.result))
         return ended
 
 

@@ -6,7 +6,7 @@ import atexit
 import heapq
 import os
 import threading
-from collections import Counter, deque
+from collections import deque
 from contextlib import suppress
 from itertools import count
 from time import monotonic
@@ -34,14 +34,15 @@ _KEPT_CONNECTIONS = 1024  # across all stores of the process; a Session bounds i
 class Session:
     """The transport of one store: its options, its handles, and how many may be in flight."""
 
-    __slots__ = ("_loop", "active", "free", "limit", "options", "ready")
+    __slots__ = ("_loop", "active", "ended", "free", "limit", "options", "ready")
 
     def __init__(self, loop: _Loop, options: TransportOptions) -> None:
         """Join the process's loop."""
         self._loop = loop
         self.options = options
-        self.free: list[Easy] = []
+        self.free: list[_Transfer] = []
         self.active = 0
+        self.ended = 0  # since the limit was last told
         self.limit = Limit(options.connections)
         self.ready: deque[tuple[Call, bool]] = deque()
 
@@ -53,15 +54,30 @@ class Session:
         """End those of the calls that are not done; each gets ``done`` with a ``Cancelled`` fault, soon."""
         self._loop.tell(self, calls, cancel=True)
 
+    def places(self) -> int:
+        """Return how many may be in flight at present."""
+        return self.limit.now
+
     def full(self) -> bool:
         """Say whether as many as allowed are in flight."""
         return self.active >= self.limit.now
 
-    def handle(self) -> Easy | None:
-        """Return a free handle, or None while as many as allowed are in flight."""
-        if self.full():
+    def transfer(self) -> _Transfer | None:
+        """Return one that is free, or None while as many as allowed are in flight."""
+        if self.active >= self.limit.now:
             return None
-        return self.free.pop() if self.free else Easy(self.options)
+        return self.free.pop() if self.free else _Transfer(self)
+
+
+class _Transfer:
+    """One handle of a session, with the call that it carries, if any. One for many calls: making these costs time."""
+
+    __slots__ = ("call", "easy", "session")
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.easy = Easy(session.options)
+        self.call: Call  # while it is busy
 
 
 class _Loop:
@@ -70,7 +86,7 @@ class _Loop:
     def __init__(self) -> None:
         self._multi = Multi(_KEPT_CONNECTIONS)
         self._inbox: deque[tuple[Session, list[Call], bool]] = deque()
-        self._busy: dict[int, tuple[Session, Easy, Call]] = {}
+        self._busy: dict[int, _Transfer] = {}  # by the pointer of its handle
         self._later: list[tuple[float, int, Session, Call, bool]] = []
         self._waiting: dict[Session, None] = {}  # sessions with calls that are ready, in order
         self._order = count()
@@ -126,52 +142,61 @@ class _Loop:
             self._start(session)
         self._multi.perform()
         ended = self._multi.finished()
-        finished = Counter([self._finish(pointer, code) for pointer, code in ended])
-        for session, number in finished.items():
-            session.limit.record(number, monotonic(), waiting=bool(session.ready))
-        if not ended:
+        sessions = dict.fromkeys([self._finish(pointer, code) for pointer, code in ended])
+        if sessions:
+            now = monotonic()
+            for session in sessions:
+                session.limit.record(session.ended, now, waiting=bool(session.ready))
+                session.ended = 0
+        else:
             self._sleep()
 
     def _start(self, session: Session) -> None:
         ready = session.ready
         while ready:
-            easy = session.handle()
-            if easy is None:
+            transfer = session.transfer()
+            if transfer is None:
                 break
             call, fresh = ready.popleft()
             try:
                 request = call.request()
                 if not isinstance(request, Request):
                     raise Bug("a call that is no HTTP request was given to the HTTP transport")
-                easy.load(request, fresh=fresh)
+                transfer.easy.load(request, fresh=fresh)
             except Exception as error:  # noqa: BLE001  the caller's to hear, whatever it is
-                session.free.append(easy)
+                session.free.append(transfer)
                 self._deliver(session, call, Response(fault=_ours(error)))
                 continue
             session.active += 1
-            self._busy[easy.pointer or 0] = (session, easy, call)
-            self._multi.add(easy)
+            transfer.call = call
+            self._busy[transfer.easy.pointer] = transfer
+            self._multi.add(transfer.easy)
         if not ready:
             self._waiting.pop(session, None)
 
     def _finish(self, pointer: int, code: int) -> Session:
-        session, easy, call = self._busy[pointer]  # it stays there until it is known how it ended: see _end
+        transfer = self._busy[pointer]  # it stays there until it is known how it ended: see _end
+        easy, session = transfer.easy, transfer.session
         response = easy.unload(whole=code == OK)
         if code == WRITE_ERROR:
             response.overflow = True
         elif code != OK:
             response.fault = fault(code, easy.explain(code))
         self._multi.remove(easy)
-        del self._busy[pointer]
-        self._release(session, easy)
-        self._deliver(session, call, response)
+        session.ended += 1
+        self._deliver(session, self._release(pointer), response)
         return session
 
-    def _release(self, session: Session, easy: Easy) -> None:
+    def _release(self, pointer: int) -> Call:
+        """Make a transfer free for another call; returns the one it carried."""
+        transfer = self._busy.pop(pointer)
+        session, call = transfer.session, transfer.call
+        del transfer.call  # what it read is its caller's alone
         session.active -= 1
-        session.free.append(easy)
+        session.free.append(transfer)
         if session.ready:
             self._waiting[session] = None
+        return call
 
     def _deliver(self, session: Session, call: Call, response: Response) -> None:
         delay_s = call.done(response)
@@ -181,14 +206,12 @@ class _Loop:
 
     def _cancel(self, ids: set[int]) -> None:
         ended: list[tuple[Session, Call]] = []
-        for pointer, (session, easy, call) in list(self._busy.items()):
-            if id(call) in ids:
-                del self._busy[pointer]
-                self._multi.remove(easy, unfinished=True)
-                easy.unload()
-                self._release(session, easy)
-                ended.append((session, call))
-        for session in {session for session, _, _ in self._busy.values()} | set(self._waiting):
+        for pointer, transfer in list(self._busy.items()):
+            if id(transfer.call) in ids:
+                self._multi.remove(transfer.easy, unfinished=True)
+                transfer.easy.unload()
+                ended.append((transfer.session, self._release(pointer)))
+        for session in {transfer.session for transfer in self._busy.values()} | set(self._waiting):
             ended += [(session, call) for call, _ in session.ready if id(call) in ids]
             session.ready = deque(item for item in session.ready if id(item[0]) not in ids)
         ended += [(session, call) for _, _, session, call, _ in self._later if id(call) in ids]
@@ -209,10 +232,10 @@ class _Loop:
 
     def _end(self) -> None:
         """Stop what is under way, so that nothing writes any more, and answer every call that is left."""
-        left = [call for _, _, call in self._busy.values()] + [item[3] for item in self._later]
+        left = [transfer.call for transfer in self._busy.values()] + [item[3] for item in self._later]
         left += [call for session in self._waiting for call, _ in session.ready]
-        for _, easy, _ in self._busy.values():
-            self._multi.remove(easy, unfinished=True)
+        for transfer in self._busy.values():
+            self._multi.remove(transfer.easy, unfinished=True)
         for call in left:
             with suppress(Exception):  # one that breaks must not keep the others waiting
                 call.done(Response(fault=self._dead))

@@ -22,6 +22,7 @@ class Threads:
 
     def __init__(self, threads: int = 8) -> None:
         """Start threads as they are needed, at most ``threads``."""
+        self._threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="penstock-work")
         self._pending: set[int] = set()
         self._cancelled: set[int] = set()
@@ -35,6 +36,10 @@ class Threads:
                 self._pool.submit(self._carry, call)
             except RuntimeError:  # the interpreter is going down and starts no more threads: what is left is done here
                 self._carry(call)
+
+    def places(self) -> int:
+        """Return the number of threads."""
+        return self._threads
 
     def cancel(self, calls: Iterable[Call]) -> None:
         """End those that have not begun, or wait for another attempt; a blocking read that runs is left to finish."""

@@ -1,0 +1,189 @@
+"""The promise of whatever resumes, as one check: restart it after every batch, and compare all that follows."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import pytest
+
+from penstock.errors import StateMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+__all__ = ["Counted", "Resumes", "check_restarts", "shown"]
+
+
+class Resumes(Protocol):
+    """A loader or a data set: each iteration is an epoch, or what is left of one."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin the next epoch, or go on where the last state loaded was taken."""
+
+    def state_dict(self) -> Any:  # noqa: ANN401  whatever it can load
+        """Return the state after the batches received so far."""
+
+    def load_state_dict(self, state: Any) -> object:  # noqa: ANN401  what ``state_dict`` returned, or something foreign
+        """Make the next iteration go on where ``state`` was taken."""
+
+
+class _StateAt(Protocol):
+    def state_at(self, batches: int) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class Counted:
+    """A loader that has no state, over batches that name theirs by how many were received (``state_at``)."""
+
+    def __init__(self, loader: Iterable[Any], batches: _StateAt) -> None:
+        """Count what ``loader`` yields of ``batches``: ``batched(B)``, or a ``BatchSampler``."""
+        self._loader = loader
+        self._batches = batches
+        self._state = batches.state_at(0)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the loader's batches."""
+        for number, batch in enumerate(self._loader, 1):
+            self._state = self._batches.state_at(number)
+            yield batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after the batch that came last."""
+        return self._state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from ``state``."""
+        self._batches.load_state_dict(state)
+        self._state = self._batches.state_at(0)
+
+
+class _Step(NamedTuple):
+    """A state, and what has to come after it: the rest of its epoch, a state with each, and the whole next epoch."""
+
+    where: str
+    state: Any
+    rest: list[Any]
+    later: list[Any]
+    following: list[Any]
+
+
+def check_restarts(
+    make: Callable[[], Resumes],
+    *,
+    epochs: int = 2,
+    alike: Sequence[Callable[[], Resumes]] = (),
+    strangers: Sequence[Callable[[], Resumes]] = (),
+    limit_bytes: int | None = 1024,
+    view: Callable[[Any], Any] | None = None,
+) -> None:
+    """Run ``epochs`` epochs, and from every state on the way once more; AssertionError says what came differently.
+
+    ``make`` returns a fresh loader: anything with the three methods of ``Resumes`` (``Counted`` lends them to a loader
+    over batches with ``state_at``). A state is taken before the first batch, after each, and after the end. What is
+    checked of each:
+
+    - It survives JSON and has less than ``limit_bytes`` as such; None for states that are no JSON and may be larger.
+    - A fresh loader that loads it, once or twice, yields the rest of that epoch and the next one, batch for batch and
+      with the same states.
+      (Of a state at an epoch's end, the rest may be an iteration without a batch, or none at all.)
+    - A loader that has been used before goes on just so.
+    - ``alike``, loaders that differ in workers, threads or prefetching alone, have the same batches and states, however
+      far they read ahead; each goes on from the others' states.
+    - ``strangers``, loaders with another catalog, order, version or global batch, refuse it with ``StateMismatch`` and
+      stay what they were. So they do a state that has lost any of its entries, and ``make``'s loader too.
+
+    It takes about (batches of all epochs)^2 * (2 + len(alike)) batches: keep the set small, some ten batches. Batches
+    are compared as ``view(batch)``; default: ``shown``.
+    """
+    view = view or shown
+    steps = _steps(make(), epochs, view)
+    for step in steps:
+        _check_size(step, limit_bytes)
+    for other in alike:
+        assert _steps(other(), epochs, view) == steps, "another layout has other batches or states"
+    for maker in (make, *alike):
+        for number, step in enumerate(steps):
+            _check_restart(maker(), step, 1 + number % 2, view)
+        used = maker()
+        for step in reversed(steps):
+            next(iter(used), None)
+            _check_restart(used, step, 1, view)
+    for stranger in strangers:
+        _check_refusals(stranger, [step.state for step in steps], view)
+    if strangers:
+        _check_refusals(make, list(_incomplete(steps[len(steps) // 2].state)), view)
+
+
+def shown(batch: object) -> object:
+    """Return a batch as plain values that compare: tensors and arrays with their type, samples with their bytes."""
+    if hasattr(batch, "tolist"):
+        return str(getattr(batch, "dtype", "")), batch.tolist()
+    if hasattr(batch, "data") and hasattr(batch, "url"):
+        return batch.url, bytes(batch.data), getattr(batch, "repeat", False)
+    if isinstance(batch, Mapping):
+        return {key: shown(value) for key, value in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        return [shown(value) for value in batch]
+    return batch
+
+
+def _steps(loader: Resumes, epochs: int, view: Callable[[Any], Any]) -> list[_Step]:
+    """Run one epoch more than asked for, and return the steps of those asked for."""
+    run = [_epoch(loader, view) for _ in range(epochs + 1)]
+    steps = []
+    for number, ((batches, states), (following, _)) in enumerate(pairwise(run)):
+        for at, state in enumerate(states):
+            if at or not number:  # before a later epoch's first batch it is still the end of the one before
+                where = f"epoch {number}, step {at} of {len(batches)}"
+                steps.append(_Step(where, state, batches[at:], states[at + 1 : -1], following))
+    return steps
+
+
+def _epoch(loader: Resumes, view: Callable[[Any], Any]) -> tuple[list[Any], list[Any]]:
+    """Return an epoch's batches, and the states before the first, after each, and after the end."""
+    batches, states = [], [_copied(loader.state_dict())]
+    for batch in loader:
+        batches.append(view(batch))
+        states.append(_copied(loader.state_dict()))
+    return batches, [*states, _copied(loader.state_dict())]
+
+
+def _copied(state: Any) -> Any:  # noqa: ANN401  a state
+    return copy.deepcopy(state)  # whoever goes on changing it fails here, not in the training that saved it
+
+
+def _check_size(step: _Step, limit_bytes: int | None) -> None:
+    if limit_bytes is not None:
+        text = json.dumps(step.state, allow_nan=False)
+        assert json.loads(text) == step.state, f"{step.where}: JSON makes another state of it"
+        assert len(text) < limit_bytes, f"{step.where}: a state of {len(text)} bytes"
+
+
+def _check_restart(loader: Resumes, step: _Step, times: int, view: Callable[[Any], Any]) -> None:
+    for _ in range(times):
+        loader.load_state_dict(_copied(step.state))
+    (rest, states), (following, _) = _epoch(loader, view), _epoch(loader, view)
+    if rest and not step.rest:
+        rest, states, following = [], [], rest  # it went on with the next epoch at once
+    assert rest == step.rest, f"{step.where}: what was left of the epoch came differently"
+    assert states[1:-1] == step.later, f"{step.where}: what was left of the epoch has other states"
+    assert following == step.following, f"{step.where}: the epoch after it came differently"
+
+
+def _check_refusals(make: Callable[[], Resumes], states: Iterable[Any], view: Callable[[Any], Any]) -> None:
+    loader = make()
+    for state in states:
+        with pytest.raises(StateMismatch):
+            loader.load_state_dict(_copied(state))
+    assert [view(batch) for batch in loader] == [view(batch) for batch in make()], "a refused state changed something"
+
+
+def _incomplete(state: Any) -> Iterator[Any]:  # noqa: ANN401  a state
+    yield {}
+    if isinstance(state, Mapping):
+        for lost in state:
+            yield {name: value for name, value in state.items() if name != lost}

@@ -1,0 +1,392 @@
+"""A crew of threads keeps the order, never runs ahead of its bound, and is gone when its iterator is."""
+
+from __future__ import annotations
+
+import gc
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from time import monotonic
+
+import pytest
+
+import penstock as ps
+from penstock.datasets.reading import Reading
+from penstock.errors import Damaged, Unusable
+from penstock.loading import crew as crews
+from penstock.loading.crew import Crew, Orders
+from tests.children import forked
+from tests.datasets.transforms import number, numbered
+
+COUNT, BATCH = 40, 4
+WAIT_S = 60
+
+
+@pytest.fixture
+def folder(tmp_path):
+    yield numbered(tmp_path / "data", COUNT)
+    assert not decoders(), "a thread has outlived its test"
+
+
+def crew(folder: str, transform=number, **changes) -> Crew:
+    dataset = ps.MapDataset.from_prefix(folder, transform=transform)
+    orders = Orders(**{"threads": 3, "ahead": 2, "on_error": "raise", "finish": list, **changes})
+    cursor, indices, share = dataset.batched(BATCH).begin()
+    return Crew(Reading(dataset, indices, share), cursor, orders)
+
+
+def decoders() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("penstock-decode-")]
+
+
+def until(condition) -> None:
+    """Wait for what only another thread brings about, and nobody announces."""
+    limit = monotonic() + WAIT_S
+    while not condition():
+        assert monotonic() < limit, "it never came"
+        threading.Event().wait(0.001)
+
+
+class Turnstile:
+    """A transform that is done with samples in an order drawn at random."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.waiting: list[threading.Event] = []
+        self.come = threading.Condition()
+        threading.Thread(target=self.release, daemon=True).start()
+
+    def __call__(self, sample: ps.Sample) -> int:
+        mine = threading.Event()
+        with self.come:
+            self.waiting.append(mine)
+            self.come.notify()
+        assert mine.wait(WAIT_S)
+        return number(sample)
+
+    def release(self) -> None:
+        for _ in range(COUNT):
+            with self.come:
+                if not self.come.wait_for(lambda: self.waiting, WAIT_S):
+                    return
+                self.waiting.pop(self.random.randrange(len(self.waiting))).set()
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_batches_come_in_order_whatever_each_sample_takes(folder, seed, ahead):
+    for draw in range(5):
+        deliveries = list(crew(folder, Turnstile(seed + draw), threads=6, ahead=ahead))
+        assert [delivery.batch for delivery in deliveries] == whole()
+        assert {delivery.cursor for delivery in deliveries} == {(0, 0)}
+
+
+def whole() -> list[list[int]]:
+    return [list(range(at, at + BATCH)) for at in range(0, COUNT, BATCH)]
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 5])
+def test_no_more_batches_are_begun_than_it_may_be_ahead(folder, ahead):
+    begun: list[int] = []
+
+    def noted(sample: ps.Sample) -> int:
+        begun.append(number(sample))
+        return begun[-1]
+
+    of = crew(folder, noted, ahead=ahead)
+    for taken in range(3):
+        until(lambda: of._work._room._waiters)  # it wants to begin another batch, and may not
+        until(lambda expected=(taken + ahead) * BATCH: len(begun) >= expected)
+        assert len(begun) == (taken + ahead) * BATCH
+        next(of)
+    of.close()
+
+
+def test_an_error_comes_in_its_turn_and_ends_it(folder):
+    def ninth(sample: ps.Sample) -> int:
+        if number(sample) == 9:
+            raise ValueError("nine")
+        return int(sample.data[:])
+
+    of = crew(folder, ninth, ahead=5)
+    got = [next(of).batch, next(of).batch]
+    with pytest.raises(ValueError, match="nine") as caught:
+        next(of)
+    assert got == whole()[:2]
+    assert "while transforming" in caught.value.__notes__[0]
+    assert "009" in caught.value.__notes__[0]
+    assert decoders() == []
+    assert list(of) == []
+
+
+def test_of_two_errors_in_a_batch_the_first_in_order_is_raised(folder):
+    second_failed = threading.Event()
+
+    def broken(sample: ps.Sample) -> int:
+        if number(sample) == 2:
+            second_failed.set()
+            raise ValueError("two")
+        if sample.key.endswith("000"):
+            assert second_failed.wait(WAIT_S)
+            raise ValueError("zero")
+        return 1
+
+    with pytest.raises(ValueError, match="zero"):
+        next(crew(folder, broken, threads=4))
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit, BaseException])
+def test_whatever_a_transform_raises_in_a_thread_is_raised_here(folder, kind):
+    def broken(sample: ps.Sample) -> int:
+        if number(sample) == 6:
+            raise kind("six")
+        return 1
+
+    for on_error in ("raise", "skip"):
+        of = crew(folder, broken, on_error=on_error)
+        next(of)
+        with pytest.raises(kind, match="six"):
+            next(of)
+        assert decoders() == []
+
+
+@pytest.mark.parametrize(("raised", "heard"), [(ValueError, "odd"), (StopIteration, "raised StopIteration")])
+def test_a_collate_fn_that_raises_does_so_in_its_turn(folder, raised, heard):
+    def finish(samples):
+        if 8 in samples:
+            raise raised("odd")
+        return samples
+
+    of = crew(folder, finish=finish)
+    assert [next(of).batch, next(of).batch] == whole()[:2]
+    with pytest.raises((ValueError, RuntimeError), match=heard):
+        next(of)
+
+
+def test_an_object_that_is_gone_is_an_error_in_its_turn(folder, tmp_path):
+    of = crew(folder, ahead=1)
+    first = next(of)
+    of.close()
+    (tmp_path / "data" / "005").unlink()
+    of = crew(folder, ahead=1)
+    (tmp_path / "data" / "007").unlink()
+    assert next(of).batch == first.batch
+    got = [delivery.batch for delivery in crew(folder)]
+    assert sum(got, []) == [index for index in range(COUNT) if index not in (5, 7)]
+    of.close()
+
+
+def test_an_order_that_breaks_is_raised_and_ends_it(folder):
+    def order():
+        yield from whole()[:3]
+        raise ValueError("no more")
+
+    dataset = ps.MapDataset.from_prefix(folder, transform=number)
+    of = Crew(Reading(dataset, order(), 1), None, Orders(3, 10, "raise", list))
+    with pytest.raises(ValueError, match="no more"):
+        list(of)
+    assert decoders() == []
+    assert list(of) == []
+
+
+def test_skipping_shrinks_a_batch_and_names_what_is_missing(folder, tmp_path):
+    def picky(sample: ps.Sample) -> int:
+        if number(sample) in (4, 6, 13):
+            raise ValueError("no")
+        return int(sample.data[:])
+
+    dataset = ps.MapDataset.from_prefix(folder, transform=picky)
+    (tmp_path / "data" / "014").unlink()
+    cursor, indices, share = dataset.batched(BATCH).begin()
+    deliveries = list(Crew(Reading(dataset, indices, share), cursor, Orders(3, 2, "skip", list)))
+    assert [delivery.batch for delivery in deliveries[:4]] == [[0, 1, 2, 3], [5, 7], [8, 9, 10, 11], [12, 15]]
+    assert [[skipped.url[-3:] for skipped in delivery.skipped] for delivery in deliveries[:4]] == [
+        *([], ["004", "006"], [], ["013", "014"])
+    ]
+    assert deliveries[1].skipped[0].error == "ValueError: no"
+    assert deliveries[3].skipped[1].error.startswith("NotFound: ")
+
+
+def test_a_batch_of_which_nothing_is_left_ends_it(folder):
+    def none(sample: ps.Sample) -> int:
+        if number(sample) // BATCH == 2:
+            raise ValueError("no")
+        return int(sample.data[:])
+
+    of = crew(folder, none, on_error="skip")
+    assert [next(of).batch, next(of).batch] == whole()[:2]
+    with pytest.raises(Damaged, match=r"008 \(ValueError: no\).*011"):
+        next(of)
+
+
+def test_break_and_dropping_it_unused_leave_no_thread(folder):
+    for _ in crew(folder):
+        break
+    assert decoders() == []
+    crew(folder)
+    assert decoders() == []
+    of = crew(folder)
+    assert len(decoders()) == 3
+    del of
+    assert decoders() == []
+
+
+def test_an_exception_that_is_kept_keeps_no_thread(folder):
+    def train() -> None:
+        for _ in crew(folder):
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine") as caught:
+        train()
+    assert decoders() == []
+    del caught
+
+
+def test_closing_twice_and_going_on_afterwards(folder):
+    of = crew(folder)
+    next(of)
+    of.close()
+    assert decoders() == []
+    of.close()
+    assert list(of) == []
+    assert next(of, None) is None
+
+
+def test_what_is_being_transformed_is_waited_for_and_abandoned_when_it_hangs(folder, monkeypatch):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hung(sample: ps.Sample) -> int:
+        begun.set()
+        assert go_on.wait(WAIT_S)
+        return number(sample)
+
+    monkeypatch.setattr(crews, "_CLOSE_S", 0.05)
+    of = crew(folder, hung, threads=1)
+    assert begun.wait(WAIT_S)
+    of.close()
+    assert len(decoders()) == 1
+    go_on.set()
+    until(lambda: not decoders())
+
+
+def test_closing_from_another_thread_wakes_who_waits_for_a_batch(folder, monkeypatch):
+    begun, go_on, outcome = threading.Event(), threading.Event(), []
+
+    def hung(sample: ps.Sample) -> int:
+        begun.set()
+        assert go_on.wait(WAIT_S)
+        return number(sample)
+
+    monkeypatch.setattr(crews, "_CLOSE_S", 0.05)
+    of = crew(folder, hung)
+    consumer = threading.Thread(target=lambda: outcome.append(next(of, "ended")), daemon=True)
+    consumer.start()
+    assert begun.wait(WAIT_S)
+    until(lambda: of._work._filled._waiters)
+    of.close()
+    consumer.join(WAIT_S)
+    assert outcome == ["ended"]
+    go_on.set()
+    until(lambda: not decoders())
+
+
+def test_the_last_reference_may_go_on_a_thread_of_its_own(folder):
+    """Garbage is collected on whatever thread it likes; that one cannot be waited for."""
+    held, ready = [], threading.Event()
+
+    def dropping(sample: ps.Sample) -> int:
+        assert ready.wait(WAIT_S)
+        held.clear()
+        return number(sample)
+
+    held.append(crew(folder, dropping))
+    ready.set()
+    until(lambda: not decoders())
+
+
+def test_in_a_fork_it_is_refused_and_may_be_dropped_whoever_held_its_lock(folder):
+    of = crew(folder)
+    assert next(of).batch == whole()[0]
+    held, let_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with of._work._lock:
+            held.set()
+            let_go.wait(WAIT_S)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(WAIT_S)
+
+    def child() -> None:
+        nonlocal of
+        with pytest.raises(Unusable, match="fork"):
+            next(of)
+        of = None
+        gc.collect()
+        assert [delivery.batch for delivery in crew(folder)] == whole()
+
+    with forked(child) as status:
+        let_go.set()
+        assert status() == 0
+    holder.join(WAIT_S)
+    assert [delivery.batch for delivery in of] == whole()[1:]
+
+
+SCRIPT = """
+import os, sys, threading, time
+import penstock as ps
+
+def slow(sample):
+    os.write(1, b"ready\\n")
+    time.sleep(0.02)
+    return int(sample.read())
+
+def names():
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("penstock-decode")]
+
+dataset = ps.MapDataset.from_prefix(sys.argv[1], transform=slow)
+loader = ps.DataLoader(dataset, 4, num_workers=int(sys.argv[2]), decode_threads=None if int(sys.argv[2]) else 3)
+"""
+
+
+def script(body: str, folder: str, workers: int) -> subprocess.Popen:
+    code = SCRIPT + textwrap.dedent(body)
+    return subprocess.Popen(
+        [sys.executable, "-X", "faulthandler", "-c", code, folder, str(workers)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_ctrl_c_ends_it_and_leaves_nothing_behind_its_traceback(folder, workers):
+    body = """
+        try:
+            while True:
+                for batch in loader:
+                    pass
+        except KeyboardInterrupt as error:
+            kept = error if loader.num_workers == 0 else None  # torch's own iterator lives as long as its frames
+        import multiprocessing
+        sys.exit(f"left: {names()} {multiprocessing.active_children()}")
+    """
+    with script(body, folder, workers) as training:
+        assert training.stdout.readline().strip() == "ready"
+        training.send_signal(signal.SIGINT)
+        _, errors = training.communicate(timeout=WAIT_S)
+    assert errors.strip().splitlines()[-1] == "left: [] []"
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_interpreter_ends_while_it_runs(folder, workers):
+    body = """
+        batches = iter(loader)
+        next(batches)
+    """
+    with script(body, folder, workers) as training:
+        _, errors = training.communicate(timeout=WAIT_S)
+    assert (training.returncode, errors) == (0, "")

@@ -1,0 +1,79 @@
+"""Handing batches over: every tensor of any nest, nothing else touched, errors in their turn."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+import pytest
+import torch
+
+import penstock as ps
+from penstock.datasets.delivery import Delivery, Skipped
+from penstock.loading.device import handed_over, mapped
+from penstock.order.course import Cursor
+from tests.datasets.transforms import number, numbered
+
+CPU = torch.device("cpu")
+
+
+class Pair(NamedTuple):
+    image: torch.Tensor
+    label: object
+
+
+def test_every_tensor_of_a_nest_is_reached_and_nothing_else():
+    one, two = torch.tensor([1]), torch.tensor([2])
+    batch = {"a": one, "b": [two, "text", None], "c": (one, {"d": Pair(two, 5)}), "e": OrderedDict(f=one)}
+    doubled = mapped(lambda tensor: tensor * 2, batch)
+    assert doubled == {
+        "a": torch.tensor([2]),
+        "b": [torch.tensor([4]), "text", None],
+        "c": (torch.tensor([2]), {"d": Pair(torch.tensor([4]), 5)}),
+        "e": {"f": torch.tensor([2])},
+    }
+    assert type(doubled["c"][1]["d"]) is Pair
+    assert batch["b"][0] is two
+    assert two.tolist() == [2]
+
+
+@pytest.mark.parametrize("leaf", [None, 5, "text", b"bytes", {1, 2}, [], (), {}, object])
+def test_what_holds_no_tensor_stays_what_it_is(leaf):
+    assert mapped(torch.neg, leaf) == leaf
+
+
+def test_deliveries_keep_their_cursor_and_what_was_skipped():
+    deliveries = [Delivery([torch.tensor([number])], Cursor(1, 2), (Skipped("a", "b"),)) for number in range(3)]
+    moved = list(handed_over(iter(deliveries), CPU))
+    assert [delivery.batch[0].device for delivery in moved] == [CPU] * 3
+    assert moved == deliveries
+
+
+def test_an_error_comes_after_the_batches_before_it():
+    def broken():
+        yield Delivery(torch.tensor(1), Cursor())
+        raise ValueError("two")
+
+    got = []
+    with pytest.raises(ValueError, match="two"):
+        got.extend(handed_over(broken(), CPU))
+    assert [delivery.batch.item() for delivery in got] == [1]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("device", ["cpu", CPU])
+def test_the_loader_hands_over_where_it_is_told(tmp_path, workers, device):
+    dataset = ps.MapDataset.from_prefix(numbered(tmp_path / "data", 10), transform=number)
+    loader = ps.DataLoader(dataset, 4, num_workers=workers, device=device, pin_memory=True)
+    got = []
+    for batch in loader:
+        got.append(batch.tolist())
+        assert batch.device == CPU
+        assert loader.state_dict()["position"] == sum(map(len, got))
+    assert got == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_a_device_that_is_none_is_refused_at_once(tmp_path):
+    dataset = ps.MapDataset.from_prefix(numbered(tmp_path / "data", 1))
+    with pytest.raises(RuntimeError, match="toaster"):
+        ps.DataLoader(dataset, device="toaster")
