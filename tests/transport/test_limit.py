@@ -25,6 +25,30 @@ def test_a_distant_store_gets_all_of_them_within_a_second_or_two(most):
     assert played(Limit(most), lambda now: now / 0.03, seconds=2).now == most
 
 
+def located(limit: Limit, *first_bytes_s: float) -> Limit:
+    """Tell it of as many first answers as it waits for, all but those given after 10 s."""
+    for number in range(limit.now):
+        assert not limit.located
+        limit.locate(first_bytes_s[number] if number < len(first_bytes_s) else 10.0)
+    assert limit.located
+    return limit
+
+
+@pytest.mark.parametrize(("first_byte_s", "places"), [(0.0, 64), (0.004, 64), (0.01, 100), (0.03, 256), (10.0, 256)])
+def test_the_first_answers_tell_how_far_away_a_store_is(first_byte_s, places):
+    assert located(Limit(256), 0.2, first_byte_s).now == places
+
+
+def test_not_even_a_distant_store_gets_more_than_allowed():
+    assert located(Limit(8)).now == 8
+
+
+def test_a_near_store_whose_first_answers_were_late_gets_few_in_the_end():
+    limit = located(Limit(256))
+    assert limit.now == 256
+    assert played(limit, lambda now: min(now, 40) * 300, seconds=30).now in (32, 64)
+
+
 def test_a_near_store_gets_few():
     """A line that is full at 40: more bring nothing."""
     assert played(Limit(256), lambda now: min(now, 40) * 300, seconds=30).now in (32, 64)

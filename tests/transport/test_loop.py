@@ -80,6 +80,18 @@ class TestManyCalls:
             assert [call.wait().body for call in calls] == [b"hello"] * 10
             assert server.connections == 3
 
+    def test_a_distant_store_has_many_in_flight_after_its_first_answers(self):
+        def script(_received, send):
+            threading.Event().wait(0.05)
+            send(reply(200))
+            return True
+
+        with Scripted(script) as server:
+            session = connect(TransportOptions())
+            before = session.places()
+            carry(session, *[get(server.url) for _ in range(before)])
+        assert session.places() == 256 > before
+
     def test_calls_come_from_any_thread(self, session):
         with Scripted(_hello) as server:
             calls = [[get(server.url) for _ in range(20)] for _ in range(8)]

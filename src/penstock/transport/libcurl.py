@@ -38,7 +38,8 @@ _LOW_SPEED_LIMIT, _LOW_SPEED_TIME, _NOBODY, _SSL_VERIFYPEER, _FRESH_CONNECT = 19
 _SSL_VERIFYHOST, _HTTP_VERSION, _BUFFERSIZE, _NOSIGNAL = 81, 84, 98, 99
 _CONNECTTIMEOUT_MS, _PATH_AS_IS, _UPLOAD_BUFFERSIZE, _MAXAGE_CONN = 156, 234, 280, 288
 _POSTFIELDSIZE_LARGE = 30120
-_RESPONSE_CODE, _HTTP_1_1, _MULTI_MAXCONNECTS = 0x200002, 2, 6
+_RESPONSE_CODE, _PRETRANSFER_TIME_T, _STARTTRANSFER_TIME_T = 0x200002, 0x600035, 0x600036
+_HTTP_1_1, _MULTI_MAXCONNECTS = 2, 6
 _HEADER_ORIGIN, _LAST_REQUEST = 1, -1
 _FEATURE_SSL, _FEATURE_ASYNCHDNS = 1 << 2, 1 << 7
 _OLDEST = (7, 87, 0)
@@ -382,6 +383,13 @@ class Easy:
                 target.fill(body[: target.size])
                 response.received = min(len(body), target.size)
         self._stream = None
+
+    def first_byte_s(self) -> float:
+        """Return the seconds from the request, on a connection that stood, to the first byte of its answer."""
+        sent, answered = ctypes.c_longlong(), ctypes.c_longlong()
+        _getinfo(self.handle, _PRETRANSFER_TIME_T, ctypes.byref(sent))
+        _getinfo(self.handle, _STARTTRANSFER_TIME_T, ctypes.byref(answered))
+        return (answered.value - sent.value) / 1e6
 
     def explain(self, code: int) -> str:
         """Return libcurl's own words for a failure of this transfer."""

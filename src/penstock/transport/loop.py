@@ -182,6 +182,8 @@ class _Loop:
             response.overflow = True
         elif code != OK:
             response.fault = fault(code, easy.explain(code))
+        elif not session.limit.located:
+            session.limit.locate(easy.first_byte_s())
         self._multi.remove(easy)
         session.ended += 1
         self._deliver(session, self._release(pointer), response)
