@@ -75,7 +75,7 @@ LOADS = (
     Load("photos", 69 << 10, 2_000, photos=True),
 )
 
-_CONNECTOR = "s3torchconnector==1.5.0"
+_CONNECTOR = "s3torchconnector==1.5.0 pillow"
 _OBSTORE = "obstore==0.12.1"
 _BOTO3 = "boto3==1.44.5"
 _S3FS = "s3fs==2026.9.0 botocore==1.43.117"  # the newest that its aiobotocore allows; our tests have a newer one
@@ -118,7 +118,7 @@ def _decoders(theirs: int) -> tuple[Run, ...]:
         Run("floor_decode", threads=2),
         Run("penstock_decode", threads=2, beside="floor_decode"),
         Run("penstock_train", threads=2),
-        Run("s3torchconnector_decode", f"{_CONNECTOR} pillow", threads=2, most=theirs),
+        Run("s3torchconnector_decode", _CONNECTOR, threads=2, most=theirs),
     )
 
 
