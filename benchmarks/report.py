@@ -11,7 +11,7 @@ from benchmarks.sections import ORDERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["render"]
+__all__ = ["REASONS", "render"]
 
 _MIB = 1 << 20
 Values = list[float]
@@ -197,7 +197,8 @@ REASONS = {
     "small": "two threads share two cores and their caches with the server; what is left is Python per object on both.",
     "tiny": (
         "of 39 µs of CPU per object (map) some 19 are Python on the I/O thread (signing 3, loading and unloading a "
-        "handle 5, the bookkeeping of a read 6); signing on the caller's thread, or libcurl driven by its socket callbacks, is next."
+        "handle 5, the bookkeeping of a read 6); signing on the caller's thread is next, or libcurl driven by its "
+        "socket callbacks."
     ),
     "late-busy": (
         "in full swing a step leaves 91 % to the training; the first batches, while connections are opened, cost some "

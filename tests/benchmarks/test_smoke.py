@@ -15,7 +15,7 @@ import pytest
 from benchmarks import conditions
 from benchmarks.environments import _constraints
 from benchmarks.objects import Load, compare, fill, manifest
-from benchmarks.report import render
+from benchmarks.report import REASONS, render
 from benchmarks.server import missing, serve
 from tests.conftest import REQUIRE_SERVERS
 
@@ -67,9 +67,12 @@ def test_the_report_has_a_table_for_each_condition_and_says_of_each_bar_whether_
     for condition in results["conditions"]:
         assert f"\n## {condition['name']}: " in report
     assert "numbers mean nothing" in report
-    bars = report.partition("\n## Bars\n")[2].splitlines()[3:]
+    bars, _, reasons = report.partition("\n## Bars\n")[2].partition("\nWhy those are missed")
+    bars = bars.strip().splitlines()[2:]
     assert len(bars) == 14, "those that need no engine of others"
     assert all("| met |" in bar or "| **missed** by " in bar for bar in bars)
+    missed = {bar[2:].partition(":")[0] for bar in bars if "**missed**" in bar}
+    assert {line[2:].partition(":")[0] for line in reasons.splitlines() if line.startswith("- ")} == missed & {*REASONS}
 
 
 def test_nothing_is_left_behind(produced):
