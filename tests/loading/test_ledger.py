@@ -60,6 +60,11 @@ def moved(method: str, workers: int, *, persistent: bool = False, tail: str = "s
     return History(samples=25, epochs=3, runs=runs, tail=tail, mapped=mapped, seed=workers)
 
 
+def named(history: History) -> str:
+    away = history.runs[1]
+    return f"{away.workers}-{history.tail}-{'persistent' * away.persistent}-{'map' if history.mapped else 'iterable'}"
+
+
 @pytest.mark.parametrize(
     "history",
     [
@@ -68,14 +73,22 @@ def moved(method: str, workers: int, *, persistent: bool = False, tail: str = "s
         moved("forkserver", 1, persistent=True, mapped=False),
         moved("forkserver", 3, mapped=False),
     ],
-    ids=lambda history: f"{history.runs[1].workers}-{history.tail}-{history.runs[1].persistent:d}-{history.mapped:d}",
+    ids=named,
 )
 def test_so_it_does_with_workers_of_a_fork_server(catalog, history):
     set_forkserver_preload(["penstock.loading.loader", "tests.loading.histories"])
     played(history, catalog)
 
 
-@pytest.mark.parametrize("history", [moved("spawn", 1, mapped=False), moved("spawn", 2, persistent=True)])
+@pytest.mark.parametrize(
+    "history",
+    [
+        *[moved("spawn", workers, tail=tail) for workers in (1, 2) for tail in ("short", "pad", "drop")],
+        *[moved("spawn", workers, persistent=True, mapped=mapped) for workers in (1, 2) for mapped in (True, False)],
+        *[moved("spawn", workers, mapped=False) for workers in (1, 2)],
+    ],
+    ids=named,
+)
 def test_so_it_does_with_spawned_workers(catalog, history):
     (first, away, last) = history.runs
     played(replace(history, epochs=2, runs=(first, replace(away, ranks=1, stop=4), last)), catalog)
