@@ -253,17 +253,14 @@ _SERVED = """
 
 def _plain(section: dict[str, Any]) -> str:
     columns = section["columns"]
-    lines = [
-        f"## {section['name']}: {section['title']}",
-        "",
-        "| | " + " | ".join(title for title, _ in columns) + " |",
-        "|---" * (len(columns) + 1) + "|",
-    ]
-    lines += [
-        " | ".join([f"| {row.name}", *(_spread(row[key]) for _, key in columns)]) + " |"
-        for row in map(Numbers, section["rows"])
-    ]
-    return "\n".join(lines)
+    rows = [(row.name, [_spread(row[key]) for _, key in columns]) for row in map(Numbers, section["rows"])]
+    return _drawn(section, [title for title, _ in columns], rows)
+
+
+def _drawn(described: dict[str, Any], titles: list[str], rows: list[tuple[str, list[str]]]) -> str:
+    lines = [f"## {described['name']}: {described['title']}", "", "| | " + " | ".join(titles) + " |"]
+    lines.append("|---" * (len(titles) + 1) + "|")
+    return "\n".join([*lines, *(" | ".join([f"| {name}", *cells]) + " |" for name, cells in rows)])
 
 
 def _section(condition: dict[str, Any]) -> str:
@@ -272,16 +269,8 @@ def _section(condition: dict[str, Any]) -> str:
     columns = _LARGE if condition["load"]["count"] == 1 else _SMALL
     if condition["compute_s"] or any(any(row.used) for row in rows):
         columns = (*columns, ("time computed, %", lambda row, _: row.used))
-    lines = [
-        f"## {condition['name']}: {condition['title']}",
-        "",
-        "| | " + " | ".join(title for title, _ in columns) + " |",
-        "|---" * (len(columns) + 1) + "|",
-    ]
-    lines += [
-        " | ".join([f"| {row.name}", *(_cell(column, row, table) for _, column in columns)]) + " |" for row in rows
-    ]
-    return "\n".join(lines)
+    cells = [(row.name, [_cell(column, row, table) for _, column in columns]) for row in rows]
+    return _drawn(condition, [title for title, _ in columns], cells)
 
 
 def _cell(column: Callable[[Row, Table], Values], row: Row, table: Table) -> str:

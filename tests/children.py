@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["PEAK_KIB", "forked", "python"]
+__all__ = ["PEAK_KIB", "forked", "killing", "python"]
 
 # For scripts: a function of the most memory this program has held. ru_maxrss will not do: a child inherits its
 # parent's, so beside a large test process nothing would ever be seen to grow.
@@ -54,3 +55,24 @@ def python(script: str, *arguments: str, limit_s: float = 60) -> subprocess.Comp
     """Run a script in an interpreter of its own; raises TimeoutExpired where it hangs."""
     command = [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(script), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+
+
+def killing(work: Callable[[str, str], object]) -> None:
+    """Take lines `word word seconds`: fork a child that works, kill it after that many, if any, and say how it ended.
+
+    So that killing one costs no interpreter.
+    """
+    for line in sys.stdin:
+        one, other, seconds = line.split()
+        pid = os.fork()
+        if not pid:
+            status = 1
+            try:
+                work(one, other)
+                status = 0
+            finally:
+                os._exit(status)
+        if float(seconds):
+            time.sleep(float(seconds))  # the moment itself: nothing waits for it
+            os.kill(pid, signal.SIGKILL)  # ours still, even if it has ended: nobody has waited for it yet
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import subprocess
 import sys
 import uuid
 from typing import TYPE_CHECKING
@@ -100,3 +101,15 @@ def bucket(s3_server: Server) -> Bucket:
     name = f"test-{uuid.uuid4().hex}"
     client.create_bucket(Bucket=name)
     return Bucket(s3_server, name, client)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a disk of 2 MiB: only a real one is ever really full."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(path)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("mounting a disk takes root (CAP_SYS_ADMIN), which this process has not")
+    yield path
+    subprocess.run(["umount", str(path)], check=True)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import time
-
 import torch
 
 from penstock.checkpoint.steps import CheckpointManager
 from penstock.options import StoreOptions, TransportOptions
+from tests.children import killing
 from tests.faults.cases import small_parts
 
 __all__ = ["manager", "serve", "state"]
@@ -29,18 +25,5 @@ def manager(url: str, **options: object) -> CheckpointManager:
 
 
 def serve() -> None:
-    """Take lines `url step seconds`; kill the saver after that many, if any, and answer with its exit status."""
-    for line in sys.stdin:
-        url, step, seconds = line.split()
-        pid = os.fork()
-        if not pid:
-            status = 1
-            try:
-                manager(url, keep_last=2).save(int(step), state(int(step)))
-                status = 0
-            finally:
-                os._exit(status)
-        if float(seconds):
-            time.sleep(float(seconds))  # the moment itself: nothing waits for it
-            os.kill(pid, signal.SIGKILL)
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+    """Take lines `url step seconds`: see ``killing``."""
+    killing(lambda url, step: manager(url, keep_last=2).save(int(step), state(int(step))))

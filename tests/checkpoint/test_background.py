@@ -108,6 +108,22 @@ def test_the_process_ends_once_what_is_under_way_is_there(tmp_path):
     assert "AlreadyExists" in done.stderr, "a failure that nobody was told is told at the end"
 
 
+def test_no_failure_is_lost_of_several_and_of_ones_that_were_dropped(tmp_path):
+    run = ps.CheckpointManager(tmp_path)
+    run.save(1, {})
+    run.save(2, {})
+    script = """
+import sys, penstock as ps
+for step in (1, 2):
+    ps.AsyncCheckpointer(ps.CheckpointManager(sys.argv[1])).save(step, {})
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.stderr.count("\npenstock.errors.AlreadyExists: ") == 2
+    assert all(f"{step:012d}/checkpoint.json" in done.stderr for step in (1, 2))
+
+
 def test_staging_copies_tensors_and_keeps_the_rest():
     tied = torch.rand(3, requires_grad=True)
     module = torch.nn.BatchNorm1d(3)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import time
-
 from penstock.options import StoreOptions, TransportOptions
 from penstock.source import open_source
+from tests.children import killing
 from tests.faults.cases import PART_BYTES, small_parts
 
 __all__ = ["NEW", "serve"]
@@ -17,21 +13,8 @@ NEW = {"put": b"new!" * 10_000, "multipart": b"NEW!" * (6 * PART_BYTES // 4) + b
 
 
 def serve():
-    """Take lines `how key seconds`; kill the writer after that many, if any, and answer with its exit status."""
-    for line in sys.stdin:
-        how, key, seconds = line.split()
-        pid = os.fork()
-        if not pid:
-            status = 1
-            try:
-                _write(key, NEW[how])
-                status = 0
-            finally:
-                os._exit(status)
-        if float(seconds):
-            time.sleep(float(seconds))  # the moment itself: nothing waits for it
-            os.kill(pid, signal.SIGKILL)  # ours still, even if it has ended: nobody has waited for it yet
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+    """Take lines `how key seconds`: see ``killing``."""
+    killing(lambda how, key: _write(key, NEW[how]))
 
 
 def _write(key, data):

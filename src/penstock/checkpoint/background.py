@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import sys
 import threading
-import weakref
 from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncCheckpointer"]
 
-_running: weakref.WeakSet[AsyncCheckpointer] = weakref.WeakSet()
+_untold: set[AsyncCheckpointer] = set()  # those with a failure that nobody has been told, kept alive by it
 
 
 class AsyncCheckpointer:
@@ -35,7 +35,6 @@ class AsyncCheckpointer:
         self._most = staging_bytes
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
-        _running.add(self)
 
     def save(self, step: int, state: object, *, loader: Loader | None = None, metric: float | None = None) -> None:
         """Copy ``state`` and where data and generators stand now, and save them as ``step`` in the background.
@@ -62,6 +61,7 @@ class AsyncCheckpointer:
             self._thread.join()
             self._thread = None
         failure, self._failure = self._failure, None
+        _untold.discard(self)
         if failure is not None:
             raise failure
 
@@ -70,6 +70,7 @@ class AsyncCheckpointer:
             self._manager.put(step, everything, metric)
         except BaseException as error:  # noqa: BLE001  the trainer's to hear
             self._failure = error
+            _untold.add(self)
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -131,10 +132,13 @@ def _mapped(function: Any, value: Any, kind: type) -> Any:  # noqa: ANN401  see 
     return value
 
 
-def _raise_left() -> None:
-    """Say at the end of the process what failed and nobody has been told."""
-    for each in list(_running):
-        each.wait()
+def _tell_left() -> None:
+    """Say at the end of the process, which waits for the threads, what failed and nobody has been told."""
+    for each in list(_untold):
+        try:
+            each.wait()
+        except BaseException:  # noqa: BLE001  there is no caller left: as an uncaught one is told, and then the next
+            sys.excepthook(*sys.exc_info())
 
 
-atexit.register(_raise_left)
+atexit.register(_tell_left)

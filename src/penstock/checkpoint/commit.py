@@ -24,8 +24,8 @@ class Saving:
     """A checkpoint being saved below ``folder`` (a key that ends in ``/``): nothing counts until ``commit``.
 
     A reader sees no checkpoint there until then, and all of it from then on. Whatever ends the process before leaves
-    objects that nobody reads: ``Steps.clean`` frees them. Costs, beside the data objects' own requests, three for the
-    manifest: a HEAD before, its single PUT, and a HEAD after.
+    objects that nobody reads: ``CheckpointManager.clean`` frees them. Costs, beside the data objects' own requests,
+    three for the manifest: a HEAD before, its single PUT, and a HEAD after.
     """
 
     def __init__(self, source: Source, folder: str, kind: str) -> None:

@@ -200,9 +200,9 @@ class CheckpointManager:
     def _supersede(self) -> None:
         if self._keep == Keep():
             return
-        metrics = {
-            step: Committed(self._source, self._folder(step)).manifest.content.get("metric") for step in self.steps()
-        }
+        metrics: dict[int, float | None] = dict.fromkeys(self.steps())
+        if self._keep.best is not None:  # else nobody needs them, and manifests of large states are large
+            metrics = {step: self.describe(step).metric for step in metrics}
         for step in self._keep.superseded(metrics):
             self.delete(step)
 
