@@ -20,6 +20,7 @@ from penstock.fetch.copy import copy
 from penstock.fetch.fetcher import Fetcher
 from penstock.fetch.lookahead import Lookahead
 from penstock.fetch.reader import Reader
+from penstock.fetch.scatter import scatter
 from penstock.fetch.upload import Writer, put
 from penstock.options import StoreOptions
 from penstock.protocols.driver import Attributes
@@ -28,7 +29,7 @@ from penstock.transport.loop import connect
 from penstock.transport.work import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from penstock.protocols.driver import Driver
     from penstock.protocols.exchange import Exchange, Transport
@@ -112,6 +113,15 @@ class Source:
         On any way out, Ctrl-C included, nothing writes into the buffer any more.
         """
         self._fetcher().read_into(span, Target.borrow(buffer))
+
+    def scatter(self, places: Iterable[tuple[Span, object]], window_bytes: int) -> Generator[Span]:
+        """Fill writable buffers with spans of their sizes, one request each; yield the spans in order, once full.
+
+        ``places`` is drawn from lazily, at most ``window_bytes`` (and a place) ahead of what was yielded. Close the
+        iterator, or let it end: on any way out, Ctrl-C included, nothing writes into any buffer any more.
+        """
+        targets = ((span, Target.borrow(buffer)) for span, buffer in places)
+        return scatter(self._fetcher(), targets, window_bytes)
 
     def lookahead(self, spans: Iterator[Span], workers: int = 1) -> Lookahead:
         """Return an iterator over the spans' bytes, in order, that reads ahead within this process's budget.

@@ -33,7 +33,13 @@ def _seal_of(body):
 
 def test_it_is_read_as_it_was_written():
     assert Manifest.decode(MANIFEST.encode(), URL) == MANIFEST
-    assert MANIFEST.objects[f"{SAVE}/state.pt"].digest(1) == bytes(range(8, 16))
+
+
+def test_a_block_is_held_to_its_own_digest():
+    blocks = (b"a" * BLOCK_BYTES, b"b")
+    sealed = Sealed(BLOCK_BYTES + 1, b"".join(map(xxhash.xxh3_64_digest, blocks)))
+    held = [[sealed.holds(number, block) for block in blocks] for number in (0, 1)]
+    assert held == [[True, False], [False, True]]
 
 
 @given(st.data())

@@ -325,6 +325,15 @@ class Fetcher:
         self._transport.submit(_calls(reads))
         return reads
 
+    def begin_into(self, places: Iterable[tuple[Span, Target]], inbox: Inbox) -> list[Read]:
+        """Send reads on their way, each into a target of its span's size, in one request; none where that is empty."""
+        self.driver.prepare()
+        reads = [Read(self, span, inbox, target) for span, target in places]
+        for read in reads:
+            read.complete = read.span.start == read.span.stop
+        self._transport.submit(_calls(reads))
+        return reads
+
     def read_many(self, spans: Iterable[Span]) -> list[bytes]:
         """Read all spans at once and return their bytes in order; the first error, in order, is raised."""
         inbox = Inbox()
@@ -355,7 +364,7 @@ class Fetcher:
         if whole.error is not None:
             raise whole.error
 
-    def cancel(self, reads: Sequence[Read]) -> None:
+    def cancel(self, reads: Iterable[Read]) -> None:
         """Stop what is in flight; its memory stays alive until libcurl has let go of it."""
         self._transport.cancel(_calls(reads))
 
