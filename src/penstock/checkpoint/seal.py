@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SealedReader", "SealingWriter"]
 
+_PIECE_BYTES = BLOCK_BYTES // 2  # written and digested in turn, while the processor's cache holds them
 _KEPT = 4  # verified blocks that small reads are served from
 
 
@@ -43,17 +44,17 @@ class SealingWriter(io.BufferedIOBase):
     def write(self, data: object, /) -> int:
         """Take any bytes-like object, as ``Writer.write`` does."""
         view = memoryview(data).cast("B")  # type: ignore[arg-type]
-        self._writer.write(view)
         at = 0
         while at < len(view):
-            piece = view[at : at + BLOCK_BYTES - self._size % BLOCK_BYTES]
+            piece = view[at : at + _PIECE_BYTES - self._size % _PIECE_BYTES]
+            self._writer.write(piece)
             self._open.update(piece)
             at += len(piece)
             self._size += len(piece)
             if self._size % BLOCK_BYTES == 0:
                 self._digests.append(self._open.digest())
                 self._open.reset()
-        return len(view)
+        return at
 
     def sealed(self) -> Sealed:
         """Return the seal of what was written."""
