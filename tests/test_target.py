@@ -88,7 +88,10 @@ def _huge_pages():
 
 
 @pytest.mark.skipif(not _huge_pages(), reason="this kernel gives no huge pages")
-@pytest.mark.parametrize("make", ["Target.allocate(SIZE)", "Target.borrow(mmap.mmap(-1, SIZE))"])
+@pytest.mark.parametrize(
+    "make",
+    ["Target.allocate(SIZE)", "Target.borrow(mmap.mmap(-1, SIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))"],
+)
 def test_large_memory_is_filled_in_huge_pages(make):
     code = f"""
 import mmap, resource

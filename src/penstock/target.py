@@ -99,7 +99,7 @@ class Target:
 
 
 def _advise(address: int, size: int) -> None:
-    """Ask for huge pages where memory is large, and about to be filled; a kernel that has none says no, and is right."""
+    """Ask for huge pages where memory is large and about to be filled; a kernel that has none refuses, and no harm."""
     if _madvise is not None and size >= _HUGE_BYTES:
         first = address + -address % mmap.PAGESIZE
         _madvise(ctypes.c_void_p(first), ctypes.c_size_t(address + size - first), _HUGE)
