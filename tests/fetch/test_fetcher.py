@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from penstock import events
 from penstock.errors import Cancelled, Changed, Forbidden, NotFound, Throttled, Truncated, Unreachable, Unusable
-from penstock.fetch.fetcher import Fetcher, Inbox
+from penstock.fetch.fetcher import Fetcher
+from penstock.fetch.read import Inbox
 from penstock.options import ReadOptions, RetryOptions
 from penstock.target import Target
 from penstock.testing.servers import Scripted, reply

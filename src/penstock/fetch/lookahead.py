@@ -7,13 +7,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Self
 
 from penstock.errors import Unusable
-from penstock.fetch.fetcher import Inbox
+from penstock.fetch.read import Inbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.budget import Budget
-    from penstock.fetch.fetcher import Fetcher, Read
+    from penstock.fetch.fetcher import Fetcher
+    from penstock.fetch.read import Read
     from penstock.values import Span
 
 __all__ = ["Lookahead"]

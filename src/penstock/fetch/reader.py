@@ -7,14 +7,15 @@ import os
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from penstock.fetch.fetcher import Inbox
+from penstock.fetch.read import Inbox
 from penstock.target import Target
 from penstock.values import ObjectMeta, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.fetch.fetcher import Fetcher, Read
+    from penstock.fetch.fetcher import Fetcher
+    from penstock.fetch.read import Read
 
 __all__ = ["Reader"]
 

@@ -7,12 +7,13 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from penstock.errors import Unusable
-from penstock.fetch.fetcher import Inbox
+from penstock.fetch.read import Inbox
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from penstock.fetch.fetcher import Fetcher, Read
+    from penstock.fetch.fetcher import Fetcher
+    from penstock.fetch.read import Read
     from penstock.target import Target
     from penstock.values import Span
 

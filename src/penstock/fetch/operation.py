@@ -1,0 +1,60 @@
+"""Carries any verb but reading out, attempt by attempt."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from time import monotonic
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from penstock.errors import Bug, PenstockError
+from penstock.fetch.judge import bug
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.fetch.judge import Judge
+    from penstock.protocols.exchange import Exchange, Request, Response, Work
+
+__all__ = ["Operation"]
+
+T = TypeVar("T")
+
+
+class Operation(Generic[T]):
+    """Any other verb on its way; ``future`` holds its result, or what went wrong."""
+
+    __slots__ = ("__weakref__", "_attempts", "_began", "_exchange", "_judge", "_make", "future")
+
+    def __init__(self, judge: Judge, make: Callable[[], Exchange[T]]) -> None:
+        self._judge = judge
+        self._make = make
+        self._exchange: Exchange[T] | None = None
+        self._attempts = 0
+        self._began = monotonic()
+        self.future: Future[T] = Future()
+
+    def request(self) -> Request | Work:
+        """Make the next attempt's exchange."""
+        self._attempts += 1
+        self._exchange = self._make()
+        return self._exchange.request
+
+    def done(self, response: Response) -> float | None:
+        """Settle the future, or say when to try again."""
+        try:
+            if self._exchange is None:
+                raise response.fault or Bug("a response without a request")
+            result = self._exchange.parse(response)
+        except PenstockError as error:
+            return self._failed(error)
+        except Exception as error:  # noqa: BLE001  see Read.done
+            return self._failed(bug(error))
+        self._judge.succeeded()
+        self.future.set_result(result)
+        return None
+
+    def _failed(self, error: PenstockError) -> float | None:
+        wait_s = self._judge.decide(error, self._attempts, self._began)
+        if wait_s is None:
+            self.future.set_exception(self._judge.blame(error, "", self._attempts, self._began))
+        return wait_s
