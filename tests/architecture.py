@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 # From the ground up. A room may import from any row above its own in this table, and from itself.
 FLOORS = (
     {"errors"},
-    {"values", "target", "options", "budget"},
+    {"values", "target", "options", "budget", "nest"},
     {"protocols", "events", "config"},
     {"drivers", "transport", "fetch", "cache"},
     {"source"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import NamedTuple
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 
 import penstock as ps
 from penstock.datasets.delivery import Delivery, Skipped
-from penstock.loading.device import handed_over, mapped
+from penstock.loading.device import handed_over
 from penstock.order.course import Cursor
 from tests.datasets.transforms import number, numbered
 
@@ -20,26 +19,6 @@ CPU = torch.device("cpu")
 class Pair(NamedTuple):
     image: torch.Tensor
     label: object
-
-
-def test_every_tensor_of_a_nest_is_reached_and_nothing_else():
-    one, two = torch.tensor([1]), torch.tensor([2])
-    batch = {"a": one, "b": [two, "text", None], "c": (one, {"d": Pair(two, 5)}), "e": OrderedDict(f=one)}
-    doubled = mapped(lambda tensor: tensor * 2, batch)
-    assert doubled == {
-        "a": torch.tensor([2]),
-        "b": [torch.tensor([4]), "text", None],
-        "c": (torch.tensor([2]), {"d": Pair(torch.tensor([4]), 5)}),
-        "e": {"f": torch.tensor([2])},
-    }
-    assert type(doubled["c"][1]["d"]) is Pair
-    assert batch["b"][0] is two
-    assert two.tolist() == [2]
-
-
-@pytest.mark.parametrize("leaf", [None, 5, "text", b"bytes", {1, 2}, [], (), {}, object])
-def test_what_holds_no_tensor_stays_what_it_is(leaf):
-    assert mapped(torch.neg, leaf) == leaf
 
 
 def test_deliveries_keep_their_cursor_and_what_was_skipped():

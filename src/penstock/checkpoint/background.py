@@ -5,11 +5,11 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
-from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.checkpoint.torch import torch_module
 from penstock.errors import Unusable
+from penstock.nest import mapped
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -100,7 +100,7 @@ def staged(state: Any) -> Any:  # noqa: ANN401  any nest of tensors
             copies[id(tensor)] = empty.copy_(tensor.detach(), non_blocking=True)
         return copies[id(tensor)]
 
-    result = _mapped(aside, state, torch.Tensor)
+    result = mapped(aside, state, torch.Tensor)
     if pin:
         torch.cuda.synchronize()
     return result
@@ -114,22 +114,8 @@ def staged_bytes(state: Any) -> int:  # noqa: ANN401  see staged
         sizes[id(tensor)] = tensor.numel() * tensor.element_size()
         return tensor
 
-    _mapped(measure, state, torch_module().Tensor)
+    mapped(measure, state, torch_module().Tensor)
     return sum(sizes.values())
-
-
-def _mapped(function: Any, value: Any, kind: type) -> Any:  # noqa: ANN401  see staged
-    if isinstance(value, kind):
-        return function(value)
-    if isinstance(value, dict):
-        result = copy(value)  # of its class, and with what a module's state_dict() carries beside its items
-        for key in result:
-            result[key] = _mapped(function, value[key], kind)
-        return result
-    if isinstance(value, (list, tuple)):
-        each = [_mapped(function, one, kind) for one in value]
-        return type(value)(*each) if hasattr(value, "_fields") else type(value)(each)
-    return value
 
 
 def _tell_left() -> None:

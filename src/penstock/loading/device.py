@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from penstock.datasets.delivery import Delivery
+from penstock.nest import mapped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
-__all__ = ["handed_over", "mapped", "pinned"]
-
-
-def mapped(function: Callable[[torch.Tensor], torch.Tensor], batch: Any) -> Any:  # noqa: ANN401  any nest of tensors
-    """Apply ``function`` to each tensor of nested tuples, named tuples, lists and dicts; anything else stays itself."""
-    inner = partial(mapped, function)
-    if isinstance(batch, torch.Tensor):
-        return function(batch)
-    if isinstance(batch, Mapping):
-        return {key: inner(value) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*map(inner, batch))
-    if isinstance(batch, (tuple, list)):
-        return type(batch)(map(inner, batch))
-    return batch
+__all__ = ["handed_over", "pinned"]
 
 
-def pinned(batch: Any) -> Any:  # noqa: ANN401  see mapped
+def pinned(batch: Any) -> Any:  # noqa: ANN401  any nest of tensors
     """Copy a batch's tensors into page-locked memory, from which copies to the device need not wait."""
-    return mapped(torch.Tensor.pin_memory, batch)
+    return mapped(torch.Tensor.pin_memory, batch, torch.Tensor)
 
 
 def handed_over(deliveries: Iterable[Delivery], device: torch.device) -> Iterator[Delivery]:
@@ -41,7 +27,7 @@ def handed_over(deliveries: Iterable[Delivery], device: torch.device) -> Iterato
     To a CUDA device each is copied while the training loop still works on the one before: on a stream of its own, from
     pinned memory without waiting. An error comes where its batch would have come.
     """
-    move = partial(mapped, lambda tensor: tensor.to(device, non_blocking=True))
+    move = partial(mapped, lambda tensor: tensor.to(device, non_blocking=True), kind=torch.Tensor)
     if device.type != "cuda":
         for delivery in deliveries:
             yield delivery._replace(batch=move(delivery.batch))
@@ -78,5 +64,5 @@ def _arrived(delivery: Delivery, copied: torch.cuda.Event, device: torch.device)
         tensor.record_stream(current)
         return tensor
 
-    mapped(keep, delivery.batch)
+    mapped(keep, delivery.batch, torch.Tensor)
     return delivery
