@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from penstock.catalog.table import Catalog
     from penstock.checkpoint.background import AsyncCheckpointer
     from penstock.checkpoint.file import Checkpoint
+    from penstock.checkpoint.safetensors import load_safetensors, open_safetensors, save_safetensors
     from penstock.checkpoint.steps import CheckpointManager
     from penstock.checkpoint.torch import load, save
     from penstock.datasets.iterable import IterableDataset
@@ -51,8 +52,11 @@ _HOMES = {
     "elastic_state": "datasets.sampler",
     "list": "verbs",
     "load": "checkpoint.torch",
+    "load_safetensors": "checkpoint.safetensors",
     "open": "verbs",
+    "open_safetensors": "checkpoint.safetensors",
     "save": "checkpoint.torch",
+    "save_safetensors": "checkpoint.safetensors",
     "stat": "verbs",
 }
 
@@ -80,8 +84,11 @@ __all__ = [
     "elastic_state",
     "list",
     "load",
+    "load_safetensors",
     "open",
+    "open_safetensors",
     "save",
+    "save_safetensors",
     "stat",
 ]
 

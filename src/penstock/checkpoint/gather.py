@@ -73,4 +73,4 @@ def _verify(run: Run, memory: memoryview) -> None:
         if not of.sealed.holds(number, memory[at : at + BLOCK_BYTES]):
             start = run.start + at
             stop = min(start + BLOCK_BYTES, run.stop)
-            raise ChecksumMismatch(f"bytes {start} to {stop} are not what was written", url=of.url)
+            raise ChecksumMismatch(f"{of.within(start, stop)} are not what was written", url=of.url)

@@ -43,6 +43,10 @@ class Object:
     sealed: Sealed | None
     origin: int = 0
 
+    def within(self, start: int, stop: int) -> str:
+        """Name bytes in messages."""
+        return f"bytes {start} to {stop}"
+
     def whole(self, start: int, stop: int) -> tuple[int, int]:
         """Return the whole blocks within ``[start, stop)``; where nothing is sealed that is all of it."""
         if self.sealed is None:

@@ -16,10 +16,37 @@ if TYPE_CHECKING:
 
     from penstock.source import Reader, Writer
 
-__all__ = ["SealedReader", "SealingWriter"]
+__all__ = ["SealedReader", "Sealing", "SealingWriter"]
 
 _PIECE_BYTES = BLOCK_BYTES // 2  # written and digested in turn, while the processor's cache holds them
 _KEPT = 4  # verified blocks that small reads are served from
+
+
+class Sealing:
+    """Digests bytes as they go by: the seal of an object, made while it is written or before."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.size = 0
+        self._digests: list[bytes] = []
+        self._open = xxhash.xxh3_64()
+
+    def take(self, data: memoryview) -> None:
+        """Take the next bytes, any number of them."""
+        at = 0
+        while at < len(data):
+            piece = data[at : at + BLOCK_BYTES - self.size % BLOCK_BYTES]
+            self._open.update(piece)
+            at += len(piece)
+            self.size += len(piece)
+            if self.size % BLOCK_BYTES == 0:
+                self._digests.append(self._open.digest())
+                self._open.reset()
+
+    def sealed(self) -> Sealed:
+        """Return the seal of what was taken."""
+        last = [self._open.digest()] if self.size % BLOCK_BYTES else []
+        return Sealed(self.size, b"".join(self._digests + last))
 
 
 class SealingWriter(io.BufferedIOBase):
@@ -29,9 +56,7 @@ class SealingWriter(io.BufferedIOBase):
         """Seal what is written from here on."""
         super().__init__()
         self._writer = writer
-        self._digests: list[bytes] = []
-        self._open = xxhash.xxh3_64()
-        self._size = 0
+        self._sealing = Sealing()
 
     def writable(self) -> bool:
         """Return True."""
@@ -39,27 +64,22 @@ class SealingWriter(io.BufferedIOBase):
 
     def tell(self) -> int:
         """Return the number of bytes written."""
-        return self._size
+        return self._sealing.size
 
     def write(self, data: object, /) -> int:
         """Take any bytes-like object, as ``Writer.write`` does."""
         view = memoryview(data).cast("B")  # type: ignore[arg-type]
         at = 0
         while at < len(view):
-            piece = view[at : at + _PIECE_BYTES - self._size % _PIECE_BYTES]
+            piece = view[at : at + _PIECE_BYTES - self._sealing.size % _PIECE_BYTES]
             self._writer.write(piece)
-            self._open.update(piece)
+            self._sealing.take(piece)
             at += len(piece)
-            self._size += len(piece)
-            if self._size % BLOCK_BYTES == 0:
-                self._digests.append(self._open.digest())
-                self._open.reset()
         return at
 
     def sealed(self) -> Sealed:
         """Return the seal of what was written."""
-        last = [self._open.digest()] if self._size % BLOCK_BYTES else []
-        return Sealed(self._size, b"".join(self._digests + last))
+        return self._sealing.sealed()
 
     def __enter__(self) -> Self:
         """Return itself."""

@@ -1,0 +1,58 @@
+"""JSON that bears a digest of itself: any flipped bit shows, and the text stays what every reader takes. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import xxhash
+
+__all__ = ["BLANK", "borne", "document", "marked"]
+
+BLANK = "0" * 16
+
+
+def marked(raw: bytes, key: str) -> tuple[bytes, str]:
+    """Return ``raw`` with the XXH3 of all of it in place of the ``BLANK`` that stands under ``key``, and that."""
+    digest = xxhash.xxh3_64_hexdigest(raw)
+    return _filled(raw, key, digest), digest
+
+
+def borne(raw: bytes, key: str, beside: bytes) -> str:
+    """Return the digest that ``raw`` bears under ``key``; empty where neither that nor ``beside`` is to be seen.
+
+    Both are written, so that a single flip cannot make a text of ours look like one that never had a digest.
+
+    Raises:
+        ValueError: ``raw`` is not what ``marked`` returned.
+
+    """
+    found = _pattern(key).findall(raw)
+    if not found and beside not in raw:
+        return ""
+    if len(found) != 1 or marked(_filled(raw, key, BLANK), key)[0] != raw:
+        raise ValueError("it is not as Penstock wrote it (or another program copied its metadata to another file)")
+    return str(found[0][1].decode())
+
+
+def document(raw: bytes) -> Any:  # noqa: ANN401  any JSON
+    """Read JSON in UTF-8 in which no name comes twice; else ``ValueError``, or ``RecursionError``."""
+    return json.loads(raw.decode(), object_pairs_hook=_unique)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name!r:.80} comes twice")
+        found[name] = value
+    return found
+
+
+def _filled(raw: bytes, key: str, digest: str) -> bytes:
+    return _pattern(key).sub(rb"\g<1>%b\3" % digest.encode(), raw)
+
+
+def _pattern(key: str) -> re.Pattern[bytes]:
+    return re.compile(rb'("%b": ?")([0-9a-f]{16})(")' % re.escape(key).encode())

@@ -1,0 +1,399 @@
+"""Safetensors by URL: as the reference reads and writes them, no more read than need be, all damage found and named."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.errors import Changed, CheckpointError, ChecksumMismatch, NotFound, Unusable
+from penstock.events import RangeRead, subscribe
+from tests.children import PEAK_KIB, forked, python
+
+MIB = 1 << 20
+DTYPES = (
+    *("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"),
+    *("uint64", "uint32", "uint16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float8_e4m3fnuz"),
+    *("float8_e5m2fnuz", "complex64", "float4_e2m1fn_x2"),
+)
+INDEX = "model.safetensors.index.json"
+
+
+def drawn(dtype, shape, seed=0):
+    """Return a tensor of any bits, NaNs included."""
+    rng, empty = random.Random(f"{dtype} {shape} {seed}"), torch.empty(shape, dtype=getattr(torch, dtype))
+    if dtype == "bool":
+        return torch.tensor([rng.random() < 0.5 for _ in range(empty.numel())], dtype=torch.bool).reshape(shape)
+    line = torch.frombuffer(bytearray(rng.randbytes(empty.nbytes) or b"-"), dtype=torch.uint8)[: empty.nbytes]
+    return line.clone().view(empty.dtype).reshape(shape)
+
+
+def bits(tensors):
+    """Return what tensors are, to the bit, so that NaNs are alike."""
+    return {
+        name: (each.dtype, each.shape, bytes(each.contiguous().reshape(-1).view(torch.uint8).numpy()))
+        for name, each in tensors.items()
+    }
+
+
+EVERY = {dtype: drawn(dtype, (3, 5)) for dtype in DTYPES} | {
+    "layers.0.ü \"\\\n'": drawn("float32", (2,)),
+    "empty": torch.empty(0, 3),
+    "one": torch.tensor(3.25),
+    "large": drawn("bfloat16", (1500, 1001)),
+    "turned": drawn("float32", (40, 50)).t(),
+}
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory):
+    """Save 12 tensors of half a MiB and more in six files; yield their folder and them."""
+    folder = tmp_path_factory.mktemp("several") / "model"
+    tensors = {f"layers.{number:02}": drawn("float32", (500, 300 + number)) for number in range(12)}
+    ps.save_safetensors(tensors, folder, max_shard_bytes=1_300_000)
+    assert len(list(folder.iterdir())) == 7
+    return folder, tensors
+
+
+# -- as the reference ------------------------------------------------------------------------------------------------
+
+
+def test_the_reference_reads_what_penstock_saves(tmp_path):
+    ps.save_safetensors(EVERY, tmp_path / "a.safetensors", metadata={"by": "us ✓"})
+    assert bits(safetensors.torch.load_file(tmp_path / "a.safetensors")) == bits(EVERY)
+    with safetensors.safe_open(tmp_path / "a.safetensors", "pt") as file:
+        assert file.metadata().items() >= {"by": "us ✓", "format": "pt"}.items()
+        assert torch.equal(file.get_slice("large")[7:9].view(torch.int16), EVERY["large"][7:9].view(torch.int16))
+
+
+def test_penstock_reads_what_the_reference_saves(tmp_path):
+    plain = {name: each.contiguous() for name, each in EVERY.items()}
+    safetensors.torch.save_file(plain, tmp_path / "a.safetensors", {"by": "them"})
+    assert bits(ps.load_safetensors(tmp_path / "a.safetensors")) == bits(EVERY)
+    with ps.open_safetensors(tmp_path / "a.safetensors") as file:
+        assert file.metadata() == {"by": "them"}
+
+
+def test_the_data_is_laid_out_as_the_references(tmp_path):
+    plain = {name: each.contiguous() for name, each in EVERY.items()}
+    safetensors.torch.save_file(plain, tmp_path / "theirs.safetensors")
+    ps.save_safetensors(EVERY, tmp_path / "ours.safetensors")
+    data = []
+    for name in ("theirs", "ours"):
+        raw = (tmp_path / f"{name}.safetensors").read_bytes()
+        data.append(raw[8 + int.from_bytes(raw[:8], "little") :])
+    assert data[0] == data[1]
+    assert (len(raw) - len(data[1])) % 64 == 0
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+        st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 4), min_size=1, max_size=3).map(tuple)),
+        max_size=5,
+    )
+)
+def test_whatever_is_saved_comes_back_from_both(tmp_path, drawn_tensors):
+    tensors = {name: drawn(*each) for name, each in drawn_tensors.items()}
+    ps.save_safetensors(tensors, tmp_path / "a.safetensors", overwrite=True)
+    assert bits(ps.load_safetensors(tmp_path / "a.safetensors")) == bits(tensors)
+    assert bits(safetensors.torch.load_file(tmp_path / "a.safetensors")) == bits(tensors)
+
+
+def test_every_store_gives_back_one_file_and_several(bucket):
+    for url, options in (("a.safetensors", {}), ("model/", {"max_shard_bytes": 100_000})):
+        ps.save_safetensors(EVERY, bucket.url + url, store=bucket.store, **options)
+        assert bits(ps.load_safetensors(bucket.url + url, store=bucket.store)) == bits(EVERY)
+        with ps.open_safetensors(bucket.url + url, store=bucket.store) as file:
+            assert sorted(file.keys()) == sorted(EVERY)
+            assert bits({"large": file.get_slice("large")[1000:1001]}) == bits({"large": EVERY["large"][1000:1001]})
+    files = {each.key for each in ps.list(bucket.url, store=bucket.store)}
+    assert {f"model/{INDEX}", "a.safetensors"} < files
+
+
+def test_no_tensors_at_all(tmp_path):
+    ps.save_safetensors({}, tmp_path / "none.safetensors")
+    assert ps.load_safetensors(tmp_path / "none.safetensors") == {}
+    assert safetensors.torch.load_file(tmp_path / "none.safetensors") == {}
+    ps.save_safetensors({}, f"{tmp_path}/model/")
+    assert ps.load_safetensors(tmp_path / "model") == {}
+
+
+def test_a_folder_an_index_and_a_file_are_all_urls_to_load(several):
+    folder, tensors = several
+    for url in (folder, f"{folder}/", folder / INDEX):
+        assert bits(ps.load_safetensors(url)) == bits(tensors)
+    first = min(folder.glob("model-*.safetensors"))
+    assert bits(ps.load_safetensors(first)) == bits(safetensors.torch.load_file(first))
+
+
+def test_files_of_hugging_face_need_no_digests(tmp_path, several):
+    _, tensors = several
+    names = list(tensors)
+    files = {"model-00001-of-00002.safetensors": names[:5], "model-00002-of-00002.safetensors": names[5:]}
+    for file, held in files.items():
+        safetensors.torch.save_file({name: tensors[name] for name in held}, tmp_path / file)
+    weights = {name: file for file, held in files.items() for name in held}
+    (tmp_path / INDEX).write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": weights}))
+    assert bits(ps.load_safetensors(tmp_path)) == bits(tensors)
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": weights | {"more": "model-00001-of-00002.safetensors"}}))
+    with pytest.raises(CheckpointError, match="tensor 'more' is not in it"):
+        ps.load_safetensors(tmp_path)
+
+
+# -- some of it ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def read():
+    """Collect the size of each read."""
+    sizes: list[int] = []
+    leave = subscribe(lambda event: sizes.append(event.size_bytes) if isinstance(event, RangeRead) else None)
+    yield sizes
+    leave()
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["ours", "theirs"])
+def test_a_subset_reads_its_bytes_and_whole_blocks_around_them(tmp_path, read, ours):
+    tensors = {f"{number:02}": torch.rand(MIB) for number in range(8)}
+    save = ps.save_safetensors if ours else safetensors.torch.save_file
+    save(tensors, tmp_path / "a.safetensors")
+    most = 2 * MIB if ours else 0  # to verify
+    found = ps.load_safetensors(tmp_path / "a.safetensors", names=["06", "02", "06"])
+    assert list(found) == ["06", "02"]
+    assert bits(found) == bits({name: tensors[name] for name in ("06", "02")})
+    assert 8 * MIB <= sum(read) <= 8 * MIB + 2 * most + 200_000
+    with ps.open_safetensors(tmp_path / "a.safetensors") as file:
+        read.clear()
+        part = file.get_slice("03")[1000:3000]
+        assert torch.equal(part, tensors["03"][1000:3000])
+        assert part.untyped_storage().nbytes() == 8000
+        assert 8000 <= sum(read) <= 8000 + most
+        read.clear()
+        assert file.get_slice("04").get_shape() == [MIB]
+        assert file.get_slice("04").get_dtype() == "F32"
+        assert not read
+
+
+def test_only_files_with_what_is_asked_for_are_opened(tmp_path, several):
+    folder, tensors = several
+    shutil.copytree(folder, tmp_path / "model")
+    weights = json.loads((folder / INDEX).read_text())["weight_map"]
+    for file in set(weights.values()) - {weights["layers.03"]}:
+        (tmp_path / "model" / file).unlink()
+    found = ps.load_safetensors(tmp_path / "model", names=["layers.03"])
+    assert bits(found) == bits({"layers.03": tensors["layers.03"]})
+
+
+@pytest.mark.parametrize(
+    "index",
+    [0, -1, (2, 3), slice(1, 3), (1, slice(2, 4)), (slice(None), 0), (..., slice(0, 2)), (), [2, 0], (1, [0, 3]), None],
+    ids=str,
+)
+def test_a_slice_is_what_the_tensor_would_give(tmp_path, index):
+    tensor = torch.arange(4 * 5 * 6).reshape(4, 5, 6)
+    ps.save_safetensors({"a": tensor}, tmp_path / "a.safetensors")
+    with ps.open_safetensors(tmp_path / "a.safetensors") as file:
+        found = file.get_slice("a")[index]
+    assert found.shape == tensor[index].shape
+    assert torch.equal(found, tensor[index])
+    assert found.is_contiguous()
+    assert found.untyped_storage().nbytes() == found.nbytes, "what is not asked for is let go"
+
+
+def test_an_index_that_torch_refuses_is_refused_before_anything_is_read(tmp_path, read):
+    ps.save_safetensors({"a": torch.zeros(4, 5)}, tmp_path / "a.safetensors")
+    with ps.open_safetensors(tmp_path / "a.safetensors") as file:
+        read.clear()
+        for index in (4, (0, 5), (0, 0, 0)):
+            with pytest.raises(IndexError):
+                file.get_slice("a")[index]
+        with pytest.raises(ValueError, match="step"):
+            file.get_slice("a")[::-1]
+        assert not read
+        assert file.get_slice("a")[2:2].shape == (0, 5)
+        assert not read
+
+
+def test_a_name_that_is_not_there_is_told_with_the_nearest(several):
+    folder, _ = several
+    for load in (
+        lambda: ps.load_safetensors(folder, names=["layers.00", "layer.01"]),
+        lambda: ps.open_safetensors(folder).get_tensor("layer.01"),
+        lambda: ps.open_safetensors(min(folder.glob("*-00001-*"))).get_slice("layer.01"),
+    ):
+        with pytest.raises(NotFound, match=r"no tensor 'layer.01' among the \d+; did you mean 'layers.01'\?"):
+            load()
+    with pytest.raises(Unusable, match="names is several"):
+        ps.load_safetensors(folder, names="layers.00")
+
+
+def test_what_is_closed_reads_no_more_and_what_is_replaced_is_told(tmp_path):
+    ps.save_safetensors({"a": torch.zeros(9)}, tmp_path / "a.safetensors")
+    with ps.open_safetensors(tmp_path / "a.safetensors") as file:
+        held = file.get_slice("a")
+        ps.save_safetensors({"a": torch.ones(9)}, tmp_path / "a.safetensors", overwrite=True)
+        with pytest.raises(Changed):
+            file.get_tensor("a")
+    for again in (lambda: file.get_tensor("a"), lambda: held[0]):
+        with pytest.raises(ValueError, match="closed"):
+            again()
+
+
+def test_threads_and_forks_read_from_one_that_is_open(several):
+    folder, tensors = several
+    with ps.open_safetensors(folder) as file:
+        with ThreadPoolExecutor(4) as pool:
+            assert bits(dict(zip(tensors, pool.map(file.get_tensor, tensors), strict=True))) == bits(tensors)
+
+        def child():
+            assert bits({"a": file.get_slice("layers.05")[3]}) == bits({"a": tensors["layers.05"][3]})
+
+        with forked(child) as status:
+            assert status() == 0
+
+
+# -- damage ----------------------------------------------------------------------------------------------------------
+
+
+def _copied(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "model")
+    weights = json.loads((folder / INDEX).read_text())["weight_map"]
+    return tmp_path / "model", weights
+
+
+def _flip(path, at):
+    body = bytearray(path.read_bytes())
+    body[at] ^= 1
+    path.write_bytes(body)
+
+
+def _loads(folder, name):
+    """Return every way to read ``name``."""
+    return [
+        lambda: ps.load_safetensors(folder),
+        lambda: ps.load_safetensors(folder, names=[name]),
+        lambda: ps.open_safetensors(folder).get_tensor(name),
+        lambda: ps.open_safetensors(folder).get_slice(name)[-2:],
+    ]
+
+
+@pytest.mark.parametrize("at", [0, 3, 7, 8, 30, 200], ids="byte {}".format)
+def test_a_flip_in_a_header_is_found_on_full_and_partial_load(several, tmp_path, at):
+    folder, weights = _copied(several[0], tmp_path)
+    _flip(folder / weights["layers.04"], at)
+    for load in _loads(folder, "layers.04"):
+        with pytest.raises(CheckpointError, match=f"safetensors file.*{weights['layers.04']}"):
+            load()
+    assert ps.load_safetensors(folder, names=["layers.00"]), "another file is whole"
+
+
+def test_a_flip_in_the_data_is_found_by_whoever_reads_it_and_named(several, tmp_path):
+    folder, weights = _copied(several[0], tmp_path)
+    _flip(folder / weights["layers.04"], -1)
+    last = max(name for name in weights if weights[name] == weights["layers.04"])
+    for load in _loads(folder, last):
+        with pytest.raises(ChecksumMismatch, match=f"'{last}'.*not what was written.*{weights[last]}"):
+            load()
+    assert ps.load_safetensors(folder, names=["layers.00"])
+
+
+def test_a_flip_in_the_index_is_found(several, tmp_path):
+    folder, _ = _copied(several[0], tmp_path)
+    _flip(folder / INDEX, 300)
+    for load in _loads(folder, "layers.04"):
+        with pytest.raises(CheckpointError, match=f"index.*damaged.*{INDEX}"):
+            load()
+
+
+@pytest.mark.parametrize("left", [0, 5, 100, 10_000, -1])
+def test_truncation_is_found(several, tmp_path, left):
+    folder, weights = _copied(several[0], tmp_path)
+    path = folder / weights["layers.04"]
+    path.write_bytes(path.read_bytes()[:left])
+    for load in _loads(folder, "layers.04"):
+        with pytest.raises(CheckpointError, match=f"safetensors file.*{path.name}"):
+            load()
+
+
+def test_a_missing_file_is_named(several, tmp_path):
+    folder, weights = _copied(several[0], tmp_path)
+    (folder / weights["layers.04"]).unlink()
+    for load in _loads(folder, "layers.04"):
+        with pytest.raises(NotFound, match=weights["layers.04"]):
+            load()
+
+
+def test_swapped_files_and_those_of_another_save_are_found(several, tmp_path):
+    folder, weights = _copied(several[0], tmp_path)
+    one, other = folder / weights["layers.04"], folder / weights["layers.08"]
+    whole = one.read_bytes(), other.read_bytes()
+    one.write_bytes(whole[1])
+    other.write_bytes(whole[0])
+    for load in _loads(folder, "layers.04"):
+        with pytest.raises(CheckpointError, match=f"of another save than its index.*{one.name}"):
+            load()
+    other.write_bytes(whole[1])
+    later = {name: each + 1 for name, each in several[1].items()}
+    ps.save_safetensors(later, tmp_path / "later", max_shard_bytes=1_300_000)
+    shutil.copyfile(tmp_path / "later" / one.name, one)
+    for load in _loads(folder, "layers.04"):
+        with pytest.raises(CheckpointError, match=f"of another save than its index.*{one.name}"):
+            load()
+    shutil.copyfile(tmp_path / "later" / INDEX, folder / INDEX)
+    with pytest.raises(CheckpointError, match="of another save"):
+        ps.load_safetensors(folder)
+    assert ps.load_safetensors(folder, names=["layers.04"]), "it is of that save now"
+
+
+def test_nothing_there_is_told(tmp_path, bucket):
+    for url in ("a.safetensors", "model/", f"model/{INDEX}"):
+        with pytest.raises(NotFound, match=r"a\.safetensors|model"):
+            ps.load_safetensors(f"{tmp_path}/{url}")
+        with pytest.raises(NotFound, match=r"a\.safetensors|model"):
+            ps.load_safetensors(bucket.url + url, store=bucket.store)
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------
+
+LOADING = """
+import sys
+import torch
+import penstock as ps
+ps.load_safetensors(sys.argv[1], names=[])
+before = peak_kib()
+loaded = ps.load_safetensors(sys.argv[1])
+print((peak_kib() - before) / 1024, sum(each.nbytes for each in loaded.values()) / 2**20)
+"""
+SAVING = """
+import sys
+import torch
+import penstock as ps
+state = {"turned": torch.zeros(8192, 8192).t(), "flat": torch.zeros(64 << 20)}
+state |= {f"{n}": torch.zeros(1000) for n in range(100)}
+before = peak_kib()
+ps.save_safetensors(state, sys.argv[1])
+print((peak_kib() - before) / 1024)
+"""
+
+
+def test_memory_beyond_the_state_stays_within_256_mib_both_ways(tmp_path):
+    url = f"{tmp_path}/large.safetensors"
+    saving = python(PEAK_KIB + SAVING, url, limit_s=90)
+    assert saving.returncode == 0, saving.stderr
+    assert float(saving.stdout) <= 256, f"saving 512 MiB took {saving.stdout} MiB"
+    loading = python(PEAK_KIB + LOADING, url, limit_s=90)
+    assert loading.returncode == 0, loading.stderr
+    peak, size = map(float, loading.stdout.split())
+    assert size > 512
+    assert peak <= size + 256, f"loading {size} MiB took {peak} MiB"
