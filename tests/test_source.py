@@ -16,6 +16,7 @@ from penstock.source import Source, open_source
 from penstock.testing.servers import Scripted, reply
 from penstock.values import Span
 from tests.children import forked, python
+from tests.fetch.store import Gate, Objects
 
 NAMES = [f"dir/{number:03}" for number in range(120)]
 
@@ -50,6 +51,29 @@ def test_a_bucket_from_end_to_end(filled, bucket):
     filled.delete([*NAMES, "never/was"])
     assert [entry.key for page in filled.pages("") for entry in page.entries] == ["copy"]
     assert (filled.root, filled.url("a b")) == (bucket.url, f"{bucket.url}a b")
+
+
+def test_many_are_looked_up_side_by_side_and_in_order(filled):
+    assert [meta.key for meta in filled.heads([NAMES[5], NAMES[0], NAMES[5]])] == [NAMES[5], NAMES[0], NAMES[5]]
+    assert filled.heads([]) == filled.known([]) == []
+    assert filled.known(["gone", NAMES[7], "dir/"]) == [None, filled.head(NAMES[7]), None]
+    with pytest.raises(NotFound, match="never/was"):
+        filled.heads([NAMES[0], "never/was", "nor/this"])
+    gate = Gate()
+    with Scripted(Objects({str(number): b"x" * number for number in range(40)}, gate)) as server:
+        source, _ = open_source("s3://bucket/", StoreOptions(endpoint=server.url, anonymous=True))
+        with ThreadPoolExecutor(1) as pool:
+            looking = pool.submit(source.heads, [str(number) for number in range(40)])
+            gate.wait_for(8)  # however many the pace allows at first: more than one
+            gate.opened.set()
+            assert [meta.size for meta in looking.result(30)] == list(range(40))
+
+
+def test_a_refused_look_is_no_missing_object():
+    with Scripted(lambda _received, send: send(reply(403)) or True) as server:
+        source, _ = open_source("s3://bucket/", StoreOptions(endpoint=server.url, anonymous=True))
+        with pytest.raises(Forbidden):
+            source.known(["a", "b"])
 
 
 def test_a_delimiter_groups(filled):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.budget import Budget
 from penstock.config.endpoint import path_style
@@ -14,11 +15,12 @@ from penstock.drivers.credentials import Held, source
 from penstock.drivers.local import Local
 from penstock.drivers.memory import Memory
 from penstock.drivers.s3 import S3, Bucket
-from penstock.errors import UnknownScheme
+from penstock.errors import NotFound, UnknownScheme
 from penstock.events import Listed, emit, listening
 from penstock.fetch.copy import copy
 from penstock.fetch.fetcher import Fetcher
 from penstock.fetch.lookahead import Lookahead
+from penstock.fetch.publish import publish
 from penstock.fetch.reader import Reader
 from penstock.fetch.scatter import scatter
 from penstock.fetch.upload import Writer, put
@@ -30,6 +32,7 @@ from penstock.transport.work import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
 
     from penstock.protocols.driver import Driver
     from penstock.protocols.exchange import Exchange, Transport
@@ -37,7 +40,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Reader", "Source", "Writer", "open_source"]
 
-_DELETES = 256  # in flight at once
+T = TypeVar("T")
+
+_AT_ONCE = 256  # looks or deletions in flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,14 @@ class Source:
         """Describe one object: one request."""
         fetcher = self._fetcher()
         return fetcher.run(lambda: fetcher.driver.head(key))
+
+    def heads(self, keys: Sequence[str]) -> list[ObjectMeta]:
+        """Describe objects, in order: one request each, up to 256 in flight; raises the first refusal, in order."""
+        return [looking.result() for looking in self._each(keys, self._fetcher().driver.head)]
+
+    def known(self, keys: Sequence[str]) -> list[ObjectMeta | None]:
+        """Describe objects as ``heads`` does; None stands for each that is not there."""
+        return [_unless_missing(looking) for looking in self._each(keys, self._fetcher().driver.head)]
 
     def page(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Page:
         """List one page of up to 1,000 keys in UTF-8 byte order: one request."""
@@ -136,16 +149,24 @@ class Source:
         return Reader(self._fetcher, meta or self.head(key))
 
     def open_write(
-        self, key: str, *, create_only: bool = False, metadata: Mapping[str, str] | None = None, content_type: str = ""
+        self,
+        key: str,
+        *,
+        create_only: bool = False,
+        replaces: str = "",
+        metadata: Mapping[str, str] | None = None,
+        content_type: str = "",
     ) -> Writer:
         """Open an object as a file that publishes when it is closed well; no request yet.
 
         ``content_type`` is by default the options'.
 
-        ``create_only`` raises ``AlreadyExists`` then, where there is one already. On stores that ignore conditional
-        writes (Ceph's multipart, OSS) that is a look beforehand: two writers within a moment may both win.
+        ``create_only`` raises ``AlreadyExists`` then, where there is one already; ``replaces`` (an ETag)
+        ``PreconditionFailed``, where that version is not there. Not both. On stores without conditional writes (Ceph's
+        multipart, OSS) that is a look beforehand: two writers within a moment may both win (docs/stores.md).
         """
-        attributes = Attributes(content_type or self.options.write.content_type, metadata or {}, create_only)
+        kind = content_type or self.options.write.content_type
+        attributes = Attributes(kind, metadata or {}, create_only, replaces)
         return Writer(self._fetcher(), key, self.options.write, attributes)
 
     def unfinished(self, prefix: str) -> Iterator[Upload]:
@@ -175,12 +196,25 @@ class Source:
         attributes = Attributes(content_type or self.options.write.content_type, metadata or {})
         return put(self._fetcher(), key, data, attributes)
 
+    def publish(self, key: str, data: bytes | bytearray | memoryview, *, replaces: str = "") -> ObjectMeta:
+        """Write a new object in one PUT, whatever its size (S3: up to 5 GiB), or replace the version ``replaces``.
+
+        Three requests: a look before and one after, as ``open_write`` has them. Returns what the last one saw.
+
+        Raises:
+            AlreadyExists: There is one already.
+            PreconditionFailed: The object there has not the ETag ``replaces``.
+            Changed: It was written, and has been replaced by another writer's since.
+
+        """
+        kind = self.options.write.content_type
+        attributes = Attributes(kind, create_only=not replaces, replaces=replaces)
+        return publish(self._fetcher(), key, data, attributes)
+
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects, one request each, up to 256 in flight; raises the first refusal, a missing one is none."""
-        fetcher = self._fetcher()
-        for at in range(0, len(keys), _DELETES):
-            for deletion in [fetcher.start(_deletion(fetcher, key)) for key in keys[at : at + _DELETES]]:
-                deletion.future.result()
+        for deletion in self._each(keys, self._fetcher().driver.delete):
+            deletion.result()
 
     def copy(self, key: str, to: str, known: ObjectMeta | None = None) -> None:
         """Copy within the bucket, server side: the version that ``known`` describes, or the present one (a HEAD).
@@ -193,6 +227,13 @@ class Source:
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as location and options: secrets travel only if they were passed as options."""
         return Source, (Location(self._store.scheme, self._store.bucket, ""), self.options)
+
+    def _each(self, keys: Sequence[str], verb: Callable[[str], Exchange[T]]) -> Iterator[Future[T]]:
+        """Carry a verb of this process's driver out for each key, side by side; futures in their order."""
+        fetcher = self._fetcher()
+        for at in range(0, len(keys), _AT_ONCE):
+            for operation in [fetcher.start(partial(verb, key)) for key in keys[at : at + _AT_ONCE]]:
+                yield operation.future
 
     def _fetcher(self) -> Fetcher:
         fetcher = _engines.get(self._store)
@@ -218,8 +259,11 @@ def _listing(fetcher: Fetcher, prefix: str, token: str) -> Callable[[], Exchange
     return lambda: fetcher.driver.uploads(prefix, token=token)
 
 
-def _deletion(fetcher: Fetcher, key: str) -> Callable[[], Exchange[None]]:
-    return lambda: fetcher.driver.delete(key)
+def _unless_missing(looking: Future[ObjectMeta]) -> ObjectMeta | None:
+    try:
+        return looking.result()
+    except NotFound:
+        return None
 
 
 def _build(store: _Store) -> Fetcher:

@@ -1,11 +1,12 @@
 """Files keep every promise of a driver, as far as a path can be a key; what is half written is never seen."""
 
 import os
+from fcntl import LOCK_EX, LOCK_UN, flock
 
 import pytest
 
-from penstock.drivers.local import Local
-from penstock.errors import Changed, Forbidden, InvalidURL, NoSpace, NotFound, Unusable
+from penstock.drivers.local import Local, _locked
+from penstock.errors import Changed, Forbidden, InvalidURL, NoSpace, NotFound, Transient, Unusable
 from penstock.protocols.driver import Attributes, Part, Payload
 from penstock.testing.drivers import KEYS, DriverContract, Trial
 from penstock.transport.work import Threads
@@ -125,3 +126,34 @@ def test_the_whole_tree_is_served_by_default(tmp_path):
     assert trial.driver.url("a/b") == "/a/b"
     assert trial.do(trial.driver.get(str(tmp_path / "file").lstrip("/"), "")) == b"bytes"
     assert Span("x").stop is None
+
+
+def test_who_replaces_a_version_keeps_others_out_who_do_the_same(trial, tmp_path):
+    etag, body = trial.put("key", b"old"), Payload(b"new")
+    replacing = Attributes(replaces=etag)
+    folder = os.open(tmp_path, os.O_RDONLY)
+    flock(folder, LOCK_EX)
+    with pytest.raises(Transient, match="another writer"):
+        trial.do(trial.driver.put("key", body, replacing))
+    trial.put("key2", b"no condition, no lock")
+    flock(folder, LOCK_UN)
+    os.close(folder)
+    trial.do(trial.driver.put("key", body, replacing))
+    assert trial.get("key") == b"new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["key", "key2"]
+
+
+def test_trap_01_a_child_forked_while_a_folder_is_locked_keeps_no_lock(trial, tmp_path):
+    etag = trial.put("key", b"old")
+    ended, end = os.pipe()
+    with _locked(str(tmp_path)) as alone:
+        assert alone
+        pid = os.fork()
+        if not pid:
+            os.close(end)
+            os.read(ended, 1)
+            os._exit(0)
+    trial.do(trial.driver.put("key", Payload(b"new"), Attributes(replaces=etag)))
+    os.close(end)
+    os.close(ended)
+    assert os.waitpid(pid, 0)[1] == 0

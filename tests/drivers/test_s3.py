@@ -22,7 +22,7 @@ from penstock.errors import (
 )
 from penstock.options import StoreOptions, TransportOptions
 from penstock.protocols.credentials import Credentials
-from penstock.protocols.driver import Attributes, Part
+from penstock.protocols.driver import Abilities, Attributes, Part
 from penstock.testing.drivers import KEYS, DriverContract, Trial
 from penstock.testing.faults import FaultServer
 from penstock.testing.servers import Scripted, reply
@@ -67,6 +67,7 @@ class TestFaultServer(DriverContract):
 class TestMoto(DriverContract):
     checks_digests = False
     holds_copies = False
+    heeds = ("put",)
 
     @pytest.fixture
     def store(self, moto_server):
@@ -76,10 +77,13 @@ class TestMoto(DriverContract):
 @pytest.mark.ceph
 class TestCeph(DriverContract):
     holds_copies = False
+    heeds = ("put",)
 
     @pytest.fixture
     def store(self, ceph_server):
-        return _fresh(ceph_server)
+        driver, transport = _fresh(ceph_server)
+        driver.abilities = Abilities(conditions="bare")
+        return driver, transport
 
 
 class TestAnswers:

@@ -22,6 +22,7 @@ COLUMNS = {  # column of the table: the request that meets the fault
     "range": "get",
     "batch": "get",
     "put": "put",
+    "replace": "put",
     "create": "create",
     "part": "part",
     "complete": "complete",
@@ -36,7 +37,13 @@ OLD, NEW, COPIED = b"old" * 33_333, b"new" * 10_000, b"bytes to copy" * 7_000  #
 LONG = b"NEW" * 30_000  # two parts
 BATCH = {f"batch/{number}": bytes([number]) * 20_000 for number in range(8)}
 WITNESS = b"witness" * 1000
-SUBJECTS = {"put": ("key", NEW), "copy": ("to", COPIED), "copy of a part": ("to", COPIED), "delete": ("key", None)}
+SUBJECTS = {
+    "put": ("key", NEW),
+    "replace": ("key", NEW),
+    "copy": ("to", COPIED),
+    "copy of a part": ("to", COPIED),
+    "delete": ("key", None),
+}
 
 
 @dataclass
@@ -63,8 +70,8 @@ class Case:
         fault = FAULTS[self.fault]
         if self.verb not in fault.verbs or (fault.ranged and self.column != "range"):
             return False
-        if fault.region:  # it lasts by itself, and an upload learns of it when it begins
-            return not self.always and self.column not in ("part", "complete", "abort", "copy of a part")
+        if fault.region:  # it lasts by itself; an upload learns of it when it begins, a replacement when it looks
+            return not self.always and self.column not in ("replace", "part", "complete", "abort", "copy of a part")
         if fault.reused:  # so does this, and a batch makes connections of its own
             return not self.always and self.column != "batch"
         return True
@@ -193,6 +200,11 @@ def _put(_case, source, _server):
         file.write(NEW)
 
 
+def _replace(_case, source, _server):
+    with source.open_write("key", replaces=_md5(OLD)) as file:
+        file.write(NEW)
+
+
 def _multipart(_case, source, _server):
     with source.open_write("key") as file:
         file.write(LONG)
@@ -235,6 +247,7 @@ VERBS = {
     "range": (_reads(10_000, 60_000), "key"),
     "batch": (_batch, "batch/3"),
     "put": (_put, "key"),
+    "replace": (_replace, "key"),
     "create": (_multipart, "key"),
     "part": (_multipart, "key"),
     "complete": (_multipart, "key"),

@@ -119,7 +119,7 @@ ALWAYS = {
 def expected(case: Case) -> str:
     """Return what must come of a case."""
     default, others = (ALWAYS if case.always else ONCE)[case.fault]
-    return others.get(case.column, default)
+    return others.get("put" if case.column == "replace" else case.column, default)
 
 
 def cell(case: Case) -> str:
@@ -156,8 +156,9 @@ plants each fault in a server and tries each verb against it: a cell here is a t
 
 `✓ 2 tries` is the right result after two requests. A name is the class of the error that is raised
 (`penstock.errors`); what stood in the bucket is untouched then, or wholly replaced where only the answer was lost.
-`-`: it cannot happen to this request. *create*, *part*, *complete* and *abort* are the steps of a multipart upload; a
-*copy of a part* is the step in place of *part* where a long object is copied within its bucket.
+`-`: it cannot happen to this request. *replace* is a put on the condition that a certain version is there (`If-Match`).
+*create*, *part*, *complete* and *abort* are the steps of a multipart upload; a *copy of a part* is the step in place of
+*part* where a long object is copied within its bucket.
 
 - `Left`: the upload could not be aborted. It is invisible, and the store holds its parts until they are removed.
 - `Unseen`: nobody could tell. The store gives no digest of what it sent, and the answer contradicts itself nowhere;

@@ -6,7 +6,8 @@ import os
 import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from errno import EDQUOT, EIO
+from errno import EBADF, EDQUOT, EINVAL, EIO, ENOLCK, ENOSYS, ENOTSUP
+from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 from mimetypes import guess_type
 from pathlib import Path
 from sys import maxsize
@@ -23,6 +24,8 @@ from penstock.errors import (
     NoSpace,
     NotFound,
     PenstockError,
+    PreconditionFailed,
+    Transient,
     Truncated,
     Unusable,
 )
@@ -125,7 +128,7 @@ class Local:
             with self._errors(key, len(body.data)), _removed(aside):
                 with open(aside, "xb", buffering=0) as file:
                     _write_all(file.fileno(), body.data, 0)
-                return self._publish(aside, key, new=attributes.create_only)
+                return self._publish(aside, key, new=attributes.create_only, old=attributes.replaces)
 
         return direct(run)
 
@@ -195,13 +198,15 @@ class Local:
 
         return direct(run)
 
-    def complete(self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False) -> Exchange[str]:
+    def complete(
+        self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False, replaces: str = ""
+    ) -> Exchange[str]:
         """Rename the file to where it is seen."""
         del etags
 
         def run() -> str:
             with self._errors(key):
-                return self._publish(upload, key, new=create_only)
+                return self._publish(upload, key, new=create_only, old=replaces)
 
         return direct(run)
 
@@ -241,7 +246,7 @@ class Local:
             path.parent.mkdir(parents=True, exist_ok=True)
         return str(path.parent / f"{_ASIDE}{uuid4().hex}")
 
-    def _publish(self, aside: str, key: str, *, new: bool = False) -> str:
+    def _publish(self, aside: str, key: str, *, new: bool = False, old: str = "") -> str:
         descriptor = os.open(aside, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -254,9 +259,28 @@ class Local:
             except FileExistsError as error:
                 raise AlreadyExists("there is a file already", url=self.url(key)) from error
             os.unlink(aside)
+        elif old:
+            self._replace(aside, key, old)
         else:
             os.replace(aside, self._path(key))
         return etag
+
+    def _replace(self, aside: str, key: str, old: str) -> None:
+        """Rename over the file whose ETag is ``old``, with the folder locked against others who do the same.
+
+        Who writes without a condition, or with another program, may still come between the look and the rename, and is
+        replaced; so may anybody where folders cannot be locked (NFS).
+        """
+        with _locked(os.path.dirname(aside)) as alone:
+            if not alone:
+                raise Transient("another writer is replacing a file in this folder", url=self.url(key))
+            try:
+                found = _meta(key, os.stat(self._path(key))).etag
+            except FileNotFoundError:
+                found = ""
+            if found != old:
+                raise PreconditionFailed("the file is no longer the one that was to be replaced", url=self.url(key))
+            os.replace(aside, self._path(key))
 
     def _opened(self, key: str, etag: str) -> io.FileIO:
         with self._errors(key):
@@ -334,6 +358,7 @@ class Local:
 
 
 _BROKEN = (EIO,)
+_LOCKLESS = (EBADF, EINVAL, ENOLCK, ENOSYS, ENOTSUP)  # what file systems say that cannot lock a folder
 
 
 def _size(file: io.FileIO) -> int:
@@ -355,6 +380,29 @@ def _write_all(descriptor: int, data: bytes | bytearray | memoryview, offset: in
     view, done = memoryview(data).cast("B"), 0
     while done < len(view):
         done += os.pwrite(descriptor, view[done:], offset + done)
+
+
+@contextmanager
+def _locked(folder: str) -> Iterator[bool]:
+    """Hold a folder's lock and say so; False: another has it. Where folders have none it is as if held."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield _lock(descriptor)
+    finally:
+        with suppress(OSError):
+            flock(descriptor, LOCK_UN)  # a child forked meanwhile has the descriptor too, and would keep the lock
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        flock(descriptor, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _LOCKLESS:
+            raise
+    return True
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import md5
 from itertools import count
 from sys import maxsize
@@ -12,7 +12,7 @@ from time import time
 from typing import TYPE_CHECKING
 
 from penstock.drivers.direct import direct, page_of
-from penstock.errors import AlreadyExists, Changed, NotFound, Truncated
+from penstock.errors import AlreadyExists, Changed, NotFound, PreconditionFailed, Truncated
 from penstock.protocols.driver import Abilities, Attributes
 from penstock.values import ObjectMeta, Upload, Uploads
 
@@ -103,7 +103,7 @@ class Memory:
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
         """Write one object."""
-        return direct(lambda: self._store(key, bytes(body.data), attributes, new=attributes.create_only))
+        return direct(lambda: self._store(key, bytes(body.data), attributes))
 
     def delete(self, key: str) -> Exchange[None]:
         """Delete one object; a missing one is no error."""
@@ -156,14 +156,17 @@ class Memory:
 
         return direct(run)
 
-    def complete(self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False) -> Exchange[str]:
+    def complete(
+        self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False, replaces: str = ""
+    ) -> Exchange[str]:
         """Join the parts."""
 
         def run() -> str:
             with _lock:
                 begun = self._begun(key, upload)
                 data = b"".join(begun.parts[number] for number in range(1, len(etags) + 1))
-                etag = self._store(key, data, begun.attributes, new=create_only)
+                attributes = replace(begun.attributes, create_only=create_only, replaces=replaces)
+                etag = self._store(key, data, attributes)
                 del self._uploads[upload]
                 return etag
 
@@ -204,12 +207,15 @@ class Memory:
             raise Changed("the object is no longer the one that was listed or opened", url=self.url(key))
         return found
 
-    def _store(self, key: str, data: bytes, attributes: Attributes, *, new: bool = False) -> str:
+    def _store(self, key: str, data: bytes, attributes: Attributes) -> str:
         said, kind = dict(attributes.metadata), attributes.content_type
         meta = ObjectMeta(key, len(data), _tag(data), time(), metadata=said, content_type=kind)
         with _lock:
-            if new and key in self._objects:
+            there = self._objects.get(key)
+            if attributes.create_only and there:
                 raise AlreadyExists("there is an object already", url=self.url(key))
+            if attributes.replaces and (there is None or there.meta.etag != attributes.replaces):
+                raise PreconditionFailed("the object is no longer the one that was to be replaced", url=self.url(key))
             self._objects[key] = _Object(data, meta)
         return meta.etag
 

@@ -18,7 +18,16 @@ from zlib import crc32
 from penstock.drivers.answers import bare, page, seconds, text_of, uploads
 from penstock.drivers.faults import CODES, refused, region_of
 from penstock.drivers.signing import EMPTY_SHA256, UNSIGNED, Signer, escape, query_string, trimmed
-from penstock.errors import AlreadyExists, Changed, ChecksumMismatch, Damaged, Transient, Truncated, Unusable
+from penstock.errors import (
+    AlreadyExists,
+    Changed,
+    ChecksumMismatch,
+    Damaged,
+    PreconditionFailed,
+    Transient,
+    Truncated,
+    Unusable,
+)
 from penstock.protocols.driver import RANGE_IGNORED, Abilities, Payload
 from penstock.protocols.exchange import Exchange, Request
 from penstock.values import ObjectMeta
@@ -26,7 +35,7 @@ from penstock.values import ObjectMeta
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.errors import PenstockError
+    from penstock.errors import Conflict, PenstockError
     from penstock.protocols.credentials import Identity
     from penstock.protocols.driver import Attributes, Part
     from penstock.protocols.exchange import Response
@@ -36,7 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["S3", "Bucket"]
 
 _META = "x-amz-meta-"
-_NEW = {"if-none-match": "*"}
 _CHECKED = {"x-amz-checksum-mode": "ENABLED"}
 # What AWS's tools send by default; each further one would cost every read a look. Digests of multipart objects
 # ("…-3") are not over the bytes.
@@ -49,6 +57,11 @@ _EXPIRED = ("ExpiredToken", "InvalidToken", "RequestExpired", "TokenRefreshRequi
 _MENDED = 3  # attempts that what was changed is given to work: new credentials may take a moment to come
 _OTHER = "the object is no longer the one that was listed or opened"
 _TAKEN = "there is an object already, and only a new one was to be written"
+_UNMET: dict[str, tuple[type[Conflict], str]] = {
+    "read": (Changed, _OTHER),
+    "copy": (Changed, _OTHER),
+    "replace": (PreconditionFailed, "the object is no longer the one that was to be replaced"),
+}
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)").fullmatch
 # A weak tag never matches If-Match; anything but printable ASCII could smuggle a header. Both are compared afterwards.
 _STRONG = re.compile(r"(?!W/)[!#-~]+").fullmatch
@@ -175,8 +188,10 @@ class S3:
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
         """Write one object in one request."""
-        headers = {**_described(attributes), **(_NEW if attributes.create_only else {})}
-        return Exchange(self._request("PUT", key, headers=headers, body=body), self._tagged("write", key))
+        new, old = attributes.create_only, attributes.replaces
+        headers = _described(attributes) | self._condition(create_only=new, replaces=old)
+        what = "replace" if old else "write"
+        return Exchange(self._request("PUT", key, headers=headers, body=body), self._tagged(what, key))
 
     def delete(self, key: str) -> Exchange[None]:
         """Delete one object; a missing one is no error."""
@@ -220,16 +235,26 @@ class S3:
         query = {"partNumber": str(part.number), "uploadId": upload}
         return self._copying(key, headers, query, span.key)
 
-    def complete(self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False) -> Exchange[str]:
+    def complete(
+        self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False, replaces: str = ""
+    ) -> Exchange[str]:
         """Make the parts an object. A 200 may still be an error: this request is answered before it is done."""
         parts = "".join(
             f"<Part><PartNumber>{number}</PartNumber><ETag>&quot;{html_escape(etag)}&quot;</ETag></Part>"
             for number, etag in enumerate(etags, 1)
         )
         document = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
-        body, headers = _payload(document), _NEW if create_only else {}
+        body, headers = _payload(document), self._condition(create_only=create_only, replaces=replaces)
         request = self._request("POST", key, query={"uploadId": upload}, headers=headers, body=body)
-        return Exchange(request, self._tagged("write", key))
+        return Exchange(request, self._tagged("replace" if replaces else "write", key))
+
+    def _condition(self, *, create_only: bool, replaces: str) -> dict[str, str]:
+        how = self.abilities.conditions
+        if how == "none":
+            return {}
+        if create_only:
+            return {"if-none-match": "*"}
+        return {"if-match": f'"{replaces}"' if how == "quoted" else replaces} if _STRONG(replaces) else {}
 
     def abort(self, key: str, upload: str) -> Exchange[None]:
         """Forget the upload and its parts."""
@@ -300,9 +325,9 @@ class S3:
     def _fault(self, response: Response, what: str, key: str) -> PenstockError:
         if response.status >= 300 or response.fault is None:  # noqa: PLR2004  a refusal counts even if it was cut short
             error = refused(response, what, self.url(key))
-            if response.status == 412:  # noqa: PLR2004  of the two conditions that are ever sent
-                of_source = what in ("read", "copy")
-                return Changed(_OTHER, url=error.url) if of_source else AlreadyExists(_TAKEN, url=error.url)
+            if response.status == 412 or (what == "replace" and error.code == "NoSuchKey"):  # noqa: PLR2004  a condition
+                kind, message = _UNMET.get(what, (AlreadyExists, _TAKEN))
+                return kind(message, url=error.url)
             self._mend(error, response)
             return error
         response.fault.url = response.fault.url or self.url(key)

@@ -11,7 +11,7 @@ from penstock.fetch.read import Inbox, Parts, Read
 from penstock.target import Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from penstock.options import ReadOptions, RetryOptions
     from penstock.protocols.driver import Driver

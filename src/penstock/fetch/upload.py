@@ -9,22 +9,22 @@ import sys
 import weakref
 from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from hashlib import sha256
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
-from uuid import uuid4
 
-from penstock.errors import AlreadyExists, Damaged, NotFound, PenstockError, Transient, Unusable
+from penstock.errors import PenstockError, Unusable
 from penstock.events import Committed, PartSent, emit, listening
 from penstock.fetch.filling import Filling
 from penstock.fetch.plan import part_bytes
-from penstock.protocols.driver import Part, Payload
+from penstock.fetch.publish import Publication, marked, payload
+from penstock.protocols.driver import Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from penstock.fetch.fetcher import Fetcher, Operation
+    from penstock.fetch.fetcher import Fetcher
+    from penstock.fetch.operation import Operation
     from penstock.options import WriteOptions
     from penstock.protocols.driver import Attributes
     from penstock.protocols.exchange import Exchange
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Writer", "put"]
 
-_NONCE = "penstock-write"  # metadata that tells our object from another's when the answer to a commit is lost
 _ABORT_S = 5.0  # a store that does not answer must not keep an exception, or Ctrl-C, from getting out
 _FIRST_BYTES = 64 << 10  # the first buffer doubles from here: most objects are small, and 16 MiB cost 5 ms to clear
 _open: weakref.WeakSet[Writer] = weakref.WeakSet()
@@ -51,8 +50,7 @@ class _Sent:
 
 def put(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> str:
     """Write one small object in one request; returns its ETag."""
-    view = memoryview(data).cast("B")
-    body = Payload(view, sha256(view).hexdigest() if fetcher.driver.abilities.digests else "")
+    body = payload(fetcher, data)
     etag = fetcher.run(lambda: fetcher.driver.put(key, body, attributes))
     if listening():
         emit(Committed(fetcher.driver.url(key), len(body.data), etag))
@@ -65,7 +63,7 @@ class Writer(io.BufferedIOBase):
     Leaving a ``with`` block by an exception, dropping the last reference, or ending the process publishes nothing and
     leaves what stood there before. So does ``close`` while an exception that came after the opening is being handled
     (``finally: file.close()``, ``contextlib.closing``, ``with io.TextIOWrapper(file)``): it raises that one again. An
-    object that fits in one part costs two requests (PUT, HEAD); a longer one three and one for each part; a create-only
+    object that fits in one part costs two requests (PUT, HEAD); a longer one three and one for each part; a conditional
     one another HEAD. Memory: ``options.buffer_bytes``.
     """
 
@@ -81,8 +79,7 @@ class Writer(io.BufferedIOBase):
         self._upload = ""
         self._sent: list[_Sent] = []
         self._etags: list[str] = []
-        self._nonce = uuid4().hex
-        self._attributes = replace(attributes, metadata={**attributes.metadata, _NONCE: self._nonce})
+        self._attributes = marked(attributes)
         self._ended = False
         self._pid = os.getpid()
         self._handled = sys.exception()
@@ -286,56 +283,15 @@ class Writer(io.BufferedIOBase):
 
     def _commit(self) -> ObjectMeta:
         driver, key, attributes = self._fetcher.driver, self._key, self._attributes
+        publication = Publication(self._fetcher, key, self._written, attributes)
         if not self._upload:
             body = self._filling.payload()
-            return self._visible(lambda: driver.put(key, body, attributes))
+            return publication.send(lambda: driver.put(key, body, attributes))
         if self._filling.size:
             self._send()
         self.settle()
-        new, upload, etags = attributes.create_only, self._upload, self._etags
-        return self._visible(lambda: driver.complete(key, upload, etags, create_only=new))
-
-    def _visible(self, publish: Callable[[], Exchange[str]]) -> ObjectMeta:
-        """Send the one request that makes the object visible, and compare what is there then.
-
-        Its answer may be lost, or unreadable, while it took effect: then the object bears our mark, whatever a further
-        attempt was told. (An upload that is gone is NoSuchUpload on S3 and a 500 on Ceph 16; and on a kept connection
-        that died libcurl sends again by itself, so the first attempt that we know of need not be the first.)
-        """
-        if self._attributes.create_only:
-            self._check_vacant()
-        try:
-            etag = self._fetcher.run(publish)
-        except (AlreadyExists, Damaged, NotFound, Transient):
-            if not self._bears_our_mark():
-                raise
-            etag = ""
-        return self._compared(etag)
-
-    def _check_vacant(self) -> None:
-        """Look before a create-only write: some stores ignore its condition, and then this is what there is."""
-        try:
-            self._head()
-        except NotFound:
-            return
-        raise AlreadyExists("there is an object already, and only a new one was to be written", url=self.url)
-
-    def _bears_our_mark(self) -> bool:
-        try:
-            return self._head().metadata.get(_NONCE) == self._nonce
-        except PenstockError:
-            return False
-
-    def _compared(self, etag: str) -> ObjectMeta:
-        found = self._head()
-        if found.size != self._written or (etag and found.etag and found.etag != etag):
-            shown = f"{found.size} bytes (ETag {found.etag})"
-            message = f"wrote {self._written} bytes (ETag {etag}), the store shows {shown}: another writer, or damage"
-            raise Damaged(message, url=self.url)
-        return found
-
-    def _head(self) -> ObjectMeta:
-        return self._fetcher.run(lambda: self._fetcher.driver.head(self._key))
+        upload, etags, new, old = self._upload, self._etags, attributes.create_only, attributes.replaces
+        return publication.send(lambda: driver.complete(key, upload, etags, create_only=new, replaces=old))
 
 
 def _abort_all() -> None:

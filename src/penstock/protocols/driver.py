@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,11 +50,15 @@ class Abilities:
         digests: The server refuses a body whose digest is wrong before it publishes it.
         copy_bytes: Most that one ``copy`` is asked for; more is copied in parts. S3 takes 5 GiB, but answers when it is
             done, and 1 GiB is what it surely copies before no answer counts as a stall (20 s).
+        conditions: How a write says its condition: with the ETag in quotes, as HTTP has it; ``bare``, as Ceph 16 wants
+            it; ``none`` where the store refuses whatever has one (501), so that a look has to do. Whoever learns it
+            from a store sets it on its driver.
 
     """
 
     digests: bool = True
     copy_bytes: int = 1 << 30
+    conditions: Literal["quoted", "bare", "none"] = "quoted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +69,14 @@ class Attributes:
         content_type: ``Content-Type``.
         metadata: User metadata; names are case-insensitive.
         create_only: Refuse with ``AlreadyExists`` where there is an object already.
+        replaces: Unless empty, refuse with ``PreconditionFailed`` where there is no object with this ETag.
 
     """
 
     content_type: str = "application/octet-stream"
     metadata: Mapping[str, str] = field(default_factory=dict)
     create_only: bool = False
+    replaces: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +123,15 @@ class Multipart(Protocol):
     """Uploads in parts, in this order: create once, part many (in any order), then complete or abort once."""
 
     def create(self, key: str, attributes: Attributes) -> Exchange[str]:
-        """Open an upload; returns its id. ``create_only`` counts when it is completed."""
+        """Open an upload; returns its id. Its condition counts when it is completed."""
 
     def part(self, key: str, upload: str, part: Part, body: Payload) -> Exchange[str]:
         """Send one part; returns its ETag. Sending one again replaces it."""
 
-    def complete(self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False) -> Exchange[str]:
-        """Make the object visible; returns its ETag, which some stores leave empty."""
+    def complete(
+        self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False, replaces: str = ""
+    ) -> Exchange[str]:
+        """Make the object visible, on conditions as of a put; returns its ETag, which some stores leave empty."""
 
     def abort(self, key: str, upload: str) -> Exchange[None]:
         """Forget the upload and its parts; a missing one is no error."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from concurrent.futures import Future
 from hashlib import sha256
 from time import time
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 import pytest
 
-from penstock.errors import Changed, NotFound, PenstockError, Truncated
+from penstock.errors import AlreadyExists, Changed, NotFound, PenstockError, PreconditionFailed, Truncated
 from penstock.protocols.driver import Attributes, Driver, Part, Payload
 from penstock.target import Target
 from penstock.values import ObjectMeta, Page, Span
@@ -133,6 +133,7 @@ class DriverContract:
         checks_digests: The server really looks at the digests it is sent.
         keeps_metadata: The store keeps a user's metadata and content type.
         holds_copies: The store heeds the version that is to be copied.
+        heeds: The writes whose conditions the store heeds.
 
     """
 
@@ -141,6 +142,7 @@ class DriverContract:
     checks_digests: ClassVar[bool] = True
     keeps_metadata: ClassVar[bool] = True
     holds_copies: ClassVar[bool] = True
+    heeds: ClassVar[Sequence[Literal["put", "complete"]]] = ("put", "complete")
 
     @pytest.fixture
     def store(self) -> tuple[Driver, Transport]:
@@ -388,6 +390,42 @@ class DriverContract:
         with pytest.raises(PenstockError):  # NoSuchUpload on S3; moto and Ceph 16 answer 500
             trial.do(driver.complete("key", upload, [etag]))
         assert (trial.get("key"), trial.keys()) == (b"old", ["key"])
+
+    @pytest.mark.parametrize("verb", ["put", "complete"])
+    def test_only_a_new_object_is_made(self, trial: Trial, verb: Literal["put", "complete"]) -> None:
+        """Where one is there already it stays, and the writer is told."""
+        if verb not in self.heeds:
+            pytest.skip("this store writes over whatever is there")
+        new = Attributes("text/plain", create_only=True)
+        self._write(trial, verb, b"first", new)
+        with pytest.raises(AlreadyExists):
+            self._write(trial, verb, b"second", new)
+        assert trial.get("key") == b"first"
+
+    @pytest.mark.parametrize("verb", ["put", "complete"])
+    def test_only_the_version_that_is_named_is_replaced(self, trial: Trial, verb: Literal["put", "complete"]) -> None:
+        """Another one stays; where there is none at all nothing is written."""
+        if verb not in self.heeds:
+            pytest.skip("this store writes over whatever is there")
+        first = trial.put("key", b"first")
+        self._write(trial, verb, b"second", Attributes("text/plain", replaces=first))
+        with pytest.raises(PreconditionFailed) as caught:
+            self._write(trial, verb, b"third", Attributes("text/plain", replaces=first))
+        assert caught.value.url.endswith("/key")
+        assert trial.get("key") == b"second"
+        trial.do(trial.driver.delete("key"))
+        with pytest.raises(PreconditionFailed):
+            self._write(trial, verb, b"fourth", Attributes("text/plain", replaces=first))
+        assert trial.keys() == []
+
+    def _write(self, trial: Trial, verb: Literal["put", "complete"], data: bytes, attributes: Attributes) -> None:
+        driver, new, old = trial.driver, attributes.create_only, attributes.replaces
+        if verb == "put":
+            trial.do(driver.put("key", trial.payload(data), attributes))
+        else:
+            upload = trial.do(driver.create("key", attributes))
+            etag = self._sender(trial, upload)(1, 0, data)
+            trial.do(driver.complete("key", upload, [etag], create_only=new, replaces=old))
 
     def test_a_damaged_body_is_refused(self, trial: Trial) -> None:
         """Before it is published: what stood there stays."""

@@ -9,6 +9,9 @@ from hashlib import md5 as _md5
 import pytest
 from botocore.exceptions import ClientError
 
+from penstock.testing.faults import FaultServer, Settings
+from tests.servers import Server
+
 ODD = ["a b", "a+b", "%41", "?#&=;:@", "ümläut/☃", "x//y/", "'\"<>&", "tab\there", "./x", "~*()!"]
 MIB = 1 << 20
 md5 = partial(_md5, usedforsecurity=False)
@@ -71,6 +74,53 @@ def test_conditions_hold_or_refuse(bucket):
         assert code(refused) == "PreconditionFailed"
     assert bucket.client.get_object(Bucket=bucket.name, Key="k")["Body"].read() == b"old"
     bucket.client.put_object(Bucket=bucket.name, Key="fresh", Body=b"new", IfNoneMatch="*")
+
+
+def _outcomes(client, etag, put):
+    """Say what comes of a write with each condition: another version, this one in quotes and without, a new object."""
+    conditions = [{"IfMatch": '"other"'}, {"IfMatch": etag}, {"IfMatch": etag.strip('"')}, {"IfNoneMatch": "*"}]
+    outcomes = []
+    for condition in conditions:
+        try:
+            put(client, **condition)
+            outcomes.append("ok")
+        except ClientError as refused:
+            outcomes.append(refused.response["Error"]["Code"])
+    return outcomes
+
+
+def _put(client, **condition):
+    client.put_object(Bucket="bucket", Key="k", Body=b"same", **condition)
+
+
+def _complete(client, **condition):
+    about = {"Bucket": "bucket", "Key": "k"}
+    about["UploadId"] = client.create_multipart_upload(**about)["UploadId"]
+    part = client.upload_part(**about, PartNumber=1, Body=b"same")
+    parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
+    client.complete_multipart_upload(**about, MultipartUpload=parts, **condition)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "put", "complete"),
+    [
+        ("heeded", "412 ok ok 412", "412 ok ok 412"),
+        ("bare", "412 412 ok 412", "ok ok ok ok"),
+        ("ignored", "ok ok ok ok", "ok ok ok ok"),
+        ("refused", "501 501 501 501", "501 501 501 501"),
+    ],
+)
+def test_conditions_are_what_a_store_makes_of_them(conditions, put, complete):
+    codes = {"PreconditionFailed": "412", "NotImplemented": "501", "ok": "ok"}
+    with FaultServer.within(Settings(conditions=conditions)) as server:
+        keys = server.settings
+        client = Server(server.endpoint, keys.access_key, keys.secret_key, keys.region).client()
+        server.make("bucket")
+        for write, expected in ((_put, put), (_complete, complete)):
+            write(client)
+            etag = client.head_object(Bucket="bucket", Key="k")["ETag"]
+            assert [codes[each] for each in _outcomes(client, etag, write)] == expected.split()
+        client.close()
 
 
 def test_what_is_missing_says_so(bucket):

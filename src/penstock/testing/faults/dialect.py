@@ -30,13 +30,14 @@ _MOST_KEY_BYTES = 1024
 class Dialect:
     """Buckets by name and the verbs on them; thread-safe, each verb is one step for everybody else."""
 
-    def __init__(self, keys: Mapping[str, str], region: str, least_part_bytes: int) -> None:
-        """Serve whoever signs with one of ``keys`` (id to secret) for ``region``."""
+    def __init__(self, keys: Mapping[str, str], region: str, least_part_bytes: int, conditions: str = "heeded") -> None:
+        """Serve whoever signs with one of ``keys`` (id to secret) for ``region``; ``conditions`` as in ``Settings``."""
         self.keys = keys
         self.region = region
         self.buckets: dict[str, Bucket] = {}
         self.lock = threading.Lock()
         self._least_part_bytes = least_part_bytes
+        self._conditions = conditions
         self._verbs: dict[str, Callable[[Bucket, Request], Answer]] = {
             "head-bucket": lambda _bucket, _request: Answer(),
             "list": _list,
@@ -74,7 +75,10 @@ class Dialect:
         if verb not in self._verbs:
             raise Refused(405, "MethodNotAllowed", f"{request.method} {request.path}?{request.query}")
         with self.lock:
-            return self._verbs[verb](self._bucket(request.bucket), request)
+            bucket = self._bucket(request.bucket)
+            if verb in ("put", "complete"):
+                _check_conditions(bucket, request, self._conditions)
+            return self._verbs[verb](bucket, request)
 
     def _bucket(self, name: str) -> Bucket:
         if name not in self.buckets:
@@ -137,12 +141,20 @@ def _span(header: str, size: int) -> tuple[int, int] | None:
     return start, min(stop, size)
 
 
-def _put(bucket: Bucket, request: Request) -> Answer:
-    headers = request.headers
-    if headers.get("if-none-match") == "*" and request.key in bucket.objects:
+def _check_conditions(bucket: Bucket, request: Request, how: str) -> None:
+    """Raise ``Refused`` unless a write's conditions hold."""
+    new, old = request.headers.get("if-none-match", ""), request.headers.get("if-match", "")
+    if how == "refused" and (new or old):
+        raise Refused(501, "NotImplemented", "a header you provided implies functionality that is not implemented")
+    if how in ("ignored", "refused") or (how == "bare" and request.verb == "complete"):
+        return
+    if new == "*" and request.key in bucket.objects:
         raise Refused(412, "PreconditionFailed")
-    if "if-match" in headers:
-        _check_version(bucket.find(request.key), headers["if-match"])
+    if old:
+        _check_version(bucket.find(request.key), old, bare=how == "bare")
+
+
+def _put(bucket: Bucket, request: Request) -> Answer:
     stored = bucket.objects[request.key] = Stored.of(bytes(request.body), _kept(request))
     return Answer(headers={"ETag": f'"{stored.etag}"'})
 
@@ -218,8 +230,6 @@ def _number(request: Request) -> int:
 
 
 def _complete(bucket: Bucket, request: Request) -> Answer:
-    if request.headers.get("if-none-match") == "*" and request.key in bucket.objects:
-        raise Refused(412, "PreconditionFailed")
     stored = bucket.complete(request.parameters["uploadId"], request.key, _listed(request.body))
     texts = {"Bucket": request.bucket, "Key": request.key, "ETag": f'"{stored.etag}"'}
     return _xml(document("CompleteMultipartUploadResult", texts))
@@ -240,8 +250,8 @@ def _abort(bucket: Bucket, request: Request) -> Answer:
     return Answer(204)
 
 
-def _check_version(found: Stored, wanted: str) -> None:
-    if wanted != "*" and wanted.strip('"') != found.etag:
+def _check_version(found: Stored, wanted: str, *, bare: bool = False) -> None:
+    if wanted != "*" and (wanted if bare else wanted.strip('"')) != found.etag:
         raise Refused(412, "PreconditionFailed")
 
 

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from penstock.testing.faults.dialect import Dialect
 from penstock.testing.faults.kinds import Fault
@@ -39,6 +39,9 @@ class Settings:
         region: What requests must be signed for.
         latency_ms: Before the first byte of each answer.
         least_part_bytes: Least size of all parts of an upload but the last; S3's is 5 MiB.
+        conditions: What it makes of ``If-Match`` and ``If-None-Match`` on a write: ``heeded``; ``bare``, with ETags
+            known without their quotes only, and none heeded where an upload is completed (Ceph 16); ``ignored``;
+            ``refused`` (501 NotImplemented).
 
     """
 
@@ -48,6 +51,7 @@ class Settings:
     region: str = "us-east-1"
     latency_ms: float = 0.0
     least_part_bytes: int = 5 << 20
+    conditions: Literal["heeded", "bare", "ignored", "refused"] = "heeded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ class Engine:
         self._settings = settings
         self._log = log
         keys = {settings.access_key: settings.secret_key}
-        self._dialect = Dialect(keys, settings.region, settings.least_part_bytes)
+        self._dialect = Dialect(keys, settings.region, settings.least_part_bytes, settings.conditions)
         self._script = Script()
         self._seen: list[Seen] = []
         self._connections: dict[int, socket.socket] = {}

@@ -1,0 +1,163 @@
+"""Sends the one request that makes an object visible, and finds out what came of it where the answer does not say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Literal
+from uuid import uuid4
+
+from penstock.errors import (
+    AlreadyExists,
+    Changed,
+    Conflict,
+    Damaged,
+    NotFound,
+    PenstockError,
+    PreconditionFailed,
+    Transient,
+    Unusable,
+)
+from penstock.events import Committed, emit, listening
+from penstock.protocols.driver import Payload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.fetch.fetcher import Fetcher
+    from penstock.protocols.driver import Attributes
+    from penstock.protocols.exchange import Exchange
+    from penstock.values import ObjectMeta
+
+__all__ = ["Publication", "marked", "payload", "publish"]
+
+_MARK = "penstock-write"  # metadata that tells our object from another's when the answer to a commit is lost
+
+
+def marked(attributes: Attributes) -> Attributes:
+    """Return the attributes with a mark that no other write has."""
+    return replace(attributes, metadata={**attributes.metadata, _MARK: uuid4().hex})
+
+
+def payload(fetcher: Fetcher, data: bytes | bytearray | memoryview) -> Payload:
+    """Return a body with its digest, where the store looks at it."""
+    view = memoryview(data).cast("B")
+    return Payload(view, sha256(view).hexdigest() if fetcher.driver.abilities.digests else "")
+
+
+def publish(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> ObjectMeta:
+    """Write one object in a single PUT, whatever its size, as ``attributes`` allow it; returns what is there then.
+
+    Raises:
+        AlreadyExists: There is one, and only a new one was to be written.
+        PreconditionFailed: The version that was to be replaced is not there.
+        Changed: It was written, and has been replaced by another writer's since.
+        Damaged: What is there is not what was written.
+
+    """
+    attributes, body = marked(attributes), payload(fetcher, data)
+    found = Publication(fetcher, key, len(body.data), attributes).send(
+        lambda: fetcher.driver.put(key, body, attributes)
+    )
+    if listening():
+        emit(Committed(fetcher.driver.url(key), found.size, found.etag))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """An object about to be visible: ``size`` bytes under ``key``, with the mark in its attributes."""
+
+    fetcher: Fetcher
+    key: str
+    size: int
+    attributes: Attributes
+
+    def send(self, make: Callable[[], Exchange[str]]) -> ObjectMeta:
+        """Look whether the condition holds, if there is one; send the request; compare what is there then.
+
+        The look is there for stores that ignore conditions: there it is all there is, and two writers within a moment
+        may both find it well. The one whose object did not stay is told so (``Changed``), unless it had compared before
+        the other came.
+        """
+        self._look()
+        etag = self._settled(make)
+        found = self._head()
+        # A store that keeps no metadata (local files) names the ETag of what was written.
+        if self._conditional and not (self._is_ours(found) or (etag and found.etag == etag)):
+            raise Changed("it was written, and another writer's object stands in its place by now", url=self._url)
+        if found.size != self.size or (etag and found.etag and found.etag != etag):
+            shown = f"{found.size} bytes (ETag {found.etag})"
+            message = f"wrote {self.size} bytes (ETag {etag}), the store shows {shown}: another writer, or damage"
+            raise Damaged(message, url=self._url)
+        return found
+
+    def _settled(self, make: Callable[[], Exchange[str]]) -> str:
+        """Send until it is known what came of it; returns the ETag, empty where only the mark tells.
+
+        The answer may be lost, or unreadable, while the request took effect: then the object bears our mark, whatever a
+        further attempt was told. (An upload that is gone is NoSuchUpload on S3 and a 500 on Ceph 16; and on a kept
+        connection that died libcurl sends again by itself, so the first attempt we know of need not be the first.)
+        """
+        driver, before, tried = self.fetcher.driver, self.fetcher.driver.abilities, set()
+        while True:
+            try:
+                return self.fetcher.run(make)
+            except (AlreadyExists, PreconditionFailed, Damaged, NotFound, Transient, Unusable) as error:
+                if self._bears_our_mark():
+                    return ""
+                tried.add(driver.abilities.conditions)
+                other = self._other(error)
+                if not self._conditional or other in tried:
+                    if len(tried) > 1:  # none of them was what it wanted
+                        driver.abilities = before
+                    raise
+            self._look()  # raises what is really the matter, if it is not how the condition is said
+            driver.abilities = replace(driver.abilities, conditions=other)
+
+    def _other(self, error: PenstockError) -> Literal["quoted", "bare", "none"]:
+        """Return in which other way the condition may be said, after a refusal; the same one where that is not why."""
+        said = self.fetcher.driver.abilities.conditions
+        if error.code == "NotImplemented":
+            return "none"
+        if isinstance(error, PreconditionFailed) and said != "none":
+            return "bare" if said == "quoted" else "quoted"
+        return said
+
+    def _look(self) -> None:
+        """Raise ``AlreadyExists`` or ``PreconditionFailed`` where the condition does not hold now."""
+        if not self._conditional:
+            return
+        try:
+            etag = self._head().etag
+        except NotFound:
+            if self.attributes.create_only:
+                return
+            raise self._beaten("there is no object, and only an existing one was to be replaced") from None
+        if self.attributes.create_only:
+            raise self._beaten("there is an object already, and only a new one was to be written")
+        if etag != self.attributes.replaces:
+            raise self._beaten("the object is no longer the one that was to be replaced")
+
+    def _beaten(self, message: str) -> Conflict:
+        return (AlreadyExists if self.attributes.create_only else PreconditionFailed)(message, url=self._url)
+
+    def _bears_our_mark(self) -> bool:
+        try:
+            return self._is_ours(self._head())
+        except PenstockError:
+            return False
+
+    def _is_ours(self, found: ObjectMeta) -> bool:
+        return found.metadata.get(_MARK) == self.attributes.metadata[_MARK]
+
+    def _head(self) -> ObjectMeta:
+        return self.fetcher.run(lambda: self.fetcher.driver.head(self.key))
+
+    @property
+    def _conditional(self) -> bool:
+        return self.attributes.create_only or bool(self.attributes.replaces)
+
+    @property
+    def _url(self) -> str:
+        return self.fetcher.driver.url(self.key)
