@@ -40,6 +40,7 @@ HOMES = {
     "ctypes": ("transport.libcurl", "target"),
     "fsspec": ("interop", "drivers.fsspec"),
     "hypothesis": ("testing",),
+    "isal": ("checkpoint.crc",),
     "lightning": ("checkpoint.lightning",),
     "moto": ("demo", "testing"),
     "numpy": tuple(ROOMS),
@@ -60,8 +61,19 @@ HOMES = {
 ALWAYS_THERE = {"ctypes", "numpy", "pycurl", "xxhash"}  # dependencies without an extra, and the standard library's
 ARITHMETIC = {"numpy", "xxhash"}  # what pure files may use
 DONE_WITHOUT = {"certifi"}  # used where it happens to be installed, and never missed
-# Rooms that nobody enters without the library, so they may import it at once; all others do it inside a function.
-FACING = {("torch", "datasets"), ("torch", "loading"), ("pytest", "testing"), ("hypothesis", "testing")}
+# Rooms, or single files, that nobody enters without the library, so they may import it at once; all others do it inside
+# a function.
+FACING = {
+    *(("torch", "datasets"), ("torch", "loading"), ("pytest", "testing"), ("hypothesis", "testing")),
+    *(("torch", "checkpoint.dcp"), ("torch", "checkpoint.records"), ("torch", "checkpoint.torchmeta")),
+    *(("torch", "checkpoint.standing"), ("torch", "checkpoint.fill")),
+    *(
+        ("lightning", "checkpoint.lightning"),
+        ("torch", "checkpoint.sharded"),
+        ("torch", "checkpoint.ranks"),
+        ("fsspec", "interop.fsspec"),
+    ),
+}
 
 PURE_FILES = {"plan", "retry", "hedge", "evict", "select", "shuffle", "partition", "key", "layout"}
 PURE_ROOMS = {"order", "budget"}
@@ -229,15 +241,24 @@ def homes(module: Module) -> Iterator[tuple[int, str]]:
     """Rule 2, first half, and rule 6: every foreign library in its home, optional ones late."""
     for each in dict.fromkeys(i._replace(target=library(i)) for i in module.imports if is_foreign(i)):
         where = HOMES.get(each.target, ())
-        inside = [home for home in where if f"{module.name}.".startswith(f"penstock.{home}.")]
+        inside = [home for home in where if lies(module, home)]
         if module.room in GROUND and each.target != "numpy" and not inside:
             yield each.line, f"rule 2: ground imports the standard library and numpy only, not {each.target}"
         elif not where:
             yield each.line, f"rule 6: {each.target} has no home: give it one in HOMES"
         elif not inside:
             yield each.line, f"rule 6: {each.target} lives in {', '.join(where)}"
-        elif not (each.late or each.typing or each.target in ALWAYS_THERE or (each.target, module.room) in FACING):
+        elif not (each.late or each.typing or each.target in ALWAYS_THERE or faces(each.target, module)):
             yield each.line, f"rule 6: {each.target} is optional: import it inside the function that needs it"
+
+
+def lies(module: Module, home: str) -> bool:
+    """Say whether a module is a home or lies in it: a room, or one file of it."""
+    return f"{module.name}.".startswith(f"penstock.{home}.")
+
+
+def faces(library: str, module: Module) -> bool:
+    return any(library == each and lies(module, home) for each, home in FACING)
 
 
 def extras(modules: Mapping[str, Module]) -> Iterator[str]:
@@ -246,8 +267,8 @@ def extras(modules: Mapping[str, Module]) -> Iterator[str]:
     for module in modules.values():
         rooms.setdefault(module.room, []).append(module)
     for name, members in rooms.items():
-        wanted = {library(i) for m in members for i in m.imports if is_foreign(i) and not i.typing}
-        late = sorted(each for each in wanted - ALWAYS_THERE - DONE_WITHOUT if (each, name) not in FACING)
+        foreign = [(library(i), m) for m in members for i in m.imports if is_foreign(i) and not i.typing]
+        late = sorted({each for each, m in foreign if not faces(each, m)} - ALWAYS_THERE - DONE_WITHOUT)
         if late and not any("MissingExtra" in m.text or "penstock[" in m.text for m in members):
             yield f"penstock.{name}:1: rule 6: nothing names the extra that brings {', '.join(late)}"
 

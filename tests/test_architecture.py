@@ -41,6 +41,7 @@ HOUSE = {
     "penstock.catalog": "if TYPE_CHECKING:\n    from penstock.source import Source",
     "penstock.order.partition": "from penstock.values import Place",
     "penstock.checkpoint.writer": "from penstock.errors import MissingExtra\ndef save():\n    import torch",
+    "penstock.checkpoint.dcp": "import torch",
     "penstock.datasets.map": "import torch\nfrom penstock import catalog, order",
     "penstock.loading": "import torch\nfrom penstock.datasets import map",
     "penstock.testing": "import pytest\nfrom penstock.drivers import credentials",
@@ -129,6 +130,10 @@ FAULTS = {
     "optional-at-once": (
         {"penstock.checkpoint.torch": "import torch"},
         "penstock.checkpoint.torch:1: rule 6: torch is optional: import it inside the function that needs it",
+    ),
+    "optional-at-once-beside-a-file-that-may": (
+        {"penstock.checkpoint.dcpx": "import torch"},
+        "penstock.checkpoint.dcpx:1: rule 6: torch is optional: import it inside the function that needs it",
     ),
     "optional-and-silent": (
         {"penstock.observe": "def f():\n    import opentelemetry"},

@@ -96,7 +96,7 @@ def test_a_page_runs_as_printed(page, environment, tmp_path):
     if not code:
         return
     assert any(block.exempt is None for block in code), "no block of this page runs"
-    program = tmp_path / page.name.replace(".md", ".py")
+    program = tmp_path / f"page_{page.stem}.py"  # lightning.py would be taken for the library
     program.write_text(script(code), "utf-8")
     command = [sys.executable, str(program)]
     run = subprocess.run(

@@ -32,7 +32,7 @@ KILLS = 200
 LATENCY_MS = 1  # so that a saver waits for the store about as much as it works, as savers do
 
 
-def _same(found, expected):
+def same(found, expected):
     assert found["step"] == expected["step"]
     assert all(torch.equal(*pair) for pair in zip(found["weights"], expected["weights"], strict=True))
 
@@ -49,14 +49,14 @@ def test_what_is_saved_is_restored_on_every_store(bucket):
     for step in (5, 100, 20):
         run.save(step, state(step))
     assert (run.latest(), run.steps()) == (100, [5, 20, 100])
-    _same(run.restore(), state(100))
-    _same(run.restore(5), state(5))
+    same(run.restore(), state(100))
+    same(run.restore(5), state(5))
     assert [url.rpartition("/")[2] for url in run.verify(20)] == ["state.pt"]
     with pytest.raises(NotFound):
         run.restore(6)
     with pytest.raises(AlreadyExists):
         run.save(20, state(7))
-    _same(run.restore(20), state(20))
+    same(run.restore(20), state(20))
     run.delete(100)
     assert run.steps() == [5, 20]
 
@@ -107,11 +107,11 @@ def test_orphans_go_once_they_are_old_by_the_stores_clock_and_not_before(bucket)
             file.write(b"half")
     assert run.clean(older_than_s=3600) == []
     assert run.clean(older_than_s=-5) == orphans
-    _same(run.restore(), state(1))
+    same(run.restore(), state(1))
     assert [each.url for each in ps.list(f"{bucket.url}run/readme/", store=bucket.store)] == [theirs]
     fresh = ps.CheckpointManager(f"{bucket.url}run", store=bucket.store)
     assert fresh.clean(older_than_s=-5) == []
-    _same(fresh.restore(), state(1))
+    same(fresh.restore(), state(1))
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "grow", "gone", "swap", "manifest", "manifest gone", "other step"])
@@ -142,7 +142,7 @@ def test_damage_is_found_and_named(tmp_path, damage):
         expected, named = CheckpointError, manifest
     elif damage == "manifest gone":
         manifest.unlink()
-        _same(run.restore(), state(1))
+        same(run.restore(), state(1))
         expected, named = NotFound, manifest
     else:
         manifest.write_bytes((tmp_path / "000000000001/checkpoint.json").read_bytes())
@@ -152,7 +152,7 @@ def test_damage_is_found_and_named(tmp_path, damage):
     if damage != "other step":  # its objects are missed, under their other names
         with pytest.raises(expected, match=str(named)):
             list(run.verify(2))
-    _same(run.restore(1), state(1))
+    same(run.restore(1), state(1))
 
 
 @pytest.mark.parametrize("wrong", [{"keep_last": 0}, {"keep_best": 1, "mode": "least"}])
@@ -189,13 +189,13 @@ def test_each_request_of_a_save_is_refused_in_turn_and_the_older_step_stands(ser
         latest = run.latest()
         assert latest in ((number + 1,) if ended else (newest, number + 1)), "what failed after the commit is committed"
         newest = latest
-        _same(run.restore(), state(newest))
+        same(run.restore(), state(newest))
         if ended:
             break
     assert failed >= 8, "a look, an upload of some parts and its look, and the manifest's three"
     assert manager("s3://bucket/run/").clean(older_than_s=-5)
     assert manager("s3://bucket/run/").clean(older_than_s=-5) == []
-    _same(run.restore(), state(newest))
+    same(run.restore(), state(newest))
     assert server.uploads("bucket") == []
 
 
@@ -223,7 +223,7 @@ def test_kill_9_at_any_moment_leaves_the_newest_whole_step_and_cleaning_leaves_n
             latest = run.latest()
             assert latest == step or (status != 0 and latest == newest)
             newest = latest
-            _same(run.restore(), state(newest))
+            same(run.restore(), state(newest))
         parent.stdin.close()
     assert killed >= kills // 3
     assert newest > 5, "some were killed after their commit, or not at all"
@@ -231,7 +231,7 @@ def test_kill_9_at_any_moment_leaves_the_newest_whole_step_and_cleaning_leaves_n
     kept = {key for key in server.objects("bucket") if key.endswith("checkpoint.json")}
     assert len(server.objects("bucket")) == 2 * len(kept), "a manifest and its one object for each step"
     assert server.uploads("bucket") == []
-    _same(run.restore(), state(newest))
+    same(run.restore(), state(newest))
 
 
 def test_an_upload_that_never_ended_is_aborted_by_cleaning(server):

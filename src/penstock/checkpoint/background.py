@@ -30,14 +30,30 @@ class AsyncCheckpointer:
     """
 
     def __init__(self, manager: CheckpointManager, *, staging_bytes: int | None = None) -> None:
-        """Save through ``manager``; a state of more than ``staging_bytes`` is refused (default: any size)."""
+        """Save through ``manager``; a state of more than ``staging_bytes`` is refused (default: any size).
+
+        ``Unusable`` for a manager across ranks: collectives in the background are the business of torch's own
+        ``async_save``, with ``penstock.checkpoint.dcp.StorageWriter``.
+        """
+        if manager.together:
+            raise Unusable("across ranks: torch's async_save with penstock.checkpoint.dcp.StorageWriter saves behind")
         self._manager = manager
         self._most = staging_bytes
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
 
-    def save(self, step: int, state: object, *, loader: Loader | None = None, metric: float | None = None) -> None:
+    def save(
+        self,
+        step: int,
+        state: object,
+        *,
+        loader: Loader | None = None,
+        metric: float | None = None,
+        overwrite: bool = False,
+    ) -> None:
         """Copy ``state`` and where data and generators stand now, and save them as ``step`` in the background.
+
+        The rest is as ``CheckpointManager.save`` has it.
 
         Raises:
             Unusable: The state has more bytes than may be staged.
@@ -51,7 +67,7 @@ class AsyncCheckpointer:
         everything = self._manager.gathered(staged(state), loader)
         # No daemon: the interpreter waits for it before anything ends that it needs.
         self._thread = threading.Thread(
-            target=self._carry, args=(step, everything, metric), name="penstock-checkpoint", daemon=False
+            target=self._carry, args=(step, everything, metric, overwrite), name="penstock-checkpoint", daemon=False
         )
         self._thread.start()
 
@@ -65,9 +81,9 @@ class AsyncCheckpointer:
         if failure is not None:
             raise failure
 
-    def _carry(self, step: int, everything: dict[str, Any], metric: float | None) -> None:
+    def _carry(self, step: int, everything: dict[str, Any], metric: float | None, overwrite: bool) -> None:  # noqa: FBT001  a thread's target
         try:
-            self._manager.put(step, everything, metric)
+            self._manager.put(step, everything, metric, overwrite=overwrite)
         except BaseException as error:  # noqa: BLE001  the trainer's to hear
             self._failure = error
             _untold.add(self)

@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from penstock.checkpoint.layout import MANIFEST, Manifest, Sealed
+from penstock.checkpoint.plan import Object
 from penstock.checkpoint.seal import SealedReader, SealingWriter
-from penstock.errors import AlreadyExists, NotFound
+from penstock.errors import AlreadyExists, Changed, NotFound, Truncated
+from penstock.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
     from penstock.source import Source
+    from penstock.values import ObjectMeta
 
 __all__ = ["Committed", "Saving"]
 
@@ -25,7 +28,7 @@ class Saving:
 
     A reader sees no checkpoint there until then, and all of it from then on. Whatever ends the process before leaves
     objects that nobody reads: ``CheckpointManager.clean`` frees them. Costs, beside the data objects' own requests,
-    three for the manifest: a HEAD before, its single PUT, and a HEAD after.
+    three for the manifest: a HEAD before, its single PUT (whatever its size), and a HEAD after.
     """
 
     def __init__(self, source: Source, folder: str, kind: str) -> None:
@@ -36,13 +39,17 @@ class Saving:
         self._kind = kind
         self._sealed: dict[str, Sealed] = {}
 
+    def standing(self) -> str:
+        """Return the ETag of the manifest that is there; empty where there is none. One request."""
+        try:
+            return self._source.head(self._folder + MANIFEST).etag
+        except NotFound:
+            return ""
+
     def vacant(self) -> None:
         """Look, before the data goes up, whether there is one already: ``AlreadyExists``."""
-        try:
-            self._source.head(self._folder + MANIFEST)
-        except NotFound:
-            return
-        raise AlreadyExists("this checkpoint is committed already", url=self._source.url(self._folder + MANIFEST))
+        if self.standing():
+            raise AlreadyExists("this checkpoint is committed already", url=self._source.url(self._folder + MANIFEST))
 
     def open(self, name: str) -> SealingWriter:
         """Open a data object to write; ``add`` it once it is closed well."""
@@ -52,20 +59,30 @@ class Saving:
         """Count a data object in, written by this process or another."""
         self._sealed[f"{self.id}/{name}"] = sealed
 
-    def commit(self, content: dict[str, Any]) -> None:
-        """Make it count.
+    def commit(self, content: dict[str, Any], replacing: str = "") -> None:
+        """Make it count: a new one, or in place of the one whose manifest has the ETag ``replacing``.
+
+        A reader sees the one that was replaced until then, and all of this from then on; ``Committed.delete_objects``
+        frees the other's objects afterwards.
 
         Raises:
             AlreadyExists: Somebody else committed one there meanwhile; theirs stands.
+            PreconditionFailed: Somebody else has replaced or deleted it meanwhile; what they left stands.
+            Changed: This one was committed, and somebody else has replaced it since.
 
         """
         manifest = Manifest(self.id, self._kind, self._sealed, content)
-        with self._source.open_write(self._folder + MANIFEST, create_only=True) as writer:
-            writer.write(manifest.encode())
+        self._source.publish(self._folder + MANIFEST, manifest.encode(), replaces=replacing)
 
 
 class Committed:
-    """A checkpoint that counts: its manifest, and its objects, each verified as it is read."""
+    """A checkpoint that counts: its manifest, and its objects, each verified as it is read.
+
+    Attributes:
+        manifest: What it is made of.
+        etag: The manifest's, for ``Saving.commit``.
+
+    """
 
     def __init__(self, source: Source, folder: str) -> None:
         """Read the manifest: two requests.
@@ -77,13 +94,29 @@ class Committed:
         """
         self._source = source
         self._folder = folder
-        with source.open_read(folder + MANIFEST) as reader:
-            self.manifest = Manifest.decode(reader.read(), source.url(folder + MANIFEST))
+        self.etag, document = _read(source, folder + MANIFEST)
+        self.manifest = Manifest.decode(document, source.url(folder + MANIFEST))
 
     def open(self, name: str) -> SealedReader:
         """Open a data object, by its name in the manifest: one HEAD. Raises ``NotFound`` naming it."""
         key = self._folder + name
         return SealedReader(self._source.open_read(key), self.manifest.objects[name], self._source.url(key))
+
+    def objects(self, names: Sequence[str]) -> dict[str, Object]:
+        """Look at data objects, side by side, and return what ``gather`` reads each by: a HEAD for each.
+
+        Raises:
+            NotFound: One is missing. ``Truncated``: one has another length.
+
+        """
+        found = self._source.heads([self._folder + name for name in names])
+        return {name: self._object(name, meta) for name, meta in zip(names, found, strict=True)}
+
+    def _object(self, name: str, meta: ObjectMeta) -> Object:
+        sealed, url = self.manifest.objects[name], self._source.url(meta.key)
+        if meta.size != sealed.size:
+            raise Truncated(f"the object has {meta.size} bytes, {sealed.size} were written", url=url)
+        return Object(meta.key, meta.etag, meta.size, url, sealed)
 
     def verify(self) -> Iterator[str]:
         """Read every object and yield its URL once it is known to be what was written.
@@ -104,4 +137,19 @@ class Committed:
     def delete(self) -> None:
         """Delete it, the manifest first: at no time is there one whose objects are not there."""
         self._source.delete([self._folder + MANIFEST])
+        self.delete_objects()
+
+    def delete_objects(self) -> None:
+        """Delete its objects and no manifest: once another one has taken its place, or it is deleted."""
         self._source.delete([self._folder + name for name in self.manifest.objects])
+
+
+def _read(source: Source, key: str, before: str = "") -> tuple[str, bytes]:
+    """Return a small object's ETag and bytes; again where it was replaced between the look and the reading."""
+    meta = source.head(key)
+    try:
+        return meta.etag, source.read(Span(key, 0, meta.size, meta.etag, whole=True))
+    except Changed:
+        if meta.etag == before:
+            raise
+        return _read(source, key, meta.etag)

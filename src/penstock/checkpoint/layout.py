@@ -12,7 +12,7 @@ import xxhash
 
 from penstock.errors import CheckpointError
 
-__all__ = ["BLOCK_BYTES", "MANIFEST", "Manifest", "Sealed", "step_name", "step_of"]
+__all__ = ["BLOCK_BYTES", "MANIFEST", "Manifest", "Sealed", "fits", "step_name", "step_of"]
 
 MANIFEST = "checkpoint.json"
 BLOCK_BYTES = 1 << 20  # what a digest covers: 8 bytes for each MiB, and a partial read verifies a MiB more at each end
@@ -109,7 +109,7 @@ def _seal(body: bytes) -> bytes:
 def _sealed(name: str, described: dict[str, Any]) -> Sealed:
     size, digests = described["size"], base64.b64decode(described["digests"], validate=True)
     blocks = -(-size // BLOCK_BYTES) if type(size) is int and size >= 0 else -1
-    if not _NAME.fullmatch(name) or len(digests) != blocks * _DIGEST_BYTES:
+    if not fits(name) or len(digests) != blocks * _DIGEST_BYTES:
         message = f"object {name!r} of {size!r} bytes with {len(digests)} bytes of digests"
         raise ValueError(message)
     return Sealed(size, digests)
@@ -119,6 +119,11 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
     return value
+
+
+def fits(name: str) -> bool:
+    """Say whether a data object may be named so: letters, digits, ``._-`` and single ``/``, and nothing hidden."""
+    return _NAME.fullmatch(name) is not None
 
 
 def step_name(step: int) -> str:

@@ -1,0 +1,93 @@
+"""Distributed checkpoints by real ranks: saved by four, loaded by as many or fewer, and by ranks that fail."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+
+from penstock.checkpoint.dcp import StorageReader
+from tests.edges.launch import torchrun
+
+SHARDED = Path(__file__).with_name("sharded.py")
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+
+
+def _run(ranks, verb, url, last, **environment):
+    ended = torchrun(ranks, SHARDED, verb, url, last, **environment)
+    if verb != "fail":
+        assert ended.returncode == 0, ended.stdout
+    return ended
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Save everything once, on disk."""
+    folder = tmp_path_factory.mktemp("saved")
+    _run(4, "save", f"{folder}/", folder)
+    return folder
+
+
+def test_four_ranks_save_and_two_load_every_state_on_every_server(bucket, tmp_path):
+    server = bucket.server
+    environment = {
+        "AWS_ENDPOINT_URL": server.endpoint,
+        "AWS_ACCESS_KEY_ID": server.access_key,
+        "AWS_SECRET_ACCESS_KEY": server.secret_key,
+        "AWS_REGION": server.region,
+    }
+    _run(4, "save", bucket.url, tmp_path, **environment)
+    _run(2, "load", bucket.url, tmp_path, **environment)
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_what_four_ranks_saved_others_load_otherwise_sharded(saved, ranks):
+    _run(ranks, "load", f"{saved}/", saved)
+
+
+def test_replicated_tensors_are_saved_once(saved):
+    for kind in ("ddp", "fsdp"):
+        model, optimizer = torch.load(saved / f"{kind}.pt")
+        state = [*model.values(), *(each for moments in optimizer["state"].values() for each in moments.values())]
+        manifest = json.loads((saved / kind / "checkpoint.json").read_text("utf-8"))
+        tensors = [each for each in manifest["content"]["state"] if "dtype" in each]
+        bytes_each = {name: described["size"] for name, described in manifest["objects"].items()}
+        others = sum(each["length"] for each in manifest["content"]["state"] if "dtype" not in each)
+        assert len(bytes_each) == 4
+        assert sum(bytes_each.values()) == sum(each.nbytes for each in state) + others
+        assert len(tensors) == len(state)
+
+
+def test_spread_puts_the_ranks_under_as_many_prefixes(saved):
+    manifest = json.loads((saved / "tensors/checkpoint.json").read_text("utf-8"))
+    assert sorted(name.partition("/")[2] for name in manifest["objects"]) == [
+        "00/0.data",
+        "00/2.data",
+        "01/1.data",
+        "01/3.data",
+    ]
+
+
+@pytest.mark.parametrize("how", ["raised", "killed writing", "killed finishing"])
+def test_a_rank_that_fails_ends_all_and_leaves_the_older_checkpoint(saved, how):
+    before = sorted(path for path in (saved / "tensors").rglob("*") if path.is_file())
+    ended = _run(2, "fail", f"{saved}/tensors", how)
+    if how == "raised":
+        assert ended.returncode == 0, ended.stdout
+        for rank in (0, 1):
+            assert ended.stdout.count(f"rank {rank} heard of RuntimeError('the GPU fell off')") == 2
+            assert f"rank {rank} is refused: AlreadyExists" in ended.stdout
+            assert f"rank {rank} is refused: use_collectives" in ended.stdout
+    else:
+        assert ended.returncode != 0
+    assert set(before) <= set((saved / "tensors").rglob("*"))
+    assert not (saved / "tensors-other").exists()
+    state = {"tensors": {"rows": torch.zeros(10, 6)}, "list": [0, {"deep": torch.zeros(2)}]}
+    dcp.load(state, storage_reader=StorageReader(saved / "tensors"), no_dist=True)
+    assert state["list"][0] == 1
+    assert state["list"][1]["deep"].tolist() == [1, 1]
+    generator = torch.Generator().manual_seed(1 + sum(map(ord, "rows")))
+    assert torch.equal(state["tensors"]["rows"], torch.rand(10, 6, generator=generator))

@@ -1,0 +1,161 @@
+"""Folders as steps: what another library wrote comes back byte for byte, or nothing does."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import penstock as ps
+from penstock.errors import AlreadyExists, CheckpointError, ChecksumMismatch, NotFound, Unusable
+
+BLOCK = 1 << 20
+
+
+@pytest.fixture
+def written(tmp_path, seed):
+    """Return a folder as a trainer leaves it: an empty file, one of several blocks, one in a folder below."""
+    folder, draw = tmp_path / "checkpoint-4", random.Random(seed)
+    (folder / "global_step4").mkdir(parents=True)
+    (folder / "trainer_state.json").write_bytes(b"")
+    (folder / "model-00001-of-00002.safetensors").write_bytes(draw.randbytes(2 * BLOCK + 17))
+    (folder / "global_step4/optim.pt").write_bytes(draw.randbytes(1000))
+    return folder
+
+
+def _files(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_folder_comes_back_as_it_was_on_every_store(bucket, written, tmp_path):
+    run = ps.CheckpointManager(f"{bucket.url}run", keep_last=1, store=bucket.store)
+    run.save_folder(2, written)
+    run.save_folder(4, written, metric=0.5)
+    assert run.steps() == [4]
+    assert (run.describe(4).objects, run.describe(4).metric) == (3, 0.5)
+    assert len(list(run.verify(4))) == 3
+    run.restore_folder(tmp_path / "bare/machine")
+    assert _files(tmp_path / "bare/machine") == _files(written)
+    assert [each.name for each in (tmp_path / "bare").iterdir()] == ["machine"]
+
+
+def test_a_step_is_replaced_only_when_told(written, tmp_path):
+    run = ps.CheckpointManager(tmp_path / "run")
+    run.save_folder(4, written)
+    with pytest.raises(AlreadyExists):
+        run.save_folder(4, written)
+    (written / "trainer_state.json").write_bytes(b"{}")
+    run.save_folder(4, written, overwrite=True)
+    (tmp_path / "back").mkdir()
+    run.restore_folder(tmp_path / "back", 4)
+    assert _files(tmp_path / "back") == _files(written)
+
+
+def test_what_is_there_is_never_mixed_with_what_comes_back(written, tmp_path):
+    run = ps.CheckpointManager(tmp_path / "run")
+    run.save_folder(4, written)
+    before = _files(written)
+    with pytest.raises(AlreadyExists, match="something"):
+        run.restore_folder(written)
+    with pytest.raises(AlreadyExists, match="something"):
+        run.restore_folder(written / "trainer_state.json")
+    assert _files(written) == before
+
+
+@pytest.mark.parametrize("name", ["model-00001-of-00002.safetensors", "global_step4/optim.pt"])
+def test_of_a_damaged_folder_nothing_comes_back(written, tmp_path, name):
+    run = ps.CheckpointManager(tmp_path / "run")
+    run.save_folder(4, written)
+    (stored,) = (tmp_path / "run").glob(f"*/*/{name}")
+    data = bytearray(stored.read_bytes())
+    data[-1] ^= 1
+    stored.write_bytes(data)
+    with pytest.raises(ChecksumMismatch, match=name):
+        run.restore_folder(tmp_path / "back/checkpoint-4")
+    assert list((tmp_path / "back").iterdir()) == []
+
+
+_DIES = """
+import os, signal, sys
+import penstock as ps
+left = [1]  # files after which it dies
+def sync(_):
+    left.append(left.pop() - 1)
+    if left[0] < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+os.fsync = sync
+ps.CheckpointManager(sys.argv[1]).restore_folder(sys.argv[2])
+"""
+
+
+def test_a_machine_that_dies_while_a_folder_comes_back_has_no_half_of_it(written, tmp_path):
+    run, target = ps.CheckpointManager(tmp_path / "run"), tmp_path / "back/checkpoint-4"
+    run.save_folder(4, written)
+    died = subprocess.run([sys.executable, "-c", _DIES, tmp_path / "run", target], timeout=60, check=False)
+    assert died.returncode == -signal.SIGKILL
+    assert [path.name.startswith(".penstock-") for path in target.parent.iterdir()] == [True]
+    run.restore_folder(target)
+    assert _files(target) == _files(written)
+
+
+def test_a_state_is_no_folder_and_a_folder_no_state(written, tmp_path):
+    run = ps.CheckpointManager(tmp_path / "run")
+    with pytest.raises(NotFound, match="no checkpoint"):
+        run.restore_folder(tmp_path / "back")
+    run.save(1, {})
+    run.save_folder(2, written)
+    with pytest.raises(CheckpointError, match="a folder"):
+        run.restore()
+    with pytest.raises(CheckpointError, match="a state"):
+        run.restore_folder(tmp_path / "back", 1)
+    assert run.steps() == [1, 2]
+
+
+def _hidden(folder):
+    (folder / ".cache").write_bytes(b"x")
+
+
+def _spaced(folder):
+    (folder / "a b").write_bytes(b"x")
+
+
+def _dangling(folder):
+    (folder / "link").symlink_to(folder / "nowhere")
+
+
+def _linked_folder(folder):
+    (folder / "link").symlink_to(folder / "global_step4")
+
+
+def _pipe(folder):
+    os.mkfifo(folder / "pipe")
+
+
+@pytest.mark.parametrize("add", [_hidden, _spaced, _dangling, _linked_folder, _pipe])
+def test_what_cannot_be_kept_is_named_before_anything_is_sent(written, tmp_path, add):
+    add(written)
+    with pytest.raises(Unusable, match=r"\.cache|a b|link|pipe"):
+        ps.CheckpointManager(tmp_path / "run").save_folder(1, written)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_without_files_is_none(tmp_path):
+    run = ps.CheckpointManager(tmp_path / "run")
+    with pytest.raises(NotFound, match="no such folder"):
+        run.save_folder(1, tmp_path / "none")
+    (tmp_path / "empty/below").mkdir(parents=True)
+    with pytest.raises(Unusable, match="no file"):
+        run.save_folder(1, tmp_path / "empty")
+
+
+def test_a_link_to_a_file_is_the_file(written, tmp_path):
+    (written / "latest").symlink_to(written / "global_step4/optim.pt")
+    run = ps.CheckpointManager(tmp_path / "run")
+    run.save_folder(1, written)
+    run.restore_folder(tmp_path / "back")
+    assert _files(tmp_path / "back") == _files(written)
+    assert not (tmp_path / "back/latest").is_symlink()

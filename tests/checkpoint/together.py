@@ -1,0 +1,91 @@
+"""What each rank of tests/checkpoint/test_ranks.py does: `together.py save|grow|fail URL DATA`."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+
+import pytest
+import torch
+from torch import distributed
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+
+import penstock as ps
+from penstock.checkpoint.background import AsyncCheckpointer
+from penstock.errors import AlreadyExists, NotFound, Unusable
+
+FULL = torch.arange(4000.0).reshape(100, 40)
+
+
+def state(number: float) -> dict[str, object]:
+    """Return a state of which each rank holds its rows."""
+    mesh = init_device_mesh("cpu", (distributed.get_world_size(),))
+    return {
+        "model": {"weight": distribute_tensor(FULL + number, mesh, [Shard(0)]), "bias": torch.full((3,), number)},
+        "epoch": int(number),
+        "history": [number, "words"],
+    }
+
+
+def loader(data: str) -> ps.DataLoader:
+    """Return batches of 4, over all ranks."""
+    dataset = ps.IterableDataset.from_prefix(data, transform=ps.Sample.read, shuffle=True, seed=3)
+    return ps.DataLoader(dataset, 4 // distributed.get_world_size(), collate_fn=list)
+
+
+def save(run: ps.CheckpointManager, data: str) -> dict[str, object]:
+    """Save three steps of which two stay; say what comes after the last."""
+    random.seed(distributed.get_rank())
+    batches = loader(data)
+    taken = iter(batches)
+    for step in (1, 2, 3):
+        next(taken)
+        run.save(step, state(step), loader=batches, metric=1 / step)
+    with pytest.raises(AlreadyExists):
+        run.save(3, state(4))
+    with pytest.raises(NotFound):
+        run.restore(9, into={})
+    run.save(3, state(3), loader=batches, overwrite=True)
+    return {"drawn": random.random(), "rest": [int(each) for batch in taken for each in batch]}
+
+
+def load(run: ps.CheckpointManager, data: str) -> dict[str, object]:
+    """Restore the newest into a state of zeros; say what comes next."""
+    batches = loader(data)
+    into = state(-1)
+    into["history"] = None
+    assert run.restore(into=into, loader=batches) is into
+    model = into["model"]
+    assert torch.equal(model["weight"].full_tensor(), FULL + 3)
+    assert (model["bias"].tolist(), into["epoch"], into["history"]) == ([3.0] * 3, 3, [3, "words"])
+    return {"drawn": random.random(), "rest": [int(each) for batch in batches for each in batch]}
+
+
+def fail(run: ps.CheckpointManager, _: str) -> dict[str, object]:
+    """Have one rank's state not be savable: all raise, and all name it; and nobody saves across ranks behind."""
+    broken = state(4)
+    if distributed.get_rank() == 1:
+        broken["rows"] = torch.ones(2).to_sparse()
+    with pytest.raises(Unusable, match="'rows'") as raised:
+        run.save(4, broken)
+    assert raised.value.__notes__ == ["on rank 1, while all 2 saved or loaded a checkpoint"]
+    with pytest.raises(Unusable, match="async_save"):
+        AsyncCheckpointer(run)
+    return {"latest": run.latest()}
+
+
+def main() -> None:
+    """Do what is asked, and tell what it found in a file for each rank."""
+    verb, url, data, told = sys.argv[1:]
+    distributed.init_process_group("gloo")
+    run = ps.CheckpointManager(url, keep_last=2).across(distributed.group.WORLD)
+    found = {"save": save, "load": load, "fail": fail}[verb](run, data)
+    with open(f"{told}/{verb}-{distributed.get_rank()}.json", "w") as file:
+        json.dump(found, file)
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

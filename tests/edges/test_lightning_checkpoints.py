@@ -1,0 +1,301 @@
+"""Lightning's checkpoints in a bucket: whole, rotated, found again; a training that was killed goes on from them."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import threading
+import uuid
+from pathlib import Path
+
+import pytest
+import torch
+from fsspec.registry import _registry
+from lightning.pytorch import strategies
+
+from penstock.checkpoint.commit import Saving
+from penstock.checkpoint.dcp import StorageReader, StorageWriter
+from penstock.checkpoint.lightning import AsyncCheckpointIO, CheckpointIO
+from penstock.checkpoint.sharded import Loading
+from penstock.errors import CheckpointError, InvalidURL, NotFound, Unusable
+from penstock.interop.fsspec import FileSystem, register
+from penstock.source import open_source
+from tests.edges.keeper import Keeper
+from tests.edges.launch import program, torchrun
+from tests.edges.remote import loader, trainer
+from tests.servers import Bucket
+
+SAMPLES = 23  # a set that the batch does not divide: six batches make an epoch
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # advice: more workers, a folder that is not empty
+    pytest.mark.filterwarnings(r"ignore:.*LeafSpec.* is deprecated:FutureWarning"),  # between Lightning and torch
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("objects")
+    for number in range(SAMPLES):
+        (folder / f"{number:02}").write_bytes(b"x")
+    return f"file://{folder}/"
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory):
+    """Return the ledger of a training that nothing interrupts."""
+    model = Keeper()
+    trainer(tmp_path_factory.mktemp("whole")).fit(model, loader(data))
+    return model.ledger
+
+
+@pytest.fixture
+def opened(bucket):
+    """Have fsspec open the bucket with Penstock, for this test alone."""
+    register(bucket.store)
+    yield bucket
+    FileSystem.default = None
+    _registry.pop("s3")
+
+
+def _environment(bucket):
+    server = bucket.server
+    return {
+        "AWS_ENDPOINT_URL": server.endpoint,
+        "AWS_ACCESS_KEY_ID": server.access_key,
+        "AWS_SECRET_ACCESS_KEY": server.secret_key,
+        "AWS_REGION": server.region,
+    }
+
+
+def _names(bucket, folder="run"):
+    found = bucket.client.list_objects_v2(Bucket=bucket.name, Prefix=f"{folder}/").get("Contents", [])
+    return sorted(each["Key"].removeprefix(f"{folder}/") for each in found)
+
+
+# The first dies within an epoch, the second right after an epoch's last batch.
+@pytest.mark.parametrize(("name", "dies_at"), [("SIGKILL", 8), ("SIGKILL", 12), ("SIGINT", 3)])
+def test_a_training_that_a_signal_ended_goes_on_from_the_bucket(opened, data, whole, name, dies_at):
+    folder = f"{opened.url}run"
+    run = program(Path(__file__).with_name("remote.py"), data, folder, dies_at, name, **_environment(opened))
+    assert run.returncode == (-signal.SIGKILL if name == "SIGKILL" else 1), run.stdout
+    assert len(_names(opened)) == 2  # the newest, and last.ckpt
+    model = Keeper()
+    trainer(folder, plugin=CheckpointIO(opened.store)).fit(model, loader(data), ckpt_path="last")
+    assert len(model.before) == dies_at
+    assert model.before + model.ledger == whole
+
+
+def test_a_checkpoint_is_named_by_its_url(opened, data, whole):
+    folder, plugin = f"{opened.url}run", CheckpointIO(opened.store)
+    trainer(folder, plugin=plugin, max_epochs=1, saves={"save_top_k": -1}).fit(Keeper(), loader(data))
+    model = Keeper()
+    trainer(f"{opened.url}more", plugin=plugin).fit(model, loader(data), ckpt_path=f"{folder}/epoch=0-step=4.ckpt")
+    assert model.before + model.ledger == whole
+    loaded = Keeper.load_from_checkpoint(f"{folder}/last.ckpt")
+    assert loaded.before == whole[:6]
+
+
+def test_there_is_no_last_checkpoint_before_the_first(opened, data, whole):
+    model = Keeper()
+    run = trainer(f"{opened.url}run", plugin=CheckpointIO(opened.store))
+    run.fit(model, loader(data), ckpt_path="last")
+    assert model.ledger == whole
+
+
+def test_a_store_that_does_not_answer_is_no_fresh_start(opened, data):
+    run = trainer("s3://no-such-bucket-of-ours/run", plugin=CheckpointIO(opened.store))
+    with pytest.raises(NotFound):
+        run.fit(Keeper(), loader(data), ckpt_path="last")
+
+
+class _Scored(Keeper):
+    """Logs 5, 4, 3 … 0, 5, 4 … as a batch's score."""
+
+    def training_step(self, batch, number):
+        self.log("score", 5.0 - number)
+        return super().training_step(batch, number)
+
+
+@pytest.mark.parametrize("plugin", [CheckpointIO, lambda store: AsyncCheckpointIO(CheckpointIO(store))])
+def test_rotation_leaves_the_best_and_the_last(opened, data, plugin):
+    run = trainer(
+        f"{opened.url}run",
+        plugin=plugin(opened.store),
+        max_epochs=2,
+        saves={"monitor": "score", "save_top_k": 2, "mode": "min"},
+    )
+    run.fit(_Scored(), loader(data))
+    assert _names(opened) == ["epoch=0-step=6.ckpt", "epoch=1-step=12.ckpt", "last.ckpt"]
+    best = run.checkpoint_callback.best_model_path
+    assert best == f"{opened.url}run/epoch=0-step=6.ckpt"
+    run.validate(_Scored(), loader(data), ckpt_path="best")
+    assert run.ckpt_path == best
+
+
+def test_what_another_run_saved_is_left(opened, data):
+    plugin = CheckpointIO(opened.store)
+    trainer(f"{opened.url}run", plugin=plugin, max_epochs=1).fit(Keeper(), loader(data))
+    before = _names(opened)
+    more = trainer(f"{opened.url}run2", plugin=plugin, max_epochs=2)
+    more.fit(Keeper(), loader(data), ckpt_path=f"{opened.url}run/epoch=0-step=6.ckpt")
+    assert _names(opened) == before == ["epoch=0-step=6.ckpt", "last.ckpt"]
+    assert _names(opened, "run2") == ["epoch=1-step=12.ckpt", "last.ckpt"]
+
+
+def test_weights_alone_are_saved_and_loaded(opened, data):
+    plugin = CheckpointIO(opened.store)
+    folder = f"{opened.url}run"
+    trainer(folder, plugin=plugin, max_epochs=1, saves={"save_weights_only": True}).fit(Keeper(), loader(data))
+    assert "optimizer_states" not in plugin.load_checkpoint(f"{folder}/last.ckpt")
+    trainer(folder, plugin=plugin).validate(Keeper(), loader(data), ckpt_path=f"{folder}/last.ckpt")
+
+
+@pytest.mark.parametrize("url", ["bucket", "disk"])
+def test_what_is_saved_is_loaded_and_removed(bucket, tmp_path, url):
+    io = CheckpointIO(bucket.store)
+    path = f"{bucket.url}run/a.ckpt" if url == "bucket" else tmp_path / "run/a.ckpt"
+    io.save_checkpoint({"state": torch.arange(5)}, path)
+    assert torch.equal(io.load_checkpoint(path)["state"], torch.arange(5))
+    with pytest.raises(AttributeError, match="pickle"):  # a state that cannot be saved leaves what there was
+        io.save_checkpoint({"state": lambda: None}, path)
+    assert io.load_checkpoint(path, map_location="meta")["state"].is_meta
+    io.remove_checkpoint(path)
+    io.remove_checkpoint(path)
+    with pytest.raises(NotFound):
+        io.load_checkpoint(path)
+
+
+def test_code_in_a_checkpoint_runs_only_where_it_is_trusted(bucket):
+    io, path = CheckpointIO(bucket.store), f"{bucket.url}a.ckpt"
+    io.save_checkpoint({"path": Path("x")}, path)
+    with pytest.raises(Exception, match="weights_only"):
+        io.load_checkpoint(path)
+    assert io.load_checkpoint(path, weights_only=False) == {"path": Path("x")}
+
+
+def test_a_folder_is_removed_whole_and_its_neighbours_are_not(bucket, tmp_path):
+    io = CheckpointIO(bucket.store)
+    source, _ = open_source(bucket.url, bucket.store)
+    saving = Saving(source, "run/a.ckpt/", "dcp")
+    with saving.open("data") as file:
+        file.write(b"x")
+    saving.add("data", file.sealed())
+    saving.commit({})
+    source.put("run/a.ckpt2", b"")
+    io.remove_checkpoint(f"{bucket.url}run/a.ckpt")
+    assert _names(bucket) == ["a.ckpt2"]
+    (tmp_path / "a.ckpt").mkdir()
+    (tmp_path / "a.ckpt/data").write_bytes(b"x")
+    io.remove_checkpoint(tmp_path / "a.ckpt")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(InvalidURL):
+        io.remove_checkpoint(bucket.url)
+    with pytest.raises(Unusable, match="store="):
+        io.save_checkpoint({}, f"{bucket.url}a", storage_options={})
+
+
+class _Gated(CheckpointIO):
+    """Saves once it is let."""
+
+    def __init__(self, store):
+        super().__init__(store)
+        self.let = threading.Event()
+
+    def save_checkpoint(self, *args, **kwargs):
+        assert self.let.wait(30)
+        super().save_checkpoint(*args, **kwargs)
+
+
+def test_what_is_superseded_goes_after_its_successor_is_there(bucket):
+    gated = _Gated(bucket.store)
+    io = AsyncCheckpointIO(gated)
+    CheckpointIO(bucket.store).save_checkpoint({}, f"{bucket.url}run/old")
+    state = {"weights": torch.zeros(2)}
+    io.save_checkpoint(state, f"{bucket.url}run/new")
+    io.remove_checkpoint(f"{bucket.url}run/old")
+    state["weights"] += 1  # training goes on
+    assert _names(bucket) == ["old"]
+    gated.let.set()
+    assert io.load_checkpoint(f"{bucket.url}run/new")["weights"].tolist() == [0, 0]
+    assert _names(bucket) == ["new"]
+    io.teardown()
+    io.teardown()
+
+
+def test_a_failure_in_the_background_is_told_and_costs_no_checkpoint(bucket):
+    CheckpointIO(bucket.store).save_checkpoint({}, f"{bucket.url}run/old")
+    io = AsyncCheckpointIO(CheckpointIO(bucket.store))
+    io.save_checkpoint({}, "s3://no-such-bucket-of-ours/run/new")
+    io.remove_checkpoint(f"{bucket.url}run/old")
+    with pytest.raises(NotFound):
+        io.save_checkpoint({}, f"{bucket.url}run/newer")
+    io.save_checkpoint({}, f"{bucket.url}run/newest")
+    io.teardown()
+    assert _names(bucket) == ["newest", "old"]
+    io.save_checkpoint({}, "s3://no-such-bucket-of-ours/run/new")
+    with pytest.raises(NotFound):
+        io.teardown()
+
+
+def test_a_training_ends_with_what_its_last_save_failed_with(opened, data):
+    class Lost(CheckpointIO):
+        def save_checkpoint(self, checkpoint, *_, **__):
+            super().save_checkpoint(checkpoint, "s3://no-such-bucket-of-ours/x")
+
+    plugin = AsyncCheckpointIO(Lost(opened.store))
+    run = trainer(f"{opened.url}run", plugin=plugin, max_steps=1, saves={"save_last": False})
+    with pytest.raises(NotFound):
+        run.fit(Keeper(), loader(data))
+
+
+@pytest.fixture
+def small(moto_server):
+    """Make a bucket on moto alone: these take long, and Ceph has its say in tests of what they stand on."""
+    name = f"test-{uuid.uuid4().hex}"
+    moto_server.client().create_bucket(Bucket=name)
+    return Bucket(moto_server, name, moto_server.client())
+
+
+def _sharded(ranks, bucket, data, out, *fits):
+    """Return, of each rank, what it noted of each fit."""
+    out.mkdir()
+    run = torchrun(ranks, Path(__file__).with_name("sharded.py"), data, out, *fits, **_environment(bucket))
+    assert run.returncode == 0, run.stdout
+    return [json.loads((out / f"{rank}.json").read_text("utf-8")) for rank in range(ranks)]
+
+
+@pytest.mark.parametrize("how", ["shards", "whole"])
+def test_a_sharded_model_goes_on_from_the_bucket(small, data, tmp_path, how):
+    fits = [f"{small.url}all|5|{how}", f"{small.url}run|2|{how}", f"{small.url}run|4|{how}"]
+    ranks = _sharded(2, small, data, tmp_path / "two", *fits, f"{tmp_path}/disk|1|shards")
+    for (_, whole), first, (before, second), _ in ranks:
+        assert first == [0, whole[:2]]
+        assert (before, second) == (2, whole[2:4])
+    names = ["last.ckpt", "step=4.ckpt"]
+    shards = [f"{name}/{each}" for name in names for each in ("0.data", "1.data", "checkpoint.json")]
+    found = [re.sub("[0-9a-f]{32}/", "", name) for name in _names(small)]
+    assert found == (names if how == "whole" else shards)  # the last, and the newest
+    assert (tmp_path / "disk/last.ckpt/meta.pt").is_file()  # on a disk it is as Lightning saves it
+    if how == "shards":
+        (((before, (loss,)),),) = _sharded(1, small, data, tmp_path / "one", f"{small.url}run|5|{how}")
+        assert before == 2
+        assert loss == pytest.approx(sum(rank[0][1][4] for rank in ranks) / 2, rel=1e-5)
+
+
+def test_a_strategy_that_knows_disks_only_is_refused(opened):
+    run = trainer(
+        f"{opened.url}run", plugin=CheckpointIO(opened.store), strategy=strategies.ModelParallelStrategy(1, 1)
+    )
+    with pytest.raises(Unusable, match="disks only"):
+        run.checkpoint_callback.setup(run, Keeper(), "fit")
+
+
+def test_a_checkpoint_of_something_else_is_no_trainer_s(bucket):
+    writer = StorageWriter(f"{bucket.url}other", store=bucket.store)
+    torch.distributed.checkpoint.save({"a": torch.zeros(2)}, storage_writer=writer, no_dist=True)
+    with pytest.raises(CheckpointError, match="no trainer"):
+        Loading(None, [], strict=True).shards(
+            StorageReader(f"{bucket.url}other", store=bucket.store), weights_only=True
+        )
