@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import torch
+from torch.distributed.checkpoint.state_dict_saver import save
 
 import penstock as ps
+from penstock.checkpoint.dcp import StorageWriter
 
 
 def test_a_runs_checkpoints_from_the_shell(penstock, bucket):
@@ -24,12 +27,25 @@ def test_a_runs_checkpoints_from_the_shell(penstock, bucket):
     assert text[0].endswith("metric 0.5")
     verified = penstock("checkpoint", "verify", url, bucket=bucket)
     assert (verified.returncode, len(verified.stdout.splitlines())) == (0, 2)
-    assert "2 steps as written" in verified.stderr
+    assert "2 checkpoints as written" in verified.stderr
     removed = penstock("checkpoint", "rm", url, "10", bucket=bucket)
     assert (removed.returncode, removed.stdout) == (0, "10\n")
     assert run.steps() == [20]
     assert penstock("checkpoint", "rm", url, "10", bucket=bucket).returncode == 1
     assert penstock("checkpoint", "verify", url, "10", bucket=bucket).returncode == 1
+
+
+def test_one_distributed_checkpoint_is_verified_by_its_own_url(penstock, tmp_path):
+    with pytest.warns(UserWarning, match="disabled"):
+        save({"weights": torch.zeros(1000)}, storage_writer=StorageWriter(tmp_path / "one"))
+    done = penstock("checkpoint", "verify", str(tmp_path / "one"))
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 1)
+    (data,) = tmp_path.glob("one/*/0.data")
+    data.write_bytes(bytes(4000)[:-1] + b"x")
+    done = penstock("checkpoint", "verify", str(tmp_path / "one"))
+    assert (done.returncode, str(data) in done.stderr) == (5, True)
+    none = penstock("checkpoint", "verify", str(tmp_path))
+    assert (none.returncode, "no checkpoint is committed" in none.stderr) == (1, True)
 
 
 def test_damage_ends_verifying_with_5_and_is_named(penstock, tmp_path):

@@ -6,13 +6,15 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 import penstock as ps
+from penstock.checkpoint.commit import Committed
 from penstock.cli.exits import write
 from penstock.cli.ls import harmless, readable
 from penstock.cli.store import with_store
 from penstock.errors import NotFound
+from penstock.source import open_source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import typer
 
@@ -69,20 +71,27 @@ def _verify(app: "typer.Typer") -> None:
     @app.command()
     @with_store
     def verify(
-        url: Annotated[str, typer.Argument(metavar="URL", help="Of the run.")],
+        url: Annotated[str, typer.Argument(metavar="URL", help="Of the run, or of one distributed checkpoint.")],
         step: Annotated[list[int] | None, typer.Argument(metavar="[STEP]...", help="Default: all.")] = None,
         *,
         store: ps.StoreOptions,
     ) -> None:
         """Read steps whole, compare every byte with what was written, print what is right. Damage ends it with 5."""
         run = ps.CheckpointManager(url, store=store)
-        chosen = step or run.steps()
-        if not chosen:
-            raise NotFound("no checkpoint is committed there", url=url)
-        for each in chosen:
-            for name in run.verify(each):
+        found = [run.verify(each) for each in step or run.steps()] or [_one(url, store)]
+        for objects in found:
+            for name in objects:
                 write(harmless(name) + "\n")
-        print(f"{len(chosen):,} step{'s' * (len(chosen) != 1)} as written", file=sys.stderr)
+        print(f"{len(found):,} checkpoint{'s' * (len(found) != 1)} as written", file=sys.stderr)
+
+
+def _one(url: str, store: ps.StoreOptions) -> "Iterator[str]":
+    """Verify the one checkpoint that a URL itself names, if there is none of a run's below it."""
+    source, folder = open_source(url if url.endswith("/") else url + "/", store)
+    try:
+        return Committed(source, folder).verify()
+    except NotFound:
+        raise NotFound("no checkpoint is committed there", url=url) from None
 
 
 def _rm(app: "typer.Typer") -> None:
