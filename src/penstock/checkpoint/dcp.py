@@ -60,7 +60,29 @@ class _Ordered(NamedTuple):
     heard: object
 
 
-class StorageWriter(storage.StorageWriter):
+class _Placing:
+    """What torch asks of a writer and of a reader alike: where the checkpoint is."""
+
+    _store: StoreOptions | None
+
+    @property
+    def checkpoint_id(self) -> str:
+        """Where the checkpoint is."""
+        return self._url
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Id) -> bool:
+        """Say whether it is a URL or path that Penstock can open."""
+        return valid(checkpoint_id)
+
+    def reset(self, checkpoint_id: Id | None = None) -> None:
+        """Begin anew, at another place if one is given."""
+        if checkpoint_id:
+            self._url = os.fspath(checkpoint_id)
+            self._source, self._folder = opened(self._url, self._store)
+
+
+class StorageWriter(_Placing, storage.StorageWriter):
     """Saves a checkpoint below ``url``: ``dcp.save(state, storage_writer=StorageWriter(url))``, on every rank.
 
     Each rank sends one object, under a name that no other save has; the coordinator makes them count, last, in one
@@ -106,22 +128,6 @@ class StorageWriter(storage.StorageWriter):
         self._save = ""
         self._standing = Standing({}, set())
         self.reset(url)
-
-    @property
-    def checkpoint_id(self) -> str:
-        """Where it is written."""
-        return self._url
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Id) -> bool:
-        """Say whether it is a URL or path that Penstock can open."""
-        return valid(checkpoint_id)
-
-    def reset(self, checkpoint_id: Id | None = None) -> None:
-        """Begin another checkpoint, at another place if one is given."""
-        if checkpoint_id:
-            self._url = os.fspath(checkpoint_id)
-            self._source, self._folder = opened(self._url, self._store)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002, FBT001  torch's; it looks for "kwargs"
         """Begin a save. ``Unusable`` without collectives: nobody would know what makes the save whole."""
@@ -215,7 +221,7 @@ class StorageWriter(storage.StorageWriter):
                 file.write(piece)
 
 
-class StorageReader(storage.StorageReader):
+class StorageReader(_Placing, storage.StorageReader):
     """Loads a checkpoint below ``url``: ``dcp.load(state, storage_reader=StorageReader(url))``, on every rank.
 
     Reads checkpoints of ``StorageWriter``, every byte compared with the digests made while it was written, also where
@@ -231,21 +237,9 @@ class StorageReader(storage.StorageReader):
         self._weights_only = weights_only
         self.reset(url)
 
-    @property
-    def checkpoint_id(self) -> str:
-        """Where it is read."""
-        return self._url
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Id) -> bool:
-        """Say whether it is a URL or path that Penstock can open."""
-        return valid(checkpoint_id)
-
     def reset(self, checkpoint_id: Id | None = None) -> None:
         """Begin anew, at another place if one is given."""
-        if checkpoint_id:
-            self._url = os.fspath(checkpoint_id)
-            self._source, self._folder = opened(self._url, self._store)
+        super().reset(checkpoint_id)
         self._mark: Mark | None = None
         self._failure: Exception | None = None
 
