@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.checkpoint.background import staged, staged_bytes
+from penstock.checkpoint.background import Stage, staged_bytes
 from penstock.errors import AlreadyExists, Forbidden, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match
 
@@ -134,7 +134,7 @@ def test_staging_copies_tensors_and_keeps_the_rest():
         "counts": collections.defaultdict(int, {"a": 1}),
         "number": 3,
     }
-    found = staged(state)
+    found = Stage().copy(state)
     assert torch.equal(found["tied"][0], tied)
     assert found["tied"][0] is found["tied"][1] is not tied
     assert not found["tied"][0].requires_grad
@@ -144,6 +144,18 @@ def test_staging_copies_tensors_and_keeps_the_rest():
     assert found["counts"]["missing"] == 0
     assert found["number"] == 3
     assert staged_bytes(state) == 4 * (3 + 2 + 4 * 3) + 8
+
+
+def test_the_next_copy_takes_the_memory_of_the_one_before():
+    stage = Stage()
+    first = {"a": torch.ones(1000), "b": torch.ones(3, 5).T, "c": torch.ones(1000), "d": torch.ones(1).expand(7)}
+    memory = {stage.copy(first)[name].data_ptr() for name in "abc"}
+    second = {name: tensor * 2 for name, tensor in first.items()} | {"e": torch.ones(1000)}
+    found = stage.copy(second)
+    assert all(torch.equal(found[name], second[name]) for name in second)
+    places = [found[name].data_ptr() for name in "abce"]
+    assert {places[0], places[2]} < memory
+    assert len(set(places)) == 4, "none is taken twice"
 
 
 def test_a_state_beyond_the_budget_is_refused_before_anything_is_sent(tmp_path):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from penstock.checkpoint.steps import CheckpointManager, Loader
 
-__all__ = ["AsyncCheckpointer"]
+__all__ = ["AsyncCheckpointer", "Stage"]
 
 _untold: set[AsyncCheckpointer] = set()  # those with a failure that nobody has been told, kept alive by it
 
@@ -26,7 +26,7 @@ class AsyncCheckpointer:
 
     ``save`` returns once the state is copied to CPU memory (page-locked where there is a GPU): training may change it
     then. It waits for the save before, and raises what went wrong with that. So do ``wait``, leaving the ``with``
-    block, and the end of the process: no failure is lost. Memory: one copy of the state.
+    block, and the end of the process: no failure is lost. Memory: one copy of the state, kept for the next.
     """
 
     def __init__(self, manager: CheckpointManager, *, staging_bytes: int | None = None) -> None:
@@ -39,6 +39,7 @@ class AsyncCheckpointer:
             raise Unusable("across ranks: torch's async_save with penstock.checkpoint.dcp.StorageWriter saves behind")
         self._manager = manager
         self._most = staging_bytes
+        self._stage = Stage()
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
 
@@ -64,7 +65,7 @@ class AsyncCheckpointer:
         size = staged_bytes(state)
         if self._most is not None and size > self._most:
             raise Unusable(f"the state has {size:,} bytes and {self._most:,} may be staged")
-        everything = self._manager.gathered(staged(state), loader)
+        everything = self._manager.gathered(self._stage.copy(state), loader)
         # No daemon: the interpreter waits for it before anything ends that it needs.
         self._thread = threading.Thread(
             target=self._carry, args=(step, everything, metric, overwrite), name="penstock-checkpoint", daemon=False
@@ -104,29 +105,52 @@ class AsyncCheckpointer:
             error.add_note(f"and the checkpoint under way failed: {failure}")
 
 
-def staged(state: Any) -> Any:  # noqa: ANN401  any nest of tensors
-    """Return a copy of nested dicts, lists and tuples with each tensor copied to CPU memory; the rest stays itself."""
-    torch = torch_module()
-    pin = torch.cuda.is_available()
-    copies: dict[int, Any] = {}
+class Stage:
+    """CPU memory that one state after another is copied to; page-locked for what comes from a GPU.
 
-    def aside(tensor: Any) -> Any:  # noqa: ANN401  torch is not imported where this is read
-        if id(tensor) not in copies:  # tied weights stay tied
-            empty = torch.empty_like(tensor, device="cpu", pin_memory=pin and tensor.is_cuda)
-            copies[id(tensor)] = empty.copy_(tensor.detach(), non_blocking=True)
-        return copies[id(tensor)]
+    What one copy leaves, the next of the same shapes takes: fresh memory costs more than the copy.
+    """
 
-    result = mapped(aside, state, torch.Tensor)
-    if pin:
-        torch.cuda.synchronize()
-    return result
+    def __init__(self) -> None:
+        """Hold nothing yet."""
+        self._held: list[Any] = []
+
+    def copy(self, state: Any) -> Any:  # noqa: ANN401  any nest of tensors
+        """Return nested dicts, lists and tuples with each tensor copied; the rest stays itself.
+
+        The copy before this one is gone then.
+        """
+        torch = torch_module()
+        spare: dict[object, list[Any]] = {}
+        for tensor in self._held:
+            spare.setdefault(_kind(tensor), []).append(tensor)
+        copies: dict[int, Any] = {}
+
+        def aside(tensor: Any) -> Any:  # noqa: ANN401  torch is not imported where this is read
+            if id(tensor) not in copies:  # tied weights stay tied
+                fitting = spare.get(_kind(tensor)) if type(tensor.detach()) is torch.Tensor else None
+                empty = fitting.pop() if fitting else torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
+                copies[id(tensor)] = empty.copy_(tensor.detach(), non_blocking=True)
+            return copies[id(tensor)]
+
+        result = mapped(aside, state, torch.Tensor)
+        self._held = [each.detach() for each in copies.values() if type(each.detach()) is torch.Tensor]
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        return result
 
 
-def staged_bytes(state: Any) -> int:  # noqa: ANN401  see staged
+def _kind(tensor: Any) -> object:  # noqa: ANN401  see Stage
+    """Say what memory a tensor's copy takes."""
+    strides = tensor.stride() if tensor.layout is torch_module().strided else None
+    return tensor.dtype, tensor.shape, strides, tensor.layout, tensor.is_cuda or tensor.is_pinned()
+
+
+def staged_bytes(state: Any) -> int:  # noqa: ANN401  see Stage
     """Return how many bytes the tensors of a state have."""
     sizes: dict[int, int] = {}
 
-    def measure(tensor: Any) -> Any:  # noqa: ANN401  see staged
+    def measure(tensor: Any) -> Any:  # noqa: ANN401  see Stage
         sizes[id(tensor)] = tensor.numel() * tensor.element_size()
         return tensor
 

@@ -11,7 +11,7 @@ from lightning.pytorch import callbacks, strategies
 from lightning.pytorch.plugins import io
 from lightning.pytorch.trainer.states import TrainerFn
 
-from penstock.checkpoint.background import staged
+from penstock.checkpoint.background import Stage
 from penstock.checkpoint.dcp import StorageReader, StorageWriter
 from penstock.checkpoint.layout import MANIFEST
 from penstock.checkpoint.sharded import Loading, save_shards
@@ -101,13 +101,14 @@ class AsyncCheckpointIO(io.AsyncCheckpointIO):
         """Carry what ``checkpoint_io`` does; default: a ``CheckpointIO()``."""
         self._carrying = CheckpointIO() if checkpoint_io is None else checkpoint_io
         super().__init__(self._carrying)
+        self._stage = Stage()
         self._worker: ThreadPoolExecutor | None = None
         self._last: Future[None] | None = None
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Path, storage_options: object = None) -> None:
         """Wait for what is under way, copy the state aside, and save it in the background."""
         self._wait()
-        self._begin(self._carrying.save_checkpoint, staged(checkpoint), path, storage_options)
+        self._begin(self._carrying.save_checkpoint, self._stage.copy(checkpoint), path, storage_options)
 
     def load_checkpoint(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # noqa: ANN401  whatever is wrapped takes
         """Wait for what is under way, which it may be, and load."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SealedReader", "Sealing", "SealingWriter"]
 
-_PIECE_BYTES = BLOCK_BYTES // 2  # written and digested in turn, while the processor's cache holds them
+_PIECE_BYTES = BLOCK_BYTES // 4  # written and digested in turn, while the processor's cache holds them
 _KEPT = 4  # verified blocks that small reads are served from
 
 

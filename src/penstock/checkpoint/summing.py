@@ -26,6 +26,7 @@ _EXTRA = 28  # where its length stands in a local header
 _ID = b"/.data/serialization_id"  # of 20 digits for the names of the records and 20 for their CRCs
 _ID_DIGITS = 20
 _MASK = (1 << 64) - 1
+_PIECE_BYTES = 256 << 10  # summed, written and digested in turn, while the processor's cache holds them
 
 
 def summed(torch: Any, obj: object, file: Any) -> None:  # noqa: ANN401  the module; any binary file
@@ -91,16 +92,32 @@ class _Summing:
         if self._failed:  # torch ends its archive all the same
             return int(self._file.write(data))
         self._failed = True
-        self._file.write(self._parts.send(data))
+        part = self._parts.send(data)
+        if isinstance(part, memoryview):
+            self._file.write(part)
+        else:
+            self._parts.send(self._with_sum(data))
         self._failed = False
         return len(data)
+
+    def _with_sum(self, data: memoryview) -> int:
+        """Write a record's data and return its sum."""
+        crc = 0
+        for at in range(0, len(data), _PIECE_BYTES):
+            piece = data[at : at + _PIECE_BYTES]
+            crc = crc32(piece, crc)
+            self._file.write(piece)
+        return crc
 
     def flush(self) -> None:
         self._file.flush()
 
 
-def _parts() -> Generator[memoryview, memoryview, None]:
-    """Take an archive, write by write as torch makes it, and give back what is to be written."""
+def _parts() -> Generator[memoryview | None, Any, None]:
+    """Take an archive, write by write as torch makes it, and give back what is to be written.
+
+    None: write it as it is, and give its sum before what comes next.
+    """
     sums: list[int] = []
     combined = 0
     data = yield memoryview(b"")
@@ -116,7 +133,9 @@ def _parts() -> Generator[memoryview, memoryview, None]:
         if flags & _DESCRIBED:
             if name.tobytes().endswith(_ID):
                 data = memoryview(data[:_ID_DIGITS].tobytes() + f"{combined:020}".encode())
-            sums[-1] = crc32(data)
+                sums[-1] = crc32(data)
+            else:
+                sums[-1] = yield None
             combined ^= (sums[-1] + 0x9E3779B9 + (combined << 6) + (combined >> 2)) & _MASK
             data = _with_sum(_expected((yield data), _DESCRIPTOR), _DESCRIPTOR_CRC, sums[-1])
             data = yield data
