@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks import conditions, machine, report
 from benchmarks.environments import python
-from benchmarks.objects import Load, fill
+from benchmarks.objects import Load, empty, fill
 from benchmarks.runner import measure, tabulate
 from benchmarks.sections import SECTIONS, Section
 from benchmarks.server import install, serve
@@ -67,16 +67,21 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _conditions(chosen: list[conditions.Condition], loads: dict[str, Load], options: argparse.Namespace) -> list:
-    needed = [loads[name] for name in dict.fromkeys(condition.load for condition in chosen)]
+    """Measure them; a load is there from the first condition that needs it to the last."""
+    needed = [loads[condition.load] for condition in chosen]
+    results = []
     with tempfile.TemporaryDirectory(prefix="penstock-bench-", dir=_roomy(options.folder, needed)) as name:
         folder = Path(name)
-        print(f"filling {folder}", flush=True)
-        fill(folder, needed)
         with serve(folder) as server:
-            return [
-                measure(condition, loads[condition.load], (server, folder), range(options.rounds))
-                for condition in chosen
-            ]
+            for place, (condition, load) in enumerate(zip(chosen, needed, strict=True)):
+                if load not in needed[:place]:
+                    print(f"\nfilling {folder} with {load.name}", flush=True)
+                    fill(folder, [load])
+                rounds = range(min(options.rounds, condition.rounds))
+                results.append(measure(condition, load, (server, folder), rounds))
+                if load not in needed[place + 1 :]:
+                    empty(folder, load)
+    return results
 
 
 def _chosen(only: list[str] | None) -> tuple[list[conditions.Condition], list[Section]]:
@@ -102,19 +107,25 @@ def _chosen(only: list[str] | None) -> tuple[list[conditions.Condition], list[Se
     return [each for each in taken if each.runs], sections
 
 
-def _roomy(folder: Path, loads: list) -> Path:
-    """Return the folder if the loads fit.
+def _roomy(folder: Path, needed: list[Load]) -> Path:
+    """Return the folder if the loads of each condition fit.
 
     Raises:
         SystemExit: They do not, or it is not there.
 
     """
-    needed = sum(load.size * load.count for load in loads)
+    most = max(_bytes(needed, place) for place in range(len(needed)))
     free = shutil.disk_usage(folder).free if folder.is_dir() else 0
-    if free < needed * 1.1:
-        message = f"{folder} has {free >> 20:,} MiB free and {needed >> 20:,} are needed: name another by --folder"
+    if free < most * 1.1:
+        message = f"{folder} has {free >> 20:,} MiB free and {most >> 20:,} are needed: name another by --folder"
         raise SystemExit(message)
     return folder
+
+
+def _bytes(needed: list[Load], place: int) -> int:
+    """Return what lies in the folder during a condition: loads that it or one after it needs, and what is written."""
+    there = {load for load in needed[: place + 1] if load in needed[place:]}
+    return needed[place].size + sum(load.size * max(load.count, len(load.layouts)) for load in there)
 
 
 def _plot(output: Path) -> list[str]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from benchmarks.environments import OURS
 from benchmarks.objects import Load
 
 __all__ = ["CONDITIONS", "LOADS", "OURS", "Condition", "Run", "quick"]
-
-OURS = ""  # the environment the benchmark itself runs in
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,7 @@ class Condition:
         batch: Objects per batch; each is followed by ``compute_s``.
         compute_s: CPU seconds of pure Python in the main thread after each batch.
         writes: The load's one object is written instead, from memory; what arrived is compared after each run.
+        rounds: At most so many: a run is to end before one's patience does.
 
     """
 
@@ -66,6 +66,7 @@ class Condition:
     batch: int = 64
     compute_s: float = 0.0
     writes: bool = False
+    rounds: int = 1 << 30
 
 
 LOADS = (
@@ -73,12 +74,20 @@ LOADS = (
     Load("tiny", 10 << 10, 20_000),
     Load("big", 1 << 30, 1),
     Load("photos", 69 << 10, 2_000, photos=True),
+    Load("state", 1 << 30, 1, layouts=("000000.bin", "run")),
+    Load("safetensors", 1 << 30, 1, layouts=("000000.bin", "model.safetensors")),
+    Load("ranks", 1 << 30, 1, layouts=("000000.bin", "dcp-ours", "dcp-torch")),
+    Load("large", 4 << 30, 1, layouts=("000000.bin",)),
 )
 
-_CONNECTOR = "s3torchconnector==1.5.0 pillow"
+_TORCH = "torch==2.13.0 numpy==2.4.6"
+_CONNECTOR = f"s3torchconnector[dcp]==1.5.0 pillow {_TORCH}"
 _OBSTORE = "obstore==0.12.1"
 _BOTO3 = "boto3==1.44.5"
-_S3FS = "s3fs==2026.9.0 botocore==1.43.117"  # the newest that its aiobotocore allows; our tests have a newer one
+# The newest botocore that its aiobotocore allows; our tests have a newer one.
+_S3FS = f"s3fs==2026.9.0 botocore==1.43.117 {_TORCH}"
+_RUNAI = f"runai-model-streamer[s3]==0.17.0 {_TORCH}"
+_SAFETENSORS = f"safetensors==0.8.0 {_TORCH}"
 _MULTISTORAGE = "multi-storage-client[boto3]==1.3.1"
 _PAIR = (
     Run("penstock_map", beside="s3torchconnector_map"),
@@ -129,6 +138,30 @@ _FAR_BUSY = (Run("floor", threads=256, most=10_240), *_busy(10_240, 256))
 _WHOLE = (Run("floor_big", threads=4), Run("penstock_open", beside="obstore_get"), Run("obstore_get", _OBSTORE))
 _WRITE = (Run("floor_write", threads=4), Run("penstock_write", beside="obstore_put"), Run("obstore_put", _OBSTORE))
 _EVENTS = (Run("floor", threads=16), Run("penstock_map"), Run("penstock_heard"), Run("penstock_asked"))
+_LOAD = (
+    Run("floor_big", threads=4),
+    Run("penstock_load", beside="s3torchconnector_load"),
+    Run("penstock_manager_load"),
+)
+_SAVE = (Run("obstore_put", _OBSTORE), Run("penstock_save"), Run("penstock_manager_save"))
+_AMAZON_LOAD = Run("s3torchconnector_load", _CONNECTOR)  # plain only: it trusts the system's certificates alone
+_LOAD_SAFETENSORS = (
+    Run("floor_big", threads=4),
+    Run("penstock_safetensors_load", beside="runai_safetensors_load"),
+    Run("runai_safetensors_load", _RUNAI),
+)
+_SAVE_MORE = (
+    Run("penstock_safetensors_save"),
+    Run("penstock_dcp_save"),
+    Run("s3torchconnector_save", _CONNECTOR),
+    Run("s3torchconnector_dcp_save", _CONNECTOR),
+    Run("s3fs_dcp_save", _S3FS),
+)
+_LOAD_RANKS = (
+    Run("penstock_dcp_load", beside="s3torchconnector_dcp_load"),
+    Run("s3torchconnector_dcp_load", _CONNECTOR),
+    Run("s3fs_dcp_load", _S3FS),
+)
 _BESIDE_25_MS = "; every batch of 64 is followed by 25 ms of pure Python in the main thread"
 
 CONDITIONS = (
@@ -178,6 +211,40 @@ CONDITIONS = (
         "plain",
         _EVENTS,
     ),
+    Condition("state-save", "a state of 1 GiB saved", "state", "plain", (*_SAVE, *_SAVE_MORE), writes=True, rounds=3),
+    Condition("state-save-tls", "a state of 1 GiB saved, over TLS", "state", "tls", _SAVE, writes=True, rounds=3),
+    Condition("state-load", "a state of 1 GiB loaded", "state", "plain", (*_LOAD, _AMAZON_LOAD), rounds=3),
+    Condition("state-load-tls", "a state of 1 GiB loaded, over TLS", "state", "tls", _LOAD, rounds=3),
+    Condition(
+        "state-async",
+        "a state of 1 GiB saved in the background while steps go on",
+        "state",
+        "plain",
+        (Run("penstock_async_save"),),
+        writes=True,
+        rounds=3,
+    ),
+    Condition(
+        "state-safetensors",
+        "a state of 1 GiB loaded from safetensors",
+        "safetensors",
+        "plain",
+        (*_LOAD_SAFETENSORS, Run("safetensors_load", _SAFETENSORS)),
+        rounds=3,
+    ),
+    Condition(
+        "state-safetensors-tls",
+        "a state of 1 GiB loaded from safetensors, over TLS",
+        "safetensors",
+        "tls",
+        _LOAD_SAFETENSORS,
+        rounds=3,
+    ),
+    Condition("state-ranks", "a state of 1 GiB loaded by four ranks", "ranks", "plain", _LOAD_RANKS, rounds=3),
+    Condition("large-load", "a state of 4 GiB loaded", "large", "plain", (*_LOAD[:2], _AMAZON_LOAD), rounds=2),
+    Condition("large-load-tls", "a state of 4 GiB loaded, over TLS", "large", "tls", _LOAD[:2], rounds=2),
+    Condition("large-save", "a state of 4 GiB saved", "large", "plain", _SAVE[:2], writes=True, rounds=2),
+    Condition("large-save-tls", "a state of 4 GiB saved, over TLS", "large", "tls", _SAVE[:2], writes=True, rounds=2),
 )
 
 

@@ -9,12 +9,17 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+from typing import Any
 
-__all__ = ["ROOT", "clean", "python", "versions"]
+__all__ = ["OURS", "ROOT", "answer", "clean", "python", "versions"]
+
+OURS = ""  # the environment the benchmark itself runs in
 
 ROOT = Path(__file__).parents[1]
 _HOME = ROOT / ".venv-bench"
 _STAMP = "installed.txt"
+_PEERS = Path(__file__).with_name("peers")
+_LONGEST_S = 200
 _ASK = """
 import importlib.metadata as m, json, platform, sys
 found = {name: m.version(name) for name in sys.argv[1:] if any(m.distributions(name=name))}
@@ -22,7 +27,7 @@ print(json.dumps({"python": platform.python_version(), **found}))
 """
 _TOLD = (
     *("penstock", "pycurl", "torch", "numpy", "s3torchconnector", "s3torchconnectorclient", "obstore", "boto3"),
-    *("s3fs", "aiobotocore", "multi-storage-client", "matplotlib"),
+    *("s3fs", "aiobotocore", "multi-storage-client", "runai-model-streamer", "safetensors", "matplotlib"),
 )
 
 
@@ -61,6 +66,27 @@ def _constraints(requirement: str) -> str:
 
 def _package(requirement: str) -> str:
     return re.split(r"[=<>~!\[ ]", requirement)[0]
+
+
+def answer(requirement: str, script: str, arguments: list[str], name: str) -> Any:
+    """Run ``peers/<script>.py`` and return what the last line that it prints says.
+
+    Raises:
+        SystemExit: It failed, or took too long; the message begins with ``name`` and has its words.
+
+    """
+    command = [python(requirement), str(_PEERS / f"{script}.py"), *arguments]
+    try:
+        done = subprocess.run(
+            command, env=clean(requirement), capture_output=True, text=True, timeout=_LONGEST_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        message = f"{name} did not end within {_LONGEST_S} s: {error.stderr}"
+        raise SystemExit(message) from None
+    if done.returncode or not done.stdout:
+        message = f"{name} failed ({done.returncode}):\n{done.stderr}"
+        raise SystemExit(message)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def versions(requirement: str) -> dict[str, str]:

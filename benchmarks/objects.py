@@ -11,12 +11,15 @@ import zlib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.environments import OURS, answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["BUCKET", "Load", "compare", "fill", "manifest"]
+__all__ = ["BUCKET", "Load", "compare", "empty", "fill", "forget", "manifest"]
 
 BUCKET = "bench"
 _BLOCK_BYTES = 1 << 20
@@ -27,12 +30,16 @@ _SAMPLES = 40  # objects of a load whose bytes are compared; the length of every
 
 @dataclass(frozen=True)
 class Load:
-    """``count`` objects of ``size`` bytes under ``name/``, or JPEG images of about that size."""
+    """``count`` objects of ``size`` bytes under ``name/``, or JPEG images of about that size.
+
+    Or one state of tensors of ``size`` bytes in each of ``layouts``: names of ``peers/layouts.py``, the first a file.
+    """
 
     name: str
     size: int
     count: int
     photos: bool = False
+    layouts: tuple[str, ...] = ()
 
     @property
     def keys(self) -> list[str]:
@@ -43,6 +50,9 @@ class Load:
 def fill(folder: Path, loads: list[Load]) -> None:
     """Write the loads as nginx serves them (``folder/data/bucket/key``), and digests of a sample of each."""
     for load in loads:
+        if load.layouts:
+            _fill_state(folder, load)
+            continue
         digests = {}
         for number, key in enumerate(load.keys):
             path = folder / "data" / BUCKET / key
@@ -55,6 +65,22 @@ def fill(folder: Path, loads: list[Load]) -> None:
             if number % max(1, load.count // _SAMPLES) == 0:
                 digests[key] = digest
         (folder / f"{load.name}.json").write_text(json.dumps(digests))
+
+
+def _fill_state(folder: Path, load: Load) -> None:
+    place = folder / "data" / BUCKET / load.name
+    place.mkdir(parents=True)
+    described = answer(OURS, "layouts", [str(place), str(load.size), *load.layouts], f"writing {load.name}")
+    digest = 0
+    with (place.parent / load.keys[0]).open("rb") as file:
+        while piece := file.read(_BLOCK_BYTES):
+            digest = zlib.crc32(piece, digest)
+    (folder / f"{load.name}.json").write_text(json.dumps({load.keys[0]: digest, **described}))
+
+
+def empty(folder: Path, load: Load) -> None:
+    """Remove a load: the RAM disk has not room for all of them at once."""
+    shutil.rmtree(folder / "data" / BUCKET / load.name)
 
 
 def _pieces(size: int, number: int) -> Iterator[bytes]:
@@ -90,21 +116,56 @@ def _block() -> bytes:
 
 
 def compare(folder: Path, load: Load) -> None:
-    """Compare the one object that was written with the load's only one, part by part as they lie, and remove it.
+    """Compare what was written with the load's only object, or its state, part by part as they lie, and remove it.
 
     Raises:
         SystemExit: None was completed, or it has other bytes.
 
     """
-    notes = list((folder / "complete").iterdir())
+    notes = [json.loads(path.read_text()) for path in (folder / "complete").iterdir()]
+    if load.layouts:
+        _compare_state(folder, load, notes)
+    else:
+        _compare_bytes(folder, load, notes)
+    forget(folder)
+
+
+def forget(folder: Path) -> None:
+    """Remove what was written, whole or not."""
+    for path in (folder / "complete").iterdir():
+        path.unlink()
+    shutil.rmtree(folder / "put", ignore_errors=True)
+
+
+def _compare_bytes(folder: Path, load: Load, notes: list[dict[str, Any]]) -> None:
     digest = 0
-    for part in (part for note in notes for part in json.loads(note.read_text())["parts"]):
+    for part in (part for note in notes for part in note["parts"]):
         digest = zlib.crc32(Path(part).read_bytes(), digest)
     if len(notes) != 1 or [digest] != [*json.loads((folder / f"{load.name}.json").read_text()).values()]:
         message = f"{len(notes)} objects were completed, and their bytes are not those of {load.keys[0]}"
         raise SystemExit(message)
-    notes[0].unlink()
-    shutil.rmtree(folder / "put")
+
+
+def _compare_state(folder: Path, load: Load, notes: list[dict[str, Any]]) -> None:
+    """Put the objects together from their parts, and have whoever reads that layout read it from the disk."""
+    with TemporaryDirectory(dir=folder) as name:
+        for note in notes:
+            path = Path(name + note["path"])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            first, *rest = note["parts"]
+            Path(first).rename(path)
+            with path.open("ab") as whole:
+                for part in rest:
+                    with Path(part).open("rb") as file:
+                        shutil.copyfileobj(file, whole, _BLOCK_BYTES)
+                    Path(part).unlink()
+        place = f"{name}/{BUCKET}/written/{load.name}"
+        answer(
+            OURS,
+            "written",
+            [place, str(folder / f"{load.name}.json")],
+            f"{len(notes)} objects were completed: reading them",
+        )
 
 
 def manifest(folder: Path, load: Load, count: int) -> Path:

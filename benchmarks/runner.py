@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import asdict
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks.conditions import OURS
-from benchmarks.environments import clean, python
-from benchmarks.objects import compare, manifest
+from benchmarks.environments import OURS, answer
+from benchmarks.objects import compare, forget, manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
+    from pathlib import Path
 
     from benchmarks.conditions import Condition, Run
     from benchmarks.objects import Load
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
     from benchmarks.server import Server
 
 __all__ = ["measure", "tabulate"]
-
-_PEERS = Path(__file__).with_name("peers")
-_LONGEST_S = 600
 
 
 def measure(condition: Condition, load: Load, served: tuple[Server, Path], rounds: Iterable[int]) -> dict[str, object]:
@@ -47,7 +43,7 @@ def tabulate(section: Section, rounds: Iterable[int]) -> dict[str, object]:
     rows: list[dict[str, object]] = [{"name": name, "rounds": []} for name, _ in section.tasks]
     for number in rounds:
         for row, (name, task) in zip(rows, section.tasks, strict=True):
-            result = _answer(OURS, section.script, task, f"{section.name}, {name},")
+            result = answer(OURS, section.script, [json.dumps(task)], f"{section.name}, {name},")
             row["rounds"].append(result)
             told = "   ".join(f"{title} {result[key]:.3g}" for title, key in section.columns)
             print(f"  {number + 1}  {name:38}{told}", flush=True)
@@ -65,25 +61,17 @@ def _once(condition: Condition, run: Run, load: Load, served: tuple[Server, Path
         "threads": run.threads,
         "compute_s": condition.compute_s,
     }
-    result = _answer(run.requirement, run.script, task, f"{run.name} under {condition.name!r}")
+    ask = partial(answer, run.requirement, run.script, [json.dumps(task)], f"{run.name} under {condition.name!r}")
+    try:
+        result: dict[str, float] = ask()
+    except SystemExit as failure:
+        if run.requirement == OURS:
+            raise
+        print(f"{failure}\nonce more:", flush=True)  # others' may be unlucky once: it would cost all that was measured
+        forget(folder)
+        result = ask()
     if condition.writes:
         compare(folder, load)
-    return result
-
-
-def _answer(requirement: str, script: str, task: Mapping[str, object], name: str) -> dict[str, float]:
-    command = [python(requirement), str(_PEERS / f"{script}.py"), json.dumps(task)]
-    try:
-        done = subprocess.run(
-            command, env=clean(requirement), capture_output=True, text=True, timeout=_LONGEST_S, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        message = f"{name} did not end within {_LONGEST_S} s: {error.stderr}"
-        raise SystemExit(message) from None
-    if done.returncode or not done.stdout:
-        message = f"{name} failed ({done.returncode}):\n{done.stderr}"
-        raise SystemExit(message)
-    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return result
 
 

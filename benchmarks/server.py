@@ -25,7 +25,7 @@ _FIRST_BYTE_S = 0.03
 _BACKLOG = 4096
 _ANSWER_S = 10.0
 _ECHO = "ngx_http_echo_module.so"  # the one that can wait before it answers
-_SCRIPT = "ngx_http_js_module.so"  # answers what an upload needs beside PUT
+_SCRIPT = "ngx_http_js_module.so"  # answers what writing needs beside PUT
 _HERE = Path(__file__).parent
 _MODULES = (Path("/usr/lib/nginx/modules"), Path("/usr/share/nginx/modules"), Path("/usr/lib64/nginx/modules"))
 _PROGRAMS = ("openssl", "setpriv")
@@ -121,9 +121,13 @@ def _configuration(folder: Path, ports: _Ports, certificate: Path, key: Path) ->
     writes = f"""
     set $folder {folder};
     location /{BUCKET}/written/ {{
-      if ($request_method = PUT) {{ rewrite ^ /put/$arg_uploadId/$arg_partNumber last; }}
-      js_content uploads.answer;
+      set $sent $request_method:$http_x_amz_copy_source:$arg_uploadId;
+      if ($sent = PUT::) {{ rewrite ^ /put/$request_id/1 last; }}
+      if ($sent ~ ^PUT::.) {{ rewrite ^ /put/$arg_uploadId/$arg_partNumber last; }}
+      js_content uploads.answer; js_header_filter uploads.created;
     }}
+    location = /{BUCKET} {{ js_content uploads.bucket; }}
+    location = /{BUCKET}/ {{ js_content uploads.bucket; }}
     location /put/ {{
       internal; root {folder}; dav_methods PUT; create_full_put_path on; js_header_filter uploads.stored;
     }}"""

@@ -12,3 +12,9 @@ OPTIONS = {"region": REGION, "s3client_config": S3ClientConfig(force_path_style=
 def opened(kind, meter):
     """Open a data set over the task's keys."""
     return kind.from_objects([f"s3://{BUCKET}/{key}" for key in meter.keys], endpoint=meter.endpoint, **OPTIONS)
+
+
+def storage(kind, meter, url):
+    """Open a reader or writer of distributed checkpoints: only the environment tells these of another endpoint."""
+    os.environ["AWS_ENDPOINT_URL"] = meter.endpoint
+    return kind(REGION, url, s3client_config=OPTIONS["s3client_config"])

@@ -35,9 +35,13 @@ class Meter:
         with open(self.manifest, newline="") as file:
             self._sizes = {row["key"]: int(row["size"]) for row in csv.DictReader(file)}
         self.keys = list(self._sizes)
+        self.shapes = self._digests.get("shapes", {})  # of a state's tensors
+        self.told = {}  # more numbers to print
         self._lengths = []  # list.append is atomic: threads may count
         self._steps, self._slept_s = 0, 0.0
         self._big = ()
+        self._tensors, self._rank = {}, 0
+        self._held = 0
         address = urlsplit(self.endpoint)
         self.host, self.port = address.hostname, address.port
 
@@ -53,10 +57,28 @@ class Meter:
     def check_big(self, key, body):
         """The same, for an object so large that its digest is left for after the stopwatch."""
         self._big = (key, body)
+        self._held = len(body)
+
+    def layout(self, name):
+        """The key of a state in another layout than the task's object, which is a file."""
+        return self.keys[0].rpartition("/")[0] + f"/{name}"
+
+    def check_tensors(self, tensors, rank=None, *, fresh=True):
+        """Count a state, or a rank's part, as the only object; each tensor is compared after the stopwatch.
+
+        ``fresh`` memory is what loading must take; else it was there before.
+        """
+        self._tensors, self._rank = tensors, 0 if rank is None else rank + 1
+        self._held = sum(tensor.nbytes for tensor in tensors.values()) if fresh else 0
+        self.count(self.keys[0])
 
     def source(self, key):
         """What a writing peer is to write: the object's bytes, from the server's own folder."""
-        return (Path(self.manifest).parent / "data" / BUCKET / key).read_bytes()
+        return self.path(key).read_bytes()
+
+    def path(self, key):
+        """Where the server's own folder has it."""
+        return Path(self.manifest).parent / "data" / BUCKET / key
 
     def count(self, key):
         """Count an object whose bytes this process does not get to see: the benchmark compares what was written."""
@@ -88,6 +110,7 @@ class Meter:
 
     def __enter__(self):
         gc.collect()  # what importing left is not this run's: a full collection with torch loaded takes 0.1 s
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is the timed part's: it begins where memory is now
         self._resident = memory("VmRSS")
         self._usage, self._clock = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
         return self
@@ -100,6 +123,7 @@ class Meter:
         cpu_s = usage.ru_utime + usage.ru_stime - self._usage.ru_utime - self._usage.ru_stime
         if self._big:
             self.check(*self._big)
+        self._compare()
         if sorted(self._lengths) != sorted(self._sizes.values()):
             raise SystemExit(f"{len(self._lengths)} objects came, not the {len(self.keys)} that were asked for")
         print(
@@ -110,14 +134,22 @@ class Meter:
                     "bytes": sum(self._lengths),
                     "cpu_s": cpu_s,
                     "peak_rss": peak,
-                    "rss_before": self._resident,
+                    "beyond": peak - self._resident - self._held,
                     "compute_s": self._steps * self.compute_s,
                     "slept_s": self._slept_s,
+                    **self.told,
                 }
             ),
             flush=True,
         )
         os._exit(0)  # native runtimes take their time to end, and some do not
+
+    def _compare(self):
+        wanted = self._digests["tensors"] if self._tensors else {}
+        wrong = wanted.keys() ^ self._tensors.keys()
+        wrong |= {name for name in wanted.keys() - wrong if crc(self._tensors[name]) != wanted[name][self._rank]}
+        if wrong:
+            raise SystemExit(f"not what was saved: {', '.join(sorted(wrong))}")
 
 
 def in_threads(count, work, items):
@@ -137,6 +169,11 @@ def in_threads(count, work, items):
         thread.join()
     if failed:
         raise failed[0]
+
+
+def crc(tensor):
+    """Return the CRC-32 of a tensor's bytes."""
+    return zlib.crc32(tensor.contiguous().numpy())
 
 
 def memory(name):

@@ -8,20 +8,25 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from benchmarks import conditions
+from benchmarks.bars import REASONS
 from benchmarks.environments import _constraints
 from benchmarks.objects import Load, compare, fill, manifest
-from benchmarks.report import REASONS, render
-from benchmarks.server import missing, serve
+from benchmarks.report import render
+from benchmarks.runner import measure
+from benchmarks.server import Server, missing, serve
 from tests.conftest import REQUIRE_SERVERS
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "benchmarks", "--quick", "--only", "floor", "penstock"]
-MEASURED = {"wall_s", "objects", "bytes", "cpu_s", "peak_rss", "rss_before", "compute_s", "slept_s"}
+MEASURED = {"wall_s", "objects", "bytes", "cpu_s", "peak_rss", "beyond", "compute_s", "slept_s"}
+OBJECTS = [each for each in conditions.CONDITIONS if not each.name.startswith(("state-", "large-"))]
+STATES = [each for each in conditions.CONDITIONS if each.name.startswith("state-") and each.port == "plain"]
 
 
 @pytest.fixture(scope="module")
@@ -30,29 +35,69 @@ def _nginx():
         (pytest.fail if REQUIRE_SERVERS else pytest.skip)(message)
 
 
-@pytest.fixture(scope="module")
-def produced(_nginx, tmp_path_factory):
+def _produced(tmp_path_factory, only):
     folder, output = tmp_path_factory.mktemp("served"), tmp_path_factory.mktemp("output")
-    command = [*COMMAND, "--folder", str(folder), "--output", str(output)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    command = [*COMMAND, *(each.name for each in only), "--folder", str(folder), "--output", str(output)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads((output / "results.json").read_text()), (output / "RESULTS.md").read_text(), folder
 
 
-def test_every_condition_is_measured_with_every_engine_asked_for(produced):
-    results, _, _ = produced
-    assert [each["name"] for each in results["conditions"]] == [each.name for each in conditions.CONDITIONS]
-    for condition, plan in zip(results["conditions"], conditions.CONDITIONS, strict=True):
+@pytest.fixture(scope="module")
+def produced(_nginx, tmp_path_factory):
+    return _produced(tmp_path_factory, OBJECTS)
+
+
+def _ours(results, plans):
+    """Yield each plan with each row of it, which are all those asked for and no others."""
+    assert [each["name"] for each in results["conditions"]] == [each.name for each in plans]
+    for condition, plan in zip(results["conditions"], plans, strict=True):
         ours = [run.name for run in plan.runs if run.engine in ("floor", "penstock")]
         assert [row["name"] for row in condition["rows"]] == ours
         for row in condition["rows"]:
-            (only,) = row["rounds"]
-            assert set(only) == MEASURED
-            assert only["objects"] == condition["load"]["count"]
-            size = only["bytes"] / condition["load"]["count"]
-            assert size == condition["load"]["size"] or (condition["load"]["photos"] and 60 << 10 < size < 80 << 10)
-            assert only["cpu_s"] > 0 < only["wall_s"]
-            assert (only["compute_s"] > 0) == (condition["compute_s"] > 0)
+            yield condition, row
+
+
+def _bars(report):
+    bars, _, reasons = report.partition("\n## Bars\n")[2].partition("\nWhy those are missed")
+    bars = bars.strip().splitlines()[2:]
+    assert all("| met |" in bar or "| **missed** by " in bar for bar in bars)
+    return bars, reasons
+
+
+def test_every_condition_is_measured_with_every_engine_asked_for(produced):
+    results, _, _ = produced
+    for condition, row in _ours(results, OBJECTS):
+        (only,) = row["rounds"]
+        assert set(only) == MEASURED
+        assert only["objects"] == condition["load"]["count"]
+        size = only["bytes"] / condition["load"]["count"]
+        assert size == condition["load"]["size"] or (condition["load"]["photos"] and 60 << 10 < size < 80 << 10)
+        assert only["cpu_s"] > 0 < only["wall_s"]
+        assert (only["compute_s"] > 0) == (condition["compute_s"] > 0)
+
+
+# Near and plain: over TLS, and larger, the same scripts run.
+@pytest.mark.usefixtures("_nginx")
+@pytest.mark.parametrize(("load", "bars"), [("state", 9), ("safetensors", 1), ("ranks", 1)])
+def test_states_are_saved_and_loaded_and_compared(load, bars, tmp_path_factory):
+    plans = [each for each in STATES if each.load == load]
+    results, report, folder = _produced(tmp_path_factory, plans)
+    size = 32 << 20
+    for condition, row in _ours(results, plans):
+        (only,) = row["rounds"]
+        assert set(only) >= MEASURED
+        assert (only["objects"], condition["load"]["size"]) == (1, size)
+        assert size * 0.9 < only["bytes"] < size * 1.1
+        assert only["cpu_s"] > 0 < only["wall_s"]
+        assert only["beyond"] < only["peak_rss"]
+    assert len(_bars(report)[0]) == bars, "those that need no engine of others"
+    assert list(folder.iterdir()) == []
+
+
+def test_each_script_that_runs_over_tls_or_on_more_also_runs_near_and_plain():
+    near = {run.script for each in (*OBJECTS, *STATES) for run in each.runs}
+    assert {run.script for each in conditions.CONDITIONS for run in each.runs} == near
 
 
 def test_the_results_say_where_they_come_from(produced):
@@ -67,10 +112,8 @@ def test_the_report_has_a_table_for_each_condition_and_says_of_each_bar_whether_
     for condition in results["conditions"]:
         assert f"\n## {condition['name']}: " in report
     assert "numbers mean nothing" in report
-    bars, _, reasons = report.partition("\n## Bars\n")[2].partition("\nWhy those are missed")
-    bars = bars.strip().splitlines()[2:]
+    bars, reasons = _bars(report)
     assert len(bars) == 14, "those that need no engine of others"
-    assert all("| met |" in bar or "| **missed** by " in bar for bar in bars)
     missed = {bar[2:].partition(":")[0] for bar in bars if "**missed**" in bar}
     assert {line[2:].partition(":")[0] for line in reasons.splitlines() if line.startswith("- ")} == missed & {*REASONS}
 
@@ -114,10 +157,10 @@ def test_a_wrong_body_is_caught(tmp_path):
     fill(tmp_path, [load])
     victim = tmp_path / "data/bench" / load.keys[2]
     with serve(tmp_path) as server:
-        assert _floor(tmp_path, load, server).returncode == 0
+        assert _peer(tmp_path, load, server).returncode == 0
         manifest(tmp_path, load, 4)
         victim.write_bytes(b"x" + victim.read_bytes()[1:])
-        refused = _floor(tmp_path, load, server)
+        refused = _peer(tmp_path, load, server)
     assert refused.returncode == 1
     assert f"{load.keys[2]}: wrong body" in refused.stderr
 
@@ -130,7 +173,7 @@ def test_what_is_written_is_described_and_compared(tmp_path, port):
     with serve(tmp_path) as server:
         with pytest.raises(SystemExit, match="0 objects were completed"):
             compare(tmp_path, load)
-        done = _floor(tmp_path, load, server, script="floor_write", port=port)
+        done = _peer(tmp_path, load, server, script="floor_write", port=port)
         assert done.returncode == 0, done.stderr
         connection = http.client.HTTPConnection(server.plain.partition("//")[2], timeout=10)
         connection.request("HEAD", f"/bench/written/{load.keys[0]}")
@@ -151,13 +194,61 @@ def test_what_is_written_is_described_and_compared(tmp_path, port):
     assert not (tmp_path / "put").exists()
 
 
+@pytest.mark.usefixtures("_nginx")
+def test_a_state_that_is_not_what_was_saved_is_caught(tmp_path):
+    load = Load("state", 4 << 20, 1, layouts=("000000.bin",))
+    fill(tmp_path, [load])
+    digests = tmp_path / "state.json"
+    with serve(tmp_path) as server:
+        assert _peer(tmp_path, load, server, script="penstock_load").returncode == 0
+        described = json.loads(digests.read_text())
+        described["tensors"]["embedding"][0] ^= 1
+        digests.write_text(json.dumps(described))
+        refused = _peer(tmp_path, load, server, script="penstock_load")
+        assert (refused.returncode, refused.stderr) == (1, "not what was saved: embedding\n")
+        described["tensors"]["embedding"][0] ^= 1
+        digests.write_text(json.dumps(described))
+        saving = _peer(tmp_path, load, server, script="penstock_save")
+        assert saving.returncode == 0, saving.stderr
+    (part,) = (path for path in (tmp_path / "put").rglob("*") if path.is_file())
+    kept = part.read_bytes()
+    middle = len(kept) // 2
+    part.write_bytes(kept[:middle] + bytes([kept[middle] ^ 1]) + kept[middle + 1 :])
+    with pytest.raises(SystemExit, match=r"000000.bin is not what was saved"):
+        compare(tmp_path, load)
+
+
+@pytest.mark.usefixtures("_nginx")
+def test_what_is_written_is_listed_copied_read_and_removed(tmp_path):
+    with serve(tmp_path) as server:
+        connection = http.client.HTTPConnection(server.plain.partition("//")[2], timeout=10)
+
+        def ask(method, path, body=None, headers=None):
+            connection.request(method, f"/bench{path}", body, headers or {})
+            with connection.getresponse() as answer:
+                return answer.status, answer.read().decode(), answer.headers
+
+        status, _, headers = ask("PUT", "/written/a/.one", b"whole", {"If-None-Match": "*"})
+        assert (status, ask("HEAD", "/written/a/.one")[2]["ETag"]) == (200, headers["ETag"])
+        assert ask("PUT", "/written/a/two", headers={"x-amz-copy-source": "/bench/written/a/.one"})[0] == 200
+        assert ask("GET", "/written/a/two")[:2] == (200, "whole")
+        assert ask("DELETE", "/written/a/.one")[0] == 204
+        assert ask("GET", "/written/a/.one")[0] == ask("HEAD", "/written/a/.one")[0] == 404
+        listed = ask("GET", "?list-type=2&prefix=written%2F&delimiter=%2F")[1]
+        assert "<Prefix>written/a/</Prefix>" in listed
+        assert "<Key>written/a/two</Key><Size>5</Size>" in ask("GET", "/?list-type=2&prefix=written%2Fa%2F")[1]
+        assert ask("POST", "?delete", "<Delete><Object><Key>written/a/two</Key></Object></Delete>")[0] == 200
+        assert "<Key>" not in ask("GET", "?list-type=2")[1]
+        connection.close()
+
+
 def test_a_peer_is_held_to_our_versions_but_for_what_it_pins():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     (botocore,) = [line for line in lines if line.startswith("botocore==")]
     assert _constraints("s3fs==1 botocore==2").splitlines() == [line for line in lines if line != botocore]
 
 
-def _floor(folder, load, server, *, script="floor", port="plain"):
+def _peer(folder, load, server, *, script="floor", port="plain"):
     task = {"endpoint": getattr(server, port), "ca": server.ca, "manifest": str(manifest(folder, load, load.count))}
     task |= {"digests": str(folder / f"{load.name}.json"), "batch": 2, "threads": 2, "compute_s": 0}
     command = [sys.executable, str(ROOT / f"benchmarks/peers/{script}.py"), json.dumps(task)]
@@ -177,6 +268,29 @@ def test_an_interrupted_run_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ProcessLookupError):
         os.kill(nginx, 0)
+
+
+@pytest.mark.parametrize(("requirement", "attempts"), [("s3fs", 2), (conditions.OURS, 1)])
+def test_an_engine_of_others_that_fails_once_does_not_cost_the_run_and_ours_does(
+    tmp_path, monkeypatch, requirement, attempts
+):
+    load = Load("few", 10, 1)
+    fill(tmp_path, [load])
+    asked = []
+
+    def once(requirement, *_):
+        asked.append(requirement)
+        if len(asked) == 1:
+            raise SystemExit("it hung")
+        return dict.fromkeys(MEASURED, 1)
+
+    monkeypatch.setattr("benchmarks.runner.answer", once)
+    (tmp_path / "complete").mkdir()
+    condition = conditions.Condition("c", "t", "few", "plain", (conditions.Run("s3fs_cat", requirement),))
+    served = (Server("", "", "", ""), tmp_path)
+    with suppress(SystemExit):
+        assert len(measure(condition, load, served, range(1))["rows"]) == 1
+    assert asked == [requirement] * attempts
 
 
 def test_a_name_that_means_nothing_is_told():
