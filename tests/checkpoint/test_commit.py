@@ -175,7 +175,7 @@ def test_of_many_that_save_one_step_again_one_counts_and_nothing_is_left(monkeyp
             for _ in range(8):
                 with suppress(Conflict):
                     run = CheckpointManager("s3://bucket/run", store=store(server))
-                    run.put(1, {"state": number, "loader": None, "rng": {}}, None, overwrite=True)
+                    run.save(1, number, overwrite=True)
                     told.append(number)
 
         with ThreadPoolExecutor(4) as pool:
@@ -185,4 +185,4 @@ def test_of_many_that_save_one_step_again_one_counts_and_nothing_is_left(monkeyp
         run = CheckpointManager("s3://bucket/run", store=store(server))
         run.clean(older_than_s=-5)
         assert len(server.objects("bucket")) == 2
-        assert run._loaded(1, map_location=None, weights_only=True)["state"] in range(4)
+        assert run.restore(1) in range(4)
