@@ -66,7 +66,7 @@ class Target:
         view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
         if view.nbytes == 0:
             return cls(buffer, 0, 0, view)
-        pin = (ctypes.c_char * view.nbytes).from_buffer(view)
+        pin = ctypes.c_char.from_buffer(view)  # the first byte holds the whole buffer
         _advise(ctypes.addressof(pin), view.nbytes)
         return cls(buffer, ctypes.addressof(pin), view.nbytes, pin)
 

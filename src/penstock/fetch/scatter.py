@@ -45,7 +45,8 @@ def scatter(fetcher: Fetcher, places: Iterator[tuple[Span, Target]], window_byte
                 return
             read = reads[0]
             inbox.wait(read)
-            read.take()
+            if read.error is not None:
+                raise read.error
             reads.popleft()
             held_bytes -= (read.span.stop or 0) - read.span.start
             yield read.span
