@@ -62,16 +62,26 @@ def script(page: list[Block]) -> str:
 
 
 @pytest.fixture(scope="module")
-def environment():
-    """Yield what a user would export, for a server with labelled images under s3://bucket/train/."""
+def filled():
+    """Yield a server with labelled images under s3://bucket/train/."""
     with moto() as server:
         _fill(server.client())
-        yield {
-            "AWS_ENDPOINT_URL": server.endpoint,
-            "AWS_ACCESS_KEY_ID": server.access_key,
-            "AWS_SECRET_ACCESS_KEY": server.secret_key,
-            "AWS_REGION": server.region,
-        }
+        yield server
+
+
+@pytest.fixture
+def environment(filled):
+    """Return what a user would export; nothing but the images is left of the page before."""
+    client = filled.client()
+    for each in client.get_paginator("list_objects_v2").paginate(Bucket="bucket").search("Contents[].Key"):
+        if not each.startswith("train/"):
+            client.delete_object(Bucket="bucket", Key=each)
+    return {
+        "AWS_ENDPOINT_URL": filled.endpoint,
+        "AWS_ACCESS_KEY_ID": filled.access_key,
+        "AWS_SECRET_ACCESS_KEY": filled.secret_key,
+        "AWS_REGION": filled.region,
+    }
 
 
 def _fill(client):
