@@ -1,9 +1,7 @@
 """Memory to be filled: fresh or borrowed, of the right size, and never Python's shared constants."""
 
 import io
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -80,29 +78,3 @@ def test_a_borrowed_buffer_cannot_be_resized_under_the_transport():
     with pytest.raises(BufferError):
         buffer.extend(b"more")
     assert target.size == 10
-
-
-def _huge_pages():
-    enabled = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-    return enabled.exists() and "[never]" not in enabled.read_text()
-
-
-@pytest.mark.skipif(not _huge_pages(), reason="this kernel gives no huge pages")
-@pytest.mark.parametrize(
-    "make",
-    ["Target.allocate(SIZE)", "Target.borrow(mmap.mmap(-1, SIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))"],
-)
-def test_large_memory_is_filled_in_huge_pages(make):
-    code = f"""
-import mmap, resource
-from penstock.target import Target
-SIZE = 64 << 20
-data = memoryview(bytes(SIZE))
-sum(data[::4096])
-target = {make}
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-target.fill(data)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-    faults = int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60).stdout)
-    assert faults < (64 << 20) // 4096 // 2, "one for each small page would be twice as many, and more"

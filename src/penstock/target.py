@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 
 __all__ = ["Target"]
 
@@ -13,11 +12,6 @@ _ssize = ctypes.c_ssize_t
 _ZEROED_BYTES = 16 << 10  # up to here a call through ctypes takes longer than zeroing
 # A bytes object is a header, its bytes, and one terminating zero that basicsize counts.
 _BYTES_HEADER = bytes.__basicsize__ - 1
-_HUGE_BYTES = (
-    4 << 20
-)  # from here on memory comes in huge pages, as numpy's does: 260,000 page faults for a GiB take 0.3 s
-_HUGE = getattr(mmap, "MADV_HUGEPAGE", None)  # Linux
-_madvise = ctypes.CDLL(None).madvise if _HUGE is not None else None
 
 
 class Target:
@@ -51,7 +45,6 @@ class Target:
             scratch = bytearray(size)
             return cls.borrow(scratch)
         owner = bytes(size) if size <= _ZEROED_BYTES else _new_bytes(None, _ssize(size))
-        _advise(id(owner), size)
         return cls(owner, id(owner) + _BYTES_HEADER, size)
 
     @classmethod
@@ -67,7 +60,6 @@ class Target:
         if view.nbytes == 0:
             return cls(buffer, 0, 0, view)
         pin = ctypes.c_char.from_buffer(view)  # the first byte holds the whole buffer
-        _advise(ctypes.addressof(pin), view.nbytes)
         return cls(buffer, ctypes.addressof(pin), view.nbytes, pin)
 
     def slice(self, start: int, stop: int) -> Target:
@@ -96,10 +88,3 @@ class Target:
     def take(self) -> bytes:
         """Return what an allocated target holds, as ``bytes``; call it once the region is filled."""
         return self.owner if isinstance(self.owner, bytes) else bytes(self.view())
-
-
-def _advise(address: int, size: int) -> None:
-    """Ask for huge pages where memory is large and about to be filled; a kernel that has none refuses, and no harm."""
-    if _madvise is not None and size >= _HUGE_BYTES:
-        first = address + -address % mmap.PAGESIZE
-        _madvise(ctypes.c_void_p(first), ctypes.c_size_t(address + size - first), _HUGE)
