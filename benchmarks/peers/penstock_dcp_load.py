@@ -3,7 +3,8 @@
 from meter import BUCKET
 from model import OURS
 from ours import store
-from penstock.checkpoint.dcp import StorageReader
 from ranks import load
+
+from penstock.checkpoint.dcp import StorageReader
 
 load(lambda meter: StorageReader(f"s3://{BUCKET}/{meter.layout(OURS)}", store=store(meter)))

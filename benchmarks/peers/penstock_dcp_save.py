@@ -5,6 +5,7 @@ import torch.distributed.checkpoint as dcp
 from meter import BUCKET, WRITTEN, Meter
 from model import OURS
 from ours import store
+
 from penstock.checkpoint.dcp import StorageWriter
 
 meter = Meter()
