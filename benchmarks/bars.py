@@ -222,6 +222,21 @@ REASONS = {
     ),
     "write": "copying into parts and SHA-256 are 0.8 CPU s per GiB; obstore's put sends without a digest.",
     "write-tls": "copying into parts and SHA-256 are 0.8 CPU s per GiB; obstore's put sends without a digest.",
+    **dict.fromkeys(
+        ("state-save", "state-save-tls", "large-save", "large-save-tls"),
+        "1.5 CPU s per GiB beside obstore's 1.1, on two cores that the server shares: SHA-256 of each part is 0.7 of "
+        "it, which obstore does not send, copying into parts 0.1, the seal and the zip's sums 0.1.",
+    ),
+    **dict.fromkeys(
+        ("state-load", "state-load-tls", "large-load", "large-load-tls"),
+        "this machine's host takes free pages back, so that a GiB of fresh memory costs between 0.3 and 2.5 s of "
+        "system time by chance, whoever reads; beside that libcurl's buffer is one copy more than a raw socket's (0.1 "
+        "s), and comparing 0.1 to 0.2 s.",
+    ),
+    "state-async": (
+        "the copy aside is 0.3 s per GiB of CPU memory by itself (a GPU's would leave over PCIe), and producer, I/O "
+        "thread and server want more than the one core that the steps leave."
+    ),
     "decode": "two decoding threads, the I/O thread and the server share two cores.",
     "decode-late": "two decoding threads, the I/O thread and the server share two cores.",
 }
