@@ -76,12 +76,7 @@ def environment(filled):
     for each in client.get_paginator("list_objects_v2").paginate(Bucket="bucket").search("Contents[].Key"):
         if not each.startswith("train/"):
             client.delete_object(Bucket="bucket", Key=each)
-    return {
-        "AWS_ENDPOINT_URL": filled.endpoint,
-        "AWS_ACCESS_KEY_ID": filled.access_key,
-        "AWS_SECRET_ACCESS_KEY": filled.secret_key,
-        "AWS_REGION": filled.region,
-    }
+    return filled.environment
 
 
 def _fill(client):

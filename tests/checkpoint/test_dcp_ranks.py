@@ -32,13 +32,7 @@ def saved(tmp_path_factory):
 
 
 def test_four_ranks_save_and_two_load_every_state_on_every_server(bucket, tmp_path):
-    server = bucket.server
-    environment = {
-        "AWS_ENDPOINT_URL": server.endpoint,
-        "AWS_ACCESS_KEY_ID": server.access_key,
-        "AWS_SECRET_ACCESS_KEY": server.secret_key,
-        "AWS_REGION": server.region,
-    }
+    environment = bucket.server.environment
     _run(4, "save", bucket.url, tmp_path, **environment)
     _run(2, "load", bucket.url, tmp_path, **environment)
 

@@ -39,13 +39,7 @@ def saved(tmp_path_factory):
 
 def test_model_data_and_generators_come_back_on_every_rank_and_server(bucket, tmp_path):
     _data(tmp_path)
-    server = bucket.server
-    where = {
-        "AWS_ENDPOINT_URL": server.endpoint,
-        "AWS_ACCESS_KEY_ID": server.access_key,
-        "AWS_SECRET_ACCESS_KEY": server.secret_key,
-        "AWS_REGION": server.region,
-    }
+    where = bucket.server.environment
     before = _told(2, "save", f"{bucket.url}run", tmp_path, **where)
     assert _told(2, "load", f"{bucket.url}run", tmp_path, **where) == before
     assert ps.CheckpointManager(f"{bucket.url}run", store=bucket.store).steps() == [2, 3]

@@ -59,16 +59,6 @@ def opened(bucket):
     _registry.pop("s3")
 
 
-def _environment(bucket):
-    server = bucket.server
-    return {
-        "AWS_ENDPOINT_URL": server.endpoint,
-        "AWS_ACCESS_KEY_ID": server.access_key,
-        "AWS_SECRET_ACCESS_KEY": server.secret_key,
-        "AWS_REGION": server.region,
-    }
-
-
 def _names(bucket, folder="run"):
     found = bucket.client.list_objects_v2(Bucket=bucket.name, Prefix=f"{folder}/").get("Contents", [])
     return sorted(each["Key"].removeprefix(f"{folder}/") for each in found)
@@ -78,7 +68,7 @@ def _names(bucket, folder="run"):
 @pytest.mark.parametrize(("name", "dies_at"), [("SIGKILL", 8), ("SIGKILL", 12), ("SIGINT", 3)])
 def test_a_training_that_a_signal_ended_goes_on_from_the_bucket(opened, data, whole, name, dies_at):
     folder = f"{opened.url}run"
-    run = program(Path(__file__).with_name("remote.py"), data, folder, dies_at, name, **_environment(opened))
+    run = program(Path(__file__).with_name("remote.py"), data, folder, dies_at, name, **opened.server.environment)
     assert run.returncode == (-signal.SIGKILL if name == "SIGKILL" else 1), run.stdout
     assert len(_names(opened)) == 2  # the newest, and last.ckpt
     model = Keeper()
@@ -261,7 +251,7 @@ def small(moto_server):
 def _sharded(ranks, bucket, data, out, *fits):
     """Return, of each rank, what it noted of each fit."""
     out.mkdir()
-    run = torchrun(ranks, Path(__file__).with_name("sharded.py"), data, out, *fits, **_environment(bucket))
+    run = torchrun(ranks, Path(__file__).with_name("sharded.py"), data, out, *fits, **bucket.server.environment)
     assert run.returncode == 0, run.stdout
     return [json.loads((out / f"{rank}.json").read_text("utf-8")) for rank in range(ranks)]
 

@@ -26,6 +26,16 @@ class Server:
             endpoint=self.endpoint, region=self.region, access_key=self.access_key, secret_key=self.secret_key
         )
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The same, as a user exports it."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_REGION": self.region,
+        }
+
     def client(self) -> Any:
         """Return a boto3 client: the independent opinion that Penstock's work is compared with."""
         import boto3  # takes a second, so only where it is used

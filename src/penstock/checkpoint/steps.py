@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from torch.distributed import ProcessGroup
 
+    from penstock.checkpoint.layout import Manifest
     from penstock.checkpoint.ranks import Ranks
     from penstock.options import StoreOptions
 
@@ -199,15 +200,19 @@ class CheckpointManager:
             Unusable: Several ranks saved it, and there is no ``into``.
 
         """
-        chosen = self._chosen(step)
-        committed = Committed(self._source, self._shelf.folder(chosen))
-        kind, content = committed.manifest.kind, committed.manifest.content
+        if self._ranks is None:
+            chosen, committed = self._look(step)
+            manifest = committed.manifest
+        else:  # the first rank looks for all: one that failed alone would leave the others waiting
+            chosen, manifest = self._ranks.agreed(lambda: self._said(step))
+        kind, content = manifest.kind, manifest.content
         if kind not in (_ONE, _SEVERAL) or content.get("step") != chosen:
             message = f"the checkpoint there is a {kind} of step {content.get('step')}"
             raise CheckpointError(message, url=self._shelf.url(chosen))
         if kind == _SEVERAL:
             found = self._loaded_across(chosen, into, content.get("ranks"), weights_only=weights_only)
         else:
+            committed = self._look(chosen)[1] if self._ranks is not None else committed
             found = self._loaded(chosen, committed, map_location=map_location, weights_only=weights_only)
         if loader is not None:
             if found["loader"] is None:
@@ -224,8 +229,7 @@ class CheckpointManager:
             AlreadyExists: There is something in ``folder`` already. Else as ``restore``.
 
         """
-        chosen = self._chosen(step)
-        committed = Committed(self._source, self._shelf.folder(chosen))
+        chosen, committed = self._look(step)
         if committed.manifest.kind != "folder":
             raise CheckpointError(f"the checkpoint there is a {committed.manifest.kind}", url=self._shelf.url(chosen))
         fetch(committed, folder)
@@ -250,12 +254,17 @@ class CheckpointManager:
         """
         return self._shelf.clean(older_than_s, self._mine)
 
-    def _chosen(self, step: int | None) -> int:
-        ask = self._shelf.latest
-        chosen = (self._ranks.agreed(ask) if self._ranks is not None else ask()) if step is None else step
+    def _look(self, step: int | None) -> tuple[int, Committed]:
+        """Return a step, by default the newest, and what makes it one. Raises ``NotFound``."""
+        chosen = self._shelf.latest() if step is None else step
         if chosen is None:
             raise NotFound("no checkpoint is committed there", url=self._url)
-        return chosen
+        return chosen, Committed(self._source, self._shelf.folder(chosen))
+
+    def _said(self, step: int | None) -> tuple[int, Manifest]:
+        """Return the same as what may travel: the way to a store may hold secrets."""
+        chosen, committed = self._look(step)
+        return chosen, committed.manifest
 
     def _loaded(self, step: int, committed: Committed, *, map_location: object, weights_only: bool) -> dict[str, Any]:
         names = [name for name in committed.manifest.objects if name.endswith(f"/{_STATE}")]
