@@ -13,7 +13,7 @@ import pytest
 
 from penstock.testing.faults import FAULTS
 from tests.faults.cases import Case, everything, run
-from tests.faults.expectations import ALWAYS, ONCE, expected, page
+from tests.faults.expectations import ALWAYS, ONCE, allowed, page
 
 WRITE = os.environ.get("PENSTOCK_WRITE_DOCS") == "1"  # read before the tests' environment is made clean
 PAGE = Path(__file__).parents[2] / "docs/faults.md"
@@ -43,7 +43,7 @@ def test_a_fault_and_a_verb(case: Case, played):
     case = played[name(case)]
     assert case.wrong == []
     assert case.seconds < DEADLINE_S
-    assert case.outcome == expected(case)
+    assert case.outcome in allowed(case)
 
 
 def test_every_fault_has_its_rows():
