@@ -220,7 +220,7 @@ CONDITIONS = (
         "a state of 1 GiB saved in the background while steps go on",
         "state",
         "plain",
-        (Run("penstock_async_save"),),
+        (Run("penstock_async_save"), Run("penstock_async_save_cpu")),
         writes=True,
         rounds=3,
     ),

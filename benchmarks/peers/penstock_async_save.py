@@ -1,55 +1,9 @@
-"""Training steps beside a save in the background, and what they lose beside what a save that they wait for costs.
-
-The step is a matrix product in one thread. All is measured in one process and in turn, because a tenth is little: steps
-alone, a save that is waited for, a background save that nobody measures, since a run has many and only the first has to
-find memory, steps from another's beginning until long after its end, and steps alone.
-"""
+"""A background save beside steps that an accelerator computes: the training's thread waits for each."""
 
 import time
 
-import torch
-from meter import BUCKET, WRITTEN, Meter
-from model import RUN
-from ours import store
+from beside import measure
 
-import penstock as ps
+_STEP_S = 0.02
 
-_WIDTH = 1024  # some tens of ms a step
-_ALONE_S, _LONGER = 2.0, 2.0
-
-torch.set_num_threads(1)
-meter = Meter()
-(key,) = meter.keys
-matrix = torch.ones(_WIDTH, _WIDTH)
-manager = ps.CheckpointManager(f"s3://{BUCKET}/{WRITTEN}{meter.layout(RUN)}/", store=store(meter))
-state = torch.load(meter.path(key))
-
-
-def steps(least_s):
-    """Train for so long; returns the number of steps and the seconds they took."""
-    began, count = time.perf_counter(), 0
-    while time.perf_counter() < began + least_s:
-        matrix @ matrix
-        count += 1
-    return count, time.perf_counter() - began
-
-
-steps(_ALONE_S / 4)  # the first are slow
-alone = [steps(_ALONE_S)]
-began = time.perf_counter()
-manager.save(1, state)
-waited_s = time.perf_counter() - began
-checkpoints = ps.AsyncCheckpointer(manager)
-checkpoints.save(2, state)
-checkpoints.wait()
-with checkpoints, meter:
-    began = time.perf_counter()
-    checkpoints.save(3, state)
-    returned_s = time.perf_counter() - began
-    count, beside_s = steps(_LONGER * waited_s)
-    checkpoints.wait()
-    meter.count(key)
-    alone.append(steps(_ALONE_S))
-    step_s = sum(seconds for _, seconds in alone) / sum(count for count, _ in alone)
-    lost_s = returned_s + beside_s - count * step_s
-    meter.told = {"waited_s": waited_s, "returned_s": returned_s, "lost_percent": lost_s / waited_s * 100}
+measure(lambda: time.sleep(_STEP_S))
