@@ -16,6 +16,7 @@ import pytest
 from tests.servers import Bucket, Server
 from tests.servers.ceph import ceph, missing
 from tests.servers.moto import moto
+from tests.watch import pytest_configure, pytest_runtest_protocol  # noqa: F401  hooks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
