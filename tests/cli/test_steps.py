@@ -10,6 +10,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 import penstock as ps
 from penstock.checkpoint.dcp import StorageWriter
+from penstock.checkpoint.layout import MANIFEST
 
 
 def test_a_runs_checkpoints_from_the_shell(penstock, bucket):
@@ -58,6 +59,17 @@ def test_damage_ends_verifying_with_5_and_is_named(penstock, tmp_path):
     done = penstock("checkpoint", "verify", str(tmp_path))
     assert (done.returncode, done.stdout) == (5, "")
     assert str(data) in done.stderr
+
+
+def test_a_damaged_manifest_does_not_hide_the_other_steps(penstock, tmp_path):
+    run = ps.CheckpointManager(tmp_path)
+    for step in (1, 2, 3):
+        run.save(step, {"weights": torch.zeros(10)})
+    manifest = next(tmp_path.glob(f"*2/{MANIFEST}"))
+    manifest.write_bytes(manifest.read_bytes()[:-1])
+    done = penstock("checkpoint", "ls", str(tmp_path))
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["1", "3"]
+    assert (done.returncode, "the manifest of step 2 is damaged" in done.stderr) == (5, True)
 
 
 def test_orphans_are_freed_and_told(penstock, tmp_path):

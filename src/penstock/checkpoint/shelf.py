@@ -64,9 +64,12 @@ class Shelf:
 
     def describe(self, step: int) -> Described:
         """Describe a committed step: two requests. Raises ``NotFound``."""
-        manifest = Committed(self._source, self.folder(step)).manifest
-        sizes = [sealed.size for sealed in manifest.objects.values()]
-        return Described(step, sum(sizes), len(sizes), manifest.content.get("metric"))
+        return _described(step, Committed(self._source, self.folder(step)).manifest)
+
+    def described(self) -> Iterator[tuple[int, Described | None]]:
+        """Yield each committed step and its description, oldest first; None for one whose manifest is damaged."""
+        for step, manifest in self.manifests():
+            yield step, None if manifest is None else _described(step, manifest)
 
     def readable(self, step: int) -> Committed | None:
         """Return a committed step; None where its manifest is damaged. Raises ``NotFound``."""
@@ -162,3 +165,8 @@ class Shelf:
         except NotFound:
             return False
         return True
+
+
+def _described(step: int, manifest: Manifest) -> Described:
+    sizes = [sealed.size for sealed in manifest.objects.values()]
+    return Described(step, sum(sizes), len(sizes), manifest.content.get("metric"))

@@ -238,6 +238,13 @@ class CheckpointManager:
         """Describe a committed step: two requests. Raises ``NotFound``."""
         return self._shelf.describe(step)
 
+    def described(self) -> Iterator[tuple[int, Described | None]]:
+        """Yield each committed step and its description, oldest first; None for one whose manifest is damaged.
+
+        A listing of folders, and two requests for each, side by side.
+        """
+        return self._shelf.described()
+
     def verify(self, step: int) -> Iterator[str]:
         """Read a step whole and yield the URL of each object that is what was written; see ``Committed.verify``."""
         return Committed(self._source, self._shelf.folder(step)).verify()

@@ -10,7 +10,7 @@ from penstock.checkpoint.commit import Committed
 from penstock.cli.exits import write
 from penstock.cli.ls import harmless, readable
 from penstock.cli.store import with_store
-from penstock.errors import NotFound
+from penstock.errors import CheckpointError, NotFound
 from penstock.source import open_source
 
 if TYPE_CHECKING:
@@ -46,14 +46,19 @@ def _ls(app: "typer.Typer") -> None:
         json: Annotated[bool, typer.Option("--json", help="A JSON object a line.")] = False,
         store: ps.StoreOptions,
     ) -> None:
-        """List the committed steps, oldest first: step, size, objects, metric. Ends with 1 when there are none."""
-        run = ps.CheckpointManager(url, store=store)
+        """List the committed steps, oldest first: step, size, objects, metric. Ends with 1 when there are none.
+
+        Steps whose manifest is damaged are named at the end, which is 5 then.
+        """
         line: Callable[[Described], str] = _as_json if json else _as_text
-        found = [run.describe(step) for step in run.steps()]
+        found = dict(ps.CheckpointManager(url, store=store).described())
         if not found:
             raise NotFound("no checkpoint is committed there", url=url)
-        for each in found:
+        for each in filter(None, found.values()):
             write(line(each))
+        damaged = [str(step) for step, each in found.items() if each is None]
+        if damaged:
+            raise CheckpointError(f"the manifest of step {', '.join(damaged)} is damaged", url=url)
 
 
 def _as_text(found: "Described") -> str:
