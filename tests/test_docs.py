@@ -6,13 +6,12 @@ import io
 import os
 import random
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from tests.edges.launch import run
 from tests.servers.moto import moto
 
 ROOT = Path(__file__).parents[1]
@@ -103,11 +102,8 @@ def test_a_page_runs_as_printed(page, environment, tmp_path):
     assert any(block.exempt is None for block in code), "no block of this page runs"
     program = tmp_path / f"page_{page.stem}.py"  # lightning.py would be taken for the library
     program.write_text(script(code), "utf-8")
-    command = [sys.executable, str(program)]
-    run = subprocess.run(
-        command, env=os.environ | environment, cwd=tmp_path, capture_output=True, text=True, timeout=90, check=False
-    )
-    assert run.returncode == 0, f"{page.relative_to(ROOT)} fails where its reader would:\n{run.stdout}{run.stderr}"
+    ended = run([program], [os.environ | environment], folder=tmp_path)
+    assert ended.returncode == 0, f"{page.relative_to(ROOT)} fails where its reader would:\n{ended.stdout}"
 
 
 PAGE = """# A page

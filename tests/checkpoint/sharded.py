@@ -26,7 +26,7 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from penstock.checkpoint.dcp import StorageReader, StorageWriter
 from penstock.errors import PenstockError
 
-PATIENCE = timedelta(seconds=60)
+PATIENCE = timedelta(seconds=180)
 FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)
 SHAPES = {"rows": (10, 6), "columns": (7, 9), "both": (8, 12), "same": (5, 3), "bf": (300, 40), "one": (1,)}
 
@@ -136,13 +136,22 @@ def save(url, folder):
     for step in (1, 2):  # plans that are cached, and a writer of its own for each save, or the same
         planner = DefaultSavePlanner(enable_plan_caching=True)
         dcp.save(tensors(step), storage_writer=StorageWriter(f"{url}cached{step}"), planner=planner)
+    behind(url, AsyncCheckpointerType.THREAD)
+
+
+def behind(url, *kinds):
+    """Save behind training, one kind after the other with the same writer."""
     writer = StorageWriter(f"{url}async", overwrite=True)
-    for step, kind in enumerate((AsyncCheckpointerType.THREAD, AsyncCheckpointerType.PROCESS), 1):
-        state = tensors(step)
-        dcp.async_save(state, storage_writer=writer, async_checkpointer_type=kind).result(60)
+    for step, kind in enumerate(kinds, 1):
+        dcp.async_save(tensors(step), storage_writer=writer, async_checkpointer_type=kind).result(PATIENCE.seconds)
         found = tensors(blank=True)
         dcp.load(found, storage_reader=StorageReader(f"{url}async"))
         check(found, step)
+
+
+def apart(url, _):
+    """Save in a thread, and then in a process, which goes on with the same writer."""
+    behind(url, AsyncCheckpointerType.THREAD, AsyncCheckpointerType.PROCESS)
 
 
 def load(url, folder):
@@ -216,7 +225,7 @@ def main():
     warnings.filterwarnings("ignore", category=FutureWarning)
     verb, url, last = sys.argv[1:]
     dist.init_process_group("cpu:gloo", timeout=PATIENCE)
-    {"save": save, "load": load, "fail": fail}[verb](url, last if verb == "fail" else Path(last))
+    {"save": save, "apart": apart, "load": load, "fail": fail}[verb](url, last if verb == "fail" else Path(last))
     dist.destroy_process_group()
 
 

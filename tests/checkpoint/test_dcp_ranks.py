@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from pathlib import Path
 
 import pytest
@@ -10,17 +11,15 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 from penstock.checkpoint.dcp import StorageReader
-from tests.edges.launch import torchrun
+from tests.edges.launch import ranks, torchrun
 
 SHARDED = Path(__file__).with_name("sharded.py")
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
 
-def _run(ranks, verb, url, last, **environment):
-    ended = torchrun(ranks, SHARDED, verb, url, last, **environment)
-    if verb != "fail":
-        assert ended.returncode == 0, ended.stdout
-    return ended
+def _run(count, verb, url, last, **environment):
+    ended = ranks(count, SHARDED, verb, url, last, **environment)
+    assert ended.returncode == 0, ended.stdout
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +36,16 @@ def test_four_ranks_save_and_two_load_every_state_on_every_server(bucket, tmp_pa
     _run(2, "load", bucket.url, tmp_path, **environment)
 
 
-@pytest.mark.parametrize("ranks", [1, 4])
-def test_what_four_ranks_saved_others_load_otherwise_sharded(saved, ranks):
-    _run(ranks, "load", f"{saved}/", saved)
+def test_processes_of_their_own_save_for_two_ranks(moto_server, tmp_path):
+    """Each is an interpreter that imports everything, so one server is enough: ranks save to the others themselves."""
+    bucket = f"test-{uuid.uuid4().hex}"
+    moto_server.client().create_bucket(Bucket=bucket)
+    _run(2, "apart", f"s3://{bucket}/", tmp_path, **moto_server.environment)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_what_four_ranks_saved_others_load_otherwise_sharded(saved, count):
+    _run(count, "load", f"{saved}/", saved)
 
 
 def test_replicated_tensors_are_saved_once(saved):
@@ -65,10 +71,13 @@ def test_spread_puts_the_ranks_under_as_many_prefixes(saved):
     ]
 
 
-@pytest.mark.parametrize("how", ["raised", "killed writing", "killed finishing"])
-def test_a_rank_that_fails_ends_all_and_leaves_the_older_checkpoint(saved, how):
+# One of the three under torchrun itself: in interpreters of their own, and it is torchrun that ends the other.
+@pytest.mark.parametrize(
+    ("how", "launched"), [("raised", ranks), ("killed writing", torchrun), ("killed finishing", ranks)]
+)
+def test_a_rank_that_fails_ends_all_and_leaves_the_older_checkpoint(saved, how, launched):
     before = sorted(path for path in (saved / "tensors").rglob("*") if path.is_file())
-    ended = _run(2, "fail", f"{saved}/tensors", how)
+    ended = launched(2, SHARDED, "fail", f"{saved}/tensors", how)
     if how == "raised":
         assert ended.returncode == 0, ended.stdout
         for rank in (0, 1):

@@ -11,16 +11,16 @@ import torch
 
 import penstock as ps
 from penstock.errors import CheckpointError, Unusable
-from tests.edges.launch import torchrun
+from tests.edges.launch import ranks
 
 TOGETHER = Path(__file__).with_name("together.py")
 FULL = torch.arange(4000.0).reshape(100, 40)
 
 
-def _told(ranks, verb, url, folder, **environment):
-    ended = torchrun(ranks, TOGETHER, verb, url, f"{folder}/data/", folder, **environment)
+def _told(count, verb, url, folder, **environment):
+    ended = ranks(count, TOGETHER, verb, url, f"{folder}/data/", folder, **environment)
     assert ended.returncode == 0, ended.stdout
-    return [json.loads((folder / f"{verb}-{rank}.json").read_text()) for rank in range(ranks)]
+    return [json.loads((folder / f"{verb}-{rank}.json").read_text()) for rank in range(count)]
 
 
 def _data(folder):

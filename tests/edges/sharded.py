@@ -1,4 +1,4 @@
-"""A Lightning training whose model is sharded over ranks, with checkpoints in a bucket: a program for torchrun."""
+"""A Lightning training whose model is sharded over ranks, with checkpoints in a bucket: a program of a rank."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from penstock.errors import CheckpointError, InvalidURL, NotFound, Unusable
 from penstock.interop.fsspec import FileSystem, register
 from penstock.source import open_source
 from tests.edges.keeper import Keeper
-from tests.edges.launch import program, torchrun
+from tests.edges.launch import program, ranks
 from tests.edges.remote import loader, trainer
 from tests.servers import Bucket
 
@@ -194,7 +194,7 @@ class _Gated(CheckpointIO):
         self.let = threading.Event()
 
     def save_checkpoint(self, *args, **kwargs):
-        assert self.let.wait(30)
+        assert self.let.wait(120)
         super().save_checkpoint(*args, **kwargs)
 
 
@@ -248,19 +248,19 @@ def small(moto_server):
     return Bucket(moto_server, name, moto_server.client())
 
 
-def _sharded(ranks, bucket, data, out, *fits):
+def _sharded(count, bucket, data, out, *fits):
     """Return, of each rank, what it noted of each fit."""
     out.mkdir()
-    run = torchrun(ranks, Path(__file__).with_name("sharded.py"), data, out, *fits, **bucket.server.environment)
+    run = ranks(count, Path(__file__).with_name("sharded.py"), data, out, *fits, **bucket.server.environment)
     assert run.returncode == 0, run.stdout
-    return [json.loads((out / f"{rank}.json").read_text("utf-8")) for rank in range(ranks)]
+    return [json.loads((out / f"{rank}.json").read_text("utf-8")) for rank in range(count)]
 
 
 @pytest.mark.parametrize("how", ["shards", "whole"])
 def test_a_sharded_model_goes_on_from_the_bucket(small, data, tmp_path, how):
     fits = [f"{small.url}all|5|{how}", f"{small.url}run|2|{how}", f"{small.url}run|4|{how}"]
-    ranks = _sharded(2, small, data, tmp_path / "two", *fits, f"{tmp_path}/disk|1|shards")
-    for (_, whole), first, (before, second), _ in ranks:
+    two = _sharded(2, small, data, tmp_path / "two", *fits, f"{tmp_path}/disk|1|shards")
+    for (_, whole), first, (before, second), _ in two:
         assert first == [0, whole[:2]]
         assert (before, second) == (2, whole[2:4])
     names = ["last.ckpt", "step=4.ckpt"]
@@ -271,7 +271,7 @@ def test_a_sharded_model_goes_on_from_the_bucket(small, data, tmp_path, how):
     if how == "shards":
         (((before, (loss,)),),) = _sharded(1, small, data, tmp_path / "one", f"{small.url}run|5|{how}")
         assert before == 2
-        assert loss == pytest.approx(sum(rank[0][1][4] for rank in ranks) / 2, rel=1e-5)
+        assert loss == pytest.approx(sum(rank[0][1][4] for rank in two) / 2, rel=1e-5)
 
 
 def test_a_strategy_that_knows_disks_only_is_refused(opened):

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import penstock as ps
 
-PATIENCE = timedelta(seconds=30)  # of collectives: beyond it, a hang
+PATIENCE = timedelta(seconds=180)  # of collectives: longer than a program may take
 
 
 def named(sample):
