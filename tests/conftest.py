@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import multiprocessing
 import os
 import random
 import re
 import subprocess
 import sys
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -56,6 +60,8 @@ def _clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         # Child interpreters see the checkout too, installed or not.
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+        # There is one fork server, which the first test that asks for it starts: each worker would import torch else.
+        multiprocessing.set_forkserver_preload(["tests.loading.histories", "tests.datasets.ranks"])
         yield
 
 
@@ -69,6 +75,20 @@ def seed() -> int:
 def _seeded() -> None:
     """Let what draws from the global generator draw the same in every order of tests."""
     random.seed(SEED)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small() -> Iterator[None]:
+    """Let go of the threads, connections and memory for all that a module met: every fork after it would pay for them.
+
+    And of a test that hangs, the stacks would be among those of a thousand threads that wait for nothing.
+    """
+    yield
+    if source := sys.modules.get("penstock.source"):
+        source._engines.clear()
+    gc.collect()
+    with suppress(AttributeError):  # it is glibc's
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture(scope="session")

@@ -111,7 +111,7 @@ def test_trap_01_a_fork_after_the_parent_listed_and_read(filled):
 
     thread = threading.Thread(target=keep_busy)
     thread.start()
-    assert busy.wait(30)
+    assert busy.wait(60)
     try:
         for _ in range(4):
             with forked(lambda: _equal(filled.read_many(_spans()), expected)) as status:
@@ -230,7 +230,7 @@ def test_an_interpreter_that_read_ends_quickly_and_quietly(bucket, source):
         print(len(next(ahead)))
     """
     server = bucket.server
-    ended = python(script, server.endpoint, server.access_key, server.secret_key, f"{bucket.url}key", limit_s=30)
+    ended = python(script, server.endpoint, server.access_key, server.secret_key, f"{bucket.url}key", limit_s=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "500000\n", "")
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,8 +26,19 @@ from tests.conftest import REQUIRE_SERVERS
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "benchmarks", "--quick", "--only", "floor", "penstock"]
 MEASURED = {"wall_s", "objects", "bytes", "cpu_s", "peak_rss", "beyond", "compute_s", "slept_s"}
-OBJECTS = [each for each in conditions.CONDITIONS if not each.name.startswith(("state-", "large-"))]
-STATES = [each for each in conditions.CONDITIONS if each.name.startswith("state-") and each.port == "plain"]
+# What is run by one command, and how many of its bars need no engine of others. Over another port, beside a busy thread
+# or on more, the same scripts run: each of them once, and each port.
+PARTS = {
+    "near": (["small", "events"], 3),
+    "late": (["late", "late-busy"], 3),
+    "whole": (["big", "big-tls", "write", "write-tls"], 4),
+    "photos": (["decode"], 2),
+    "saved": (["state-save", "state-async"], 6),
+    "loaded": (["state-load"], 4),
+    "safetensors": (["state-safetensors"], 1),
+    "ranks": (["state-ranks"], 1),
+}
+AT_ONCE = 2  # each is a chain of processes that import torch, one after another
 
 
 @pytest.fixture(scope="module")
@@ -35,17 +47,23 @@ def _nginx():
         (pytest.fail if REQUIRE_SERVERS else pytest.skip)(message)
 
 
-def _produced(tmp_path_factory, only):
+def _produced(part, tmp_path_factory):
     folder, output = tmp_path_factory.mktemp("served"), tmp_path_factory.mktemp("output")
-    command = [*COMMAND, *(each.name for each in only), "--folder", str(folder), "--output", str(output)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
+    command = [*COMMAND, *PARTS[part][0], "--folder", str(folder), "--output", str(output)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads((output / "results.json").read_text()), (output / "RESULTS.md").read_text(), folder
 
 
-@pytest.fixture(scope="module")
-def produced(_nginx, tmp_path_factory):
-    return _produced(tmp_path_factory, OBJECTS)
+@pytest.fixture(scope="module", autouse=True)
+def begun(request, tmp_path_factory):
+    """Begin whatever the tests of this run ask for: it goes on beside those that come first."""
+    asked = [item.callspec.params.get("part") for item in request.session.items if hasattr(item, "callspec")]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield {
+            part: pool.submit(_produced, part, tmp_path_factory) for part in PARTS if part in asked and not missing()
+        }
+        pool.shutdown(cancel_futures=True)
 
 
 def _ours(results, plans):
@@ -63,64 +81,6 @@ def _bars(report):
     bars = bars.strip().splitlines()[2:]
     assert all("| met |" in bar or "| **missed** by " in bar for bar in bars)
     return bars, reasons
-
-
-def test_every_condition_is_measured_with_every_engine_asked_for(produced):
-    results, _, _ = produced
-    for condition, row in _ours(results, OBJECTS):
-        (only,) = row["rounds"]
-        assert set(only) == MEASURED
-        assert only["objects"] == condition["load"]["count"]
-        size = only["bytes"] / condition["load"]["count"]
-        assert size == condition["load"]["size"] or (condition["load"]["photos"] and 60 << 10 < size < 80 << 10)
-        assert only["cpu_s"] > 0 < only["wall_s"]
-        assert (only["compute_s"] > 0) == (condition["compute_s"] > 0)
-
-
-# Near and plain: over TLS, and larger, the same scripts run.
-@pytest.mark.usefixtures("_nginx")
-@pytest.mark.parametrize(("load", "bars"), [("state", 9), ("safetensors", 1), ("ranks", 1)])
-def test_states_are_saved_and_loaded_and_compared(load, bars, tmp_path_factory):
-    plans = [each for each in STATES if each.load == load]
-    results, report, folder = _produced(tmp_path_factory, plans)
-    size = 32 << 20
-    for condition, row in _ours(results, plans):
-        (only,) = row["rounds"]
-        assert set(only) >= MEASURED
-        assert (only["objects"], condition["load"]["size"]) == (1, size)
-        assert size * 0.9 < only["bytes"] < size * 1.1
-        assert only["cpu_s"] > 0 < only["wall_s"]
-        assert only["beyond"] < only["peak_rss"]
-    assert len(_bars(report)[0]) == bars, "those that need no engine of others"
-    assert list(folder.iterdir()) == []
-
-
-def test_each_script_that_runs_over_tls_or_on_more_also_runs_near_and_plain():
-    near = {run.script for each in (*OBJECTS, *STATES) for run in each.runs}
-    assert {run.script for each in conditions.CONDITIONS for run in each.runs} == near
-
-
-def test_the_results_say_where_they_come_from(produced):
-    results, _, _ = produced
-    assert {"command", "date", "commit", "machine", "versions", "rounds", "quick"} < set(results)
-    assert results["quick"] is True
-    assert {"nginx", "libcurl", "python", "pycurl", "torch"} <= set(results["versions"])
-
-
-def test_the_report_has_a_table_for_each_condition_and_says_of_each_bar_whether_it_is_met(produced):
-    results, report, _ = produced
-    for condition in results["conditions"]:
-        assert f"\n## {condition['name']}: " in report
-    assert "numbers mean nothing" in report
-    bars, reasons = _bars(report)
-    assert len(bars) == 14, "those that need no engine of others"
-    missed = {bar[2:].partition(":")[0] for bar in bars if "**missed**" in bar}
-    assert {line[2:].partition(":")[0] for line in reasons.splitlines() if line.startswith("- ")} == missed & {*REASONS}
-
-
-def test_nothing_is_left_behind(produced):
-    _, _, folder = produced
-    assert list(folder.iterdir()) == []
 
 
 def test_a_report_compares_round_by_round_with_the_connector_as_documented():
@@ -175,7 +135,7 @@ def test_what_is_written_is_described_and_compared(tmp_path, port):
             compare(tmp_path, load)
         done = _peer(tmp_path, load, server, script="floor_write", port=port)
         assert done.returncode == 0, done.stderr
-        connection = http.client.HTTPConnection(server.plain.partition("//")[2], timeout=10)
+        connection = http.client.HTTPConnection(server.plain.partition("//")[2], timeout=60)
         connection.request("HEAD", f"/bench/written/{load.keys[0]}")
         with connection.getresponse() as described:
             headers = described.headers
@@ -221,7 +181,7 @@ def test_a_state_that_is_not_what_was_saved_is_caught(tmp_path):
 @pytest.mark.usefixtures("_nginx")
 def test_what_is_written_is_listed_copied_read_and_removed(tmp_path):
     with serve(tmp_path) as server:
-        connection = http.client.HTTPConnection(server.plain.partition("//")[2], timeout=10)
+        connection = http.client.HTTPConnection(server.plain.partition("//")[2], timeout=60)
 
         def ask(method, path, body=None, headers=None):
             connection.request(method, f"/bench{path}", body, headers or {})
@@ -298,3 +258,49 @@ def test_a_name_that_means_nothing_is_told():
     assert done.returncode == 1
     assert "nonsense" in done.stderr
     assert "late-busy" in done.stderr
+
+
+@pytest.mark.usefixtures("_nginx")
+@pytest.mark.parametrize("part", PARTS)
+def test_every_condition_is_measured_with_every_engine_asked_for_and_reported(begun, part):
+    results, report, folder = begun[part].result(timeout=110)
+    plans = [each for each in conditions.CONDITIONS if each.name in PARTS[part][0]]
+    for condition, row in _ours(results, plans):
+        (only,) = row["rounds"]
+        assert set(only) >= MEASURED
+        assert only["objects"] == condition["load"]["count"]
+        assert only["cpu_s"] > 0 < only["wall_s"]
+        assert (only["compute_s"] > 0) == (condition["compute_s"] > 0)
+        _sized(only, condition["load"])
+    assert {"command", "date", "commit", "machine", "versions", "rounds", "quick"} < set(results)
+    assert results["quick"] is True
+    assert {"nginx", "libcurl", "python", "pycurl", "torch"} <= set(results["versions"])
+    for condition in results["conditions"]:
+        assert f"\n## {condition['name']}: " in report
+    assert "numbers mean nothing" in report
+    bars, reasons = _bars(report)
+    assert len(bars) == PARTS[part][1], "those that need no engine of others"
+    missed = {bar[2:].partition(":")[0] for bar in bars if "**missed**" in bar}
+    assert {line[2:].partition(":")[0] for line in reasons.splitlines() if line.startswith("- ")} == missed & {*REASONS}
+    assert list(folder.iterdir()) == [], "something is left behind"
+
+
+def _sized(only, load):
+    size = only["bytes"] / load["count"]
+    if load["layouts"]:
+        assert load["size"] == 32 << 20
+        assert load["size"] * 0.9 < size < load["size"] * 1.1
+        assert only["beyond"] < only["peak_rss"]
+    else:
+        assert size == load["size"] or (load["photos"] and 60 << 10 < size < 80 << 10)
+
+
+def test_every_script_and_every_port_is_tried_here_and_what_runs_beside_a_busy_thread():
+    def asked(chosen):
+        ran = [(each, run) for each in chosen for run in each.runs]
+        return {run.script for _, run in ran}, {each.port for each, _ in ran}, {r.script for c, r in ran if c.compute_s}
+
+    named = {name for names, _ in PARTS.values() for name in names}
+    here = [each for each in conditions.CONDITIONS if each.name in named]
+    assert {each.name for each in here} == named
+    assert asked(conditions.CONDITIONS) == asked(here)

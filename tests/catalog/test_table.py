@@ -153,14 +153,18 @@ def _private_bytes_of_a_worker(method, catalog):
     return checked, private
 
 
-@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="reads /proc")
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_a_million_keys_add_less_than_ten_megabytes_to_a_worker(method):
-    """Trap 12: a list of a million strings is copied into every worker by its reference counts."""
-    some = Catalog.build("s3://bucket/", "", [Entry("train/a", 1)])
-    million = Catalog.build(
+@pytest.fixture(scope="module")
+def million():
+    return Catalog.build(
         "s3://bucket/", "", (Entry(f"train/{i:07d}.jpg", i, None, f"{i:032x}") for i in range(1_000_000))
     )
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="reads /proc")
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_million_keys_add_less_than_ten_megabytes_to_a_worker(method, million):
+    """Trap 12: a list of a million strings is copied into every worker by its reference counts."""
+    some = Catalog.build("s3://bucket/", "", [Entry("train/a", 1)])
     _, before = _private_bytes_of_a_worker(method, some)
     checked, after = _private_bytes_of_a_worker(method, million)
     assert checked == 17 * 1_000_000 + 999_999 * 500_000

@@ -514,32 +514,40 @@ def test_the_manifest_is_what_the_page_says(tmp_path):
 
 PEAK = (
     """
-import sys, warnings, torch, torch.distributed.checkpoint as dcp
+import gc, sys, warnings, torch, torch.distributed.checkpoint as dcp
 from penstock.checkpoint.dcp import StorageReader, StorageWriter
 """
     + PEAK_KIB
     + """
 warnings.simplefilter("ignore")
-verb, url = sys.argv[1:]
-if verb == "reshape":
-    made = {"large": torch.zeros(64 << 20, dtype=torch.float64), "cut": torch.zeros(2, 16 << 20).t()}
-else:
+
+def given(verb):
+    if verb == "reshape":
+        return {"large": torch.zeros(48 << 20, dtype=torch.float64), "cut": torch.zeros(2, 12 << 20).t()}
     make = torch.ones if verb == "save" else torch.zeros
-    large, bf = make(64 << 20), make(32 << 20, dtype=torch.bfloat16)
-    made = {"cut": make(16 << 20, 4)[:, :2], "large": large, "bf": bf, "n": 1}
-before = peak_kib()
-if verb == "save":
-    dcp.save(made, storage_writer=StorageWriter(url), no_dist=True)
-else:
-    dcp.load(made, storage_reader=StorageReader(url), no_dist=True)
-    assert all(bool((each == 1).all()) for each in made.values() if isinstance(each, torch.Tensor))
-print((peak_kib() - before) >> 10)
+    large, bf = make(48 << 20), make(24 << 20, dtype=torch.bfloat16)
+    return {"cut": make(12 << 20, 4)[:, :2], "large": large, "bf": bf, "n": 1}
+
+for verb in ("save", "load", "reshape"):
+    made = given(verb)
+    forget_peak()
+    before = peak_kib()
+    if verb == "save":
+        dcp.save(made, storage_writer=StorageWriter(sys.argv[1]), no_dist=True)
+    else:
+        dcp.load(made, storage_reader=StorageReader(sys.argv[1]), no_dist=True)
+        assert all(bool((each == 1).all()) for each in made.values() if isinstance(each, torch.Tensor))
+    print(verb, (peak_kib() - before) >> 10)
+    del made
+    gc.collect()  # of the look that found nothing there, an error is left that leads to all its callers' frames
 """
 )
 
 
-def test_half_a_gibibyte_takes_little_more_memory(tmp_path):
-    for verb in ("save", "load", "reshape"):
-        ended = python(PEAK, verb, str(tmp_path), limit_s=100)
-        assert ended.returncode == 0, ended.stderr
-        assert int(ended.stdout) <= 256, verb
+def test_a_third_of_a_gibibyte_takes_little_more_memory(tmp_path):
+    """Which is more than may be on its way: what holds a state twice is found."""
+    ended = python(PEAK, str(tmp_path), limit_s=100)
+    assert ended.returncode == 0, ended.stderr
+    beyond = {verb: int(mib) for verb, mib in map(str.split, ended.stdout.splitlines())}
+    assert list(beyond) == ["save", "load", "reshape"]
+    assert max(beyond.values()) <= 256, beyond

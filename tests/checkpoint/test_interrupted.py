@@ -23,7 +23,7 @@ from tests.checkpoint.test_steps import same
 from tests.faults.cases import PART_BYTES, store
 
 SOAK = os.environ.get("PENSTOCK_SOAK") == "1"
-LIMIT_S = 30
+LIMIT_S = 60
 WAITS = {"stall", "stall-body", "drip", "503-after"}
 MISHAPS = [(name, times) for name in FAULTS for times in (1, None) if SOAK or times or name not in WAITS]
 HOLD = FAULTS["stall"]  # nothing is done, and no answer comes until the client goes away

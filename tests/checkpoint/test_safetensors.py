@@ -366,34 +366,33 @@ def test_nothing_there_is_told(tmp_path, bucket):
 
 # -- memory ----------------------------------------------------------------------------------------------------------
 
-LOADING = """
+PEAK = (
+    """
 import sys
 import torch
 import penstock as ps
-ps.load_safetensors(sys.argv[1], names=[])
+"""
+    + PEAK_KIB
+    + """
+forget_peak()
 before = peak_kib()
+state = {"turned": torch.zeros(5120, 5120).t(), "flat": torch.zeros(25 << 20)}
+state |= {f"{n}": torch.zeros(1000) for n in range(100)}
+ps.save_safetensors(state, sys.argv[1])
+print((peak_kib() - before) / 1024)
+del state
+forget_peak()
 loaded = ps.load_safetensors(sys.argv[1])
 print((peak_kib() - before) / 1024, sum(each.nbytes for each in loaded.values()) / 2**20)
 """
-SAVING = """
-import sys
-import torch
-import penstock as ps
-state = {"turned": torch.zeros(8192, 8192).t(), "flat": torch.zeros(64 << 20)}
-state |= {f"{n}": torch.zeros(1000) for n in range(100)}
-before = peak_kib()
-ps.save_safetensors(state, sys.argv[1])
-print((peak_kib() - before) / 1024)
-"""
+)
 
 
 def test_memory_beyond_the_state_stays_within_256_mib_both_ways(tmp_path):
-    url = f"{tmp_path}/large.safetensors"
-    saving = python(PEAK_KIB + SAVING, url, limit_s=90)
-    assert saving.returncode == 0, saving.stderr
-    assert float(saving.stdout) <= 256, f"saving 512 MiB took {saving.stdout} MiB"
-    loading = python(PEAK_KIB + LOADING, url, limit_s=90)
-    assert loading.returncode == 0, loading.stderr
-    peak, size = map(float, loading.stdout.split())
-    assert size > 512
-    assert peak <= size + 256, f"loading {size} MiB took {peak} MiB"
+    """Half of that is looked for, at 200 MiB: what holds two thirds of a state twice is found."""
+    done = python(PEAK, f"{tmp_path}/large.safetensors", limit_s=100)
+    assert done.returncode == 0, done.stderr
+    saving, loading, size = map(float, done.stdout.split())
+    assert size > 200
+    assert saving <= size + 128, f"saving {size} MiB took {saving} MiB"
+    assert 200 < loading <= size + 128, f"loading {size} MiB took {loading} MiB"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import mmap
 import threading
 import zipfile
 
@@ -62,7 +63,9 @@ class _Sparse(io.FileIO):
 
 
 def test_beyond_four_gib_it_is_the_same_and_what_lies_behind_is_found(tmp_path):
-    state = {"before": torch.ones(3), "large": torch.zeros((4 << 30) + 5, dtype=torch.uint8), "after": torch.arange(9)}
+    zeros = mmap.mmap(-1, (4 << 30) + 5, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # which take no memory, only read
+    large = torch.frombuffer(zeros, dtype=torch.uint8)
+    state = {"before": torch.ones(3), "large": large, "after": torch.arange(9)}
     with _Sparse(tmp_path / "own.pt", "w") as file:
         torch.save(state, file)
     with _Sparse(tmp_path / "ours.pt", "w") as file:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import io
-import signal
-import subprocess
-import sys
 import textwrap
 import zipfile
 from collections import OrderedDict, defaultdict, namedtuple
@@ -338,37 +335,40 @@ def rewritten(body, record, change) -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("way", ["straight", "copied"])
-def test_memory_stays_within_the_state_and_256_mib(tmp_path, way):
-    ps.save(
-        {str(number): torch.full((64 * MIB,), number, dtype=torch.uint8) for number in range(8)}, f"{tmp_path}/a.pt"
-    )
-    ps.save({"one": torch.ones(512 * MIB, dtype=torch.uint8)}, f"{tmp_path}/b.pt")
+def test_memory_stays_within_the_state_and_256_mib(tmp_path):
+    """Half of that is looked for, at 192 MiB: what holds two thirds of a state twice is found."""
+    ps.save({str(number): torch.full((64 * MIB,), number, dtype=torch.uint8) for number in range(3)}, tmp_path / "a.pt")
+    ps.save({"one": torch.ones(192 * MIB, dtype=torch.uint8)}, tmp_path / "b.pt")
     script = f"""
     import sys, torch, penstock as ps
     {textwrap.indent(PEAK_KIB, "    ").strip()}
-    if {way!r} == "copied":
-        del torch.serialization.skip_data
     ps.save([torch.ones(3)], "memory://warm/a.pt")
     ps.load("memory://warm/a.pt")
+    forget_peak()
     before = peak_kib()
-    state = ps.load(sys.argv[1])
-    print(peak_kib() - before, sum(int(each[-1]) for each in state.values()))
+    for way in ("straight", "copied"):
+        if way == "copied":
+            del torch.serialization.skip_data
+        for url in sys.argv[1:]:
+            forget_peak()
+            state = ps.load(url)
+            print(peak_kib() - before, sum(int(each[-1]) for each in state.values()))
+            del state
     """
-    for name, total in (("a", 28), ("b", 1)):
-        done = python(script, f"{tmp_path}/{name}.pt")
-        assert done.returncode == 0, done.stderr
-        grown, found = map(int, done.stdout.split())
-        assert found == total
-        assert 500 << 10 < grown < (512 + 256) << 10
+    done = python(script, f"{tmp_path}/a.pt", f"{tmp_path}/b.pt", limit_s=100)
+    assert done.returncode == 0, done.stderr
+    grown, found = zip(*(map(int, line.split()) for line in done.stdout.splitlines()), strict=True)
+    assert found == (3, 1, 3, 1)
+    assert 190 << 10 < min(grown) <= max(grown) < (192 + 128) << 10
 
 
 def test_so_does_memory_while_saving(monkeypatch):
     script = f"""
     import sys, torch, penstock as ps
     {textwrap.indent(PEAK_KIB, "    ").strip()}
-    state = {{str(number): torch.full((64 * 1024 * 1024,), number, dtype=torch.uint8) for number in range(8)}}
+    state = {{str(number): torch.full((64 * 1024 * 1024,), number, dtype=torch.uint8) for number in range(3)}}
     ps.save([torch.ones(3)], "s3://bucket/warm.pt")
+    forget_peak()
     before = peak_kib()
     ps.save(state, "s3://bucket/a.pt")
     print(peak_kib() - before)
@@ -379,7 +379,7 @@ def test_so_does_memory_while_saving(monkeypatch):
             monkeypatch.setenv(name, value)
         done = python(script, limit_s=100)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < 256 << 10
+    assert int(done.stdout) < 128 << 10
 
 
 def test_a_load_after_a_fork_and_one_before_it(bucket):
@@ -395,14 +395,14 @@ def test_a_load_after_a_fork_and_one_before_it(bucket):
 
 
 INTERRUPTED = """
-import threading, torch, penstock as ps
+import signal, threading, torch, penstock as ps
 from penstock.events import RangeRead, subscribe
 seen = threading.Event()
 
 def note(event):
     if isinstance(event, RangeRead) and event.size_bytes > 1 << 20 and not seen.is_set():
         seen.set()
-        print("reading", flush=True)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # from here: nothing comes too late for it
 
 subscribe(note)
 kept = []
@@ -430,12 +430,7 @@ def test_ctrl_c_while_loading_leaves_nobody_writing(monkeypatch):
         server.make("bucket")
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
-        ps.save([torch.ones(64 * MIB, dtype=torch.uint8) for _ in range(4)], "s3://bucket/a.pt", store=server.store)
+        ps.save([torch.ones(32 * MIB, dtype=torch.uint8) for _ in range(4)], "s3://bucket/a.pt", store=server.store)
         ps.save([1], "s3://bucket/b.pt", store=server.store)
-        with subprocess.Popen([sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, text=True) as child:
-            try:
-                assert child.stdout.readline() == "reading\n"
-                child.send_signal(signal.SIGINT)
-                assert child.communicate(timeout=60)[0] == "unharmed\n"
-            finally:
-                child.kill()
+        done = python(INTERRUPTED)
+    assert (done.returncode, done.stdout) == (0, "unharmed\n"), done.stderr

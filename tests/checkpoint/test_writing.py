@@ -113,7 +113,7 @@ def test_two_saves_at_once_never_mix(tmp_path):
     start, told = threading.Barrier(2), []
 
     def save(state):
-        start.wait(20)
+        start.wait(60)
         try:
             ps.save_safetensors(state, f"{tmp_path}/model/", max_shard_bytes=1)
         except PenstockError as error:

@@ -1,4 +1,4 @@
-"""The command as a user runs it: a process of its own."""
+"""The command as a user runs it: a process of its own, forked where it runs to its end, else an interpreter's."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import subprocess
 import sys
 
 import pytest
+
+from tests.cli.warm import warm
 
 COMMAND = [sys.executable, "-c", "from penstock.cli import main; main()"]
 
@@ -17,13 +19,19 @@ def environment(bucket) -> dict[str, str]:
     return os.environ | keys | {"AWS_ENDPOINT_URL": store.endpoint, "AWS_REGION": store.region}
 
 
+@pytest.fixture(scope="session")
+def _ordered():
+    """Return a function that runs a command line in a process forked from one that has the command loaded."""
+    with warm() as ordered:
+        yield ordered
+
+
 @pytest.fixture
-def penstock():
+def penstock(_ordered):
     """Run a command line to its end; with a bucket's environment, or with none."""
 
     def run(*words: str, bucket=None, **variables: str) -> subprocess.CompletedProcess[str]:
-        env = (environment(bucket) if bucket else os.environ) | variables
-        return subprocess.run([*COMMAND, *words], env=env, capture_output=True, text=True, check=False, timeout=60)
+        return _ordered(list(words), (environment(bucket) if bucket else dict(os.environ)) | variables)
 
     return run
 

@@ -337,7 +337,7 @@ def test_ctrl_c_leaves_no_part_of_an_upload(start, faulty, tmp_path):
     waiting(process, lambda: len(faulty.seen("part", faulty.bucket)) >= 1)
     assert faulty.uploads(faulty.bucket) == ["large"]
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 130
+    assert process.wait(60) == 130
     assert process.stderr.read() == ""
     assert faulty.uploads(faulty.bucket) == []
     assert faulty.objects(faulty.bucket) == {}
@@ -349,7 +349,7 @@ def test_ctrl_c_leaves_no_part_of_a_download(start, faulty, tmp_path):
     process = start("cp", f"s3://{faulty.bucket}/large", f"{tmp_path}/", bucket=faulty)
     waiting(process, lambda: list(tmp_path.iterdir()))  # being written, aside: the first four pieces came
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 130
+    assert process.wait(60) == 130
     assert process.stderr.read() == ""
     assert list(tmp_path.iterdir()) == []
 
@@ -363,7 +363,7 @@ def test_ctrl_c_among_many_leaves_whole_ones_and_can_be_taken_up_again(start, pe
     process = start("cp", "-r", f"{tmp_path}/", url, bucket=faulty)
     waiting(process, lambda: len(faulty.seen("put", faulty.bucket)) >= 100)
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 130
+    assert process.wait(60) == 130
     there = faulty.objects(faulty.bucket)
     assert 0 < len(there) < 300
     assert there.items() <= contents(tmp_path).items()

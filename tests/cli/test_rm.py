@@ -78,7 +78,7 @@ def test_a_person_is_asked_before_more_than_one_goes(tmp_path, answer, code, nam
             shown += os.read(terminal, 4096)
         assert b"Delete these 2 objects" in shown
         os.write(terminal, f"{answer}\n".encode())
-        assert process.wait(20) == code
+        assert process.wait(60) == code
     os.close(terminal)
     assert sorted(path.name for path in tmp_path.iterdir()) == names
 

@@ -1,8 +1,9 @@
-"""Functions that run as the ranks of a real process group, each in an interpreter of its own."""
+"""Functions that run as the ranks of a real process group, each in a process forked where torch is loaded already."""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import socket
 import time
 import traceback
@@ -23,16 +24,17 @@ def free_port() -> int:
         return server.getsockname()[1]
 
 
-def ranks(world: int, init_method: str, work: Callable[..., Any], *arguments: Any, limit_s: float = 60) -> list[Any]:
+def ranks(world: int, init_method: str, work: Callable[..., Any], *arguments: Any, limit_s: float = 100) -> list[Any]:
     """Return what ``work(*arguments)`` returns or raises on each rank of a gloo group; None of one that died.
 
     The group lives until the last rank has answered. Whatever hangs is killed.
     """
-    processes = multiprocessing.get_context("spawn")
+    processes = multiprocessing.get_context("forkserver")
+    environment = dict(os.environ)  # the fork server has that of its own beginning
     started, pipes = [], []
     for rank in range(world):
         here, there = processes.Pipe(duplex=False)
-        arguments_of_rank = (rank, world, init_method, there, work, arguments)
+        arguments_of_rank = ((rank, world, init_method), there, environment, work, arguments)
         started.append(processes.Process(target=_rank, args=arguments_of_rank))
         started[-1].start()
         there.close()
@@ -57,8 +59,15 @@ def _answer(pipe: Connection, deadline: float) -> Any:
 
 
 def _rank(
-    rank: int, world: int, init_method: str, pipe: Connection, work: Callable[..., Any], arguments: tuple[Any, ...]
+    place: tuple[int, int, str],
+    pipe: Connection,
+    environment: dict[str, str],
+    work: Callable[..., Any],
+    arguments: tuple[Any, ...],
 ) -> None:
+    rank, world, init_method = place
+    os.environ.clear()
+    os.environ.update(environment)
     dist.init_process_group("gloo", init_method, rank=rank, world_size=world)
     try:
         answer = work(*arguments)

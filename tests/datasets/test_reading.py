@@ -119,7 +119,7 @@ def test_closing_from_another_thread_wakes_who_waits():
         while thread.is_alive() and not server.seen("get", "bucket"):
             thread.join(0.01)
         reading.close()
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
         assert isinstance(outcome[0], Cancelled | StopIteration)
 

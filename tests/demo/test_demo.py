@@ -33,7 +33,7 @@ class Run:
         """Wait for the command; nothing may outlive it. What it says fits in its pipes."""
         status = self.process.wait(timeout=110)
         # A killed process takes a moment to go; workers that nobody killed take torch's five seconds.
-        deadline = time.monotonic() + 2
+        deadline = time.monotonic() + 4
         while (left := self.there()) and time.monotonic() < deadline:
             os.sched_yield()
         assert left == []

@@ -35,7 +35,7 @@ class Scripted:
     def load(self):
         self.loads += 1
         self.entered.set()
-        assert self.gate.wait(30)
+        assert self.gate.wait(60)
         if self.failing:
             raise Unreachable("away")
         expires = None if self.lasting_s is None else self.clock[0] + self.lasting_s
@@ -97,7 +97,7 @@ def test_others_go_on_with_valid_keys_while_one_thread_renews(held, scripted, cl
     scripted.gate.clear()
     with ThreadPoolExecutor(1) as pool:
         renewal = pool.submit(held.refresh_if_due)
-        assert scripted.entered.wait(30)
+        assert scripted.entered.wait(60)
         held.refresh_if_due()  # would wait for ever if it waited
         assert held.current().access_key == "id-1"
         scripted.gate.set()
@@ -131,9 +131,9 @@ def test_others_wait_when_the_keys_have_expired(held, scripted, clock):
 
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(work)
-        assert scripted.entered.wait(30)
+        assert scripted.entered.wait(60)
         second = pool.submit(work)
-        assert asked.wait(30)
+        assert asked.wait(60)
         scripted.gate.set()
         assert {first.result(30), second.result(30)} == {"id-2"}
     assert scripted.loads == 2
@@ -197,7 +197,7 @@ def test_a_child_forked_while_a_thread_renews_does_not_hang(held, scripted, cloc
     scripted.gate.clear()
     with ThreadPoolExecutor(1) as pool:
         renewal = pool.submit(held.refresh_if_due)
-        assert scripted.entered.wait(30)
+        assert scripted.entered.wait(60)
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:

@@ -32,11 +32,11 @@ def test_trap_01_a_fork_while_another_thread_is_inside():
     def inside():
         with memory._lock:
             entered.set()
-            leave.wait(30)
+            leave.wait(60)
 
     holder = threading.Thread(target=inside)
     holder.start()
-    assert entered.wait(30)
+    assert entered.wait(60)
     threading.Timer(0.2, leave.set).start()  # the fork waits for the lock; it cannot itself let go of it
     with forked(lambda: Trial(Memory("fork"), Threads()).put("key", b"child's")) as status:
         assert status() == 0

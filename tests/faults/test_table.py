@@ -6,13 +6,12 @@ PENSTOCK_WRITE_DOCS=1 writes docs/faults.md anew.
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from penstock.testing.faults import FAULTS
-from tests.faults.cases import Case, everything, run
+from tests.faults.cases import Case, everything
 from tests.faults.expectations import ALWAYS, ONCE, allowed, page
 
 WRITE = os.environ.get("PENSTOCK_WRITE_DOCS") == "1"  # read before the tests' environment is made clean
@@ -21,7 +20,6 @@ CASES = everything()
 # Three attempts, each given up after two seconds without progress (one is too few on a busy machine: the server may not
 # get to run); libcurl's averages need six more to come down.
 DEADLINE_S = 60
-AT_ONCE = 16  # they wait more than they work
 
 
 def name(case):
@@ -29,18 +27,13 @@ def name(case):
 
 
 @pytest.fixture(scope="module")
-def played():
-    """Every case, played side by side: most of the time of most of them is waiting."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", "penstock-testing")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "not-a-secret")
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            yield {name(case): case for case in pool.map(run, CASES)}
+def outcomes(played):
+    return {name(case): case for case in played}
 
 
 @pytest.mark.parametrize("case", CASES, ids=name)
-def test_a_fault_and_a_verb(case: Case, played):
-    case = played[name(case)]
+def test_a_fault_and_a_verb(case: Case, outcomes):
+    case = outcomes[name(case)]
     assert case.wrong == []
     assert case.seconds < DEADLINE_S
     assert case.outcome in allowed(case)

@@ -92,4 +92,4 @@ class Gate:
     def wait_for(self, count):
         """Return once ``count`` more requests wait."""
         for _ in range(count):
-            assert self.arrived.acquire(timeout=30)
+            assert self.arrived.acquire(timeout=60)

@@ -40,7 +40,7 @@ def source(server):
 
 
 def waiting(condition):
-    until = monotonic() + 30
+    until = monotonic() + 60
     while not condition():
         assert monotonic() < until
 
@@ -156,6 +156,6 @@ ps.copy("s3://bucket/from", "s3://bucket/to")
         waiting(lambda: len(server.seen("copy-part")) >= 5)
         assert server.uploads("bucket") == ["to"]
         process.send_signal(signal.SIGINT)
-        assert b"KeyboardInterrupt" in process.communicate(timeout=30)[1]
+        assert b"KeyboardInterrupt" in process.communicate(timeout=60)[1]
     assert server.uploads("bucket") == []
     assert server.objects("bucket")["to"] == b"old"

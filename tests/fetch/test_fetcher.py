@@ -236,7 +236,7 @@ class TestInto:
             gate.wait_for(1)
             assert reading.is_alive(), "a part is still on its way into the buffer"
             gate.opened.set()
-            reading.join(30)
+            reading.join(60)
             assert type(told[0]) is Forbidden
 
     def test_ctrl_c_leaves_no_writer(self):
@@ -250,7 +250,7 @@ class TestInto:
             def slowly(received, answer, send):
                 send(answer[:100_000])
                 sent.release()
-                go.wait(30)
+                go.wait(60)
                 send(answer[100_000:])
                 return True
             with serving({"key": b"x" * size}, slowly, read=ReadOptions(split_bytes=size // 4)) as (server, engine):
@@ -351,7 +351,7 @@ def test_two_threads_at_one_inbox_are_refused_not_lost():
         with pytest.raises(Unusable, match="two threads"):
             inbox.wait(other)
         gate.opened.set()
-        waiting.join(30)
+        waiting.join(60)
         inbox.wait(other)
         assert (one.take(), other.take()) == (DATA[:10], DATA[10:20])
 

@@ -73,7 +73,7 @@ def test_the_window_is_filled_at_once():
         consumer.start()
         gate.wait_for(16)
         gate.opened.set()
-        consumer.join(30)
+        consumer.join(60)
         ahead.close()
 
 

@@ -52,7 +52,7 @@ def _uploads(bucket):
 
 
 def _soon(condition):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)

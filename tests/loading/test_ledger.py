@@ -7,7 +7,6 @@ import os
 import signal
 from contextlib import suppress
 from dataclasses import replace
-from multiprocessing import set_forkserver_preload
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -69,27 +68,31 @@ def named(history: History) -> str:
     "history",
     [
         *[moved("forkserver", workers, tail=tail) for workers in (1, 2) for tail in ("short", "pad", "drop")],
-        moved("forkserver", 2, persistent=True),
-        moved("forkserver", 1, persistent=True, mapped=False),
-        moved("forkserver", 3, mapped=False),
+        *[
+            moved("forkserver", workers, persistent=True, mapped=mapped)
+            for workers in (1, 2)
+            for mapped in (True, False)
+        ],
+        *[moved("forkserver", workers, mapped=False) for workers in (1, 2, 3)],
     ],
     ids=named,
 )
 def test_so_it_does_with_workers_of_a_fork_server(catalog, history):
-    set_forkserver_preload(["penstock.loading.loader", "tests.loading.histories"])
     played(history, catalog)
 
 
 @pytest.mark.parametrize(
     "history",
     [
-        *[moved("spawn", workers, tail=tail) for workers in (1, 2) for tail in ("short", "pad", "drop")],
-        *[moved("spawn", workers, persistent=True, mapped=mapped) for workers in (1, 2) for mapped in (True, False)],
-        *[moved("spawn", workers, mapped=False) for workers in (1, 2)],
+        moved("spawn", 2, tail="pad"),
+        moved("spawn", 1, tail="drop", mapped=False),
+        moved("spawn", 2, persistent=True),
+        moved("spawn", 1, persistent=True, mapped=False),
     ],
     ids=named,
 )
 def test_so_it_does_with_spawned_workers(catalog, history):
+    """Which get what those of a fork server get, pickled alike, with every module still to be imported."""
     (first, away, last) = history.runs
     played(replace(history, epochs=2, runs=(first, replace(away, ranks=1, stop=4), last)), catalog)
 

@@ -11,7 +11,7 @@ import penstock as ps
 from penstock.testing.faults import FaultServer
 
 EPOCHS = 50
-OBJECTS, SIZE, BATCH = 96, 1 << 20, 8
+OBJECTS, SIZE, BATCH = 96, 640 << 10, 8  # one that is kept each epoch, or all of them once, is more than the slack
 BUDGET = 8 << 20
 SLACK_KIB = 24 << 10  # what the allocator keeps and other libraries take their time to settle on
 

@@ -6,7 +6,7 @@ import threading
 
 from penstock.protocols.exchange import Request
 
-WAIT_S = 30
+WAIT_S = 60
 
 
 class Once:

@@ -53,7 +53,7 @@ class _Gate:
 
     def __call__(self, received, send):
         self.asked.release()
-        assert self.opened.wait(30)
+        assert self.opened.wait(60)
         return _hello(received, send)
 
 
@@ -74,7 +74,7 @@ class TestManyCalls:
             calls = [get(server.url) for _ in range(10)]
             session.submit(calls)
             for _ in range(3):
-                assert gate.asked.acquire(timeout=30)
+                assert gate.asked.acquire(timeout=60)
             assert len(server.received) == 3
             gate.opened.set()
             assert [call.wait().body for call in calls] == [b"hello"] * 10
@@ -168,7 +168,7 @@ class TestFailures:
             response = carry(session, get(server.url))[0]
             over.set()
         assert type(response.fault) is TimedOut
-        assert 0.5 < time.monotonic() - began < 10
+        assert 0.5 < time.monotonic() - began < 20, "as long as by default"
 
     def test_a_slow_transfer_that_moves_is_left_alone(self):
         # Trap 10: no limit on the whole, only on standing still.
@@ -243,7 +243,7 @@ class TestCancel:
                 threading.Event().wait(0.01)
             active, queued, spared = get(slow.url, Target.allocate(10_000)), get(slow.url), get(slow.url)
             session.submit([active, queued, spared])
-            assert gate.asked.acquire(timeout=30)
+            assert gate.asked.acquire(timeout=60)
             session.cancel([active, queued, delayed])
             for call in (active, queued, delayed):
                 assert type(call.wait().fault) is Cancelled
@@ -363,13 +363,13 @@ class TestEnds:
             server.__enter__()
             calls = [get(server.url) for _ in range(300)]
             connect(TransportOptions()).submit(calls)
-            assert asked.wait(30)
+            assert asked.wait(60)
             print("leaving")
         """
         began = time.monotonic()
-        ended = python(script, limit_s=30)
+        ended = python(script, limit_s=60)
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, "leaving\n", "")
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 20, "it waited for the answers until they were given up"
 
     @pytest.mark.parametrize("where", ["finished", "perform", "poll", "add"])
     def test_a_dying_thread_tells_everyone_who_waits(self, where):
@@ -398,11 +398,11 @@ class TestEnds:
                 late = get(server.url)
                 session.submit([late])
                 for call in (*held[:1 if sys.argv[1] == "add" else 4], late):
-                    fault = call.wait(20).fault
+                    fault = call.wait(60).fault
                     assert type(fault) is Bug and "no more" in str(fault), fault
                 after = get(server.url)
                 session.submit([after])
-                assert type(after.wait(20).fault) is Bug
+                assert type(after.wait(60).fault) is Bug
                 hold.set()
             print("all were told")
         """

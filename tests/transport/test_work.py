@@ -48,12 +48,12 @@ def test_what_has_not_begun_or_waits_is_called_off():
     threads, gate, begun = Threads(1), threading.Event(), threading.Event()
     delayed = Once(Work(lambda: None), delays=[3600.0])
     threads.submit([delayed])
-    running = Once(Work(lambda: begun.set() or gate.wait(30)))
+    running = Once(Work(lambda: begun.set() or gate.wait(60)))
     queued = Once(Work(lambda: pytest.fail("it was called off")))
     threads.cancel([delayed])
     assert type(delayed.wait().fault) is Cancelled
     threads.submit([running, queued])
-    assert begun.wait(30)
+    assert begun.wait(60)
     threads.cancel([running, queued])
     gate.set()
     assert running.wait().body is True, "what runs is left to finish"

@@ -31,7 +31,7 @@ def signed(server, method, path, body=b"", *, secret="", region="", digest="", h
 def opened(server):
     """Yield a connection that no read can hang on."""
     where = urlsplit(server.endpoint)
-    with socket.create_connection((where.hostname, where.port), timeout=10) as connection:
+    with socket.create_connection((where.hostname, where.port), timeout=60) as connection:
         yield connection
 
 

@@ -119,7 +119,7 @@ def test_it_does_not_outlive_a_killed_owner():
         where = SimpleNamespace(endpoint=owner.stdout.readline().strip())
         assert answers(where)
         os.kill(owner.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while answers(where):
         assert time.monotonic() < deadline, "the server survived its owner"
 
@@ -146,7 +146,7 @@ def test_on_a_port_it_fails_at_the_rate_it_was_told():
             assert len(list(ps.list("s3://bucket/"))) == 20
         child.send_signal(signal.SIGINT)
         log = child.stdout.read()
-        assert child.wait(10) == 0
+        assert child.wait(60) == 0
     assert log.count(" 503 ") > 3
     assert log.count(" reset ") > 3
 

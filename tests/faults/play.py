@@ -1,0 +1,21 @@
+"""Plays every case, side by side, in a process of its own, and writes them to its output: most of it is waiting."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.faults.cases import WAITS, everything, run
+
+__all__ = ["main"]
+
+WAITING, WORKING = 32, 4  # at once: those that wait are not in each other's way, and those that work would be
+
+
+def main() -> None:
+    """Play all cases, the waiting ones beside the others; stdout gets them, pickled, in any order."""
+    cases = everything()
+    with ThreadPoolExecutor(WAITING) as waiting, ThreadPoolExecutor(WORKING) as working:
+        played = [(waiting if case.fault in WAITS else working).submit(run, case) for case in cases]
+        pickle.dump([each.result() for each in played], sys.stdout.buffer)
