@@ -1,9 +1,12 @@
 """The waist: one bucket by full keys, opened lazily, the same in every thread, fork and process."""
 
+import gc
 import pickle
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from time import monotonic
 
 import numpy as np
 import pytest
@@ -74,6 +77,39 @@ def test_a_refused_look_is_no_missing_object():
         source, _ = open_source("s3://bucket/", StoreOptions(endpoint=server.url, anonymous=True))
         with pytest.raises(Forbidden):
             source.known(["a", "b"])
+
+
+def test_a_refusal_that_was_handled_keeps_nothing_alive_that_its_callers_held(source):
+    _keeps_nothing(source, "")
+
+
+def test_nor_does_that_of_a_store_without_a_wire(tmp_path):
+    for url in ("memory://held/", f"{tmp_path}/"):
+        _keeps_nothing(*open_source(url))
+
+
+def _keeps_nothing(source, prefix):
+
+    class Held:
+        pass
+
+    def looks():
+        held = Held()
+        assert source.known([f"{prefix}none", f"{prefix}neither"]) == [None, None]
+        try:
+            source.head(f"{prefix}none")
+        except NotFound:
+            return weakref.ref(held)
+
+    gc.disable()  # whoever holds a state of gibibytes cannot wait for it
+    try:
+        held = looks()
+        until = monotonic() + 60
+        while held() is not None:  # the I/O thread may be about to let go
+            assert monotonic() < until, "a cycle keeps it"
+            threading.Event().wait(0.001)
+    finally:
+        gc.enable()
 
 
 def test_a_delimiter_groups(filled):

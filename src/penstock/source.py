@@ -260,10 +260,8 @@ def _listing(fetcher: Fetcher, prefix: str, token: str) -> Callable[[], Exchange
 
 
 def _unless_missing(looking: Future[ObjectMeta]) -> ObjectMeta | None:
-    try:
-        return looking.result()
-    except NotFound:
-        return None
+    error = looking.exception()  # raised, it would keep alive whatever its callers hold: see Fetcher.run
+    return None if isinstance(error, NotFound) else looking.result()
 
 
 def _build(store: _Store) -> Fetcher:

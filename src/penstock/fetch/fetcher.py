@@ -40,6 +40,7 @@ class Fetcher:
             return operation.future.result()
         finally:
             self.call_off((operation,))
+            del operation  # what it raises leads here, and from here to all that the callers hold: no way back to it
 
     def start(self, make: Callable[[], Exchange[T]]) -> Operation[T]:
         """Send one verb on its way; ``make`` is called anew for every attempt."""

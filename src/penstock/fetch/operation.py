@@ -56,5 +56,14 @@ class Operation(Generic[T]):
     def _failed(self, error: PenstockError) -> float | None:
         wait_s = self._judge.decide(error, self._attempts, self._began)
         if wait_s is None:
-            self.future.set_exception(self._judge.blame(error, "", self._attempts, self._began))
+            self.future.set_exception(_severed(self._judge.blame(error, "", self._attempts, self._began)))
         return wait_s
+
+
+def _severed(error: PenstockError) -> PenstockError:
+    """Cut what leads from an error to its operation, and so to itself: it would keep alive what its callers hold."""
+    link: BaseException | None = None if isinstance(error, Bug) else error
+    while link is not None:
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
+    return error
