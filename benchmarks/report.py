@@ -39,7 +39,8 @@ Written by `{results["command"]}`; do not edit. {results["date"]}, commit {resul
 {machine["load"]:.1f}.
 - {told}.
 - Median of {results["rounds"]} rounds (least - most); engines alternate, each time in a fresh process. Ratios are taken
-  round by round. Opening and importing are not timed.{served}"""
+  round by round. Opening and importing are not timed, and free memory is touched before: a virtual machine's host may
+  have taken it back.{served}"""
 
 
 _SERVED = """
