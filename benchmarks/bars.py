@@ -223,7 +223,7 @@ REASONS = {
     "write-tls": "beside what obstore does too, SHA-256 and sending, each byte is copied into a part: 0.15 s per GiB.",
     **dict.fromkeys(
         ("state-save", "state-save-tls", "large-save", "large-save-tls"),
-        "client and server keep both cores busy, so CPU decides: 1.45 s per GiB beside obstore's 1.28, SHA-256 in both; "
+        "both cores are busy all the time, so CPU decides: 1.45 s per GiB beside obstore's 1.28, SHA-256 in both; "
         "copying into parts is 0.13 of it, the zip's sums 0.09, the seal (a manager's step) another 0.1, and what a "
         "save does once, 20 to 40 ms, counts only below 4 GiB.",
     ),
@@ -237,7 +237,7 @@ REASONS = {
         "s3torchconnector's 4.2 GiB cost it more, and it was 5.6 times."
     ),
     "state-async": (
-        "copying CPU memory aside is 0.12 s per GiB by itself, at the memory's speed, 9 % of the waiting (a GPU's leaves "
+        "copying CPU memory aside is 0.12 s per GiB by itself, at the memory's speed, 9 % of the waiting (a GPU's goes "
         "over PCIe); beside steps that compute on one of two cores, the save's three threads and the server have the "
         "other."
     ),
