@@ -10,7 +10,7 @@ import sys
 import pytest
 
 KEYS = {"AWS_ACCESS_KEY_ID": "penstock-testing", "AWS_SECRET_ACCESS_KEY": "not-a-secret"}
-LIMIT_S = 110
+LIMIT_S = 280
 
 
 @pytest.fixture(scope="package", autouse=True)
