@@ -13,6 +13,7 @@ import pytest
 
 from penstock import source as module
 from penstock.config.urls import parse
+from penstock.drivers.direct import direct
 from penstock.errors import ConfigError, Forbidden, NotFound, PenstockError, Unreachable, Unusable
 from penstock.options import ReadOptions, RetryOptions, StoreOptions
 from penstock.source import Source, open_source
@@ -86,6 +87,17 @@ def test_a_refusal_that_was_handled_keeps_nothing_alive_that_its_callers_held(so
 def test_nor_does_that_of_a_store_without_a_wire(tmp_path):
     for url in ("memory://held/", f"{tmp_path}/"):
         _keeps_nothing(*open_source(url))
+
+
+def test_an_error_whose_causes_lead_in_a_circle_is_told_as_any_other():
+    def refuse():
+        error, cause = NotFound("none"), NotFound("because")
+        error.__cause__, cause.__cause__ = cause, error
+        raise error
+
+    fetcher = open_source("memory://circle/")[0]._fetcher()
+    with pytest.raises(NotFound, match="none"):
+        fetcher.start(lambda: direct(refuse)).future.result(60)
 
 
 def _keeps_nothing(source, prefix):

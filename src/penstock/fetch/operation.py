@@ -63,7 +63,9 @@ class Operation(Generic[T]):
 def _severed(error: PenstockError) -> PenstockError:
     """Cut what leads from an error to its operation, and so to itself: it would keep alive what its callers hold."""
     link: BaseException | None = None if isinstance(error, Bug) else error
-    while link is not None:
+    seen: set[int] = set()
+    while link is not None and id(link) not in seen:  # causes may lead in a circle, and this is the I/O thread
+        seen.add(id(link))
         link.__traceback__ = None
         link = link.__cause__ or link.__context__
     return error
