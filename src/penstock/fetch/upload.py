@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Writer", "put"]
 
 _ABORT_S = 5.0  # a store that does not answer must not keep an exception, or Ctrl-C, from getting out
+_LOOK_S = 1.0
 _FIRST_BYTES = 64 << 10  # the first buffer doubles from here: most objects are small, and 16 MiB cost 5 ms to clear
 _open: weakref.WeakSet[Writer] = weakref.WeakSet()
 _leaving: weakref.WeakSet[Operation[None]] = weakref.WeakSet()
@@ -271,8 +272,9 @@ class Writer(io.BufferedIOBase):
 
     def _collect(self, *, block: bool) -> list[bytearray]:
         """Take the parts that are done; returns their buffers. Raises what went wrong with one."""
-        if block and self._sent:
-            wait([sent.operation.future for sent in self._sent], return_when=FIRST_COMPLETED)
+        running = [sent.operation.future for sent in self._sent] if block else []
+        while running and not wait(running, _LOOK_S, FIRST_COMPLETED).done:
+            pass  # a signal that comes just before Python waits for a lock is handled only when that wait ends
         done = [sent for sent in self._sent if sent.operation.future.done()]
         self._sent = [sent for sent in self._sent if sent not in done]
         for sent in done:
