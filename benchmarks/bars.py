@@ -223,9 +223,8 @@ REASONS = {
     "write-tls": "beside what obstore does too, SHA-256 and sending, each byte is copied into a part: 0.15 s per GiB.",
     **dict.fromkeys(
         ("state-save", "state-save-tls", "large-save", "large-save-tls"),
-        "both cores are busy all the time, so CPU decides: 1.45 s per GiB beside obstore's 1.28, SHA-256 in both; "
-        "copying into parts is 0.13 of it, the zip's sums 0.09, the seal (a manager's step) another 0.1, and what a "
-        "save does once, 20 to 40 ms, counts only below 4 GiB.",
+        "both cores are busy all the time, so CPU decides: 1.4 s per GiB, 1.6 of a manager's step, beside obstore's "
+        "1.3, SHA-256 in all of them; copying into parts is 0.13 of it, the zip's sums 0.09, the seal of a step 0.1.",
     ),
     **dict.fromkeys(
         ("state-load", "large-load"),

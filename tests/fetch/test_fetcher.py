@@ -1,5 +1,6 @@
 """Reads arrive whole, verified and pinned; broken bodies go on from the byte they reached; nobody waits for ever."""
 
+import _thread
 import random
 import threading
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from penstock import events
 from penstock.errors import Cancelled, Changed, Forbidden, NotFound, Throttled, Truncated, Unreachable, Unusable
 from penstock.fetch.fetcher import Fetcher
+from penstock.fetch.operation import await_one
 from penstock.fetch.read import Inbox
 from penstock.options import ReadOptions, RetryOptions
 from penstock.target import Target
@@ -354,6 +356,40 @@ def test_two_threads_at_one_inbox_are_refused_not_lost():
         waiting.join(60)
         inbox.wait(other)
         assert (one.take(), other.take()) == (DATA[:10], DATA[10:20])
+
+
+@pytest.mark.parametrize("verb", ["head", "read", "read into", "part"])
+def test_a_signal_that_wakes_no_lock_is_heard_all_the_same(verb):
+    """As one that comes just before Python waits: ``interrupt_main`` says that there was one, and wakes nobody."""
+    gate, over, late = Gate(), threading.Event(), []
+    with serving({"key": DATA}, gate) as (_, engine):
+        span = Span("key", 0, SIZE, "e1")
+
+        def part():
+            putting = engine.start(lambda: engine.driver.head("key"))  # as a writer waits for its parts
+            await_one([putting.future])
+
+        def interrupt():
+            gate.wait_for(1)
+            _thread.interrupt_main()
+            late.append(not over.wait(20))
+            gate.opened.set()
+
+        verbs = {
+            "head": lambda: engine.run(lambda: engine.driver.head("key")),
+            "read": lambda: engine.read_many([span]),
+            "read into": lambda: engine.read_into(span, Target.allocate(SIZE)),
+            "part": part,
+        }
+        other = threading.Thread(target=interrupt)
+        other.start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                verbs[verb]()
+        finally:
+            over.set()
+            other.join(60)
+        assert late == [False]
 
 
 def test_memory_of_a_cancelled_read_lives_until_libcurl_lets_go():

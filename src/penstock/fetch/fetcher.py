@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import Changed, PenstockError, Unusable
 from penstock.fetch.judge import Judge
-from penstock.fetch.operation import Operation
+from penstock.fetch.operation import Operation, await_one
 from penstock.fetch.read import Inbox, Parts, Read
 from penstock.target import Target
 
@@ -37,6 +37,7 @@ class Fetcher:
         """Carry one verb out and return its result; Ctrl-C calls it off, lest it happen later."""
         operation = self.start(make)
         try:
+            await_one((operation.future,))
             return operation.future.result()
         finally:
             self.call_off((operation,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -10,14 +10,16 @@ from penstock.errors import Bug, PenstockError
 from penstock.fetch.judge import bug
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from penstock.fetch.judge import Judge
     from penstock.protocols.exchange import Exchange, Request, Response, Work
 
-__all__ = ["Operation"]
+__all__ = ["LOOK_S", "Operation", "await_one"]
 
 T = TypeVar("T")
+
+LOOK_S = 1.0  # a signal that comes just before Python waits for a lock is handled only when that wait ends
 
 
 class Operation(Generic[T]):
@@ -58,6 +60,12 @@ class Operation(Generic[T]):
         if wait_s is None:
             self.future.set_exception(_severed(self._judge.blame(error, "", self._attempts, self._began)))
         return wait_s
+
+
+def await_one(futures: Collection[Future[T]]) -> None:
+    """Wait until one of ``futures``, which are some, is done; Ctrl-C interrupts it, within a second at the latest."""
+    while not wait(futures, LOOK_S, FIRST_COMPLETED).done:
+        pass
 
 
 def _severed(error: PenstockError) -> PenstockError:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import count
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import Bug, PenstockError, Transient, Truncated, Unusable
 from penstock.events import RangeRead, emit, listening
 from penstock.fetch.judge import bug
+from penstock.fetch.operation import LOOK_S
 from penstock.fetch.plan import split
 from penstock.protocols.driver import RANGE_IGNORED
 from penstock.target import Target
@@ -46,7 +48,8 @@ class Inbox:
             while not read.complete:
                 self._awaited = read
                 if not read.complete:  # it may have completed before it was announced
-                    self._signal.get()
+                    with suppress(Empty):  # a while later: see LOOK_S
+                        self._signal.get(timeout=LOOK_S)
         finally:
             self._awaited = None
             self._alone.release()

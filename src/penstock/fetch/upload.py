@@ -7,7 +7,7 @@ import io
 import os
 import sys
 import weakref
-from concurrent.futures import FIRST_COMPLETED, wait
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 from penstock.errors import PenstockError, Unusable
 from penstock.events import Committed, PartSent, emit, listening
 from penstock.fetch.filling import Filling
+from penstock.fetch.operation import await_one
 from penstock.fetch.plan import part_bytes
 from penstock.fetch.publish import Publication, marked, payload
 from penstock.protocols.driver import Part
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["Writer", "put"]
 
 _ABORT_S = 5.0  # a store that does not answer must not keep an exception, or Ctrl-C, from getting out
-_LOOK_S = 1.0
 _FIRST_BYTES = 64 << 10  # the first buffer doubles from here: most objects are small, and 16 MiB cost 5 ms to clear
 _open: weakref.WeakSet[Writer] = weakref.WeakSet()
 _leaving: weakref.WeakSet[Operation[None]] = weakref.WeakSet()
@@ -272,9 +272,8 @@ class Writer(io.BufferedIOBase):
 
     def _collect(self, *, block: bool) -> list[bytearray]:
         """Take the parts that are done; returns their buffers. Raises what went wrong with one."""
-        running = [sent.operation.future for sent in self._sent] if block else []
-        while running and not wait(running, _LOOK_S, FIRST_COMPLETED).done:
-            pass  # a signal that comes just before Python waits for a lock is handled only when that wait ends
+        if block and self._sent:
+            await_one([sent.operation.future for sent in self._sent])
         done = [sent for sent in self._sent if sent.operation.future.done()]
         self._sent = [sent for sent in self._sent if sent not in done]
         for sent in done:
