@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 # From the ground up. A room may import from any row above its own in this table, and from itself.
 FLOORS = (
     {"errors"},
-    {"values", "target", "options", "budget", "nest"},
-    {"protocols", "events", "config"},
+    {"values", "target", "options", "budget", "nest", "version", "waiting"},
+    {"protocols", "events", "config", "listing", "blocks"},
     {"drivers", "transport", "fetch", "cache"},
     {"source"},
     {"verbs"},
@@ -37,7 +37,7 @@ HOMES = {
     "boto3": ("demo", "testing"),
     "botocore": ("drivers.credentials",),
     "certifi": ("config",),
-    "ctypes": ("transport.libcurl", "target"),
+    "ctypes": ("transport.libcurl", "transport.stream", "target"),
     "fsspec": ("interop", "drivers.fsspec"),
     "hypothesis": ("testing",),
     "isal": ("checkpoint.crc",),
@@ -66,7 +66,7 @@ DONE_WITHOUT = {"certifi"}  # used where it happens to be installed, and never m
 FACING = {
     *(("torch", "datasets"), ("torch", "loading"), ("pytest", "testing"), ("hypothesis", "testing")),
     *(("torch", "checkpoint.dcp"), ("torch", "checkpoint.records"), ("torch", "checkpoint.torchmeta")),
-    *(("torch", "checkpoint.standing"), ("torch", "checkpoint.fill")),
+    *(("torch", "checkpoint.standing"), ("torch", "checkpoint.fill"), ("torch", "checkpoint.builder")),
     *(
         ("lightning", "checkpoint.lightning"),
         ("torch", "checkpoint.sharded"),
@@ -76,7 +76,7 @@ FACING = {
 }
 
 PURE_FILES = {"plan", "retry", "hedge", "evict", "select", "shuffle", "partition", "key", "layout"}
-PURE_ROOMS = {"order", "budget"}
+PURE_ROOMS = {"order", "budget", "listing"}
 DOES_IO = {
     *("os", "io", "pathlib", "shutil", "tempfile", "glob", "mmap", "logging"),
     *("socket", "ssl", "select", "selectors", "asyncio", "http", "urllib"),

@@ -8,12 +8,12 @@ import pytest
 from penstock import errors
 from penstock.errors import NotFound, PenstockError, Throttled, Transient
 
-CLASSES = [getattr(errors, name) for name in errors.__all__]
+CLASSES = [each for each in map(errors.__dict__.get, errors.__all__) if isinstance(each, type)]
 
 
 def test_the_docstring_draws_the_tree():
     drawn = set(re.findall(r"[A-Z]\w+", errors.__doc__.partition("::")[2].partition("Only")[0])) & set(errors.__all__)
-    assert drawn == set(errors.__all__)
+    assert drawn == {kind.__name__ for kind in CLASSES}
 
 
 @pytest.mark.parametrize("kind", CLASSES)
@@ -26,6 +26,14 @@ def test_every_error_is_one_of_ours_and_crosses_processes_whole(kind):
     assert vars(again) == vars(error)
     assert str(again) == str(error) == "what happened [s3://b/k] (gave up after 3 attempts in 1.5 s)"
     assert str(kind("only words")) == "only words", "DataLoader makes a worker's error anew from its text"
+
+
+def test_what_a_stranger_wrote_cannot_steer_a_terminal_or_forge_a_line_of_a_log():
+    hostile = "\x1b[2J\r\nroot: all is well\x9b0m \u202edcba \u2028 \ud800 \x00"
+    text = str(NotFound(hostile, url="s3://b/\x1b]0;mine\x07"))
+    assert text.isprintable()
+    assert text == (r"\x1b[2J\r\nroot: all is well\x9b0m \u202edcba \u2028 \ud800 \x00 [s3://b/\x1b]0;mine\x07]")
+    assert str(NotFound("schöne Grüße, 🙂", url="s3://b/日本")) == "schöne Grüße, 🙂 [s3://b/日本]"
 
 
 def test_the_url_is_said_once():
@@ -58,3 +66,20 @@ def test_only_what_may_pass_is_transient():
         "Unreachable",
     }
     assert not issubclass(Throttled, errors.Damaged)
+
+
+def test_secrets_that_two_threads_conceal_at_once_are_all_hidden(monkeypatch):
+    quote, others = errors.quote, iter(["the-secret-of-another-thread"])
+
+    def interrupted(text, **more):  # by another thread, in the middle of it
+        for other in others:
+            errors.conceal(other)
+        return quote(text, **more)
+
+    monkeypatch.setattr(errors, "_secrets", type(errors._secrets)())
+    monkeypatch.setattr(errors, "quote", interrupted)
+    errors.conceal("the-secret-of/this-thread")
+    told = "the-secret-of/this-thread the-secret-of%2Fthis-thread the-secret-of-another-thread"
+    assert str(NotFound(told)) == "[hidden] [hidden] [hidden]"
+    errors.conceal(*[f"a secret number {number:04}" for number in range(1000)])
+    assert len(errors._secrets) == errors._MOST_SECRETS, "the latest ones"

@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import fields
+from multiprocessing.reduction import ForkingPickler
 
 import pytest
 
@@ -35,6 +36,12 @@ def test_quantities_are_positive(kind, name, value):
         kind(**{name: value})
 
 
+@pytest.mark.parametrize("words", ["job\r\nx-amz-acl: public-read", "job\0", "jöb"])
+def test_what_follows_in_the_user_agent_is_no_other_header(words):
+    with pytest.raises(ConfigError, match="printable ASCII"):
+        TransportOptions(user_agent_extra=words)
+
+
 def test_parts_are_as_s3_wants_them():
     with pytest.raises(ConfigError, match="S3's least part"):
         WriteOptions(part_bytes=(5 << 20) - 1)
@@ -66,4 +73,4 @@ def test_nothing_shows_a_secret():
         transport=TransportOptions(proxy="http://u:xyzzy4@p"),
     )
     assert "xyzzy" not in repr(store)
-    assert pickle.loads(pickle.dumps(store)) == store, "they travel to workers, for you passed them"
+    assert pickle.loads(ForkingPickler.dumps(store)) == store, "they travel to workers, for you passed them"

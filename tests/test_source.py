@@ -2,11 +2,15 @@
 
 import gc
 import pickle
+import sys
 import threading
+import uuid
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from time import monotonic
+from http.client import HTTPConnection
+from multiprocessing.reduction import ForkingPickler
+from time import monotonic, time
 
 import numpy as np
 import pytest
@@ -14,10 +18,13 @@ import pytest
 from penstock import source as module
 from penstock.config.urls import parse
 from penstock.drivers.direct import direct
-from penstock.errors import ConfigError, Forbidden, NotFound, PenstockError, Unreachable, Unusable
-from penstock.options import ReadOptions, RetryOptions, StoreOptions
+from penstock.errors import ConfigError, Forbidden, NotFound, PenstockError, Unauthenticated, Unreachable, Unusable
+from penstock.options import ReadOptions, RetryOptions, StoreOptions, TransportOptions
 from penstock.source import Source, open_source
+from penstock.testing.faults.message import Refused, Request
+from penstock.testing.faults.signature import check_signature
 from penstock.testing.servers import Scripted, reply
+from penstock.transport.libcurl import Easy
 from penstock.values import Span
 from tests.children import forked, python
 from tests.fetch.store import Gate, Objects
@@ -97,7 +104,7 @@ def test_an_error_whose_causes_lead_in_a_circle_is_told_as_any_other():
 
     fetcher = open_source("memory://circle/")[0]._fetcher()
     with pytest.raises(NotFound, match="none"):
-        fetcher.start(lambda: direct(refuse)).future.result(60)
+        fetcher.run(lambda: direct(refuse))
 
 
 def _keeps_nothing(source, prefix):
@@ -176,7 +183,7 @@ def _equal(one, other):
 
 def test_it_travels_as_what_you_passed(source):
     source.put("key", b"bytes")
-    again = pickle.loads(pickle.dumps(source))
+    again = pickle.loads(ForkingPickler.dumps(source))
     assert again._store == source._store
     assert again.read(Span("key")) == b"bytes"
 
@@ -292,3 +299,194 @@ def test_a_child_has_engines_of_its_own(source):
 
     with forked(child) as status:
         assert status() == 0
+
+
+KEYS = {"AWS_ACCESS_KEY_ID": "KEYS", "AWS_SECRET_ACCESS_KEY": "s"}
+IDENTITIES = [  # the environment before and after, and whether botocore's chain can be asked again
+    pytest.param({"AWS_PROFILE": "other"}, {}, True, id="profile-to-default"),
+    pytest.param({"AWS_PROFILE": "other"}, {"AWS_PROFILE": "default"}, True, id="profile-to-profile"),
+    pytest.param(KEYS, {}, True, id="keys-to-default"),
+    pytest.param(KEYS, {**KEYS, "AWS_ACCESS_KEY_ID": "MORE"}, True, id="keys-to-keys"),
+    pytest.param({}, {"AWS_PROFILE": "other"}, False, id="default-to-profile"),
+    pytest.param({}, KEYS, False, id="default-to-keys"),
+]
+
+
+@pytest.fixture
+def signer(tmp_path, monkeypatch):
+    """Return what tells which key id a source's requests are signed with; two profiles and no keys are there."""
+    credentials = tmp_path / "credentials"
+    credentials.write_text(
+        "[default]\naws_access_key_id = DEFAULT\naws_secret_access_key = s\n"
+        "[other]\naws_access_key_id = OTHER\naws_secret_access_key = s\n"
+    )
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials))
+
+    def script(received, send):
+        signers.append(received.headers["authorization"].partition("Credential=")[2].partition("/")[0])
+        send(reply(200, content_length="0", etag='"e"'))
+        return True
+
+    signers: list[str] = []
+    with Scripted(script) as server:
+
+        def signs(source):
+            source.head("key")
+            return signers[-1]
+
+        signs.server, signs.credentials = server, credentials
+        signs.open = lambda **keys: open_source("s3://bucket/", StoreOptions(endpoint=server.url, **keys))[0]
+        yield signs
+
+
+def test_a_new_source_takes_the_identity_of_its_moment_and_an_old_one_keeps_its_own(signer, monkeypatch):
+    default = signer.open()
+    assert signer(default) == "DEFAULT"
+    monkeypatch.setenv("AWS_PROFILE", "other")
+    other = signer.open()
+    assert signer(other) == "OTHER"
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "KEYS")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    keys = signer.open()
+    assert signer(keys) == "KEYS"
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "MORE")
+    late = signer.open()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "LATER")
+    assert signer(late) == "LATER", "nobody is asked before there is something to sign"
+    assert signer(signer.open(profile="default")) == "DEFAULT"
+    assert signer(signer.open(access_key="MINE", secret_key="s")) == "MINE"
+    assert [signer(each) for each in (default, other, keys, late)] == ["DEFAULT", "OTHER", "KEYS", "LATER"]
+    assert signer(pickle.loads(pickle.dumps(default))) == "LATER", "elsewhere it is looked up anew"
+
+
+@pytest.mark.parametrize("botocore", [True, False])
+@pytest.mark.parametrize(("before", "after", "renewed"), IDENTITIES)
+def test_a_renewal_keeps_the_identity_of_the_first_request(signer, monkeypatch, before, after, renewed, botocore):
+    """Else account A's source would sign as B, against A's endpoint."""
+    if not botocore:
+        monkeypatch.setitem(sys.modules, "botocore.session", None)
+    for name, value in before.items():
+        monkeypatch.setenv(name, value)
+    source = signer.open()
+    signed = signer(source)
+    for name in before:
+        monkeypatch.delenv(name)
+    for name, value in after.items():
+        monkeypatch.setenv(name, value)
+    source._fetcher().driver._identity.invalidate()  # as the server does, with ExpiredToken
+    if botocore and not renewed:
+        with pytest.raises(Unauthenticated, match="names another identity by now: open the source anew"):
+            signer(source)
+    else:
+        assert signer(source) == signed
+    assert signer(signer.open()) != signed
+
+
+def test_a_renewal_reads_the_profile_s_file_afresh(signer, monkeypatch):
+    monkeypatch.setenv("AWS_PROFILE", "other")
+    source = signer.open()
+    assert signer(source) == "OTHER"
+    signer.credentials.write_text(signer.credentials.read_text().replace("OTHER", "ROTATED"))
+    monkeypatch.delenv("AWS_PROFILE")
+    source._fetcher().driver._identity.invalidate()
+    assert signer(source) == "ROTATED"
+
+
+def test_another_key_in_the_file_is_another_identity_and_the_same_one_is_not(signer):
+    first, engines = signer.open(), len(module._engines)
+    assert signer(first) == "DEFAULT"
+    text = signer.credentials.read_text()
+    signer.credentials.write_text(text + "[more]\nregion = x\n")
+    assert signer(signer.open()) == "DEFAULT"
+    assert len(module._engines) == engines + 1
+    signer.credentials.write_text(text.replace("DEFAULT", "ROTATED"))
+    assert [signer(signer.open()), signer(first)] == ["ROTATED", "DEFAULT"]
+    assert "ROTATED" not in repr(vars(first))
+
+
+def test_engines_of_former_identities_are_let_go_but_for_whoever_uses_them(signer, monkeypatch):
+    freed = []
+    monkeypatch.setattr(Easy, "close", lambda easy, close=Easy.close: (close(easy), freed.append(easy.pointer)))
+    text, engines, former = signer.credentials.read_text(), len(module._engines), []
+    for number in range(8):
+        signer.credentials.write_text(text.replace("DEFAULT", f"ROTATED{number}"))
+        source = signer.open()
+        assert signer(source) == f"ROTATED{number}"
+        if number == 0:
+            first, engine = source, source._fetcher()
+        else:
+            former.append(weakref.ref(source._fetcher()))
+    assert len(module._engines) == engines + 3
+    assert first._fetcher() is engine
+    assert signer(first) == "ROTATED0"
+    until = monotonic() + 60
+    while len(freed) < 4:
+        assert monotonic() < until, "something keeps them"
+        gc.collect()
+        threading.Event().wait(0.001)
+    assert [each() is None for each in former] == [True] * 4 + [False] * 3
+    assert signer(signer.open()) == "ROTATED7"
+    with forked(lambda: signer.open().head("key")) as status:
+        assert status() == 0
+
+
+class _Gateway:
+    """A gateway under the path ``/gate/s3``: it checks signatures over its whole address, and asks ``server``."""
+
+    path = "/gate/s3"
+
+    def __init__(self, server):
+        self._keys = {server.access_key: server.secret_key}
+        self._to = server.endpoint.removeprefix("http://")
+
+    def __call__(self, received, send):
+        path, _, query = received.path.partition("?")
+        request = Request(received.method, path, query, received.headers, bytearray(received.body))
+        try:
+            check_signature(request, self._keys, frozenset(["us-east-1"]), time())
+        except Refused as refused:
+            send(reply(refused.status, refused.answer().body))
+            return True
+        name, _, rest = received.headers["host"].partition(".localhost")
+        asked = (f"/{name}" if rest else "") + received.path.removeprefix(self.path)
+        headers = {name: value for name, value in received.headers.items() if name != "host"}
+        connection = HTTPConnection(self._to)
+        connection.request(received.method, asked, received.body, headers)
+        answer = connection.getresponse()
+        headers = {name.lower(): value for name, value in answer.getheaders() if name.lower() != "transfer-encoding"}
+        send(reply(answer.status, answer.read(), **headers))
+        return True
+
+
+@pytest.mark.parametrize("addressing", ["path", "virtual"])
+def test_an_endpoint_under_a_path_works(moto_server, addressing):
+    name = f"test-{uuid.uuid4().hex}"
+    moto_server.client().create_bucket(Bucket=name)
+    with Scripted(_Gateway(moto_server)) as server:
+        host = server.url.replace("127.0.0.1", "localhost") if addressing == "virtual" else server.url
+        options = replace(moto_server.store, endpoint=f"{host}{_Gateway.path}/", addressing=addressing)
+        source, _ = open_source(f"s3://{name}/", options)
+        assert source.put("dir/a b", b"bytes")
+        with source.open_write("dir/large") as file:
+            file.write(b"x" * (17 << 20))
+        source.copy("dir/a b", "dir/c")
+        assert [entry.key for page in source.pages("dir/") for entry in page.entries] == [
+            "dir/a b",
+            "dir/c",
+            "dir/large",
+        ]
+        assert source.read(Span("dir/c", 1, 4)) == b"yte"
+        source.delete(["dir/a b", "dir/c"])
+        assert [meta and meta.size for meta in source.known(["dir/a b", "dir/large"])] == [None, 17 << 20]
+        assert {received.headers["host"].startswith(name) for received in server.received} == {addressing == "virtual"}
+
+
+def test_a_store_that_is_not_verified_is_warned_of_once(caplog):
+    options = StoreOptions(anonymous=True, retry=RetryOptions(attempts=1), transport=TransportOptions(verify=False))
+    for endpoint in ("https://127.0.0.1:1", "https://127.0.0.1:1", "http://127.0.0.1:1"):
+        for bucket in ("one", "two"):
+            with pytest.raises(Unreachable):
+                open_source(f"s3://{bucket}/", replace(options, endpoint=endpoint))[0].head("key")
+    (warning,) = caplog.records
+    assert (warning.name, warning.levelname) == ("penstock", "WARNING")
+    assert "https://127.0.0.1:1 is not verified" in warning.getMessage()

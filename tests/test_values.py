@@ -5,6 +5,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
+from penstock.errors import Unusable
 from penstock.values import ObjectMeta, Page, Place, Span
 
 
@@ -22,17 +23,17 @@ def test_values_are_frozen_and_travel(value):
 
 @pytest.mark.parametrize("place", [(1, 1, 0, 1), (-1, 1, 0, 1), (0, 1, 1, 1), (0, 0, 0, 1), (0, 1, 0, 0)])
 def test_there_is_no_such_place(place):
-    with pytest.raises(ValueError, match="no such place"):
+    with pytest.raises(Unusable, match="no such place"):
         Place(*place)
 
 
 def test_a_launcher_says_the_place(monkeypatch):
     assert Place.from_environment() == Place(0, 1)
     monkeypatch.setenv("RANK", "2")
-    with pytest.raises(ValueError, match="together"):
+    with pytest.raises(Unusable, match="together"):
         Place.from_environment()
     monkeypatch.setenv("WORLD_SIZE", "4")
     assert Place.from_environment() == Place(2, 4)
     monkeypatch.setenv("RANK", "4")
-    with pytest.raises(ValueError, match="no such place"):
+    with pytest.raises(Unusable, match="no such place"):
         Place.from_environment()

@@ -10,6 +10,7 @@ import penstock as ps
 from penstock.errors import ConfigError, InvalidURL, NotFound, UnknownScheme
 from penstock.testing.servers import Scripted, reply
 from tests.servers import Bucket
+from tests.servers.hostile import listing
 
 
 @pytest.fixture(params=["s3", "file", "memory"])
@@ -111,16 +112,13 @@ def test_a_prefix_is_a_string():
 
 
 def test_listing_asks_for_a_page_when_it_is_needed():
-    pages = [
-        b"<L><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken><Contents><Key>a</Key></Contents></L>",
-        b"<L><Contents><Key>b</Key></Contents></L>",
-    ]
+    pages = [listing([("a", 1)], token="t"), listing([("b", 1)])]
     with Scripted(lambda received, send: send(reply(200, pages[received.number - 1])) or True) as server:
-        listing = ps.list("s3://bucket/", store=ps.StoreOptions(endpoint=server.url, anonymous=True))
+        found = ps.list("s3://bucket/", store=ps.StoreOptions(endpoint=server.url, anonymous=True))
         assert server.received == []
-        assert next(listing).key == "a"
+        assert next(found).key == "a"
         assert len(server.received) == 1
-        assert [meta.key for meta in listing] == ["b"]
+        assert [meta.key for meta in found] == ["b"]
         assert "continuation-token=t" in server.received[1].path
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from penstock.version import VERSION
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from penstock.datasets.iterable import IterableDataset
     from penstock.datasets.map import MapDataset
     from penstock.datasets.sample import Sample
-    from penstock.datasets.sampler import BatchSampler, elastic_state
+    from penstock.datasets.sampler import BatchSampler
+    from penstock.datasets.stateful import elastic_state
     from penstock.errors import PenstockError
     from penstock.loading.loader import DataLoader
     from penstock.options import ReadOptions, RetryOptions, StoreOptions, TransportOptions, WriteOptions
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.values import ObjectMeta, Place
     from penstock.verbs import copy, delete, list, open, stat  # noqa: A004  always named as ps.open, ps.list
 
-__version__ = "0.1.0.dev0"
+__version__ = VERSION
 
 # Everything is loaded when it is first named: `import penstock` costs milliseconds and never loads torch.
 _HOMES = {
@@ -49,7 +52,7 @@ _HOMES = {
     "WriteOptions": "options",
     "copy": "verbs",
     "delete": "verbs",
-    "elastic_state": "datasets.sampler",
+    "elastic_state": "datasets.stateful",
     "list": "verbs",
     "load": "checkpoint.torch",
     "load_safetensors": "checkpoint.safetensors",

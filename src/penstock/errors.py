@@ -6,7 +6,7 @@
     ├── Unusable                  fix your call:        InvalidURL, ConfigError, UnknownScheme, MissingExtra
     ├── NotFound                  (also FileNotFoundError)
     ├── Denied                    (also PermissionError) Unauthenticated, Forbidden
-    ├── NoSpace                   (also OSError) make room: a disk is full, or a quota used up
+    ├── NoSpace                   (also OSError) make room: a disk is full, a quota used up, or memory too short
     ├── Conflict                  someone else wrote:   AlreadyExists, PreconditionFailed, Changed
     ├── Transient                 try later:            Throttled, TimedOut, Unreachable
     ├── Damaged                   do not trust it:      Truncated, ChecksumMismatch, ManifestError, CheckpointError
@@ -19,8 +19,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from errno import EDQUOT, ENOSPC
+from urllib.parse import quote
 
 __all__ = [
     "AlreadyExists",
@@ -50,14 +52,61 @@ __all__ = [
     "UnknownScheme",
     "Unreachable",
     "Unusable",
+    "conceal",
+    "printable",
 ]
+
+_MOST_CHARACTERS = 4000  # of a text; a key alone may have 1,024, and a server's answer megabytes
+_HIDDEN = "[hidden]"
+_LEAST_SECRET = 8  # characters: what is shorter stands in too many other words
+_MOST_SECRETS = 128
+_secrets: dict[str, None] = {}  # in order; changed one step at a time, so threads, forks and Ctrl-C need no lock
+# What a server may echo of a request, and libcurl of a proxy's URL, whoever's it is.
+_TELLING = re.compile(
+    r"(?P<kept>AWS4-HMAC-SHA256\W).{0,1000}?signature\W[^\s&,;\"'<>]+"
+    r"|(?P<name>(?:signature|(?:security|session)[-_]?token|secret[-_]?(?:access[-_]?)?key)[\"']?\s?(?:[=:]|%3D)\s?[\"']?)"
+    r"[^\s&,;\"'<>]{8,}"
+    r"|(?P<scheme>bearer\s+)[\w.~+/=-]{8,}"
+    r"|(?P<url>://)[^/\s@]+(?=@)",
+    re.IGNORECASE,
+)
+_WORDS = ("signature", "token", "secret", "bearer", "@")  # of which one is in all of that
+
+
+def conceal(*secrets: str) -> None:
+    """Have no error made from now on quote these: whoever takes a secret in hand says so here, once."""
+    long = [each for each in secrets if len(each) >= _LEAST_SECRET]
+    for each in (*long, *(quote(each, safe="") for each in long)):
+        _secrets[each] = None
+    for each in list(_secrets)[:-_MOST_SECRETS]:
+        _secrets.pop(each, None)  # another thread may have seen the same ones
+
+
+def _discreet(text: str) -> str:
+    """Return ``text`` without what is, or looks like, a secret, and not endlessly long."""
+    for secret in list(_secrets):
+        text = text.replace(secret, _HIDDEN)
+    if len(text) > _MOST_CHARACTERS:
+        text = f"{text[:_MOST_CHARACTERS]}…"
+    lower = text.lower()
+    if not any(word in lower for word in _WORDS):  # nearly all, and the search takes 30 times as long
+        return text
+    return _TELLING.sub(lambda found: f"{found[found.lastgroup or 0]}{_HIDDEN}", text)
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with control characters, line breaks, surrogates and bidirectional overrides as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 class PenstockError(Exception):
     """The root: catch it to catch everything Penstock raises on purpose.
 
     Args:
-        message: What happened and what to do about it; never a credential.
+        message: What happened and what to do about it. What ``conceal`` was told, and what looks like a signature, a
+            token or a password, is replaced; beyond 4,000 characters it is cut.
         url: The object or place it happened to, without query or user information.
         attempts: How many requests were made before giving up.
         elapsed_s: Seconds from the first attempt to giving up.
@@ -72,6 +121,7 @@ class PenstockError(Exception):
     retries = 0
 
     def __init__(self, message: str, *, url: str = "", attempts: int = 0, elapsed_s: float = 0.0) -> None:
+        message = _discreet(message)
         super().__init__(message)
         self.message = message
         self.url = url
@@ -81,10 +131,12 @@ class PenstockError(Exception):
         self.code = ""
 
     def __str__(self) -> str:
-        """Return the message, the URL, and the effort spent, in one line."""
+        """Return the message, the URL, and the effort spent, in one printable line."""
         text = self.message
-        if self.url and self.url not in text:
-            text = f"{text} [{self.url}]"
+        url = _discreet(self.url)
+        if url and url not in text:
+            text = f"{text} [{url}]"
+        text = printable(text)  # a server's words and a stranger's keys may hold terminal escapes
         if self.attempts > 1:
             text = f"{text} (gave up after {self.attempts} attempts in {self.elapsed_s:.1f} s)"
         return text

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from multiprocessing.reduction import ForkingPickler
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["ReadOptions", "RetryOptions", "StoreOptions", "TransportOptions", "WriteOptions"]
 
@@ -21,21 +25,60 @@ def _positive(owner: object, *names: str) -> None:
             raise ConfigError(message)
 
 
+class _Private:
+    """Options that may hold a secret: those that do are pickled for workers of this process alone (design/0012).
+
+    A copy in memory is the value itself: it cannot change.
+    """
+
+    __slots__ = ()
+
+    def _secret(self) -> bool:
+        raise NotImplementedError
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle what holds no secret; ``Unusable`` for what does."""
+        if self._secret():
+            raise Unusable(
+                f"{type(self).__name__} with a secret in it is pickled for worker processes only, never into a file or "
+                "for another machine: pass profile=, or set the environment where it is loaded, or pass store= there"
+            )
+        return _for_worker(self)
+
+
+def _for_worker(options: _Private) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Pickle all: what ``multiprocessing`` pickles goes to a process of ours, by a pipe, and into no file."""
+    return _again, (type(options), {each.name: getattr(options, each.name) for each in fields(options)})  # type: ignore[arg-type]
+
+
+def _again(kind: type[_Private], values: dict[str, object]) -> _Private:
+    return kind(**values)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransportOptions:
+class TransportOptions(_Private):
     """How this process talks HTTP.
 
     Attributes:
         connections: Most requests in flight at once per process and store; Penstock uses as many of them as raise the
-            rate. 256 covers 30 ms to the first byte at 7,000 objects/s (measured with 100 KiB objects).
+            rate, and over all stores at most a third of what the limit of open files (``ulimit -n``) leaves. 256
+            covers 30 ms to the first byte at 7,000 objects/s (measured with 100 KiB objects).
         connect_timeout_s: Seconds to a connection, TLS included. 5 s is ten round trips around the world.
         stall_timeout_s: Seconds without progress after which a transfer is given up and retried. There is no limit
             on a transfer's total duration: a slow one that moves is left alone.
         stall_bytes_per_s: What counts as progress, averaged over ``stall_timeout_s``.
         ca_file: PEM file to verify servers by; default ``AWS_CA_BUNDLE``, ``SSL_CERT_FILE``, ``CURL_CA_BUNDLE``,
             certifi, then the system's.
-        verify: False switches TLS verification off, for a test server only.
+        verify: False switches TLS verification off, for a test server only; the log warns of it once per store.
         proxy: URL of an HTTP proxy; default what ``https_proxy``, ``http_proxy`` and ``no_proxy`` say.
+        user_agent_extra: Words to follow ``penstock/x.y (…)`` in ``User-Agent``, by which a store's logs tell programs
+            apart; printable ASCII.
         idle_s: Seconds an unused connection is kept. Below the 60 s after which common load balancers drop it.
 
     """
@@ -47,11 +90,17 @@ class TransportOptions:
     ca_file: str | None = None
     verify: bool = True
     proxy: str | None = field(default=None, repr=False)  # may hold a password
+    user_agent_extra: str = ""
     idle_s: int = 45
 
     def __post_init__(self) -> None:
         """Refuse values that could never work."""
         _positive(self, "connections", "connect_timeout_s", "stall_timeout_s", "stall_bytes_per_s", "idle_s")
+        if not (self.user_agent_extra.isascii() and self.user_agent_extra.isprintable()):
+            raise ConfigError("TransportOptions.user_agent_extra must be printable ASCII: it is a part of a header")
+
+    def _secret(self) -> bool:
+        return "@" in (self.proxy or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +116,11 @@ class RetryOptions:
             fail-over; nights are lost to less.
         first_contact_s: The same while the store has never answered this process: a mistyped endpoint is told in
             seconds, not minutes.
-        attempts: Most requests per operation, whatever the time.
-        tokens: Retries that may be spent at once over all operations; each success gives a tenth of one back. It is
-            what stops a retry storm (token bucket, as in gRPC's and AWS SDKs' standard mode).
+        attempts: Most requests per operation, whatever the time. ``patience_s`` decides long before 1,000; set a small
+            number to fail early.
+        tokens: Retries after short delays that all operations on a store may spend together; each success gives a
+            tenth of one back. Without tokens every delay is drawn from ``[0, cap_s]``. This token bucket stops a retry
+            storm, as in AWS SDKs' standard mode; there an empty bucket ends the operation, here it slows it down.
 
     """
 
@@ -77,7 +128,7 @@ class RetryOptions:
     cap_s: float = 10.0
     patience_s: float = 120.0
     first_contact_s: float = 8.0
-    attempts: int = 24
+    attempts: int = 1000
     tokens: int = 500
 
     def __post_init__(self) -> None:
@@ -93,7 +144,7 @@ class ReadOptions:
         split_bytes: Reads longer than this are cut into parallel ranges of about this size. 16 MiB keeps the cost of
             a request below 1 % of its transfer at 10 Gb/s.
         ahead_bytes: Bytes an iterable data set may hold ahead of its consumer, per process (workers
-            of one loader share it).
+            of one loader share it); and, on a server that ignores ``Range``, of objects that are read in pieces.
         ahead_items: Reads an iterable data set may have in flight or waiting, per process (shared like the bytes).
 
     """
@@ -136,15 +187,15 @@ class WriteOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreOptions:
+class StoreOptions(_Private):
     """Where a store is and who you are to it. What you set here beats the environment and every file.
 
     Attributes:
-        endpoint: Base URL of an S3-compatible server; default ``AWS_ENDPOINT_URL_S3``, ``AWS_ENDPOINT_URL``, the
-            profile's ``endpoint_url``, then AWS's own for the region.
+        endpoint: Base URL of an S3-compatible server, with a path where it has one; default ``AWS_ENDPOINT_URL_S3``,
+            ``AWS_ENDPOINT_URL``, the profile's ``endpoint_url``, then AWS's own for the region.
         region: Signing region; default ``AWS_REGION``, ``AWS_DEFAULT_REGION``, the profile's, then ``us-east-1``.
         access_key: Key id; with ``secret_key``. Default: the credential chain.
-        secret_key: Secret; never shown, logged or written; goes to workers only because you passed it.
+        secret_key: Secret; never shown, logged or written. Options with it are pickled for workers and nowhere else.
         session_token: Token of temporary credentials.
         profile: Name in the shared AWS files; default ``AWS_PROFILE``.
         anonymous: Send unsigned requests (public data).
@@ -184,3 +235,10 @@ class StoreOptions:
         if self.addressing not in ("auto", "path", "virtual"):
             message = f"addressing must be 'auto', 'path' or 'virtual', not {self.addressing!r}"
             raise ConfigError(message)
+
+    def _secret(self) -> bool:
+        return self.secret_key is not None
+
+
+for _kind in (TransportOptions, StoreOptions):
+    ForkingPickler.register(_kind, _for_worker)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -15,34 +17,39 @@ from penstock.drivers.credentials import Held, source
 from penstock.drivers.local import Local
 from penstock.drivers.memory import Memory
 from penstock.drivers.s3 import S3, Bucket
-from penstock.errors import NotFound, UnknownScheme
+from penstock.errors import Damaged, InvalidURL, NotFound, UnknownScheme
 from penstock.events import Listed, emit, listening
 from penstock.fetch.copy import copy
 from penstock.fetch.fetcher import Fetcher
 from penstock.fetch.lookahead import Lookahead
+from penstock.fetch.pager import Pager
 from penstock.fetch.publish import publish
 from penstock.fetch.reader import Reader
 from penstock.fetch.scatter import scatter
 from penstock.fetch.upload import Writer, put
+from penstock.listing import Listing, UploadListing
 from penstock.options import StoreOptions
 from penstock.protocols.driver import Attributes
 from penstock.target import Target
 from penstock.transport.loop import connect
 from penstock.transport.work import Threads
+from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-    from concurrent.futures import Future
 
+    from penstock.fetch.operation import Operation
     from penstock.protocols.driver import Driver
     from penstock.protocols.exchange import Exchange, Transport
-    from penstock.values import ObjectMeta, Page, Span, Upload, Uploads
+    from penstock.values import ObjectMeta, Page, Span, Upload
 
-__all__ = ["Reader", "Source", "Writer", "open_source"]
+__all__ = ["Reader", "Source", "Writer", "object_at", "open_source"]
 
 T = TypeVar("T")
+_LOG = logging.getLogger("penstock")
 
 _AT_ONCE = 256  # looks or deletions in flight
+_IDENTITIES = 3  # of one store with the same settings: rotated keys make a new one every hour
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +69,18 @@ os.register_at_fork(after_in_child=_engines.clear)  # threads and connections st
 class Source:
     """One bucket (or memory set, or file system), by full keys. Thread-safe, fork-safe, picklable; opened lazily.
 
-    Every process has engines of its own, shared by all sources of the same store. Every method may raise any
-    ``PenstockError``; ``Transient`` ones only after the retry budget is spent.
+    Every process has engines of its own, shared by all sources of the same store, settings and identity. A source that
+    was used keeps the identity that environment and profile named then: what expires is renewed from the same profile,
+    files, role or token file, read afresh, and keys of the environment stay those that it held. A new source takes what
+    environment and profile name now. Every method may raise any ``PenstockError``; ``Transient`` ones only after the
+    retry budget is spent.
     """
 
     def __init__(self, location: Location, options: StoreOptions) -> None:
         """Point at the bucket of ``location``; nothing is sent. ``ConfigError`` for settings that cannot work."""
         settings = resolve(options) if location.scheme == "s3" else None
         self._store = _Store(location.scheme, location.bucket, options, settings)
+        self._engine: tuple[int, Fetcher] | None = None  # with its process
         self.options = options
 
     @property
@@ -95,22 +106,21 @@ class Source:
         return [_unless_missing(looking) for looking in self._each(keys, self._fetcher().driver.head)]
 
     def page(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Page:
-        """List one page of up to 1,000 keys in UTF-8 byte order: one request."""
-        fetcher = self._fetcher()
-        page = fetcher.run(
-            lambda: fetcher.driver.list(prefix, token=token, start_after=start_after, delimiter=delimiter)
-        )
-        if listening():
-            emit(Listed(self.url(prefix), len(page.entries)))
-        return page
+        """List one page of up to 1,000 keys in UTF-8 byte order: one request.
+
+        ``Damaged`` where it is not what was asked for (``penstock.listing``).
+        """
+        return self._turn(Listing(prefix, start_after, delimiter, token))
 
     def pages(self, prefix: str, *, delimiter: str = "") -> Iterator[Page]:
-        """List all pages, one request each, one after another."""
-        page = self.page(prefix, delimiter=delimiter)
-        yield page
-        while page.token:
-            page = self.page(prefix, token=page.token, delimiter=delimiter)
-            yield page
+        """List all pages, one request each, one after another. ``Damaged`` where they are not what was asked for."""
+        listing = Listing(prefix, delimiter=delimiter)
+        while not listing.over:
+            yield self._turn(listing)
+
+    def pager(self) -> Pager:
+        """Return what lists with many requests at once; it does not compare pages with what was asked for."""
+        return Pager(self._fetcher())
 
     def read(self, span: Span) -> bytes:
         """Read one span, verified: one request, or one for every 16 MiB of it, in parallel."""
@@ -170,14 +180,16 @@ class Source:
         return Writer(self._fetcher(), key, self.options.write, attributes)
 
     def unfinished(self, prefix: str) -> Iterator[Upload]:
-        """Yield uploads to keys that begin with ``prefix``, neither completed nor aborted; one request a page."""
-        fetcher, token = self._fetcher(), ""
-        while True:
-            page = fetcher.run(_listing(fetcher, prefix, token))
+        """Yield uploads to keys that begin with ``prefix``, neither completed nor aborted; one request a page.
+
+        ``Damaged`` where the store lists what was not asked for.
+        """
+        fetcher, listing = self._fetcher(), UploadListing(prefix)
+        while not listing.over:
+            page = fetcher.run(partial(fetcher.driver.uploads, prefix, token=listing.token))
+            with self._named(prefix):
+                page = listing.take(page)
             yield from page.entries
-            token = page.token
-            if not token:
-                return
 
     def abort(self, upload: Upload) -> None:
         """Free what the store holds of an unfinished upload: one request. Whoever still writes it will fail."""
@@ -199,7 +211,8 @@ class Source:
     def publish(self, key: str, data: bytes | bytearray | memoryview, *, replaces: str = "") -> ObjectMeta:
         """Write a new object in one PUT, whatever its size (S3: up to 5 GiB), or replace the version ``replaces``.
 
-        Three requests: a look before and one after, as ``open_write`` has them. Returns what the last one saw.
+        Three requests: a look before and one after, as ``open_write`` has them. Returns what the last one saw. Where
+        the store keeps neither metadata nor the write's ETag it is read back, too, and tells by its bytes whose it is.
 
         Raises:
             AlreadyExists: There is one already.
@@ -225,20 +238,62 @@ class Source:
         copy(self._fetcher(), known or self.head(key), to, self.options.write)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle as location and options: secrets travel only if they were passed as options."""
+        """Pickle as location and options; with secrets in them for workers only: ``Unusable``."""
         return Source, (Location(self._store.scheme, self._store.bucket, ""), self.options)
 
-    def _each(self, keys: Sequence[str], verb: Callable[[str], Exchange[T]]) -> Iterator[Future[T]]:
-        """Carry a verb of this process's driver out for each key, side by side; futures in their order."""
-        fetcher = self._fetcher()
+    def _each(self, keys: Sequence[str], verb: Callable[[str], Exchange[T]]) -> Iterator[Operation[T]]:
+        """Carry a verb of this process's driver out for each key, side by side; yield them in order, each complete.
+
+        Leaving it, by an error or Ctrl-C, calls off those that are under way.
+        """
+        fetcher, inbox = self._fetcher(), Inbox()
         for at in range(0, len(keys), _AT_ONCE):
-            for operation in [fetcher.start(partial(verb, key)) for key in keys[at : at + _AT_ONCE]]:
-                yield operation.future
+            operations = [fetcher.operation(partial(verb, key), inbox) for key in keys[at : at + _AT_ONCE]]
+            try:
+                fetcher.send(operations)
+                for operation in operations:
+                    inbox.wait(operation)
+                    yield operation
+            finally:
+                fetcher.call_off(operations)
+
+    def _turn(self, listing: Listing) -> Page:
+        """Fetch a listing's next page."""
+        fetcher, prefix, delimiter = self._fetcher(), listing.prefix, listing.delimiter
+        start_after = "" if listing.token else listing.start_after
+        verb = partial(fetcher.driver.list, prefix, token=listing.token, start_after=start_after, delimiter=delimiter)
+        page = fetcher.run(verb)
+        with self._named(prefix):
+            page = listing.take(page)
+        if listening():
+            emit(Listed(self.url(prefix), len(page.entries)))
+        return page
+
+    @contextmanager
+    def _named(self, prefix: str) -> Iterator[None]:
+        """Say of which listing a page was damaged."""
+        try:
+            yield
+        except Damaged as error:
+            error.url = self.url(prefix)
+            raise
 
     def _fetcher(self) -> Fetcher:
+        """Return this process's engine, the same from the first use on, whatever has become of ``_engines`` since."""
+        engine, pid = self._engine, os.getpid()
+        if engine is None or engine[0] != pid:
+            engine = self._engine = pid, self._open()
+        return engine[1]
+
+    def _open(self) -> Fetcher:
         fetcher = _engines.get(self._store)
         if fetcher is None:
-            fetcher = _engines.setdefault(self._store, _build(self._store))
+            environ = dict(os.environ)  # an engine keeps the identity that it names now
+            if self._store.settings is not None:  # keys are looked up now, whatever they were when this was made
+                settings = replace(self._store.settings, identity=resolve(self.options, environ).identity)
+                self._store = replace(self._store, settings=settings)
+            fetcher = _engines.setdefault(self._store, _build(self._store, environ))
+            _forget_former(self._store)
         return fetcher
 
 
@@ -255,22 +310,36 @@ def open_source(url: str | os.PathLike[str], store: StoreOptions | None = None) 
     return Source(location, store or StoreOptions()), location.key
 
 
-def _listing(fetcher: Fetcher, prefix: str, token: str) -> Callable[[], Exchange[Uploads]]:
-    return lambda: fetcher.driver.uploads(prefix, token=token)
+def object_at(url: str | os.PathLike[str], store: StoreOptions | None = None) -> tuple[Source, str]:
+    """Return what ``open_source`` does for the URL of one object: ``InvalidURL`` where it names a bucket only."""
+    source, key = open_source(url, store)
+    if not key:
+        raise InvalidURL("this names a bucket, not an object in it", url=source.root)
+    return source, key
 
 
-def _unless_missing(looking: Future[ObjectMeta]) -> ObjectMeta | None:
-    error = looking.exception()  # raised, it would keep alive whatever its callers hold: see Fetcher.run
-    return None if isinstance(error, NotFound) else looking.result()
+def _unless_missing(looking: Operation[ObjectMeta]) -> ObjectMeta | None:
+    return None if isinstance(looking.error, NotFound) else looking.result()
 
 
-def _build(store: _Store) -> Fetcher:
-    """Open a driver and the transport it needs."""
+def _forget_former(store: _Store) -> None:
+    """Let go of all engines but the latest few that differ from ``store`` by the identity only."""
+
+    def nameless(store: _Store) -> _Store:
+        return replace(store, settings=replace(store.settings, identity=b"")) if store.settings else store
+
+    alike = [each for each in list(_engines) if nameless(each) == nameless(store)]
+    for each in alike[:-_IDENTITIES]:
+        _engines.pop(each, None)
+
+
+def _build(store: _Store, environ: Mapping[str, str]) -> Fetcher:
+    """Open a driver, whose credentials ``environ`` names for good, and the transport it needs."""
     options = store.options
     driver: Driver
     transport: Transport
     if store.settings is not None:
-        driver, transport = _s3(store.bucket, options, store.settings)
+        driver, transport = _s3(store.bucket, options, store.settings, environ)
     elif store.scheme == "file":
         driver, transport = Local(), Threads()
     elif store.scheme == "memory":
@@ -280,7 +349,20 @@ def _build(store: _Store) -> Fetcher:
     return Fetcher(driver, transport, options.retry, options.read)
 
 
-def _s3(bucket: str, options: StoreOptions, settings: StoreSettings) -> tuple[S3, Transport]:
+def _s3(
+    bucket: str, options: StoreOptions, settings: StoreSettings, environ: Mapping[str, str]
+) -> tuple[S3, Transport]:
     virtual = not path_style(bucket, settings.addressing, settings.endpoint)
-    driver = S3(Bucket(bucket, settings.endpoint, virtual), settings.region, Held(source(options)))
+    if not options.transport.verify:
+        _warn_unverified(settings.endpoint or "https://s3.amazonaws.com")
+    driver = S3(Bucket(bucket, settings.endpoint, virtual), settings.region, Held(source(options, environ)))
     return driver, connect(replace(options.transport, ca_file=settings.ca_file, proxy=settings.proxy))
+
+
+_unverified: set[str] = set()  # a forked worker need not say it again
+
+
+def _warn_unverified(endpoint: str) -> None:
+    if endpoint.startswith("https:") and endpoint not in _unverified:
+        _unverified.add(endpoint)
+        _LOG.warning("%s is not verified (verify=False): anybody on the way there can read and change all", endpoint)

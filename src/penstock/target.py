@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-__all__ = ["Target"]
+__all__ = ["Target", "flat"]
 
 _new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
 _new_bytes.restype = ctypes.py_object  # no argtypes: checking them would take as long as the call
@@ -12,6 +12,19 @@ _ssize = ctypes.c_ssize_t
 _ZEROED_BYTES = 16 << 10  # up to here a call through ctypes takes longer than zeroing
 # A bytes object is a header, its bytes, and one terminating zero that basicsize counts.
 _BYTES_HEADER = bytes.__basicsize__ - 1
+
+
+def flat(buffer: object) -> memoryview:
+    """Return a view of a buffer's bytes in one dimension, whatever its items and shape; an empty one too.
+
+    Raises:
+        TypeError: It is no buffer, or not contiguous (in C's order).
+
+    """
+    view = memoryview(buffer)  # type: ignore[arg-type]
+    if view.nbytes:
+        return view.cast("B")
+    return memoryview(b"") if view.readonly else memoryview(bytearray())  # a shape with a zero cannot be cast
 
 
 class Target:
@@ -52,11 +65,10 @@ class Target:
         """Use a caller's writable, contiguous buffer (bytearray, numpy, pinned tensor's numpy view).
 
         Raises:
-            TypeError: The buffer is read-only.
-            BufferError: It is not contiguous.
+            TypeError: The buffer is read-only, or not contiguous.
 
         """
-        view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
+        view = flat(buffer)
         if view.nbytes == 0:
             return cls(buffer, 0, 0, view)
         pin = ctypes.c_char.from_buffer(view)  # the first byte holds the whole buffer

@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["ObjectMeta", "Page", "Place", "Span", "Upload", "Uploads"]
+from penstock.errors import Unusable
+
+__all__ = ["ObjectMeta", "Page", "Place", "Span", "Upload", "Uploads", "whole"]
+
+
+def whole(value: object, name: str, least: int | None = None) -> int:
+    """Return an integer, of Python's or numpy's, as Python's; ``name`` is what it is called in the error.
+
+    Raises:
+        Unusable: It is no whole number (a bool, a float, a text), or below ``least``.
+
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise Unusable(f"{name} must be a whole number, not {value!r}")
+    try:
+        number = operator.index(value)
+    except TypeError:  # an array or a tensor that is no single whole number
+        raise Unusable(f"{name} must be a whole number, not {value!r}") from None
+    if least is not None and number < least:
+        raise Unusable(f"{name} must be {least} or more, not {number}")
+    return number
 
 
 class Span(NamedTuple):
@@ -105,16 +126,19 @@ class Place:
 
     def __post_init__(self) -> None:
         """Refuse places that do not exist: a wrong one would lose samples silently."""
+        for name in ("rank", "world", "worker", "workers"):
+            # numpy's small integers would overflow
+            object.__setattr__(self, name, whole(getattr(self, name), f"Place's {name}"))
         if not (0 <= self.rank < self.world and 0 <= self.worker < self.workers):
-            message = f"no such place: rank {self.rank} of {self.world}, worker {self.worker} of {self.workers}"
-            raise ValueError(message)
+            numbers = f"rank {self.rank} of {self.world}, worker {self.worker} of {self.workers}"
+            raise Unusable(f"no such place: {numbers}; both count from 0")
 
     @classmethod
     def from_environment(cls) -> Place:
         """Read ``RANK`` and ``WORLD_SIZE`` as torchrun and its like set them; alone when they are unset.
 
         Raises:
-            ValueError: One of the two is set without the other, or is no number.
+            Unusable: One of the two is set without the other, or is no number.
 
         """
         rank, world = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
@@ -122,8 +146,8 @@ class Place:
             return cls()
         if rank is None or world is None:
             message = "RANK and WORLD_SIZE must be set together (or neither): pass place=ps.Place(rank=…, world=…)"
-            raise ValueError(message)
+            raise Unusable(message)
         if not (rank.isdecimal() and world.isdecimal()):
             message = f"RANK={rank!r} and WORLD_SIZE={world!r} must be whole numbers"
-            raise ValueError(message)
+            raise Unusable(message)
         return cls(rank=int(rank), world=int(world))

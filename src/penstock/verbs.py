@@ -7,11 +7,11 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, overload
 
-from penstock.errors import ConfigError, InvalidURL
-from penstock.source import Source, open_source
+from penstock.errors import ConfigError, InvalidURL, NotFound
+from penstock.source import Source, object_at, open_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from penstock.options import StoreOptions
     from penstock.source import Reader, Writer
@@ -56,7 +56,7 @@ def open(  # noqa: A001  the built-in's name for the built-in's job, always call
         ConfigError: Another mode; for text wrap the file in ``io.TextIOWrapper``.
 
     """
-    source, key = _object(url, store)
+    source, key = object_at(url, store)
     if mode == "rb":
         return source.open_read(key)
     if mode in ("wb", "xb"):
@@ -78,7 +78,7 @@ def list(url: str | os.PathLike[str], *, store: StoreOptions | None = None) -> I
 
 def stat(url: str | os.PathLike[str], *, store: StoreOptions | None = None) -> ObjectMeta:
     """Describe one object: one request. Raises ``NotFound``."""
-    source, key = _object(url, store)
+    source, key = object_at(url, store)
     return replace(source.head(key), url=source.url(key))
 
 
@@ -87,14 +87,20 @@ def delete(
 ) -> None:
     """Delete one object or many, one request each, in parallel; missing ones are no error.
 
+    Each URL is one object. Where it looks like a prefix or a glob (``/`` at its end, ``*``, ``?``) a HEAD comes first,
+    and nothing is deleted unless there is an object of just this name.
+
     Raises:
+        NotFound: A prefix or a glob: list it, and delete what was listed.
         PenstockError: The first refusal; what was deleted by then is gone.
 
     """
     grouped: dict[str, tuple[Source, dict[str, None]]] = {}
     for url in (urls,) if isinstance(urls, str | os.PathLike) else urls:
-        source, key = _object(url, store)
+        source, key = object_at(url, store)
         grouped.setdefault(source.root, (source, {}))[1][key] = None
+    for source, keys in grouped.values():
+        _check_literal(source, [key for key in keys if key.endswith("/") or "*" in key or "?" in key])
     for source, keys in grouped.values():
         source.delete([*keys])
 
@@ -105,9 +111,18 @@ def copy(url: str | os.PathLike[str], to: str | os.PathLike[str], *, store: Stor
     The first takes two requests, beyond 1 GiB one for each 128 MiB. ``Changed`` if the object is replaced meanwhile.
     Metadata and content type go with it, where both stores have a place for them; a file's type is told by its name.
     What stood at ``to`` is replaced, whole or not at all.
+
+    Raises:
+        NotFound: There is nothing at ``url``.
+        InvalidURL: ``to`` is ``url``, or ends in ``/`` though ``url`` does not: name the copy itself.
+
     """
-    source, key = _object(url, store)
-    target, name = _object(to, store)
+    source, key = object_at(url, store)
+    target, name = object_at(to, store)
+    if name.endswith("/") and not key.endswith("/"):
+        raise InvalidURL("name the copy itself: this ends in '/'", url=target.url(name))
+    if (source.root, key) == (target.root, name):
+        raise InvalidURL("this would copy the object onto itself", url=target.url(name))
     if source.root == target.root:
         source.copy(key, name)
         return
@@ -117,8 +132,9 @@ def copy(url: str | os.PathLike[str], to: str | os.PathLike[str], *, store: Stor
         shutil.copyfileobj(reader, writer, _PIECE_BYTES)
 
 
-def _object(url: str | os.PathLike[str], store: StoreOptions | None) -> tuple[Source, str]:
-    source, key = open_source(url, store)
-    if not key:
-        raise InvalidURL("this names a bucket, not an object in it", url=source.root)
-    return source, key
+def _check_literal(source: Source, keys: Sequence[str]) -> None:
+    """Refuse what was meant as a prefix or a glob: no object is called so."""
+    for key, found in zip(keys, source.known(keys), strict=True):
+        if found is None:
+            message = "no object of just this name, and no prefix or glob is deleted: pass each .url of ps.list"
+            raise NotFound(message, url=source.url(key))

@@ -6,7 +6,14 @@ import zlib
 
 import pytest
 
+from penstock.drivers.direct import direct
+from penstock.fetch.fetcher import Fetcher
+from penstock.fetch.pager import Pager
+from penstock.options import ReadOptions, RetryOptions
+from penstock.transport.work import Threads
 from penstock.values import ObjectMeta, Page
+
+_threads = Threads(16)
 
 
 class Bucket:
@@ -37,6 +44,16 @@ class Bucket:
 
     def url(self, key):
         return self.root + key
+
+    def pager(self):
+        """What a source returns; as a driver, the bucket is blocking calls."""
+        return Pager(Fetcher(self, _threads, RetryOptions(attempts=1), ReadOptions()))
+
+    def prepare(self):
+        pass
+
+    def list(self, prefix, **asked):
+        return direct(lambda: self.page(prefix, **asked))
 
     def page(self, prefix, *, token="", start_after="", delimiter=""):
         asked = {"prefix": prefix, "token": token, "start_after": start_after, "delimiter": delimiter}

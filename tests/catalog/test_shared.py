@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.catalog.shared import Region
+from penstock.catalog.shared import Region, Slot
 
 
 def _travelled(thing):
@@ -21,9 +21,10 @@ def _answer(region, pipe):
     pipe.send(seen)
 
 
+@pytest.mark.parametrize("kind", [Region, Slot])
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_a_worker_sees_what_its_parent_wrote_and_the_parent_what_the_worker_wrote(method):
-    region = Region(5)
+def test_a_worker_sees_what_its_parent_wrote_and_the_parent_what_the_worker_wrote(method, kind):
+    region = kind(5)
     region.view[:] = b"hello"
     processes = multiprocessing.get_context(method)
     here, there = processes.Pipe()
@@ -42,8 +43,9 @@ def _count(region, together):
             region.view[:8] = (int.from_bytes(region.view[:8], "little") + 1).to_bytes(8, "little")
 
 
-def test_processes_take_turns_within_the_lock():
-    region = Region(8)
+@pytest.mark.parametrize("kind", [Region, Slot])
+def test_processes_take_turns_within_the_lock(kind):
+    region = kind(8)
     processes = multiprocessing.get_context("spawn")
     together = processes.Barrier(3)
     workers = [processes.Process(target=_count, args=(region, together)) for _ in range(2)]
@@ -99,3 +101,40 @@ def test_a_view_keeps_the_memory_alive():
     view = Region(4).view
     view[:] = b"safe"
     assert bytes(view) == b"safe"
+
+
+def test_slots_are_apart_and_zero_at_first_and_a_copy_is_another():
+    slots = [Slot(size) for size in (1, 100, 1 << 19, 1 << 19, 1 << 21)]
+    for number, slot in enumerate(slots, 1):
+        assert not any(slot.view[:100])
+        slot.view[:] = bytes([number]) * len(slot.view)
+    assert [set(slot.view) for slot in slots] == [{1}, {2}, {3}, {4}, {5}]
+    copy = _travelled(slots[1])
+    copy.view[:] = bytes(100)
+    assert set(slots[1].view) == {2}
+
+
+def _fill(slot, pipe):
+    own = Slot(8)
+    own.view[:] = b"children"
+    pipe.send(bytes(slot.view))
+
+
+def test_what_a_forked_child_allocates_is_not_its_parents():
+    slot = Slot(8)
+    processes = multiprocessing.get_context("fork")
+    here, there = processes.Pipe()
+    child = processes.Process(target=_fill, args=(slot, there))
+    child.start()
+    assert here.poll(60)
+    after = Slot(8)
+    child.join()
+    assert bytes(slot.view) == bytes(after.view) == here.recv() == bytes(8)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts what /proc says is open")
+def test_slots_cost_a_descriptor_for_many():
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    kept = [Slot(2000) for _ in range(300)]
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 2
+    assert len(kept) == 300

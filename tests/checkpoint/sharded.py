@@ -177,6 +177,15 @@ def load(url, folder):
             assert dist.get_rank() or same(found, torch.load(folder / f"{kind}.pt"))
 
 
+def local(url, _):
+    """Have torch save with metadata for each rank, and load that with the same ranks."""
+    dcp.save(tensors(), storage_writer=dcp.FileSystemWriter(url), use_collectives=False)
+    for reader in (dcp.FileSystemReader, StorageReader):
+        found = tensors(blank=True)
+        dcp.load(found, storage_reader=reader(url))
+        check(found)
+
+
 class Fails(DefaultSavePlanner):
     """Fails on the last rank at one of its items: by raising, or killed."""
 
@@ -225,7 +234,9 @@ def main():
     warnings.filterwarnings("ignore", category=FutureWarning)
     verb, url, last = sys.argv[1:]
     dist.init_process_group("cpu:gloo", timeout=PATIENCE)
-    {"save": save, "apart": apart, "load": load, "fail": fail}[verb](url, last if verb == "fail" else Path(last))
+    {"save": save, "apart": apart, "load": load, "fail": fail, "local": local}[verb](
+        url, last if verb == "fail" else Path(last)
+    )
     dist.destroy_process_group()
 
 

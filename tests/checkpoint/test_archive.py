@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import pickle
 import random
+import tracemalloc
 import zipfile
+from contextlib import suppress
 
 import pytest
 import torch
@@ -127,16 +129,47 @@ def test_nothing_of_a_file_runs():
         loaded(body)
 
 
-def test_a_pickle_that_nobody_understands_is_torchs_to_refuse():
+def replaced(pickled):
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(saved())) as old, zipfile.ZipFile(file, "w") as new:
+        for info in old.infolist():
+            new.writestr(info.filename, pickled if info.filename.endswith("data.pkl") else old.read(info))
+    return file.getvalue()
+
+
+def test_a_pickle_that_nobody_understands_is_no_checkpoint_unless_it_is_trusted():
     for data in (b"", b"garbage", pickle.dumps(1)[:-1], b"\x80\x02P1\n.", b"\x80\x02K\x01Q."):
-        file = io.BytesIO()
-        with zipfile.ZipFile(io.BytesIO(saved())) as old, zipfile.ZipFile(file, "w") as new:
-            for info in old.infolist():
-                new.writestr(info.filename, data if info.filename.endswith("data.pkl") else old.read(info))
+        body = replaced(data)
+        with pytest.raises(CheckpointError, match=r"nobody can tell .*memory://test-archive/a.pt"):
+            loaded(body)
         with pytest.raises(Exception) as ours:  # noqa: PT011  torch's own, whatever it is
-            loaded(file.getvalue())
+            unpacked(*stored(body), map_location=None, weights_only=False)
         with pytest.raises(ours.type):
-            torch.load(io.BytesIO(file.getvalue()))
+            torch.load(io.BytesIO(body), weights_only=False)
+
+
+BOMBS = {
+    "a memo's index": b"\x80\x02Nr\xff\xff\xff\x0f.",
+    "zeros": b"\x80\x02c__builtin__\nbytearray\nJ\0\0\0\x40\x85R.",
+    "a storage": b"\x80\x02ctorch.storage\nUntypedStorage\nJ\0\0\0\x40\x85R.",
+    "zeros beside a storage by number": (
+        b"\x80\x02(c__builtin__\nbytearray\nJ\0\0\0\x40\x85R"
+        b"(X\x07\0\0\0storagectorch\nFloatStorage\nK\0X\x03\0\0\0cpuK\x32tQt."
+    ),
+    "zeros beside what is no opcode of torch's": b"\x80\x02(c__builtin__\nbytearray\nJ\0\0\0\x40\x85RI1\nt.",
+    "a tensor": b"\x80\x02ctorch\nTensor\nJ\0\0\0\x40\x85\x81.",
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_few_bytes_take_little_memory(name):
+    place = stored(replaced(BOMBS[name]))
+    tracemalloc.start()
+    with suppress(CheckpointError):
+        unpacked(*place, map_location=None, weights_only=True)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5_000_000
 
 
 def test_opening_reads_the_ends_and_no_storage():

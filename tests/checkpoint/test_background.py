@@ -6,6 +6,7 @@ import collections
 import subprocess
 import sys
 import threading
+from collections import deque
 from typing import NamedTuple
 
 import pytest
@@ -163,3 +164,11 @@ def test_a_state_beyond_the_budget_is_refused_before_anything_is_sent(tmp_path):
     with ps.AsyncCheckpointer(run, staging_bytes=1000) as checkpoints, pytest.raises(Unusable, match="4,000 bytes"):
         checkpoints.save(1, {"weights": torch.zeros(1000)})
     assert run.latest() is None
+
+
+def test_a_tensor_in_a_queue_is_copied_too(tmp_path):
+    run, tensor = ps.CheckpointManager(tmp_path), torch.ones(3)
+    with ps.AsyncCheckpointer(run) as checkpoints:
+        checkpoints.save(1, {"queue": deque([tensor])})
+        tensor.zero_()
+    assert run.restore()["queue"][0].tolist() == [1, 1, 1]

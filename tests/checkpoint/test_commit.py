@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 import pytest
+import torch
+from torch import distributed
+from torch.distributed.checkpoint.api import CheckpointException
 
 import penstock as ps
 from penstock.checkpoint.commit import Committed, Saving
+from penstock.checkpoint.dcp import StorageWriter
 from penstock.checkpoint.layout import MANIFEST, Sealed
 from penstock.checkpoint.steps import CheckpointManager
-from penstock.errors import AlreadyExists, Conflict, NotFound, PreconditionFailed
-from penstock.source import open_source
+from penstock.errors import AlreadyExists, Changed, Conflict, Denied, NotFound, PreconditionFailed
+from penstock.source import Source, open_source
 from penstock.testing.faults import FaultServer, Settings
 from tests.checkpoint.saver import state
 from tests.checkpoint.test_steps import same
@@ -131,7 +136,7 @@ def test_a_step_with_a_damaged_manifest_can_be_saved_again_or_deleted(place):
     run.delete(3)
     assert run.steps() == [1, 2]
     assert len(CheckpointManager(url, store=options).clean(older_than_s=-5)) == 2
-    assert len(list(ps.list(url, store=options))) == 4
+    assert len(list(ps.list(url, store=options))) == 5, "two manifests, their objects, the index"
 
 
 @pytest.mark.parametrize("kind", ["heeded", "refused"])
@@ -186,3 +191,43 @@ def test_of_many_that_save_one_step_again_one_counts_and_nothing_is_left(monkeyp
         run.clean(older_than_s=-5)
         assert len(server.objects("bucket")) == 2
         assert run.restore(1) in range(4)
+
+
+@pytest.mark.parametrize("stands", ["ours", "unreadable", "theirs", "none"])
+@pytest.mark.parametrize("how", ["penstock", "dcp", "dcp in torch's layout"])
+def test_a_commit_that_a_store_denies_loses_no_data_unless_another_s_stands(tmp_path, monkeypatch, how, stands):
+    url = f"memory://{tmp_path.name}-{how[-6:-4]}{len(how)}-{stands}/"
+    source, _ = open_source(url)
+    publish, read = Source.publish, Source.read
+
+    def refused(*_):
+        raise Denied("not to be read just now")
+
+    def denied(source, key, data, *, replaces=""):
+        if stands != "none":
+            publish(source, key, b"{" if stands == "theirs" else data, replaces=replaces)
+        if stands == "unreadable":
+            monkeypatch.setattr(Source, "read", refused)
+        raise Changed("another writer's object stands in its place")
+
+    def save():
+        if how == "penstock":
+            _save(source, FOLDER, b"word")
+            return
+        layout = "penstock" if how == "dcp" else "torch"
+        writer = StorageWriter(url + FOLDER, layout=layout)
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                distributed.checkpoint.save({"word": torch.ones(3)}, storage_writer=writer, no_dist=True)
+        except CheckpointException as failed:
+            raise failed.failures[0][0] from None
+
+    monkeypatch.setattr(Source, "publish", denied)
+    with nullcontext() if stands == "ours" else pytest.raises(Changed):
+        save()
+    monkeypatch.setattr(Source, "read", read)
+    left = {"ours": 2, "unreadable": 2, "theirs": 1, "none": 0}[stands]
+    assert len([entry for page in source.pages(FOLDER) for entry in page.entries]) == left
+    if (how, stands) == ("penstock", "ours"):
+        with Committed(source, FOLDER).open(next(iter(Committed(source, FOLDER).manifest.objects))) as file:
+            assert file.read() == b"word"

@@ -48,6 +48,11 @@ def test_what_four_ranks_saved_others_load_otherwise_sharded(saved, count):
     _run(count, "load", f"{saved}/", saved)
 
 
+def test_metadata_of_each_rank_s_own_is_loaded_as_torch_loads_it(tmp_path):
+    _run(2, "local", tmp_path / "saved", tmp_path)
+    assert sorted(path.name for path in (tmp_path / "saved").glob("*.metadata")) == ["__0.metadata", "__1.metadata"]
+
+
 def test_replicated_tensors_are_saved_once(saved):
     for kind in ("ddp", "fsdp"):
         model, optimizer = torch.load(saved / f"{kind}.pt")

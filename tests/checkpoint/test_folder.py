@@ -7,11 +7,16 @@ import random
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import pytest
+import xxhash
 
 import penstock as ps
-from penstock.errors import AlreadyExists, CheckpointError, ChecksumMismatch, NotFound, Unusable
+from penstock.checkpoint.folder import send
+from penstock.checkpoint.layout import Manifest, Sealed
+from penstock.errors import AlreadyExists, CheckpointError, ChecksumMismatch, InvalidURL, NotFound, Unusable
+from penstock.source import open_source
 
 BLOCK = 1 << 20
 
@@ -115,12 +120,9 @@ def test_a_state_is_no_folder_and_a_folder_no_state(written, tmp_path):
     assert run.steps() == [1, 2]
 
 
-def _hidden(folder):
-    (folder / ".cache").write_bytes(b"x")
-
-
-def _spaced(folder):
-    (folder / "a b").write_bytes(b"x")
+def _bytes(folder):
+    with open(os.fsencode(folder) + b"/caf\xe9", "wb") as file:  # Latin-1: valid on a disk, in no store
+        file.write(b"x")
 
 
 def _dangling(folder):
@@ -135,12 +137,76 @@ def _pipe(folder):
     os.mkfifo(folder / "pipe")
 
 
-@pytest.mark.parametrize("add", [_hidden, _spaced, _dangling, _linked_folder, _pipe])
+@pytest.mark.parametrize("add", [_bytes, _dangling, _linked_folder, _pipe])
 def test_what_cannot_be_kept_is_named_before_anything_is_sent(written, tmp_path, add):
     add(written)
-    with pytest.raises(Unusable, match=r"\.cache|a b|link|pipe"):
+    with pytest.raises(Unusable, match=r"caf|link|pipe"):
         ps.CheckpointManager(tmp_path / "run").save_folder(1, written)
     assert not (tmp_path / "run").exists()
+
+
+NAMES = [
+    *(
+        ".metadata",
+        "__0_0.distcp",
+        "epoch=0-step=10.ckpt",
+        "a b",
+        "a+b",
+        "a@b",
+        "a,b",
+        "(1)",
+        "ü",
+        "u\N{COMBINING DIAERESIS}",
+    ),
+    *("%41", "a?b#c", "a\\..\\b", "...", "x.", "~", "-rf", "\N{SNOWMAN}", "A", "a", "😀", "n" * 255, "C:"),
+    *(".hidden/.deeper/.file", "steps.json", "checkpoint.json", "c d/e=f", "&<>'\"", "con", "$HOME", "*"),
+]
+
+
+def test_any_name_that_a_store_can_hold_is_kept(bucket, tmp_path):
+    folder = tmp_path / "odd"
+    for number, name in enumerate(NAMES):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"%d" % number)
+    run = ps.CheckpointManager(f"{bucket.url}run", store=bucket.store)
+    run.save_folder(1, folder)
+    assert len(list(run.verify(1))) == len(NAMES)
+    assert run.clean(older_than_s=-5) == []
+    run.restore_folder(tmp_path / "back")
+    assert _files(tmp_path / "back") == _files(folder)
+    run.delete(1)
+    assert not list(ps.list(bucket.url, store=bucket.store))
+
+
+def test_a_name_that_is_too_long_for_the_store_is_told_before_anything_is_sent(moto_server, written):
+    deep = written.joinpath(*["d" * 200] * 5)
+    deep.mkdir(parents=True)
+    (deep / "file").write_bytes(b"x")
+    run = ps.CheckpointManager("s3://no-such-bucket-of-ours/run", store=moto_server.store)
+    with pytest.raises(InvalidURL, match="1024"):
+        run._put(1, "folder", partial(send, written), None, overwrite=True)
+
+
+HOSTILE = {
+    "a name of two files": ["{0}/a", "{1}/a"],
+    "a file and a folder": ["{0}/a", "{0}/a/b"],
+    "no name": ["{0}"],
+    "a name that no disk holds": ["{0}/" + "n" * 256],
+}
+
+
+@pytest.mark.parametrize("names", HOSTILE.values(), ids=HOSTILE)
+def test_of_a_hostile_folder_nothing_is_written_anywhere(tmp_path, names):
+    source, ids = open_source(f"memory://{tmp_path.name}")[0], ("0" * 32, "1" * 32)
+    named = [name.format(*ids) for name in names]
+    for name in named:
+        source.put(f"000000000001/{name}", b"x")
+    sealed = Sealed(1, xxhash.xxh3_64_digest(b"x"))
+    manifest = Manifest(ids[0], "folder", dict.fromkeys(named, sealed), {"step": 1, "metric": None})
+    source.put("000000000001/checkpoint.json", manifest.encode())
+    with pytest.raises(Unusable, match="does not take this file"):
+        ps.CheckpointManager(f"memory://{tmp_path.name}").restore_folder(tmp_path / "back/folder")
+    assert not list((tmp_path / "back").iterdir())
 
 
 def test_a_folder_without_files_is_none(tmp_path):

@@ -156,3 +156,14 @@ def test_a_header_beyond_what_the_format_allows_is_refused():
 def test_what_cannot_be_written_is_refused(name, metadata, what):
     with pytest.raises(Unusable, match=what):
         encode(layout([(name, "U8", ())]), metadata() if callable(metadata) else metadata, _digests(1))
+
+
+def test_a_shape_of_many_large_numbers_is_refused_at_once():
+    tensor = {"dtype": "U8", "shape": [(1 << 63) - 1] * 200_000, "data_offsets": [0, 0]}
+    with pytest.raises(CheckpointError, match="impossible shape"):
+        parse(*_raw({"a": tensor}), URL)
+
+
+def test_a_header_of_more_values_than_any_models_is_refused_before_it_is_parsed():
+    with pytest.raises(CheckpointError, match="4,194,304 values"):
+        parse(*_raw(b'{"a":[' + b"{}," * 4_200_000 + b"1]}"), URL)

@@ -9,8 +9,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.checkpoint.layout import BLOCK_BYTES, Manifest, Sealed, step_name, step_of
-from penstock.errors import CheckpointError
+from penstock.checkpoint.layout import BLOCK_BYTES, Manifest, Sealed, elements, step_name, step_of
+from penstock.errors import CheckpointError, Unusable
 
 URL = "s3://b/run/checkpoint.json"
 SAVE = "0123456789abcdef" * 2
@@ -65,7 +65,11 @@ def test_a_cut_one_is_refused(length):
         {"objects": {"../../etc/passwd": {"size": 0, "digests": ""}}},
         {"objects": {"/etc/passwd": {"size": 0, "digests": ""}}},
         {"objects": {"a//b": {"size": 0, "digests": ""}}},
-        {"objects": {".hidden": {"size": 0, "digests": ""}}},
+        {"objects": {"a/": {"size": 0, "digests": ""}}},
+        {"objects": {"a/./b": {"size": 0, "digests": ""}}},
+        {"objects": {"a\0b": {"size": 0, "digests": ""}}},
+        {"objects": {"a\udcff": {"size": 0, "digests": ""}}},
+        {"objects": {"": {"size": 0, "digests": ""}}},
         {"objects": {"a": {"size": 1 << 62, "digests": ""}}},
         {"objects": {"a": {"size": -1, "digests": ""}}},
         {"objects": {"a": {"size": True, "digests": "AAAAAAAAAAA="}}},
@@ -93,6 +97,36 @@ def test_a_hostile_one_is_refused(change):
 def test_what_is_no_manifest_is_refused(data):
     with pytest.raises(CheckpointError):
         Manifest.decode(data, URL)
+
+
+def test_what_is_not_even_text_is_not_quoted():
+    with pytest.raises(CheckpointError) as caught:
+        Manifest.decode(b'{"penstock_checkpoint":"' + b"\xff" * 100_000, URL)
+    assert len(str(caught.value)) < 400
+
+
+def test_one_of_more_than_a_stated_size_is_neither_read_nor_written():
+    many = b'{"penstock_checkpoint":[' + b"[]," * (1 << 24)
+    with pytest.raises(CheckpointError, match="more than 16,777,216 values"):
+        Manifest.decode(many, URL)
+    with pytest.raises(Unusable, match="more than 16,777,216 values"):
+        Manifest("a" * 32, "state", {}, {"metric": "," * (1 << 24)}).encode()
+
+
+@pytest.mark.parametrize(
+    ("shape", "count"),
+    [
+        ((), 1),
+        ((2, 3), 6),
+        ((0, 1 << 62), 0),
+        ((0, 1 << 62, 2), None),
+        ((1,) * 100_000, 1),
+        ((1 << 62,) * 100_000, None),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_shape_counts_its_elements_as_far_as_63_bits_do(shape, count):
+    assert elements(shape) == count
 
 
 def test_a_newer_one_says_what_to_do():

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+from collections import defaultdict
+from datetime import date
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -73,7 +76,7 @@ def test_one_process_restores_what_ranks_saved_and_looks_after_it(saved):
     assert one.restore(into={"ignored": 1})["a"].tolist() == [1, 1]
 
 
-def test_what_one_rank_cannot_save_all_ranks_are_told(saved, tmp_path):
+def test_what_one_rank_cannot_save_all_are_told_and_all_restore_what_supersedes_the_newest(saved, tmp_path):
     folder, _ = saved
     _data(tmp_path)
     assert [each["latest"] for each in _told(2, "fail", folder / "run", tmp_path)] == [3, 3]
@@ -88,3 +91,50 @@ def test_a_plain_distributed_checkpoint_in_a_steps_place_is_refused(tmp_path):
         save({"a": torch.ones(2)}, storage_writer=StorageWriter(tmp_path / "000000000001"))
     with pytest.raises(CheckpointError, match="a dcp of step None"):
         ps.CheckpointManager(tmp_path).restore(1, into={})
+
+
+class App:
+    """As torch's tutorials have it: the objects themselves are in the state."""
+
+    def __init__(self, rate, since):
+        self.model = torch.nn.Linear(2, 2)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=rate)
+        self.since = since
+
+    def state_dict(self):
+        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "since": self.since}
+
+    def load_state_dict(self, state):
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.since = state["since"]
+
+
+class Marked(torch.Tensor):
+    """Another library's: of it torch's distributed checkpoints write the elements."""
+
+
+@pytest.fixture
+def alone():
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
+    yield torch.distributed.group.WORLD
+    torch.distributed.destroy_process_group()
+
+
+def test_what_has_a_state_of_its_own_is_saved_and_restored_as_plain_values_too(alone, tmp_path):
+    run = ps.CheckpointManager(tmp_path).across(alone)
+    app, bare = App(np.float64(5e-4), date(2026, 1, 2)), torch.nn.Linear(3, 1)
+    run.save(1, {"app": app, "bare": bare, "counts": defaultdict(App, {np.int64(2): Marked([2.0])})})
+    into = {"app": App(1.0, None), "bare": torch.nn.Linear(3, 1), "counts": {"2": torch.zeros(1)}}
+    given = dict(into)
+    run.restore(into=into)
+    assert (into["app"], into["bare"]) == (given["app"], given["bare"])
+    assert torch.equal(into["app"].model.weight, app.model.weight)
+    assert torch.equal(into["bare"].weight, bare.weight)
+    rate = into["app"].optimizer.param_groups[0]["lr"]
+    assert (type(rate), rate, into["app"].since) == (np.float64, 5e-4, date(2026, 1, 2))
+    assert into["counts"] == {"2": torch.tensor([2.0])}
+    app.since = [App]
+    with pytest.raises(Unusable, match=r"state\['app'\]\['since'\]\[0\] is a builtins.type"):
+        run.save(2, {"app": app})
+    assert run.steps() == [1]

@@ -72,6 +72,7 @@ def test_what_is_said_comes_back(paths):
         (["state", 0, "chunks", 0, "object"], -1),
         (["state", 0, "name"], "zero"),
         (["state", 0, "name"], None),
+        (["state", 0, "chunks", 0, "sizes"], [1 << 62, 4]),
         (["state", 1, "length"], -100),
         (["state", 1, "length"], 10_000),
         (["state", 2, "size"], [1 << 80]),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import random
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from penstock.checkpoint.layout import BLOCK_BYTES, Sealed
@@ -94,3 +96,25 @@ def test_a_block_that_fails_publishes_nothing(tmp_path):
         writer.write(b"half")
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_writer_that_is_forgotten_publishes_nothing(tmp_path):
+    source, key = open_source(tmp_path / "object")
+    writer = SealingWriter(source.open_write(key))
+    writer.write(b"half")
+    del writer
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sealed_file_is_closed_when_it_is_closed(tmp_path):
+    source, key = open_source(tmp_path / "object")
+    with SealingWriter(source.open_write(key)) as writer:
+        assert (writer.write(np.zeros((0, 3))), writer.closed, writer.mode, writer.name) == (0, False, "wb", f"/{key}")
+    reader = _reader(tmp_path / "object", writer.sealed())
+    reader.close()
+    assert writer.closed
+    assert reader.closed
+    for call in (writer.tell, writer.__enter__, lambda: writer.write(b""), reader.tell, reader.read, reader.__enter__):
+        with pytest.raises(ValueError, match="closed"):
+            call()

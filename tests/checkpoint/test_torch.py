@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.errors import Forbidden, NotFound
+from penstock.errors import CheckpointError, Forbidden, InvalidURL, NotFound
 from penstock.testing.faults import FAULTS, FaultServer, Match
 
 
@@ -40,6 +40,40 @@ def test_local_files_and_memory_too(tmp_path):
     for url in (f"{tmp_path}/new/folder/a.pt", "memory://test-torch/a.pt"):
         ps.save(STATE, url)
         assert same(ps.load(url), STATE)
+
+
+def test_a_bucket_is_no_checkpoint():
+    for url in ("s3://bucket", "s3://bucket/", "memory://bucket"):
+        for ask in (ps.load, lambda url: ps.load(url, lazy=True), lambda url: ps.save(STATE, url)):
+            with pytest.raises(InvalidURL, match="a bucket, not an object"):
+                ask(url)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_file_cut_to_a_few_bytes_is_told_as_cut(tmp_path, lazy):
+    ps.save(STATE, f"{tmp_path}/a.pt")
+    body = (tmp_path / "a.pt").read_bytes()
+    for size in (0, 1, 2, 3, 4, 100, len(body) - 1):
+        (tmp_path / "a.pt").write_bytes(body[:size])
+        with pytest.raises(CheckpointError, match=r"cut.*/a\.pt\]"):
+            ps.load(f"{tmp_path}/a.pt", lazy=lazy)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_older_file_that_is_cut_or_damaged_is_no_reason_to_run_its_code(tmp_path):
+    """It has no sums: another value may come of a flipped byte, yet what shows is told as damage."""
+    file = io.BytesIO()
+    torch.save({"a": torch.arange(20), "b": 3}, file, _use_new_zipfile_serialization=False)
+    whole = file.getvalue()
+    for size in range(0, len(whole), 5):
+        (tmp_path / "a.pt").write_bytes(whole[:size])
+        for weights_only in (True, False):
+            with pytest.raises(CheckpointError, match=r"cut.*a\.pt"):
+                ps.load(f"{tmp_path}/a.pt", weights_only=weights_only)
+    for body in (b"a text", b"\x80\x02", whole.replace(b"ctorch._utils", b"Ztorch._utils")):
+        (tmp_path / "a.pt").write_bytes(body)
+        with pytest.raises(CheckpointError, match=r"torch\.save did not write it.*a\.pt"):
+            ps.load(f"{tmp_path}/a.pt")
 
 
 class Custom:

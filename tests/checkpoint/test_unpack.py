@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.checkpoint.archive import archive
+from penstock.checkpoint.archive import Archive, archive
 from penstock.checkpoint.plan import Object
 from penstock.checkpoint.storages import COPIED_BYTES, Filling, storages
 from penstock.checkpoint.unpack import unpacked
@@ -286,9 +286,15 @@ def test_files_without_sums_load_and_nothing_is_compared():
     assert loaded(bytes(body))["a"][100] == 101
 
 
-def test_a_torch_without_skip_data_loads_the_same_by_way_of_its_own_reads(monkeypatch):
+@pytest.fixture
+def torchs_own_reads(monkeypatch):
+    """Have torch read storages by itself, as it does where a file names what nobody knows."""
+    monkeypatch.setattr(Archive, "plain", property(lambda _: False))
+
+
+@pytest.mark.usefixtures("torchs_own_reads")
+def test_storages_that_torch_reads_by_itself_are_the_same_and_compared():
     body = saved([SAFE["large"], torch.arange(COPIED_BYTES // 4 + 1, dtype=torch.int32), SAFE["views"], SAFE["empty"]])
-    monkeypatch.delattr(torch.serialization, "skip_data")
     assert alike(loaded(body), torch.load(io.BytesIO(body)))
     damaged = bytearray(body)
     damaged[len(body) - 4 * MIB] ^= 1
@@ -296,11 +302,11 @@ def test_a_torch_without_skip_data_loads_the_same_by_way_of_its_own_reads(monkey
         loaded(bytes(damaged))
 
 
+@pytest.mark.usefixtures("torchs_own_reads")
 def test_ctrl_c_within_a_read_of_torchs_own_is_not_forgotten(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.delattr(torch.serialization, "skip_data")
     monkeypatch.setattr(Filling, "take", interrupted)
     with pytest.raises(KeyboardInterrupt):
         loaded(saved(SAFE["state"]))
@@ -341,6 +347,7 @@ def test_memory_stays_within_the_state_and_256_mib(tmp_path):
     ps.save({"one": torch.ones(192 * MIB, dtype=torch.uint8)}, tmp_path / "b.pt")
     script = f"""
     import sys, torch, penstock as ps
+    from penstock.checkpoint.archive import Archive
     {textwrap.indent(PEAK_KIB, "    ").strip()}
     ps.save([torch.ones(3)], "memory://warm/a.pt")
     ps.load("memory://warm/a.pt")
@@ -348,7 +355,7 @@ def test_memory_stays_within_the_state_and_256_mib(tmp_path):
     before = peak_kib()
     for way in ("straight", "copied"):
         if way == "copied":
-            del torch.serialization.skip_data
+            Archive.plain = False
         for url in sys.argv[1:]:
             forget_peak()
             state = ps.load(url)

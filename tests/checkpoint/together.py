@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import random
 import sys
+from datetime import date
 
+import numpy as np
 import pytest
 import torch
 from torch import distributed
@@ -13,7 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 import penstock as ps
-from penstock.checkpoint import steps
+from penstock.checkpoint import ranks, steps
 from penstock.checkpoint.background import AsyncCheckpointer
 from penstock.errors import AlreadyExists, NotFound, Unusable
 
@@ -27,6 +29,7 @@ def state(number: float) -> dict[str, object]:
         "model": {"weight": distribute_tensor(FULL + number, mesh, [Shard(0)]), "bias": torch.full((3,), number)},
         "epoch": int(number),
         "history": [number, "words"],
+        "best": {"metric": np.float32(number), "since": [date(2026, 1, int(number) + 2)]},
     }
 
 
@@ -59,10 +62,12 @@ def load(run: ps.CheckpointManager, data: str) -> dict[str, object]:
     batches = loader(data)
     into = state(-1)
     into["history"] = None
+    into["best"]["metric"] = None
     assert run.restore(into=into, loader=batches) is into
     model = into["model"]
     assert torch.equal(model["weight"].full_tensor(), FULL + 3)
     assert (model["bias"].tolist(), into["epoch"], into["history"]) == ([3.0] * 3, 3, [3, "words"])
+    assert repr(into["best"]) == repr({"metric": np.float32(3), "since": [date(2026, 1, 5)]})
     return {"drawn": random.random(), "rest": [int(each) for batch in batches for each in batch]}
 
 
@@ -74,9 +79,35 @@ def fail(run: ps.CheckpointManager, _: str) -> dict[str, object]:
     with pytest.raises(Unusable, match="'rows'") as raised:
         run.save(4, broken)
     assert raised.value.__notes__ == ["on rank 1, while all 2 saved or loaded a checkpoint"]
+    broken["rows"] = [0, object()] if distributed.get_rank() == 1 else None
+    with pytest.raises(Unusable, match=r"state\['rows'\]\[1\] is a builtins.object") as raised:
+        run.save(4, broken)
+    assert raised.value.__notes__ == ["on rank 1, of what all 2 were to save"]
     with pytest.raises(Unusable, match="async_save"):
         AsyncCheckpointer(run)
+    superseded(ps.CheckpointManager(f"{sys.argv[2]}-superseded", keep_last=1).across(distributed.group.WORLD))
     return {"latest": run.latest()}
+
+
+def superseded(run: ps.CheckpointManager) -> None:
+    """Have the newest step superseded twice after all ranks have agreed on it, and restored as the newest one."""
+    run.save(1, state(1))
+    reader, left = ranks.Ranks.reader, [2, 3]
+
+    def raced(*args, **options):
+        if left:
+            step = left.pop(0)
+            run.save(step, state(step))
+        return reader(*args, **options)
+
+    ranks.Ranks.reader = raced
+    into = state(-1)
+    run.restore(into=into)
+    assert into["epoch"] == 3
+    assert torch.equal(into["model"]["weight"].full_tensor(), FULL + 3)
+    ranks.Ranks.reader = reader
+    with pytest.raises(NotFound):
+        run.restore(2, into=into)
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ def test_an_error_is_one_line_and_its_code(kind, code, capsys):
         raise kind("what\nhappened", url="s3://bucket/key")
     assert ended.value.code == code
     assert code in MEANINGS
-    assert capsys.readouterr().err == "penstock: what happened [s3://bucket/key]\n"
+    assert capsys.readouterr().err == "penstock: what\\nhappened [s3://bucket/key]\n"
 
 
 def test_debugging_shows_the_traceback(penstock):

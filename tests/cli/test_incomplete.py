@@ -35,7 +35,7 @@ def test_old_ones_under_the_prefix_go_and_others_stay(penstock, uploads):
 
 def test_files_aside_of_killed_writers(penstock, tmp_path):
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / ".penstock-0123").write_bytes(b"half")
+    (tmp_path / "run" / f".penstock-{0:032x}").write_bytes(b"half")
     (tmp_path / "run" / "whole").write_bytes(b"whole")
     done = penstock("rm", "--incomplete", "--older-than", "0", f"{tmp_path}/run/")
     assert done.returncode == 0

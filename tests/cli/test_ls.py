@@ -139,5 +139,5 @@ def test_keys_cannot_steer_a_terminal(start, tmp_path):
     terminal, side = pty.openpty()
     start("ls", str(tmp_path), stdout=side)
     os.close(side)
-    assert read_all(terminal).strip() == f"file://{tmp_path}/red\N{REPLACEMENT CHARACTER}[31m"
+    assert read_all(terminal).strip() == f"file://{tmp_path}/red\\x1b[31m"
     assert start("ls", str(tmp_path)).stdout.read() == f"file://{tmp_path}/red\x1b[31m\n"

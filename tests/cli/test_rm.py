@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
+import penstock as ps
 from penstock.testing.faults import FAULTS, FaultServer, Match
+from penstock.testing.servers import Scripted, reply
 from tests.cli.conftest import COMMAND
 
 KEYS = ["a", "t/1.png", "t/2.jpg", "t/x/3.png", "t2/ü [4]"]
@@ -40,7 +43,9 @@ def test_mistakes_are_refused(penstock, filled):
         ((f"{url}t",), 2),  # a tree without -r
         ((url,), 2),
         (("-r", url), 2),  # a whole bucket
+        (("-r", "-y", url), 2),  # as "$BUCKET/$PREFIX" is in a script, when PREFIX is empty
         (("-y", f"{url}**"), 2),
+        (("-y", f"{url}*"), 2),  # of keys without slashes everything
         (("-r", "-y", "file:///"), 2),
         ((f"{url}none",), 1),
         ((f"{url}a", f"{url}none*"), 1),
@@ -51,8 +56,15 @@ def test_mistakes_are_refused(penstock, filled):
     assert left(filled) == KEYS
 
 
-def test_a_whole_bucket_goes_with_both(penstock, filled):
-    assert penstock("rm", "-r", "-y", filled.url, bucket=filled).returncode == 0
+def test_a_whole_bucket_goes_when_that_is_said(penstock, filled):
+    assert penstock("rm", "-r", "--whole-bucket", filled.url, bucket=filled).returncode == 0
+    assert left(filled) == []
+
+
+def test_a_glob_of_a_whole_bucket_goes_when_that_is_said(penstock, filled):
+    assert penstock("rm", "--whole-bucket", f"{filled.url}*", bucket=filled).returncode == 0
+    assert left(filled) == KEYS[1:]
+    assert penstock("rm", "--whole-bucket", f"{filled.url}**", bucket=filled).returncode == 0
     assert left(filled) == []
 
 
@@ -88,8 +100,37 @@ def test_what_cannot_be_deleted_does_not_save_the_others(penstock):
         for key in ["a", "b", "c"]:
             server.put("bucket", key, b"x")
         server.fail(FAULTS["denied"], when=Match(verb="delete", key="b", times=None))
-        done = penstock("rm", "s3://bucket/*", bucket=server)
+        done = penstock("rm", "s3://bucket/[a-c]", bucket=server)
         assert done.returncode == 3
         assert "s3://bucket/b" in done.stderr
         assert done.stderr.endswith("deleted 2 objects, 2 bytes; 1 failed\n")
         assert list(server.objects("bucket")) == ["b"]
+
+
+@pytest.mark.parametrize("command", [("rm", "-r", "-y"), ("mv", "-r")])
+def test_what_a_server_lists_outside_of_the_prefix_is_not_touched(penstock, tmp_path, command):
+    listing = b"<ListBucketResult><Contents><Key>other/x</Key><Size>1</Size></Contents></ListBucketResult>"
+    with Scripted(lambda _received, send: send(reply(200, listing)) or True) as server:
+        store = ps.StoreOptions(endpoint=server.url, access_key="key", secret_key="secret", region="r")
+        words = [*command, "s3://bucket/t/", *([f"{tmp_path}/"] if command[0] == "mv" else [])]
+        done = penstock(*words, bucket=SimpleNamespace(store=store))
+        assert done.returncode == 5, done.stderr
+        assert {received.method for received in server.received} <= {"GET", "HEAD"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_question_shows_no_escapes_though_the_output_goes_to_a_file(tmp_path):
+    for name in ["red\x1b[31m", "two\nlines"]:
+        (tmp_path / name).touch()
+    terminal, side = pty.openpty()
+    words = [*COMMAND, "rm", f"{tmp_path}/*"]
+    with subprocess.Popen(words, stdin=side, stdout=subprocess.DEVNULL, stderr=side) as process:
+        os.close(side)
+        shown = b""
+        while b"[y/N]" not in shown:
+            shown += os.read(terminal, 4096)
+        os.write(terminal, b"n\n")
+        process.wait(60)
+    os.close(terminal)
+    assert b"red\\x1b[31m" in shown
+    assert b"two\\nlines" in shown

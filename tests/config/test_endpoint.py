@@ -21,6 +21,8 @@ from penstock.errors import ConfigError
         ("http://minio_1:9000", "http://minio_1:9000"),
         ("http://127.0.0.1:9000", "http://127.0.0.1:9000"),
         ("http://[::1]:9000", "http://[::1]:9000"),
+        ("https://Host/S3/", "https://host/S3"),
+        ("http://host:80/a/b_c~.d/%C3%A9", "http://host/a/b_c~.d/%C3%A9"),
     ],
 )
 def test_an_endpoint_has_one_form(text, form):
@@ -43,7 +45,12 @@ def test_an_endpoint_has_one_form(text, form):
         ("https://host:port", "not a URL"),
         ("https://[::1", "not a URL"),
         ("http://[fe80::1%25eth0]:9000", "host"),
-        ("https://host/bucket", "path"),
+        ("https://host//x", "path"),
+        ("https://host/a/../b", "path"),
+        ("https://host/.", "path"),
+        ("https://host/a+b", "path"),
+        ("https://host/%c3", "path"),
+        ("https://s3.eu-west-1.amazonaws.com/bucket", "s3://bucket/key"),
         ("https://host?", "query"),
         ("https://host#x", "fragment"),
         ("https://host\n", "line break"),
@@ -90,3 +97,11 @@ def test_any_text_gives_a_stable_form_or_our_error(text):
 def test_virtual_addressing_gives_way_where_it_cannot_work(bucket, endpoint, path):
     assert path_style(bucket, "virtual", endpoint) is path
     assert path_style(bucket, "path", endpoint) is True
+
+
+def test_a_bucket_that_the_endpoint_ends_in_is_refused():
+    for addressing in ("path", "virtual"):
+        with pytest.raises(ConfigError, match="s3://bucket/key"):
+            path_style("bucket", addressing, "https://host/bucket")
+    assert path_style("bucket", "path", "https://bucket")
+    assert path_style("bucket", "path", "https://host/my-bucket")

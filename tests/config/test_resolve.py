@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import certifi
@@ -28,7 +29,7 @@ def environ(tmp_path):
 
 
 def test_with_nothing_said_it_is_aws_in_us_east_1(environ):
-    assert resolve(StoreOptions(), environ) == StoreSettings(
+    assert replace(resolve(StoreOptions(), environ), identity=b"") == StoreSettings(
         endpoint=None,
         region="us-east-1",
         addressing="virtual",
@@ -36,6 +37,20 @@ def test_with_nothing_said_it_is_aws_in_us_east_1(environ):
         proxy=None,
         anonymous=False,
     )
+
+
+def test_another_identity_is_told_and_never_shown(environ):
+    plain = resolve(StoreOptions(), environ)
+    seen = {plain.identity}
+    for more in ({"AWS_ACCESS_KEY_ID": "id-xyzzy"}, {"AWS_SECRET_ACCESS_KEY": "xyzzy"}, {"AWS_ROLE_ARN": "arn"}):
+        found = resolve(StoreOptions(), environ | more)
+        assert found != plain
+        assert "xyzzy" not in repr(found)
+        seen.add(found.identity)
+    seen.add(resolve(StoreOptions(profile="lab"), environ).identity)
+    assert len(seen) == 5
+    for options in (StoreOptions(anonymous=True), StoreOptions(access_key="a", secret_key="b")):
+        assert resolve(options, environ | {"AWS_ACCESS_KEY_ID": "id"}) == resolve(options, environ)
 
 
 def test_the_process_environment_is_read_when_none_is_given(monkeypatch):

@@ -69,7 +69,6 @@ def test_any_text_gives_a_location_that_round_trips_or_one_of_our_errors(text):
         (".hidden", ".hidden"),
         ("./s3://odd", "s3://odd"),
         ("what?.tar#1", "what?.tar#1"),
-        ("~/data", "~/data"),
         (Path("data/train"), "data/train"),
     ],
 )
@@ -118,6 +117,12 @@ def test_s3_holds_1024_bytes_of_key_and_not_one_more():
         ("s3:/bucket/key", "'://'"),
         ("s3:bucket/key", "'://'"),
         (Path("gs://bucket/key"), "'://'"),
+        ("~", "expanduser"),
+        ("~/data", "expanduser"),
+        (Path("~/data"), "expanduser"),
+        ("C:\\data\\train", "Windows"),
+        ("C:/data/train", "'://'"),
+        ("\\\\host\\share", "Windows"),
     ],
 )
 def test_what_cannot_be_a_url_is_refused_with_the_remedy(url, says):

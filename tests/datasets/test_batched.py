@@ -137,7 +137,7 @@ def test_a_batch_of_which_nothing_is_left_is_an_error(folder):
 
 def test_no_batch_is_smaller_than_one(folder):
     for dataset in both(folder):
-        with pytest.raises(Unusable, match="at least one"):
+        with pytest.raises(Unusable, match="1 or more"):
             dataset.batched(0)
         with pytest.raises(Unusable, match="tail"):
             dataset.batched(1, tail="even")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import pickle
+import resource
 import shutil
 from itertools import islice
+from multiprocessing.reduction import ForkingPickler
 
 import pytest
 
 import penstock as ps
-from penstock.errors import Changed, InvalidURL, ManifestError, NotFound, StateMismatch, UnknownScheme
+from penstock.errors import Changed, InvalidURL, ManifestError, NotFound, StateMismatch, UnknownScheme, Unusable
+from tests.children import forked
 from tests.datasets.transforms import explode, key_and_bytes, number, numbered
 
 
@@ -141,7 +144,9 @@ class TestBoth:
         silent = kind.from_objects(["s3://bucket/key"])
         assert b"secret-of" not in pickle.dumps(silent)
         told = kind.from_objects(["s3://bucket/key"], store=ps.StoreOptions(access_key="a", secret_key="secret-told"))
-        assert b"secret-told" in pickle.dumps(told)
+        assert b"secret-told" in bytes(ForkingPickler.dumps(told))
+        with pytest.raises(Unusable, match="worker processes only"):
+            pickle.dumps(told)
         assert "secret" not in repr(told) + repr(silent) + repr(vars(told))
 
 
@@ -202,3 +207,20 @@ def test_secrets_are_in_no_error_of_a_dataset(bucket):
     with pytest.raises(ps.PenstockError) as caught:
         ps.MapDataset.from_prefix(f"{bucket.url}none/", store=wrong)
     assert "very-secret" not in f"{caught.value!r} {caught.value} {vars(caught.value)}"
+
+
+def test_data_sets_of_one_catalog_take_no_descriptor_each(folder):
+    catalog = ps.MapDataset.from_prefix(folder).catalog
+
+    def many() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+        kept = [kind.from_catalog(catalog, transform=number) for kind in (ps.MapDataset, ps.IterableDataset) * 150]
+        batches = [dataset.batched(5) for dataset in kept]
+        samplers = [ps.BatchSampler(dataset, 5) for dataset in kept[::2]]
+        assert [len(each) for each in (*batches, *samplers)] == [4] * 450
+        assert list(kept[-1]) == list(kept[0]) == list(range(20))
+        batches[1].set_epoch(5)
+        assert [each.state_dict()["epoch"] for each in batches[:5]] == [0, 5, 0, 0, 0]
+
+    with forked(many) as status:
+        assert status() == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from penstock.datasets.place import resolve
+from penstock.datasets.place import check, resolve
 from penstock.errors import Unusable
 from penstock.values import Place
 from tests.datasets.ranks import ranks
@@ -37,8 +37,13 @@ def test_half_an_environment_is_refused(monkeypatch, environment):
 
 
 def test_anything_else_is_refused_by_its_type():
-    with pytest.raises(Unusable, match="not a int"):
-        resolve(3)
+    with pytest.raises(Unusable, match="not 3"):
+        check(3)
+    with pytest.raises(Unusable, match="unsharded"):
+        check("all")
+    for place in (None, Place(1, 2), "unsharded"):
+        check(place)
+    assert resolve("unsharded") == Place()
 
 
 def _group():
@@ -112,3 +117,10 @@ def test_a_part_of_a_mesh_is_taken_as_it_is_and_a_rank_outside_refused(init_meth
     assert all("cannot tell" in each for each in whole)
     assert some[:2] == ((0, 2), (1, 2))
     assert all("not part of the mesh" in each for each in some[2:])
+
+
+def test_a_places_numbers_are_pythons_so_that_they_do_not_overflow():
+    import numpy as np
+
+    place = Place(np.int8(100), np.int8(120))
+    assert (type(place.rank), type(place.world), place.world * 2) == (int, int, 240)

@@ -35,13 +35,20 @@ def test_data_is_the_bytes_themselves_and_read_only():
 def test_it_reads_like_a_file():
     with sample(b"hello\nworld") as file:
         assert (file.read(2), file.tell(), file.readline(), list(file)) == (b"he", 2, b"llo\n", [b"world"])
+        assert (file.seek(0), file.readlines(), file.seek(np.int8(0)), file.read1(2)) == (
+            0,
+            [b"hello\n", b"world"],
+            0,
+            b"he",
+        )
         assert file.seek(-3, io.SEEK_END) == 8
         buffer = bytearray(5)
         assert (file.readinto(buffer), buffer) == (3, b"rld\0\0")
         assert (file.readable(), file.seekable(), file.writable()) == (True, True, False)
     assert file.closed
-    with pytest.raises(ValueError, match="closed"):
-        file.read()
+    for call in (file.read, file.readable, file.seekable, file.readlines, file.__enter__, lambda: file.seek(0)):
+        with pytest.raises(ValueError, match="closed"):
+            call()
     assert bytes(file.data) == b"hello\nworld"
 
 

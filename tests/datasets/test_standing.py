@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 
 import pytest
@@ -60,22 +61,51 @@ def test_workers_have_the_parents_rank_and_their_own_number(method):
     assert standing.rounds.next() == (6, 0)
 
 
-def _rank(standing: Standing, results: multiprocessing.Queue) -> None:
-    import os
-
+def _forget(*_) -> None:
     for name in ("RANK", "WORLD_SIZE"):  # a fork server has the environment of when it was started, by any test
         os.environ.pop(name, None)
-    results.put(standing.rank())
 
 
 @pytest.mark.usefixtures("ranked")
-def test_a_spawned_process_has_no_need_of_its_parents_environment():
-    context = multiprocessing.get_context("forkserver")
+def test_a_spawned_worker_has_no_need_of_its_parents_environment():
+    options = {"multiprocessing_context": "forkserver", "worker_init_fn": _forget, "timeout": 100}
+    loader = DataLoader(Where(Standing(None)), batch_size=None, num_workers=1, **options)
+    assert list(loader) == [[[0, 0], [2, 3, 0, 1]]]
+
+
+def _train(rank: int, loaders: list[DataLoader], results) -> None:
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2")
+    results.put((rank, [[list(loader) for _ in range(2)] for loader in loaders]))
+
+
+@pytest.mark.parametrize(("method", "spawning"), [("fork", ["spawn"]), ("spawn", [])])
+def test_a_dataset_that_is_made_before_its_ranks_are_started_is_each_ranks_own(method, spawning):
+    """As by torch's ``mp.spawn(train, args=(dataset,))``, with and without workers in each rank."""
+    context = multiprocessing.get_context(method)
+    options = [
+        {},
+        {"num_workers": 2},
+        *({"num_workers": 1, "persistent_workers": True, "multiprocessing_context": each} for each in spawning),
+    ]
+    loaders = []
+    for each in options:
+        standing = Standing(None)
+        standing.rounds.resume(Cursor(4, 10))
+        loaders.append(DataLoader(Where(standing), batch_size=None, **each))
     results = context.Queue()
-    process = context.Process(target=_rank, args=(Standing(None), results))
-    process.start()
-    assert results.get(timeout=100) == Place(2, 3)
-    process.join(60)
+    ranks = [context.Process(target=_train, args=(rank, loaders, results)) for rank in range(2)]
+    for process in ranks:
+        process.start()
+    found = dict(results.get(timeout=240) for _ in ranks)  # each imports torch, and so do its workers
+    for process in ranks:
+        process.join(60)
+    for rank in range(2):
+        for each, epochs in zip(options, found[rank], strict=True):
+            workers = each.get("num_workers", 1)
+            assert epochs == [
+                [[begun, [rank, 2, worker, workers]] for worker in range(workers)] for begun in ([4, 10], [5, 0])
+            ]
+    assert all(loader.dataset.standing.rounds.next() == (4, 10) for loader in loaders)
 
 
 def test_sent_anywhere_else_it_finds_its_place_where_it_arrives(ranked):

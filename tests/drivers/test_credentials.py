@@ -97,7 +97,7 @@ def test_the_environment_beats_the_files_and_an_explicit_profile_beats_the_envir
 
 def test_another_environment_than_the_process_s_names_its_own_files(tmp_path):
     (tmp_path / "c").write_text(LAB, encoding="utf-8")
-    environ = {"AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "c"), "AWS_PROFILE": "lab"}
+    environ = {**os.environ, "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "c"), "AWS_PROFILE": "lab"}
     assert source(StoreOptions(), environ).load() == Credentials("lab-id", "lab-secret")
 
 

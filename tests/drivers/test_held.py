@@ -115,10 +115,10 @@ def test_others_wait_when_the_keys_have_expired(held, scripted, clock):
     lock = held._lock
 
     class Watched:
-        def acquire(self, *, blocking):
-            if blocking and scripted.entered.is_set():
+        def take(self, limit_s):
+            if limit_s and scripted.entered.is_set():
                 asked.set()
-            return lock.acquire(blocking=blocking)
+            return lock.take(limit_s)
 
         def release(self):
             lock.release()
@@ -228,4 +228,4 @@ def test_the_clock_is_the_wall_s_unless_said_otherwise():
 
 def test_it_does_not_travel_to_another_process():
     with pytest.raises(TypeError, match="lock"):
-        pickle.dumps(Held(source(StoreOptions(access_key="a", secret_key="b"), {})))
+        pickle.dumps(Held(source(StoreOptions(anonymous=True), {})))

@@ -1,16 +1,19 @@
 """Files keep every promise of a driver, as far as a path can be a key; what is half written is never seen."""
 
 import os
+import socket
 from fcntl import LOCK_EX, LOCK_UN, flock
+from pathlib import Path
 
 import pytest
 
-from penstock.drivers.local import Local, _locked
+from penstock.drivers.local import Local
 from penstock.errors import Changed, Forbidden, InvalidURL, NoSpace, NotFound, Transient, Unusable
 from penstock.protocols.driver import Attributes, Part, Payload
 from penstock.testing.drivers import KEYS, DriverContract, Trial
 from penstock.transport.work import Threads
 from penstock.values import Span
+from tests.children import forked
 
 
 def _can_be_a_path(key):
@@ -50,7 +53,7 @@ def test_what_cannot_be_a_file_is_said(trial, key, error):
 
 def test_a_file_in_the_way_of_a_directory_is_said(trial):
     trial.put("a", b"")
-    with pytest.raises(Unusable, match="a/b"):
+    with pytest.raises(Unusable, match="needed as a directory"):
         trial.put("a/b", b"")
     with pytest.raises(NotFound):
         trial.head("a/b")
@@ -82,7 +85,7 @@ def test_what_is_being_written_is_not_listed(trial, tmp_path):
 
 def test_a_failed_write_leaves_no_file_aside(trial, tmp_path):
     (tmp_path / "folder").mkdir()
-    with pytest.raises(NotFound):
+    with pytest.raises(Unusable, match="this is a directory, not a regular file"):
         trial.put("folder", b"a directory stands here")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
@@ -143,17 +146,238 @@ def test_who_replaces_a_version_keeps_others_out_who_do_the_same(trial, tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["key", "key2"]
 
 
-def test_trap_01_a_child_forked_while_a_folder_is_locked_keeps_no_lock(trial, tmp_path):
-    etag = trial.put("key", b"old")
-    ended, end = os.pipe()
-    with _locked(str(tmp_path)) as alone:
-        assert alone
-        pid = os.fork()
-        if not pid:
-            os.close(end)
-            os.read(ended, 1)
-            os._exit(0)
-    trial.do(trial.driver.put("key", Payload(b"new"), Attributes(replaces=etag)))
-    os.close(end)
-    os.close(ended)
-    assert os.waitpid(pid, 0)[1] == 0
+@pytest.mark.parametrize("name", [".penstock-", ".penstock-notes", f".penstock-{'0' * 32}", f".penstock-{'0' * 32}/x"])
+def test_names_kept_for_what_is_being_written_are_refused(trial, tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(b"")
+    for verb in (trial.head, trial.get, lambda key: trial.put(key, b"")):
+        with pytest.raises(InvalidURL, match="kept for files being written"):
+            verb(name)
+
+
+def test_only_what_is_being_written_is_hidden(trial, tmp_path):
+    for name in (".penstock-notes", f".penstock-{'0' * 32}", ".penstock-run/file", f".penstock-{'1' * 32}/file"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    assert trial.keys() == [".penstock-notes", ".penstock-run/file"]
+    assert trial.get(".penstock-run/file") == b""
+
+
+def test_unfinished_files_are_those_whose_path_begins_with_the_prefix(trial, tmp_path):
+    for folder in ("run", "run2", "run/x"):
+        (tmp_path / folder).mkdir()
+        trial.do(trial.driver.create(f"{folder}/key", Attributes()))
+    (tmp_path / "run" / ".penstock-notes").touch()
+    found = trial.do(trial.driver.uploads("run/")).entries
+    assert [each.key.rpartition("/")[0] for each in found] == ["run", "run/x"]
+    assert trial.do(trial.driver.uploads("ru/")).entries == ()
+
+
+class TestLinks:
+    def test_links_that_lead_to_themselves_are_left_out(self, trial, tmp_path):
+        trial.put("file", b"bytes")
+        (tmp_path / "itself").symlink_to("itself")
+        (tmp_path / "there").symlink_to("back")
+        (tmp_path / "back").symlink_to("there")
+        assert trial.keys() == ["file"]
+
+    def test_a_link_in_the_prefix_is_followed_and_none_below(self, trial, tmp_path):
+        trial.put("folder/file", b"bytes")
+        (tmp_path / "folder" / "loop").symlink_to(tmp_path)
+        (tmp_path / "link").symlink_to("folder")
+        assert trial.keys("link/") == ["link/file"]
+
+    def test_writing_over_a_link_replaces_the_link(self, trial, tmp_path):
+        (tmp_path / "target").write_bytes(b"old")
+        (tmp_path / "link").symlink_to("target")
+        (tmp_path / "dangling").symlink_to("nowhere")
+        for name in ("link", "dangling"):
+            trial.put(name, b"new")
+            assert not (tmp_path / name).is_symlink()
+        assert (tmp_path / "target").read_bytes() == b"old"
+        assert not (tmp_path / "nowhere").exists()
+
+    def test_deleting_a_link_deletes_the_link(self, trial, tmp_path):
+        trial.put("folder/file", b"bytes")
+        (tmp_path / "link").symlink_to("folder")
+        trial.do(trial.driver.delete("link"))
+        assert trial.keys() == ["folder/file"]
+
+
+class TestModes:
+    @pytest.mark.parametrize("mode", [0o600, 0o644, 0o640, 0o755, 0o400])
+    def test_what_is_overwritten_keeps_its_mode(self, trial, tmp_path, mode):
+        for write in (
+            lambda: trial.put("key", b"new"),
+            lambda: _put(trial, "key", replaces=trial.head("key").etag),
+            lambda: trial.do(trial.driver.copy("other", "key")),
+            lambda: _in_parts(trial, "key"),
+        ):
+            (tmp_path / "key").unlink(missing_ok=True)
+            trial.put("other", b"new")
+            trial.put("key", b"old")
+            (tmp_path / "key").chmod(mode)
+            write()
+            assert (tmp_path / "key").stat().st_mode & 0o7777 == mode
+            assert trial.get("key") == b"new"
+
+    def test_a_new_file_has_what_the_umask_leaves(self, trial, tmp_path):
+        for mask in (0o022, 0o077, 0o002):
+            before = os.umask(mask)
+            try:
+                trial.put(f"{mask}/key", b"new")
+            finally:
+                os.umask(before)
+            assert (tmp_path / str(mask) / "key").stat().st_mode & 0o777 == 0o666 & ~mask
+
+    def test_the_file_aside_is_no_more_open_than_what_it_will_replace(self, trial, tmp_path):
+        trial.put("secret", b"old")
+        (tmp_path / "secret").chmod(0o640)
+        aside = trial.do(trial.driver.create("secret", Attributes()))
+        assert Path(aside).stat().st_mode & 0o777 == 0o640
+        trial.do(trial.driver.abort("secret", aside))
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+    def test_what_root_overwrites_stays_its_owners(self, trial, tmp_path):
+        trial.put("key", b"old")
+        os.chown(tmp_path / "key", 1234, 5678)
+        trial.put("key", b"new")
+        found = (tmp_path / "key").stat()
+        assert (found.st_uid, found.st_gid) == (1234, 5678)
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+    def test_a_folder_that_may_not_be_written_is_forbidden(self, trial, tmp_path):
+        (tmp_path / "folder").mkdir(mode=0o500)
+        with pytest.raises(Forbidden):
+            trial.put("folder/key", b"")
+
+
+def _put(trial, key, **conditions):
+    trial.do(trial.driver.put(key, Payload(b"new"), Attributes(**conditions)))
+
+
+def _in_parts(trial, key):
+    upload = trial.do(trial.driver.create(key, Attributes()))
+    etag = trial.do(trial.driver.part(key, upload, Part(1, 0), Payload(b"new")))
+    trial.do(trial.driver.complete(key, upload, [etag]))
+
+
+def test_file_and_folders_are_synced_around_the_rename(trial, tmp_path, monkeypatch):
+    done = []
+    paths = {name: getattr(os, name) for name in ("fsync", "replace", "link")}
+
+    def fsync(descriptor):
+        name = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+        done.append("file" if ".penstock-" in name else os.path.relpath(name, tmp_path))
+        paths["fsync"](descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    for name in ("replace", "link"):
+        monkeypatch.setattr(os, name, lambda *words, name=name: (done.append(name), paths[name](*words)))
+    trial.put("a/b/key", b"")
+    assert done == [".", "a", "file", "replace", "a/b"]
+    del done[:]
+    _put(trial, "a/b/new", create_only=True)
+    assert done == ["file", "link", "a/b"]
+
+
+def test_a_listed_file_is_opened_without_a_look_before(trial, monkeypatch):
+    trial.put("key", b"bytes")
+    etag, looks, stat = trial.head("key").etag, [], os.stat
+    monkeypatch.setattr(os, "stat", lambda *words, **named: (looks.append(words), stat(*words, **named))[1])
+    assert trial.do(trial.driver.get("key", etag)) == b"bytes"
+    assert trial.read("key", 0, 5, etag=etag) == b"bytes"
+    assert looks == []
+    assert trial.read("key", 0, 5) == b"bytes"
+    assert len(looks) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+def test_a_listing_names_the_directory_that_may_not_be_read(tmp_path):
+    (tmp_path / "run" / "closed").mkdir(parents=True)
+    (tmp_path / "run" / "closed").chmod(0o700)
+    here = os.open(tmp_path, os.O_PATH)
+
+    def look():
+        os.fchdir(here)
+        os.seteuid(65534)
+        for prefix in ("run/", "run/cl", ""):
+            with pytest.raises(Forbidden) as caught:
+                Trial(Local("."), Threads()).keys(prefix)
+            assert caught.value.url == "./run/closed/"
+
+    tmp_path.chmod(0o755)
+    with forked(look) as status:
+        assert status() == 0
+    os.close(here)
+
+
+class TestNoRegularFiles:
+    @pytest.fixture(params=["FIFO", "socket", "character device"])
+    def odd(self, request, tmp_path):
+        path = tmp_path / "odd"
+        if request.param == "FIFO":
+            os.mkfifo(path)
+        elif request.param == "socket":
+            with socket.socket(socket.AF_UNIX) as listening:
+                listening.bind(str(path))
+        else:
+            path.symlink_to("/dev/zero")
+        return request.param
+
+    def test_they_are_neither_read_nor_replaced(self, trial, tmp_path, odd):
+        for verb in (
+            lambda: trial.head("odd"),
+            lambda: trial.get("odd"),
+            lambda: trial.read("odd", 0, 1),
+            lambda: trial.put("odd", b"new"),
+            lambda: trial.do(trial.driver.create("odd", Attributes())),
+            lambda: trial.do(trial.driver.copy("odd", "copy")),
+        ):
+            with pytest.raises(Unusable, match=f"is a {odd}, not a regular file"):
+                verb()
+        assert [path.name for path in tmp_path.iterdir()] == ["odd"]
+
+    def test_they_are_not_read_where_a_listed_file_was(self, trial, odd):
+        for verb in (
+            lambda: trial.do(trial.driver.get("odd", "etag")),
+            lambda: trial.read("odd", 0, 1, etag="etag"),
+        ):
+            with pytest.raises(Unusable, match="No such device" if odd == "socket" else f"is a {odd}, not a regular"):
+                verb()
+
+    def test_they_are_not_listed(self, trial, odd):  # noqa: ARG002  there beside
+        trial.put("file", b"")
+        assert trial.keys() == ["file"]
+
+    @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
+    def test_a_file_whose_size_is_not_told_is_refused(self):
+        whole = Trial(Local(), Threads())
+        for verb in (whole.head, whole.get, lambda key: whole.read(key, 0, 1)):
+            with pytest.raises(Unusable, match="does not tell its size"):
+                verb("proc/self/status")
+
+    def test_an_empty_file_is_a_file(self, trial):
+        trial.put("empty", b"")
+        assert (trial.head("empty").size, trial.get("empty")) == (0, b"")
+
+
+def test_a_file_where_a_folder_is_needed_is_named(trial, tmp_path):
+    trial.put("a", b"")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    for key, name in (("a/b", "a"), ("a/b/c", "a"), ("dangling/x", "dangling")):
+        with pytest.raises(Unusable, match="needed as a directory") as caught:
+            trial.put(key, b"")
+        assert caught.value.url == str(tmp_path / name)
+
+
+def test_of_two_writers_the_last_to_end_wins_and_nothing_is_mixed(trial, tmp_path):
+    uploads = [trial.do(trial.driver.create("key", Attributes())) for _ in range(2)]
+    for number, text in ((1, b"first half "), (2, b"second half")):
+        for who, upload in enumerate(uploads):
+            part = Part(number, (number - 1) * 11)
+            trial.do(trial.driver.part("key", upload, part, Payload(text + b" of %d" % who)))
+    for who in (1, 0):
+        trial.do(trial.driver.complete("key", uploads[who], ["1", "2"]))
+        assert trial.get("key") == b"first half second half of %d" % who
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]

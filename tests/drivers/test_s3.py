@@ -11,6 +11,7 @@ from penstock.errors import (
     ConfigError,
     Damaged,
     Forbidden,
+    InvalidURL,
     NotFound,
     PenstockError,
     Throttled,
@@ -22,11 +23,26 @@ from penstock.errors import (
 )
 from penstock.options import StoreOptions, TransportOptions
 from penstock.protocols.credentials import Credentials
-from penstock.protocols.driver import Abilities, Attributes, Part
+from penstock.protocols.driver import Abilities, Attributes, Part, Payload
 from penstock.testing.drivers import KEYS, DriverContract, Trial
 from penstock.testing.faults import FaultServer
 from penstock.testing.servers import Scripted, reply
 from penstock.transport.loop import connect
+from penstock.values import Span
+from tests.servers.hostile import document
+
+VERBS = {
+    "list": lambda driver: driver.list(""),
+    "uploads": lambda driver: driver.uploads(""),
+    "create": lambda driver: driver.create("key", Attributes()),
+    "part": lambda driver: driver.part("key", "id", Part(1, 0), Payload(b"x")),
+    "complete": lambda driver: driver.complete("key", "id", ["e"]),
+    "abort": lambda driver: driver.abort("key", "id"),
+    "put": lambda driver: driver.put("key", Payload(b"x"), Attributes()),
+    "copy": lambda driver: driver.copy("key", "to"),
+    "copy_part": lambda driver: driver.copy_part("to", "id", Part(1, 0), Span("key", 0, 1)),
+    "delete": lambda driver: driver.delete("key"),
+}
 
 
 def _driver(endpoint, bucket, keys=("id", "secret")):
@@ -105,6 +121,22 @@ class TestAnswers:
         with pytest.raises(Damaged, match="how long"):
             self._ask(b"HTTP/1.1 200 OK\r\n\r\n", lambda trial: trial.head("key"))
 
+    @pytest.mark.parametrize("status", [200, 503])
+    def test_an_endless_answer_is_an_error(self, status):
+        def script(_received, send):
+            send(f"HTTP/1.1 {status} .\r\ntransfer-encoding: chunked\r\n\r\n".encode())
+            while True:
+                send(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
+
+        with Scripted(script) as server:
+            trial = _trial(server.url)
+            endless, too_large = (Damaged, Unusable) if status == 200 else (Throttled, Throttled)
+            for exchange in (trial.driver.list(""), trial.driver.uploads(""), trial.driver.copy("a", "b")):
+                with pytest.raises(endless, match="longer than any" if status == 200 else "503"):
+                    trial.do(exchange)
+            with pytest.raises(too_large, match="ps.open" if status == 200 else "503"):
+                trial.get("key", most_bytes=1 << 20)
+
     def test_a_chunked_body_is_whole_when_its_last_chunk_came(self):
         head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"
         assert self._ask(head + b"0\r\n\r\n", lambda trial: trial.get("key")) == b"hello"
@@ -147,26 +179,60 @@ class TestAnswers:
             (b"<Error><Code>InternalError</Code></Error>", Transient),
             (b'<?xml version="1.0"?>' + b" " * 600 + b"<Error><Code>InternalError</Code></Error>", Transient),
             (b"<Error><Code>WhoKnows</Code></Error>", Transient),
+            (b'<Error xmlns="http://s3"><Code>SlowDown</Code></Error>', Throttled),
             (b"<Error><Code>AccessDenied</Code></Error>", Forbidden),
         ],
     )
     def test_a_200_may_be_an_error(self, body, error):
-        with pytest.raises(error):
-            self._ask(reply(200, body), lambda trial: trial.do(trial.driver.complete("key", "id", ["e"])))
-        with pytest.raises(error):
-            self._ask(reply(200, body), lambda trial: trial.do(trial.driver.copy("key", "to")))
+        for verb in VERBS.values():
+            with pytest.raises(error):
+                self._ask(reply(200, body), lambda trial, verb=verb: trial.do(verb(trial.driver)))
+
+    @pytest.mark.parametrize("body", [b"<html><body>log in</body></html>", b"<R/>", b"{}", b"welcome <here>", b"\0"])
+    def test_an_answer_that_is_not_s3s_is_damaged(self, body):
+        for verb in VERBS.values():
+            with pytest.raises(Damaged, match=r"check endpoint=.*s3://bucket/"):
+                self._ask(reply(200, body), lambda trial, verb=verb: trial.do(verb(trial.driver)))
+        for verb in ("list", "uploads", "create", "complete", "copy", "copy_part"):
+            with pytest.raises(Damaged, match="empty"):
+                self._ask(reply(200), lambda trial, verb=verb: trial.do(VERBS[verb](trial.driver)))
+        with pytest.raises(NotFound):
+            self._ask(reply(404, body), lambda trial: trial.do(trial.driver.delete("key")))
 
     def test_white_space_may_come_before_the_answer(self):
-        body = b'\n  <?xml version="1.0"?><R><ETag>&quot;tag-2&quot;</ETag></R>'
+        body = b"\n  " + document("CompleteMultipartUploadResult", ETag='"tag-2"')
         assert self._ask(reply(200, body), lambda t: t.do(t.driver.complete("key", "id", ["e"]))) == "tag-2"
+
+    def test_a_root_of_another_name_is_fine_where_the_answer_is_in_it(self):
+        """Gofakes3 (rclone) opens uploads with an ``<InitiateMultipartUpload>``; copies have two names, or three."""
+        opened = reply(200, document("InitiateMultipartUpload", Bucket="b", Key="k", UploadId="u"))
+        assert self._ask(opened, lambda t: t.do(t.driver.create("k", Attributes()))) == "u"
+        for root in ("CopyPartResult", "CopyObjectResult", "CopyObjectResponse"):
+            copied = reply(200, document(root, ETag='"e"'))
+            for verb in ("copy", "copy_part"):
+                assert self._ask(copied, lambda t, verb=verb: t.do(VERBS[verb](t.driver))) == "e"
+        whole = reply(200, document("ListMultipartUploadsResult", Bucket="b"))
+        assert self._ask(whole, lambda t: t.do(VERBS["uploads"](t.driver))).entries == ()
+
+    def test_a_request_without_a_key_is_never_one_for_the_bucket(self):
+        """A DELETE of no key would delete the bucket, and a PUT make one."""
+        driver = _driver("http://127.0.0.1:1", "bucket")
+        verbs = [driver.head, driver.delete, lambda key: driver.get(key, ""), lambda key: driver.abort(key, "u")]
+        verbs += [lambda key: driver.put(key, Payload(b""), Attributes()), lambda key: driver.copy("from", key)]
+        for verb in verbs:
+            with pytest.raises(InvalidURL, match="names a bucket"):
+                verb("")
+        assert driver.list("").request.method == driver.uploads("").request.method == "GET"
 
     def test_answers_that_are_no_xml(self):
         with pytest.raises(Damaged, match="no XML"):
             self._ask(reply(200, b"<html>welcome"), lambda trial: trial.keys())
-        with pytest.raises(Damaged, match="how it goes on"):
-            self._ask(reply(200, b"<L><IsTruncated>true</IsTruncated></L>"), lambda trial: trial.keys())
+        for said in ({"IsTruncated": "true"}, {"IsTruncated": "perhaps"}, {}):
+            with pytest.raises(Damaged, match="how it goes on"):
+                self._ask(reply(200, document("ListBucketResult", **said)), lambda trial: trial.keys())
         with pytest.raises(Damaged, match="id"):
-            self._ask(reply(200, b"<R/>"), lambda t: t.do(t.driver.create("k", Attributes())))
+            answer = reply(200, document("InitiateMultipartUploadResult"))
+            self._ask(answer, lambda t: t.do(t.driver.create("k", Attributes())))
 
     def test_a_weak_tag_is_compared_but_not_sent(self):
         seen = []
@@ -221,7 +287,9 @@ class TestAnswers:
             self._ask(reply(302, location="http://127.0.0.1:9/"), lambda trial: trial.get("key"))
 
     def test_a_request_says_only_what_it_means(self):
-        with Scripted(lambda _received, send: send(reply(200, b"<R><UploadId>u</UploadId></R>")) or True) as server:
+        opened = reply(200, document("InitiateMultipartUploadResult", UploadId="u"))
+        script = lambda received, send: send(opened if "uploads" in received.path else reply(200)) or True  # noqa: E731
+        with Scripted(script) as server:
             trial = _trial(server.url)
             trial.put("a key+", b"body")
             trial.do(trial.driver.create("key", Attributes("text/plain", {"Note": "x"})))

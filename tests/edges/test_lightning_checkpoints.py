@@ -25,6 +25,7 @@ from tests.edges.keeper import Keeper
 from tests.edges.launch import program, ranks
 from tests.edges.remote import loader, trainer
 from tests.servers import Bucket
+from tests.test_secrets import STORE, check_hidden
 
 SAMPLES = 23  # a set that the batch does not divide: six batches make an epoch
 
@@ -124,6 +125,14 @@ def test_rotation_leaves_the_best_and_the_last(opened, data, plugin):
     assert run.ckpt_path == best
 
 
+@pytest.mark.parametrize("plugin", [CheckpointIO, lambda: AsyncCheckpointIO(CheckpointIO())], ids=["now", "behind"])
+def test_a_fit_with_local_data_and_checkpoints_leaves_no_thread(data, tmp_path, plugin):
+    before = set(threading.enumerate())
+    trainer(tmp_path / "run", plugin=plugin(), max_epochs=1).fit(Keeper(), loader(data))
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["epoch=0-step=6.ckpt", "last.ckpt"]
+    assert set(threading.enumerate()) == before
+
+
 def test_what_another_run_saved_is_left(opened, data):
     plugin = CheckpointIO(opened.store)
     trainer(f"{opened.url}run", plugin=plugin, max_epochs=1).fit(Keeper(), loader(data))
@@ -177,7 +186,7 @@ def test_a_folder_is_removed_whole_and_its_neighbours_are_not(bucket, tmp_path):
     io.remove_checkpoint(f"{bucket.url}run/a.ckpt")
     assert _names(bucket) == ["a.ckpt2"]
     (tmp_path / "a.ckpt").mkdir()
-    (tmp_path / "a.ckpt/data").write_bytes(b"x")
+    (tmp_path / "a.ckpt/.metadata").write_bytes(b"x")
     io.remove_checkpoint(tmp_path / "a.ckpt")
     assert not list(tmp_path.iterdir())
     with pytest.raises(InvalidURL):
@@ -289,3 +298,8 @@ def test_a_checkpoint_of_something_else_is_no_trainer_s(bucket):
         Loading(None, [], strict=True).shards(
             StorageReader(f"{bucket.url}other", store=bucket.store), weights_only=True
         )
+
+
+def test_plugins_carry_no_secret_into_a_file():
+    for plugin in (CheckpointIO(STORE), AsyncCheckpointIO(CheckpointIO(STORE))):
+        check_hidden(plugin)

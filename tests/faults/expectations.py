@@ -50,7 +50,7 @@ ONCE = {
     ),
     "etag": (
         "Changed",
-        {"put": "Damaged", "part": "Conflict", "copy of a part": "Conflict", "complete": "Damaged", "copy": "✓ 1"},
+        {"put": "✓ 1", "part": "Conflict", "copy of a part": "Conflict", "complete": "✓ 1", "copy": "✓ 1"},
     ),
     # No store gives a checksum of a range; TLS is what protects it.
     "corrupt": ("✓ 2", {"range": "Unseen"}),
@@ -102,7 +102,7 @@ ALWAYS = {
     ),
     "etag": (
         "Changed",
-        {"put": "Damaged", "part": "Conflict", "copy of a part": "Conflict", "complete": "Damaged", "copy": "✓"},
+        {"put": "✓", "part": "Conflict", "copy of a part": "Conflict", "complete": "✓", "copy": "✓"},
     ),
     "corrupt": ("ChecksumMismatch", {"range": "Unseen"}),
     "range-whole": ("✓", {}),
@@ -143,7 +143,7 @@ def page() -> str:
     """Return docs/faults.md."""
     once, always = (_table(always=always) for always in (False, True))
     about = [f"| `{fault.name}` | {fault.about} |" for fault in FAULTS.values()]
-    return _PAGE.format(once=once, always=always, about="\n".join(about), attempts=ATTEMPTS)
+    return _PAGE.format(once=once, always=always, about="\n".join(about), attempts=ATTEMPTS, unranged=_unranged())
 
 
 def _table(*, always: bool) -> str:
@@ -153,6 +153,20 @@ def _table(*, always: bool) -> str:
         if any(case.possible for case in cases):
             lines.append(f"| `{fault}` | {' | '.join(map(cell, cases))} |")
     return "\n".join(lines)
+
+
+# How an object is read from a server that ignores Range, and bounds: what the server sends, and the memory that is
+# taken beside what is returned, as shares of the object.
+UNRANGED = {
+    "`ps.open(url).read()`": (1.2, 0.2),
+    "`for line in ps.open(url)`": (1.2, 1.2),
+    "`ps.load(url)` of a checkpoint": (1.2, 1.2),
+}
+
+
+def _unranged():
+    rows = [f"| {way} | {sent} | {memory} |" for way, (sent, memory) in UNRANGED.items()]
+    return "\n".join(["| read | bytes sent, at most | memory beside the result, at most |", "|---|---|---|", *rows])
 
 
 _PAGE = """# Faults
@@ -179,6 +193,14 @@ plants each fault in a server and tries each verb against it: a cell here is a t
 After {attempts} attempts here; by default Penstock goes on for two minutes (`RetryOptions`).
 
 {always}
+
+## A server that ignores Range
+
+Every range is answered with the whole object, as by `range-whole` each time. Figures are shares of the object, here of
+80 MiB, and memory is without the eight blocks of 4 MiB that an open file holds at most; an object that is read in
+pieces and larger than `ReadOptions.ahead_bytes` (256 MiB) is refused (`Unusable`).
+
+{unranged}
 
 ## What the faults are
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 
 from penstock.drivers.credentials import Held, source
 from penstock.drivers.s3 import S3, Bucket
@@ -13,7 +14,7 @@ from penstock.testing.servers import Scripted, reply
 from penstock.transport.loop import connect
 
 ETAG = '"e1"'
-QUICK = RetryOptions(base_s=0.001, cap_s=0.01, patience_s=20, first_contact_s=2)
+QUICK = RetryOptions(base_s=0.001, cap_s=0.01, patience_s=20, first_contact_s=2, attempts=24)
 
 
 class Objects:
@@ -57,9 +58,49 @@ class Objects:
         return reply(206, part, content_range=f"bytes {start}-{start + len(part) - 1}/{len(data)}", **tag)
 
 
-def fetcher(url, retry=QUICK, read=None, **transport):
-    """Return an engine for the scripted bucket at ``url``; requests go unsigned."""
+class Unranged(Objects):
+    """Such a script that ignores ``Range``, and counts what the network takes of its answers.
+
+    Attributes:
+        sent: Bytes so far.
+        heeds: Set to heed ranges from here on.
+
+    """
+
+    def __init__(self, data, fault=None):
+        super().__init__(data, fault)
+        self.sent = 0
+        self.heeds = False
+        self._counting = threading.Lock()
+
+    def __call__(self, received, send):
+        if self.fault is not None or self.heeds or received.method != "GET":
+            return super().__call__(received, lambda answer: self._send(answer, send))
+        head = super().answer(replace(received, method="HEAD"))  # the body follows without a copy: memory is measured
+        self._send(head, send)
+        if head.startswith(b"HTTP/1.1 200"):
+            self._send(self.data[received.path.partition("?")[0].removeprefix("/bucket/")], send)
+        return True
+
+    def answer(self, received):
+        headers = {name: value for name, value in received.headers.items() if self.heeds or name != "range"}
+        return super().answer(replace(received, headers=headers))
+
+    def _send(self, answer, send):
+        for at in range(0, len(answer), 64 << 10):
+            piece = memoryview(answer)[at : at + (64 << 10)]
+            send(piece)
+            with self._counting:
+                self.sent += len(piece)
+
+
+def fetcher(url, retry=QUICK, read=None, *, ranges=True, **transport):
+    """Return an engine for the scripted bucket at ``url``; requests go unsigned.
+
+    With ``ranges=None`` the store has yet to show whether it heeds ``Range``, which may take a request more.
+    """
     driver = S3(Bucket("bucket", url, virtual=False), "us-east-1", Held(source(StoreOptions(anonymous=True))))
+    driver.abilities = replace(driver.abilities, ranges=ranges)
     return Fetcher(driver, connect(TransportOptions(**transport)), retry, read or ReadOptions())
 
 
@@ -68,6 +109,14 @@ def serving(data, fault=None, etags=None, **engine):
     """Yield a server of ``data`` and an engine that reads from it."""
     with Scripted(Objects(data, fault, etags)) as server:
         yield server, fetcher(server.url, **engine)
+
+
+@contextmanager
+def serving_whole(data, fault=None, **engine):
+    """Yield the script of a server that ignores ``Range``, the server, and an engine that does not know it yet."""
+    script = Unranged(data, fault)
+    with Scripted(script) as server:
+        yield script, server, fetcher(server.url, ranges=None, **engine)
 
 
 def ranges(server):

@@ -1,24 +1,30 @@
 """Reads arrive whole, verified and pinned; broken bodies go on from the byte they reached; nobody waits for ever."""
 
 import _thread
+import gc
+import logging
 import random
+import re
+import sys
 import threading
+from dataclasses import replace
+from time import monotonic
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock import events
+from penstock import events, waiting
 from penstock.errors import Cancelled, Changed, Forbidden, NotFound, Throttled, Truncated, Unreachable, Unusable
+from penstock.fetch import judge
 from penstock.fetch.fetcher import Fetcher
-from penstock.fetch.operation import await_one
-from penstock.fetch.read import Inbox
 from penstock.options import ReadOptions, RetryOptions
 from penstock.target import Target
-from penstock.testing.servers import Scripted, reply
+from penstock.testing.servers import reply
 from penstock.transport.loop import connect
 from penstock.values import Span
+from penstock.waiting import Inbox
 from tests.children import python
 from tests.fetch.store import QUICK, Gate, fetcher, ranges, serving
 
@@ -139,12 +145,77 @@ class TestRetries:
             assert caught.value.elapsed_s < 5
             assert caught.value.url == "s3://bucket/key"
 
-    def test_the_purse_is_shared(self):
-        with Scripted(lambda _received, send: send(reply(503)) or True) as server:
-            engine = fetcher(server.url, RetryOptions(base_s=0.001, cap_s=0.001, tokens=7))
-            with pytest.raises(Throttled):
-                engine.read_many([Span(f"key-{number}", 0, 10) for number in range(20)])
-            assert len(server.received) == 20 + 7
+    def test_many_that_fail_together_are_patient_together(self):
+        """Once the purse they share is empty, they are tried again less often, and none of them gives up."""
+
+        def fault(received, _answer, send):
+            if received.number <= 60:
+                send(reply(503))
+            return received.number <= 60
+
+        with serving({"key": DATA}, fault, retry=RetryOptions(base_s=1e-6, cap_s=0.1, tokens=7)) as (server, engine):
+            assert engine.read_many([Span("key", 0, 10)] * 20) == [DATA[:10]] * 20
+            assert len(server.received) == 60 + 20
+
+
+class TestWarnings:
+    """A store that stalls, throttles or refuses is told, while there is patience left, by the thread that waits."""
+
+    @pytest.fixture(autouse=True)
+    def _soon(self, monkeypatch):
+        monkeypatch.setattr(judge, "_FIRST_S", 0.1)
+        monkeypatch.setattr(waiting, "LOOK_S", 0.02)
+
+    @pytest.mark.parametrize(
+        ("answer", "said"),
+        [
+            (lambda send: send(reply(503, b"<Error><Code>SlowDown</Code></Error>")), "Throttled: .*SlowDown"),
+            (lambda send: send(b"HTTP/1.1 200 ."), "Unreachable: "),
+            (lambda _send: threading.Event().wait(3), "TimedOut: "),
+        ],
+        ids=["throttles", "hangs up", "stalls"],
+    )
+    def test_a_store_without_success_is_told_once_with_the_patience_left(self, caplog, answer, said):
+        def fault(received, _answer, send):
+            if received.number <= 2 or monotonic() < until:
+                answer(send)
+                return True
+            return False
+
+        until = monotonic() + 0.6
+        with serving({"key": DATA}, fault, stall_timeout_s=1, retry=replace(QUICK, cap_s=0.1, patience_s=99)) as (
+            _,
+            engine,
+        ):
+            engine._judge.succeeded()
+            with caplog.at_level("WARNING", "penstock"):
+                assert engine.run(lambda: engine.driver.get("key", "")) == DATA
+                assert engine.read_many([Span("key", 0, 10)]) == [DATA[:10]]
+        assert len(caplog.records) == 1
+        assert re.search(rf"no success for \d s in \d+ attempts, the last was {said}", caplog.messages[0])
+        assert "s3://bucket/key" in caplog.messages[0]
+        assert re.search(r"tried again for 9\d s more", caplog.messages[0])
+        assert caplog.records[0].threadName == threading.current_thread().name
+
+    def test_a_refused_connection_is_told_and_a_handler_that_breaks_breaks_nothing(self, monkeypatch):
+        told = []
+
+        class Broken(logging.Handler):
+            def emit(self, record):
+                told.append(record.getMessage())
+                raise OSError("the disk that logs go to is full")
+
+        monkeypatch.setattr(judge, "_EVERY_S", 0.2)
+        engine = fetcher("http://127.0.0.1:1", RetryOptions(first_contact_s=1))
+        logger, handler = logging.getLogger("penstock"), Broken()
+        logger.addHandler(handler)
+        try:
+            with pytest.raises(Unreachable):
+                engine.read_many([Span("key", 0, 9)])
+        finally:
+            logger.removeHandler(handler)
+        assert 2 <= len(told) <= 6
+        assert all("Unreachable: " in each for each in told)
 
 
 class TestMany:
@@ -311,11 +382,12 @@ class TestOperations:
     def test_called_off_operations_end_before_what_comes_after(self):
         gate = Gate(lambda received: received.method == "HEAD")
         with serving({"key": DATA}, gate) as (server, engine):
-            held = [engine.start(lambda: engine.driver.head("key")) for _ in range(3)]
+            held = [engine.operation(lambda: engine.driver.head("key"), Inbox()) for _ in range(3)]
+            engine.send(held)
             gate.wait_for(3)
             engine.call_off(held)
             assert engine.run(lambda: engine.driver.get("key", "")) == DATA
-            assert all(type(each.future.exception(0)) is Cancelled for each in held)
+            assert all(type(each.error) is Cancelled for each in held)
             gate.opened.set()
             assert len(server.received) == 4
 
@@ -348,7 +420,7 @@ def test_two_threads_at_one_inbox_are_refused_not_lost():
         waiting = threading.Thread(target=inbox.wait, args=(one,))
         waiting.start()
         gate.wait_for(2)
-        while not inbox._alone.locked():
+        while not inbox._waiter:
             threading.Event().wait(0.01)
         with pytest.raises(Unusable, match="two threads"):
             inbox.wait(other)
@@ -366,8 +438,9 @@ def test_a_signal_that_wakes_no_lock_is_heard_all_the_same(verb):
         span = Span("key", 0, SIZE, "e1")
 
         def part():
-            putting = engine.start(lambda: engine.driver.head("key"))  # as a writer waits for its parts
-            await_one([putting.future])
+            parts = [engine.operation(lambda: engine.driver.head("key"), Inbox())]
+            engine.send(parts)
+            parts[0].inbox.wait_any(parts)  # as a writer waits for its parts
 
         def interrupt():
             gate.wait_for(1)
@@ -402,3 +475,15 @@ def test_memory_of_a_cancelled_read_lives_until_libcurl_lets_go():
             del reads
         gate.opened.set()
         assert engine.read_many([Span("key", 0, SIZE, "e1", whole=True)]) == [DATA]
+
+
+def test_what_was_read_is_held_by_nobody_but_who_asked_for_it():
+    with serving({"key": DATA}, read=ReadOptions(split_bytes=10_000)) as (_, engine):
+        gc.disable()  # memory must not wait for the collector
+        try:
+            target = Target.allocate(SIZE)
+            engine.read_into(Span("key", 0, SIZE, "e1"), target)
+            engine.read_many([Span("key", 0, 10, "e1")])  # the I/O thread has let go of what went before
+            assert sys.getrefcount(target) == 2
+        finally:
+            gc.enable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -10,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from penstock import events
-from penstock.errors import AlreadyExists, Changed, PreconditionFailed, Transient, Unusable
+from penstock.errors import AlreadyExists, Changed, Damaged, PreconditionFailed, Transient, Unusable
 from penstock.options import RetryOptions, StoreOptions, WriteOptions
 from penstock.protocols.driver import Attributes, Payload
 from penstock.source import open_source
@@ -18,6 +19,7 @@ from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from penstock.testing.servers import Scripted, reply
 from tests.children import forked
 from tests.fetch.store import fetcher
+from tests.servers.hostile import hostile
 
 PARTS = WriteOptions(part_bytes=5 << 20, buffer_bytes=10 << 20)
 SIZES = [0, 10, 6 << 20]
@@ -163,6 +165,22 @@ def test_what_is_not_offered_for_another_reason_teaches_nothing():
         assert source._fetcher().driver.abilities.conditions == "quoted"
 
 
+def test_a_refused_write_does_not_undo_what_reads_have_learned_meanwhile():
+    def script(received, send):
+        driver = source._fetcher().driver
+        if received.method == "PUT":
+            driver.abilities = replace(driver.abilities, ranges=False)
+        send(reply(404) if received.method == "HEAD" else reply(501, b"<Error><Code>NotImplemented</Code></Error>"))
+        return True
+
+    with Scripted(script) as server:
+        source, _ = open_source("s3://bucket/", StoreOptions(endpoint=server.url, anonymous=True))
+        with pytest.raises(Unusable, match="NotImplemented"):
+            source.publish("key", b"x")
+        abilities = source._fetcher().driver.abilities
+        assert (abilities.conditions, abilities.ranges) == ("quoted", False)
+
+
 @pytest.mark.parametrize("others", [{"x_amz_meta_penstock_write": "theirs"}, {}])
 @pytest.mark.parametrize("condition", [{"create_only": True}, {"replaces": "e"}])
 def test_who_lost_on_a_store_without_conditions_is_told(others, condition):
@@ -173,6 +191,8 @@ def test_who_lost_on_a_store_without_conditions_is_told(others, condition):
         if received.method == "PUT":
             written.append(received)
             send(reply(200))
+        elif received.method == "GET":
+            send(reply(206, b"y", content_range="bytes 0-0/1", etag='"theirs"'))
         elif written:
             send(reply(200, content_length="1", etag='"theirs"', **others))
         else:
@@ -184,6 +204,7 @@ def test_who_lost_on_a_store_without_conditions_is_told(others, condition):
         with pytest.raises(Changed, match="another writer"):
             _writes(source, "key", b"x", **condition)
         assert len(written) == 1
+        assert [each.method for each in server.received].count("GET") == (0 if others else 1)
 
 
 def test_a_look_that_fails_is_no_vacant_place():
@@ -201,3 +222,85 @@ def test_an_etag_that_cannot_be_sent_is_looked_for_only(etag):
     driver = fetcher("http://127.0.0.1:9").driver
     request = driver.put("key", Payload(b"x"), Attributes(replaces=etag)).request
     assert not any(line.lower().startswith(("if-match", "x-evil")) for line in request.headers)
+
+
+def _renamed(*, drops):
+    """Return a lie of HEAD and GET: another ETag than the write was answered with, and no metadata if it ``drops``."""
+
+    def lie(answer, _received):
+        answer = re.sub(rb'(?im)^etag: "e"', b'etag: "later"', answer)
+        return re.sub(rb"(?im)^x-amz-meta-[^\r]*\r\n", b"", answer) if drops else answer
+
+    return lie
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_store_that_gives_an_object_another_etag_later_is_no_damage(size, drops):
+    """As rclone's and other gateways do: our mark tells, else the bytes, which are read back once."""
+    lie = _renamed(drops=drops)
+    with hostile(head=lie, get=lie) as server:
+        source, _ = open_source("s3://bucket/", replace(server.store, write=PARTS))
+        for name in ("first", "second"):
+            _writes(source, name, b"n" * size)
+            assert server.objects[name] == b"n" * size
+        assert source.publish("third", b"n" * size).etag == "later" if not drops else True
+        read = {key for verb, key in server.seen if verb == "get"}
+        assert read == ({"first"} if drops and size else set())
+
+
+@pytest.mark.parametrize("size", [10, 6 << 20])
+def test_other_bytes_under_another_etag_are_told(size):
+    """No mark, another ETag: what stands there is another writer's of the same size, or damaged."""
+    lie = _renamed(drops=True)
+
+    def damaged(answer, received):
+        return lie(answer[:-1] + b"?", received)
+
+    with hostile(head=lie, get=damaged) as server:
+        source, _ = open_source("s3://bucket/", replace(server.store, write=PARTS))
+        for _ in range(2):
+            with pytest.raises(Damaged, match="another writer, or damage"):
+                _writes(source, "key", b"n" * size)
+        with pytest.raises(Changed, match="another writer"):
+            _writes(source, "new", b"n" * size, create_only=True)
+
+
+@pytest.mark.parametrize("unanswered", [False, True], ids=["other-tag", "no-tag"])
+@pytest.mark.parametrize("replaces", ["", "later"])
+@pytest.mark.parametrize("size", SIZES)
+def test_a_write_on_a_condition_is_read_back_where_no_mark_is_kept(size, replaces, unanswered):
+    """It is ours where the bytes are, and another writer's where they are not; the same on such stores for ever."""
+    lie = _renamed(drops=True)
+    condition = {"replaces": replaces} if replaces else {"create_only": True}
+
+    def untagged(answer, _received):
+        return re.sub(rb"(?im)^etag: [^\r]*\r\n", b"", answer) if unanswered else answer
+
+    with hostile(head=lie, get=lie, put=untagged) as server:
+        source, _ = open_source("s3://bucket/", replace(server.store, write=PARTS))
+        for name in ("first", "second", "published"):
+            if replaces:
+                server.objects[name] = b"old"
+            if name == "published":
+                assert source.publish(name, b"n" * size, replaces=replaces).size == size
+            else:
+                _writes(source, name, b"n" * size, **condition)
+            assert server.objects[name] == b"n" * size
+            assert ("get", name) in server.seen or not size
+        with pytest.raises(AlreadyExists):
+            source.publish("first", b"n" * size)
+        server.lies["get"] = lambda answer, received: lie(answer[:-1] + b"?", received)
+        if replaces:
+            server.objects["other"] = b"old"
+        if size:
+            with pytest.raises(Changed, match="another writer"):
+                source.publish("other", b"n" * size, replaces=replaces)
+
+
+def test_another_size_is_told_whatever_the_mark_says():
+    with hostile() as server:
+        source, _ = open_source("s3://bucket/", server.store)
+        server.lies["head"] = lambda answer, _: re.sub(rb"(?im)^content-length: \d+", b"content-length: 9", answer)
+        with pytest.raises(Damaged, match="wrote 10 bytes"):
+            _writes(source, "key", b"n" * 10)

@@ -1,5 +1,6 @@
 """Delays are bounded, jittered and never below what a server asks for; retries are a purse that many share."""
 
+import random
 import sys
 
 from hypothesis import given
@@ -74,13 +75,41 @@ def test_the_purse_is_never_overdrawn_nor_overfull(limit, events):
     for success in events:
         if success:
             tokens.refund()
-        elif delay(Failure(1, 0, answered=True, retries=99), options, tokens, 0.5) is not None:
-            spent += 1
+        else:
+            before = tokens.left
+            assert delay(Failure(1, 0, answered=True, retries=99), options, tokens, 0.5) is not None
+            spent += before - tokens.left
         assert 0 <= tokens.left <= limit
     assert spent <= limit + sum(events) * 0.1 + 1e-6
 
 
 def test_giving_up_costs_nothing():
     tokens = _purse(5.0)
-    assert delay(Failure(24, 0, answered=True, retries=99), RetryOptions(), tokens, 0) is None
+    assert delay(Failure(24, 0, answered=True, retries=99), RetryOptions(attempts=24), tokens, 0) is None
     assert tokens.left == 5.0
+
+
+def test_an_empty_purse_slows_down_and_ends_nothing():
+    options, empty = RetryOptions(), _purse(0.5)
+    assert delay(Failure(1, 0, answered=True, retries=99), options, empty, 0.5) == options.cap_s / 2
+    assert delay(Failure(1, 119, answered=True, retries=99), options, empty, 0.5) is None
+    assert empty.left == 0.5
+
+
+def test_patience_decides_when_an_operation_gives_up(seed):
+    """And neither the attempts that fit in it, nor that 512 operations fail together."""
+    chance, options = random.Random(seed), RetryOptions()
+    tokens = Tokens(options.tokens, options.tokens)
+    for _ in range(512):
+        elapsed_s, attempt, wait_s = 0.0, 0, 0.0
+        while wait_s is not None:
+            elapsed_s, attempt = elapsed_s + wait_s, attempt + 1
+            failure = Failure(attempt, elapsed_s, answered=True, retries=sys.maxsize)
+            wait_s = delay(failure, options, tokens, chance.random())
+        assert options.patience_s - options.cap_s < elapsed_s <= options.patience_s
+
+
+def test_few_attempts_are_few_when_they_are_asked_for():
+    options = RetryOptions(attempts=3)
+    waits = [delay(Failure(attempt, 0, answered=True, retries=99), options, _purse(), 0.5) for attempt in range(1, 5)]
+    assert [each is not None for each in waits] == [True, True, False, False]

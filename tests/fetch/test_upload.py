@@ -6,6 +6,7 @@ import io
 import pickle
 import re
 import signal
+import sys
 import threading
 import time
 import zipfile
@@ -16,7 +17,7 @@ import pytest
 
 from penstock import events
 from penstock.config.urls import parse
-from penstock.errors import Damaged, Forbidden, NotFound, PenstockError, Transient, Unusable
+from penstock.errors import Cancelled, Damaged, Forbidden, NotFound, PenstockError, Transient, Unusable
 from penstock.fetch import upload
 from penstock.fetch.upload import Writer, put
 from penstock.options import RetryOptions, StoreOptions, WriteOptions
@@ -26,6 +27,7 @@ from penstock.source import Source
 from penstock.testing.servers import Scripted, reply
 from tests.children import forked, python
 from tests.fetch.store import QUICK, fetcher
+from tests.servers.hostile import document
 from tests.transport.calls import Once
 
 PART = 5 << 20
@@ -280,7 +282,8 @@ class TestProcesses:
             def answer(received, send):
                 if "uploads" not in received.path:
                     threading.Event().wait()
-                send(reply(200, b"<R><UploadId>id</UploadId></R>"))
+                root = "InitiateMultipartUploadResult"
+                send(reply(200, f"<{root}><UploadId>id</UploadId></{root}>".encode()))
                 return True
             server = Scripted(answer).__enter__()
             write = WriteOptions(part_bytes=5 << 20, buffer_bytes=10 << 20)
@@ -330,7 +333,7 @@ class _Uploads:
         self.metadata = {
             name.replace("-", "_"): value for name, value in received.headers.items() if name.startswith("x-amz-meta")
         }
-        return reply(200, b"<R><UploadId>id</UploadId></R>")
+        return reply(200, document("InitiateMultipartUploadResult", UploadId="id"))
 
     def _part(self, received):
         number = int(re.search(r"partNumber=(\d+)", received.path)[1])
@@ -341,7 +344,9 @@ class _Uploads:
         if self.published:
             return reply(404, b"<Error><Code>NoSuchUpload</Code></Error>")
         self.published, self.size = True, sum(self.parts.values())
-        return reply(200, b"<R><ETag>&quot;whole&quot;</ETag></R>")
+        return reply(
+            200, b"<CompleteMultipartUploadResult><ETag>&quot;whole&quot;</ETag></CompleteMultipartUploadResult>"
+        )
 
     def _put(self, received):
         self._create(received)
@@ -362,6 +367,30 @@ class _Uploads:
 def _writing(script, retry=QUICK):
     with Scripted(script) as server:
         yield Writer(fetcher(server.url, retry), "key", OPTIONS, Attributes())
+
+
+@pytest.mark.parametrize("end", ["with", "close", "handling"])
+def test_a_failed_write_that_its_caller_let_pass_is_raised_at_the_end(end):
+    refused = reply(403, document("Error", Code="AccessDenied"))
+    with _writing(_Uploads(part=lambda _received, send, _answer: send(refused) or True)) as writer:
+        with contextlib.ExitStack() as block:
+            if end == "with":
+                block.enter_context(pytest.raises(Forbidden))
+                block.enter_context(writer)
+            with contextlib.suppress(Forbidden):
+                while True:
+                    writer.write(bytes(PART))
+        if end == "close":
+            with pytest.raises(Forbidden):
+                writer.close()
+        if end == "handling":
+            with contextlib.suppress(_Stop):
+                try:
+                    raise _Stop
+                finally:
+                    writer.close()  # what is being handled says enough
+        else:
+            writer.close()  # told once
 
 
 class TestAnswers:
@@ -461,14 +490,32 @@ class TestManners:
             None,
         )
         assert file.url.endswith("/key")
+        assert (file.name, file.mode, source.open_write("key", create_only=True).mode) == (file.url, "wb", "xb")
+        for call in (file.read, file.readline, lambda: file.readinto(bytearray(1)), lambda: file.seek(0), file.fileno):
+            with pytest.raises(io.UnsupportedOperation):
+                call()
         file.abort()
+
+    @pytest.mark.parametrize("shape", [0, (0, 3), (2, 0)], ids=str)
+    def test_an_array_of_nothing_writes_nothing(self, shape):
+        source = Source(parse("memory://nothing/"), StoreOptions())
+        with source.open_write("key") as file:
+            assert (file.write(np.zeros(shape)), file.tell()) == (0, 0)
+        assert source.put("key", np.zeros(shape)) == source.head("key").etag
 
     def test_closed_is_closed(self, source):
         file = source.open_write("key")
         for _ in range(2):
             file.close()
-        with pytest.raises(ValueError, match="closed object: s3://"):
-            file.write(b"more")
+        calls = [
+            *(lambda: file.write(b"more"), lambda: file.write(b""), lambda: file.writelines([b"x"]), file.tell),
+            *(file.flush, file.writable, file.seekable, file.isatty, file.__enter__),
+        ]
+        for call in calls:
+            with pytest.raises(ValueError, match="closed"):
+                call()
+        with pytest.raises(ValueError, match=r"is closed.*: s3://"), file:
+            raise AssertionError("a closed file was entered")
         file.abort()
         assert source.head("key").size == 0
 
@@ -522,3 +569,114 @@ class TestManners:
         ended = python(script, str(tmp_path / "key"))
         assert (ended.returncode, ended.stderr) == (0, "")
         assert list(tmp_path.iterdir()) == []
+
+
+def _at_once(count, work):
+    """Run ``work`` on so many threads at the same moment; returns what each returned or raised."""
+    together, outcomes = threading.Barrier(count), []
+
+    def one():
+        together.wait(60)
+        try:
+            outcomes.append(work())
+        except Exception as error:  # noqa: BLE001  the test's to judge
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=one) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return outcomes
+
+
+class TestThreads:
+    def test_threads_that_close_one_writer_publish_it_once(self, source, bucket):
+        data = _bytes(PART + 1000)
+        for _ in range(3):
+            file = source.open_write("key")
+            file.write(data)
+            assert _at_once(3, file.close) == [None] * 3
+            assert _stored(bucket) == data
+        assert _uploads(bucket) == []
+
+    def test_threads_that_write_to_one_writer_follow_one_another(self, source, bucket):
+        piece = _bytes(1 << 20)
+        with source.open_write("key") as file:
+            assert _at_once(4, lambda: [file.write(piece) for _ in range(3)]) == [[len(piece)] * 3] * 4
+        assert _stored(bucket) == piece * 12
+
+    def test_an_error_of_the_closing_thread_is_raised_in_all_that_wait(self):
+        came, refuse = threading.Event(), threading.Event()
+
+        def complete(_received, send, _answer):
+            came.set()
+            refuse.wait(60)
+            send(reply(403, b"<Error><Code>AccessDenied</Code></Error>"))
+            return True
+
+        script = _Uploads(complete=complete)
+        with _writing(script) as file:
+            file.write(bytes(PART + 1))
+            outcomes = []
+            others = threading.Thread(target=lambda: outcomes.extend(_at_once(3, file.close)))
+            others.start()
+            assert came.wait(60)
+            _soon(lambda: sum("fetch/upload.py" in _where(thread) for thread in threading.enumerate()) == 3)
+            refuse.set()
+            others.join(60)
+            assert [type(each) for each in outcomes] == [Forbidden] * 3
+            assert len({id(each) for each in outcomes}) == 3, "each has a traceback of its own"
+        assert script.parts == {1: PART, 2: 1}
+        assert script.aborted.is_set()
+
+    def test_abort_ends_what_another_thread_writes(self):
+        came, go = threading.Event(), threading.Event()
+
+        def part(_received, _send, _answer):
+            came.set()
+            go.wait(60)
+
+        script = _Uploads(part=part)
+        with _writing(script) as file:
+            outcomes = []
+            other = threading.Thread(target=lambda: outcomes.extend(_at_once(1, lambda: file.write(bytes(9 * PART)))))
+            other.start()
+            assert came.wait(60)
+            began = time.monotonic()
+            file.abort()
+            assert time.monotonic() - began < 3
+            other.join(60)
+            go.set()
+            assert [type(each) for each in outcomes] == [Cancelled]
+            _soon(script.aborted.is_set)
+        assert not script.published
+
+    def test_abort_leaves_the_object_to_a_close_that_has_begun_to_publish(self, monkeypatch):
+        monkeypatch.setattr(upload, "_ABORT_S", 0.1)
+        came, go = threading.Event(), threading.Event()
+
+        def complete(_received, _send, _answer):
+            came.set()
+            go.wait(60)
+
+        script = _Uploads(complete=complete)
+        with _writing(script) as file:
+            file.write(bytes(PART + 1))
+            closing = threading.Thread(target=file.close)
+            closing.start()
+            assert came.wait(60)
+            file.abort()
+            go.set()
+            closing.join(60)
+        assert script.published
+        assert not script.aborted.is_set()
+
+
+def _where(thread):
+    """Return the files a thread's stack is in."""
+    frame, files = sys._current_frames().get(thread.ident), []
+    while frame is not None:
+        files.append(frame.f_code.co_filename)
+        frame = frame.f_back
+    return " ".join(files)

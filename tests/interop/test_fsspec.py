@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-import pickle
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from multiprocessing.reduction import ForkingPickler
 
 import fsspec
 import pytest
@@ -110,6 +110,9 @@ def test_a_transaction_publishes_at_its_end(files):
     with fs.transaction:
         with fs.open(f"{name}/t", "w") as file:
             file.write("whole")
+        for call in (file.buffer.tell, file.buffer.__enter__, lambda: file.buffer.write(b"more")):
+            with pytest.raises(ValueError, match="closed"):
+                call()
         assert not fs.exists(f"{name}/t")
     assert fs.cat(f"{name}/t") == b"whole"
     with pytest.raises(RuntimeError), fs.transaction:
@@ -144,7 +147,7 @@ def test_it_travels_to_another_process_with_its_options(files):
         program = "import pickle, sys; print(pickle.load(sys.stdin.buffer).cat(sys.argv[1]))"
         run = subprocess.run(
             [sys.executable, "-c", program, f"{name}/a/x"],
-            input=pickle.dumps(each),
+            input=ForkingPickler.dumps(each),
             capture_output=True,
             timeout=60,
             check=True,
@@ -160,3 +163,12 @@ def test_numpy_reads_through_it(files):
         np.save(file, np.arange(100_000))
     with fs.open(f"{name}/n.npy", "rb") as file:
         assert np.array_equal(np.load(io.BytesIO(file.read())), np.arange(100_000))
+
+
+@pytest.mark.parametrize("below", ["", "/", "/a/.."])
+def test_a_whole_bucket_is_not_deleted(files, below):
+    system, bucket = files
+    for path in (f"{bucket}{below}", [f"{bucket}/a/x", f"s3://{bucket}{below}"]):
+        with pytest.raises(InvalidURL, match="whole bucket"):
+            system.rm(path, recursive=True)
+    assert sorted(system.find(bucket)) == [f"{bucket}/a/b/y", f"{bucket}/a/x"]

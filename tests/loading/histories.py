@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
@@ -14,6 +15,8 @@ import penstock as ps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from penstock.datasets.batched import Batched
 
 __all__ = ["History", "Ledger", "Run", "audit", "histories", "play", "tagged"]
 
@@ -32,6 +35,7 @@ class Run:
         ahead: Batches prefetched at most.
         stop: After how many events it ends, by a crash.
         saved: After how many of these its last state was saved.
+        torchdata: Its loader is torchdata's, over batches of ours; and its states are made elastic.
 
     """
 
@@ -44,6 +48,7 @@ class Run:
     ahead: int = 2
     stop: int = NEVER
     saved: int = NEVER
+    torchdata: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +128,7 @@ def _runs(draw: st.DrawFn, every: int, workers: st.SearchStrategy[int] | None, *
         persistent=draw(st.booleans()) if workers is not None else False,
         threads=draw(st.integers(1, 4)),
         ahead=draw(st.sampled_from([1, 2, 5])),
+        torchdata=draw(st.integers(0, 3)) == 0,
         **given,
     )
 
@@ -166,25 +172,61 @@ def _events(history: History, run: Run, catalog: Any, state: Any, store: Any) ->
         yield Event(epoch, None, at)
 
 
-def _loader(history: History, run: Run, catalog: Any, rank: int, store: Any) -> ps.DataLoader:
+class Torchdata:
+    """A StatefulDataLoader over batches, whose states any layout loads, and which goes on from any."""
+
+    def __init__(self, batches: Batched, run: Run) -> None:
+        self.batches = batches
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from torchdata.stateful_dataloader import StatefulDataLoader
+
+            more: dict[str, Any] = {"prefetch_factor": run.ahead, **_processes(run)} if run.workers else {}
+            self.loader = StatefulDataLoader(
+                batches, batch_size=None, collate_fn=_itself, snapshot_every_n_steps=run.ahead, **more
+            )
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[list[Tagged]]:
+        return iter(self.loader)
+
+    def state_dict(self) -> dict[str, Any]:
+        return ps.elastic_state(self.loader.state_dict())
+
+    def load_state_dict(self, state: dict[str, Any], *, allow_new_global_batch: bool) -> None:
+        self.batches.load_state_dict(state, allow_new_global_batch=allow_new_global_batch)
+
+
+def _itself(batch: Any) -> Any:
+    return batch
+
+
+def _processes(run: Run) -> dict[str, Any]:
+    return {
+        "num_workers": run.workers,
+        "multiprocessing_context": run.method,
+        "persistent_workers": run.persistent,
+        "timeout": _WAIT_S,
+    }
+
+
+def _loader(history: History, run: Run, catalog: Any, rank: int, store: Any) -> ps.DataLoader | Torchdata:
     order = {
         "shuffle": history.shuffle,
         "seed": history.seed,
         "place": ps.Place(rank=rank, world=run.ranks),
     }
-    more: dict[str, Any] = {"decode_threads": run.threads}
-    if run.workers:
-        more = {
-            "num_workers": run.workers,
-            "multiprocessing_context": run.method,
-            "persistent_workers": run.persistent,
-            "timeout": _WAIT_S,
-        }
     kind = ps.MapDataset if history.mapped else ps.IterableDataset
     dataset = kind.from_catalog(catalog, transform=tagged, store=store, **({} if history.mapped else order))
+    batch = run.every // run.ranks
+    if run.torchdata:
+        return Torchdata(dataset.batched(batch, list, tail=history.tail, **(order if history.mapped else {})), run)
+    more = _processes(run) if run.workers else {"decode_threads": run.threads}
     return ps.DataLoader(
         dataset,
-        run.every // run.ranks,
+        batch,
         tail=history.tail,
         collate_fn=list,
         prefetch=run.ahead,
@@ -193,7 +235,7 @@ def _loader(history: History, run: Run, catalog: Any, rank: int, store: Any) -> 
     )
 
 
-def _state(loaders: list[ps.DataLoader]) -> dict[str, Any]:
+def _state(loaders: list[Any]) -> dict[str, Any]:
     """Return the state that all ranks have."""
     states = [loader.state_dict() for loader in loaders]
     assert all(state == states[0] for state in states), "ranks have different states at the same batch"

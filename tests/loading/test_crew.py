@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import traceback
 from time import monotonic
 
 import pytest
@@ -34,8 +35,8 @@ def folder(tmp_path):
 def crew(folder: str, transform=number, **changes) -> Crew:
     dataset = ps.MapDataset.from_prefix(folder, transform=transform)
     orders = Orders(**{"threads": 3, "ahead": 2, "on_error": "raise", "finish": list, **changes})
-    cursor, indices, share = dataset.batched(BATCH).begin()
-    return Crew(Reading(dataset, indices, share), cursor, orders)
+    cursor, reading = dataset.batched(BATCH).reading()
+    return Crew(reading, cursor, orders)
 
 
 def decoders() -> list[str]:
@@ -48,6 +49,13 @@ def until(condition) -> None:
     while not condition():
         assert monotonic() < limit, "it never came"
         threading.Event().wait(0.001)
+
+
+def waits(function: str) -> bool:
+    """Say whether some thread waits in that function of the crew."""
+    frames = list(sys._current_frames().values())
+    stacks = [[each.f_code.co_name for each, _ in traceback.walk_stack(frame)] for frame in frames]
+    return any(stack[:2] == ["_await", function] for stack in stacks)
 
 
 class Turnstile:
@@ -97,7 +105,7 @@ def test_no_more_batches_are_begun_than_it_may_be_ahead(folder, ahead):
 
     of = crew(folder, noted, ahead=ahead)
     for taken in range(3):
-        until(lambda: of._work._room._waiters)  # it wants to begin another batch, and may not
+        until(lambda: waits("_draw"))  # it wants to begin another batch, and may not
         until(lambda expected=(taken + ahead) * BATCH: len(begun) >= expected)
         assert len(begun) == (taken + ahead) * BATCH
         next(of)
@@ -199,8 +207,8 @@ def test_skipping_shrinks_a_batch_and_names_what_is_missing(folder, tmp_path):
 
     dataset = ps.MapDataset.from_prefix(folder, transform=picky)
     (tmp_path / "data" / "014").unlink()
-    cursor, indices, share = dataset.batched(BATCH).begin()
-    deliveries = list(Crew(Reading(dataset, indices, share), cursor, Orders(3, 2, "skip", list)))
+    cursor, reading = dataset.batched(BATCH).reading()
+    deliveries = list(Crew(reading, cursor, Orders(3, 2, "skip", list)))
     assert [delivery.batch for delivery in deliveries[:4]] == [[0, 1, 2, 3], [5, 7], [8, 9, 10, 11], [12, 15]]
     assert [[skipped.url[-3:] for skipped in delivery.skipped] for delivery in deliveries[:4]] == [
         *([], ["004", "006"], [], ["013", "014"])
@@ -244,6 +252,27 @@ def test_an_exception_that_is_kept_keeps_no_thread(folder):
     del caught
 
 
+def test_interrupts_at_random_moments_leave_no_thread_of_it_waiting(folder, seed):
+    chance, before = random.Random(seed), signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for _ in range(150):
+            of = crew(folder)
+            try:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 5e-3))
+                    list(of)
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                pass
+            began = monotonic()
+            of.close()
+            until(lambda: not decoders())
+            assert monotonic() - began < 10
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_closing_twice_and_going_on_afterwards(folder):
     of = crew(folder)
     next(of)
@@ -284,7 +313,7 @@ def test_closing_from_another_thread_wakes_who_waits_for_a_batch(folder, monkeyp
     consumer = threading.Thread(target=lambda: outcome.append(next(of, "ended")), daemon=True)
     consumer.start()
     assert begun.wait(WAIT_S)
-    until(lambda: of._work._filled._waiters)
+    until(lambda: waits("take"))
     of.close()
     consumer.join(WAIT_S)
     assert outcome == ["ended"]

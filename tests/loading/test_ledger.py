@@ -42,6 +42,17 @@ def played(history: History, catalog, store=None) -> None:
 @example(History(samples=1, runs=(Run(every=4, ranks=4, stop=1, saved=0), Run(every=4, ranks=1))))
 @example(History(samples=61, epochs=3, runs=(Run(every=12, ranks=4, threads=4, stop=9, saved=8), Run(every=12))))
 @example(History(samples=61, tail="drop", runs=(Run(every=12, stop=5, saved=5), Run(every=12, ranks=3))))
+@example(
+    History(
+        samples=61,
+        epochs=3,
+        runs=(
+            Run(every=12, ranks=2, torchdata=True, stop=9, saved=8),
+            Run(every=12, ranks=3, stop=2, saved=2),
+            Run(every=12, torchdata=True),
+        ),
+    )
+)
 def test_whatever_befalls_a_training_each_sample_counts_once(catalog, history):
     played(history, catalog)
 

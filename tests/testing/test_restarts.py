@@ -117,11 +117,19 @@ def test_the_batch_sampler_under_torchs_loader(catalog):
     check_restarts(make(of=few, tail="pad"), epochs=1, alike=[make(1, of=few, tail="pad")])
 
 
-class Elastic:
-    """A StatefulDataLoader whose state goes through ``elastic_state``, and comes back through the sampler."""
+@pytest.mark.parametrize("opened", [mapped, streamed])
+def test_batches_without_a_loader(catalog, opened):
+    def make(batch=BATCH, of=catalog):
+        return lambda: opened(of).batched(batch)
 
-    def __init__(self, catalog, workers: int) -> None:
-        self.sampler, self.loader = stateful(catalog, workers)
+    check_restarts(make(), strangers=[make(batch=2), make(of=catalog[1:])])
+
+
+class Elastic:
+    """A StatefulDataLoader whose state goes through ``elastic_state``, and comes back by way of the batches."""
+
+    def __init__(self, made) -> None:
+        self.forming, self.loader = made
 
     def __iter__(self):
         return iter(self.loader)
@@ -130,10 +138,10 @@ class Elastic:
         return ps.elastic_state(self.loader.state_dict())
 
     def load_state_dict(self, state):
-        self.sampler.load_state_dict(state)
+        self.forming.load_state_dict(state)
 
 
-def stateful(catalog, workers: int, every: int = 1):
+def sampled(catalog, workers: int, every: int = 1):
     dataset = mapped(catalog)
     sampler = ps.BatchSampler(dataset, BATCH, shuffle=True, seed=3)
     return sampler, StatefulDataLoader(
@@ -141,17 +149,30 @@ def stateful(catalog, workers: int, every: int = 1):
     )
 
 
+def formed(catalog, workers: int, every: int = 1):
+    batches = streamed(catalog).batched(BATCH)
+    return batches, StatefulDataLoader(batches, batch_size=None, num_workers=workers, snapshot_every_n_steps=every)
+
+
+def by_torch(catalog, workers: int, every: int = 1):
+    dataset = streamed(catalog)
+    return dataset, StatefulDataLoader(dataset, batch_size=BATCH, num_workers=workers, snapshot_every_n_steps=every)
+
+
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
-@pytest.mark.parametrize(("workers", "every"), [(0, 1), (1, 1), (2, 3)])
-def test_the_batch_sampler_under_torchdatas_loader(catalog, workers, every):
+@pytest.mark.parametrize(
+    ("made", "workers", "every"),
+    [(sampled, 0, 1), (sampled, 1, 1), (sampled, 2, 3), (formed, 0, 1), (formed, 1, 1), (by_torch, 0, 1)],
+)
+def test_torchdatas_loader_goes_on_from_its_own_state(catalog, made, workers, every):
     few = catalog[: COUNT if not workers else 10]
-    check_restarts(lambda: stateful(few, workers, every)[1], epochs=1, limit_bytes=None)
+    check_restarts(lambda: made(few, workers, every)[1], epochs=1 if workers else 2, limit_bytes=None)
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 def test_what_elastic_state_makes_of_torchdatas_state_is_as_good_as_ours(catalog):
     few = catalog[:10]
-    check_restarts(lambda: Elastic(few, 0), epochs=1, alike=[lambda: Elastic(few, 2)])
+    check_restarts(lambda: Elastic(sampled(few, 0)), epochs=1, alike=[lambda: Elastic(formed(few, 2))])
 
 
 class Countdown:

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 from penstock.errors import Bug, Unusable
 from penstock.options import TransportOptions
-from penstock.protocols.exchange import Request
+from penstock.protocols.exchange import TEXT_BYTES, Request
 from penstock.target import Target
 from penstock.testing.servers import Scripted, reply
 from penstock.transport import libcurl
 from penstock.transport.libcurl import version
 from penstock.transport.loop import connect
+from penstock.version import VERSION
+from tests.children import python
 from tests.transport.calls import Once, carry, get
 
 SIZES = [0, 1, 2, 4095, 4096, 4097, 65_536, 1 << 20]
@@ -62,6 +64,72 @@ def test_every_byte_is_kept_and_no_neighbour_touched(session, echo, size):
 def test_a_body_of_unknown_length_is_collected(session, echo, size):
     response = carry(session, get(f"{echo.url}/{size}"))[0]
     assert response.body == _body(size)
+
+
+@pytest.mark.parametrize("size", [1, TEXT_BYTES, TEXT_BYTES + 1, 3 << 20])
+def test_a_body_of_unknown_length_is_collected_up_to_its_bound(session, echo, size):
+    url = f"{echo.url}/{size}"
+    whole, longer = carry(session, get(url, most_bytes=size), get(url, most_bytes=size - 1))
+    assert (whole.body, whole.overflow) == (_body(size), False)
+    assert (longer.status, longer.body, longer.overflow, longer.fault) == (200, b"", True, None)
+
+
+@pytest.mark.parametrize("target", [None, 100, 100_000])
+@pytest.mark.parametrize(("status", "most_bytes"), [(200, 1000), (200, 4 << 20), (404, 1 << 40), (503, 1000)])
+def test_an_endless_answer_is_cut_off(session, status, most_bytes, target):
+    sent = 0
+
+    def script(_received, send):
+        nonlocal sent
+        send(f"HTTP/1.1 {status} .\r\ntransfer-encoding: chunked\r\n\r\n".encode())
+        while True:
+            send(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
+            sent += 0x10000
+
+    with Scripted(script) as server:
+        response = carry(session, get(server.url, target and Target.allocate(target), most_bytes=most_bytes))[0]
+    assert (response.status, response.fault, response.overflow) == (status, None, status == 200 or target == 100_000)
+    assert sent < 512 << 20
+    assert response.received == (target if target and (status == 200 or target == 100_000) else 0)
+    assert len(response.body) == (0 if status == 200 else 100_000 if target == 100_000 else TEXT_BYTES)
+
+
+def test_an_answer_that_memory_runs_short_for_is_an_error_and_never_a_part_of_it():
+    script = """
+        import resource
+        from penstock.errors import NoSpace
+        from penstock.options import TransportOptions
+        from penstock.testing.servers import Scripted, reply
+        from penstock.transport.loop import connect
+        from penstock.transport.stream import Collected
+        from tests.transport.calls import carry, get
+
+        def script(received, send):
+            send(b"HTTP/1.1 200 OK\\r\\ntransfer-encoding: chunked\\r\\n\\r\\n")
+            for _ in range(int(received.path[1:])):
+                send(b"100000\\r\\n" + b"x" * (1 << 20) + b"\\r\\n")
+            send(b"0\\r\\n\\r\\n")
+            return True
+
+        with Scripted(script) as server:
+            session = connect(TransportOptions())
+            carry(session, get(server.url + "/1", most_bytes=1 << 30))
+            held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (held + (96 << 20), -1))
+            for size in (200, 40):  # too much to collect; enough to collect, and too much to hand over
+                response = carry(session, get(f"{server.url}/{size}", most_bytes=1 << 30))[0]
+                assert type(response.fault) is NoSpace, (size, response.fault, len(response.body))
+            assert len(carry(session, get(server.url + "/1", most_bytes=1 << 30))[0].body) == 1 << 20
+            stream = Collected()
+            stream.close()
+            stream.size = (4 << 30) + 5
+            try:
+                print(len(stream.copy(1 << 40)), "bytes")
+            except MemoryError:
+                print("told, and the thread lives on")
+    """
+    ended = python(script)
+    assert ended.stdout == "told, and the thread lives on\n", ended.stderr
 
 
 @pytest.mark.parametrize("size", [1, 100, 4095, 4096, 4097, 1 << 20])
@@ -119,6 +187,15 @@ def test_a_body_that_does_not_lie_in_one_piece_is_refused(session, echo):
     response = carry(session, Once(Request("PUT", echo.url, body=memoryview(b"abcdef")[::2])))[0]
     assert "C-contiguous" in str(response.fault)
     assert carry(session, get(f"{echo.url}/3"))[0].body == _body(3), "the handle is as good as new"
+
+
+@pytest.mark.parametrize(("extra", "end"), [("", r"\)"), ("my-job/7 (a; b)", r"\) my-job/7 \(a; b\)")])
+def test_every_request_says_who_asks(echo, extra, end):
+    session = connect(TransportOptions(user_agent_extra=extra))
+    for method in ("GET", "PUT", "GET"):
+        carry(session, Once(Request(method, f"{echo.url}/1")))
+        agent = echo.received[-1].headers["user-agent"]
+        assert re.fullmatch(rf"penstock/{re.escape(VERSION)} \(Python/3\.\d+; libcurl/\d+\.\d+\.\d+{end}", agent), agent
 
 
 def test_methods_do_not_leak_into_the_next_request(session, echo):

@@ -10,6 +10,7 @@ from penstock.errors import (
     Cancelled,
     ConfigError,
     InvalidURL,
+    NoSpace,
     NotFound,
     PenstockError,
     TimedOut,
@@ -79,6 +80,25 @@ class TestManyCalls:
             gate.opened.set()
             assert [call.wait().body for call in calls] == [b"hello"] * 10
             assert server.connections == 3
+
+    def test_stores_take_turns_where_descriptors_are_few(self, monkeypatch):
+        ended = []
+
+        class Noted(Once):
+            def done(self, response):
+                ended.append(self)
+                return super().done(response)
+
+        greedy, modest = connect(TransportOptions()), connect(TransportOptions())
+        monkeypatch.setattr(greedy._loop, "most", 2)
+        with Scripted(_hello) as server:
+            many, few = ([Noted(Request("GET", server.url)) for _ in range(count)] for count in (200, 4))
+            greedy.submit(many)
+            modest.submit(few)
+            for call in (*many, *few):
+                assert call.wait().body == b"hello"
+            assert server.connections <= 2
+        assert max(map(ended.index, few)) < 150
 
     def test_a_distant_store_has_many_in_flight_after_its_first_answers(self):
         def script(_received, send):
@@ -211,6 +231,36 @@ class TestBrokenCalls:
         assert type(header.fault) is Unusable
         with Scripted(_hello) as server:
             assert carry(session, get(server.url))[0].body == b"hello", "the thread lives on"
+
+    @pytest.mark.parametrize("where", ["_Transfer", "Easy.load", "Easy.unload", "Multi.add"])
+    def test_memory_that_runs_short_for_one_call_ends_that_call_alone(self, monkeypatch, where):
+        session = connect(TransportOptions())
+
+        def broken(*_, **__):
+            raise MemoryError
+
+        with Scripted(_hello) as server:
+            with monkeypatch.context() as patch:
+                patch.setattr(f"penstock.transport.loop.{where}", broken)
+                response = carry(session, get(server.url))[0]
+                assert type(response.fault) is NoSpace
+                assert "out of memory" in str(response.fault)
+            assert carry(session, get(server.url))[0].body == b"hello", "the thread lives on"
+
+    def test_a_call_that_breaks_when_it_is_told_is_told_so_and_the_thread_lives_on(self, session):
+        class Breaking(Once):
+            def done(self, response):
+                if not self.responses:
+                    self.responses.append(response)
+                    raise ZeroDivisionError("oops")
+                return super().done(response)
+
+        with Scripted(_hello) as server:
+            broken = Breaking(Request("GET", server.url))
+            carry(session, broken)
+            assert carry(session, get(server.url))[0].body == b"hello"
+        first, second = broken.responses
+        assert (first.body, type(second.fault), type(second.fault.__cause__)) == (b"hello", Bug, ZeroDivisionError)
 
     def test_another_attempt_comes_after_its_delay(self, session):
         with Scripted(_hello) as server:
@@ -371,7 +421,7 @@ class TestEnds:
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, "leaving\n", "")
         assert time.monotonic() - began < 20, "it waited for the answers until they were given up"
 
-    @pytest.mark.parametrize("where", ["finished", "perform", "poll", "add"])
+    @pytest.mark.parametrize("where", ["finished", "perform", "poll"])
     def test_a_dying_thread_tells_everyone_who_waits(self, where):
         script = """
             import sys, threading
@@ -394,16 +444,19 @@ class TestEnds:
                 session.submit(held)
                 def broken(*_):
                     raise MemoryError("no more")
+                sound = getattr(Multi, sys.argv[1])
                 setattr(Multi, sys.argv[1], broken)
                 late = get(server.url)
                 session.submit([late])
-                for call in (*held[:1 if sys.argv[1] == "add" else 4], late):
+                for call in (*held, late):
                     fault = call.wait(60).fault
                     assert type(fault) is Bug and "no more" in str(fault), fault
                 after = get(server.url)
                 session.submit([after])
                 assert type(after.wait(60).fault) is Bug
                 hold.set()
+                setattr(Multi, sys.argv[1], sound)
+                assert carry(connect(TransportOptions()), get(server.url))[0].status == 200, "on another thread"
             print("all were told")
         """
         ended = python(script, where, limit_s=60)

@@ -7,9 +7,11 @@ import json
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from penstock.catalog.columns import Columns, Shape, layout
+from penstock.catalog.columns import Columns, Shape, encode, layout
+from penstock.catalog.digest import digest_of
 from penstock.catalog.shared import Region
-from penstock.errors import ChecksumMismatch, ManifestError
+from penstock.config.urls import parse
+from penstock.errors import ChecksumMismatch, ManifestError, Unusable
 
 if TYPE_CHECKING:
     from io import BufferedIOBase
@@ -74,7 +76,7 @@ def save(file: BufferedIOBase, saved: Saved) -> None:
 
 
 def load(file: Readable) -> Saved:
-    """Read a file straight into the memory it will live in, and verify every byte of it.
+    """Read a file straight into the memory it will live in, and verify every byte of it, and its catalog's digest.
 
     Nothing larger than the file itself is allocated for it, whatever it says.
 
@@ -89,9 +91,13 @@ def load(file: Readable) -> Saved:
         if start + shape.size_bytes != file.size:
             raise ValueError(f"{file.size} bytes, where {start + shape.size_bytes} were written")
         root, base, digest = (_text(header[name]) for name in ("root", "base", "digest"))
+        if parse(root).root != root:
+            raise ValueError(f"{root[:200]!r} is no bucket")
         columns = Columns(_region(file, start, shape.size_bytes, header["sha256"]), shape)
         columns.check()
-    except (KeyError, TypeError, ValueError) as error:
+        if digest_of(columns, range(columns.rows), encode(base)) != digest:
+            raise ValueError("its digest is another one than that of what it lists")
+    except (KeyError, TypeError, ValueError, Unusable) as error:
         if isinstance(error, ManifestError):
             raise
         raise ManifestError(f"not a catalog that can be read: {error!r}") from error

@@ -8,12 +8,13 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
 from pathlib import PurePosixPath
+from reprlib import Repr
 from typing import BinaryIO, Protocol
 
+from penstock.catalog.parquet import rows as _parquet
 from penstock.catalog.table import Entry, as_folder
-from penstock.errors import ManifestError, MissingExtra
+from penstock.errors import ManifestError
 
 __all__ = ["Base", "Parser", "read_manifest", "resolve_key"]
 
@@ -22,7 +23,13 @@ _Rows = Iterator[tuple[int, Mapping[str, object]]]
 
 _KEY_COLUMNS = ("key", "url", "path")
 _INT64 = 1 << 63
+_KEY_BYTES = 1024  # on S3
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)/?(.*)", re.DOTALL)
+
+
+_texts = Repr()
+_texts.maxstring = 200
+_short = _texts.repr  # of what a stranger wrote: it may be long, and deep
 
 
 class Base(Protocol):
@@ -44,7 +51,8 @@ class Base(Protocol):
 def read_manifest(data: bytes, name: str, base: Base, parser: Parser | None = None) -> Iterator[Entry]:
     r"""Yield the entries of a manifest in its order, repeats included; none for an empty one.
 
-    Keys come out full, as ``resolve_key`` makes them. The form is told by the suffix of ``name``,
+    Keys come out full, as ``resolve_key`` makes them. A manifest that lies in a bucket names no local files but those
+    below a local ``base``. The form is told by the suffix of ``name``,
     and where that says nothing by the content. Text is UTF-8, with or without a byte order mark, lines end in ``\n``
     or ``\r\n``, blank ones are skipped, and nothing is a comment.
 
@@ -60,7 +68,7 @@ def read_manifest(data: bytes, name: str, base: Base, parser: Parser | None = No
 
     Args:
         data: The file.
-        name: Its name or URL, for its suffix and for messages.
+        name: Its name or URL, for its suffix and for messages; a URL says where it lies.
         base: Where relative keys lie.
         parser: Reads the file itself and yields ``key`` or ``(key, label)``; what it raises is passed on.
 
@@ -70,9 +78,11 @@ def read_manifest(data: bytes, name: str, base: Base, parser: Parser | None = No
 
     """
     form, where = (_items(parser), "item") if parser else _form(data, name)
+    foreign = base.scheme == "file" and "://" in name and not name.startswith("file://")
+    resolve = _contained if foreign else resolve_key
     for number, row in form(data, name):
         try:
-            yield _entry(row, base)
+            yield _entry(row, lambda key: resolve(key, base))
         except ValueError as error:
             raise ManifestError(f"{name}, {where} {number}: {error}", url=name) from error
 
@@ -80,21 +90,39 @@ def read_manifest(data: bytes, name: str, base: Base, parser: Parser | None = No
 def resolve_key(text: str, base: Base) -> str:
     """Return the full key for what stands in a manifest: a URL within ``base``'s bucket, or a key relative to ``base``.
 
-    A relative key goes below ``base.key`` as below a directory, whether or not that ends in ``/``. Nothing is
-    unescaped or normalised: to an object store ``..``, ``//`` and ``%20`` are characters like any other.
+    A relative key goes below ``base.key`` as below a directory, whether or not that ends in ``/``; with a local base, a
+    path that begins with ``/`` is absolute. Nothing is unescaped or normalised: to an object store ``..``, ``//`` and
+    ``%20`` are characters like any other.
 
     Raises:
-        ManifestError: A URL of another scheme or bucket, or one that names no object.
+        ManifestError: A URL of another scheme or bucket, or one that names no object, or a key no store can hold.
 
     """
     match = _URL.match(text)
     if match is None:
-        return as_folder(base.key) + text
+        absolute = base.scheme == "file" and text.startswith("/")
+        return _storable(text.lstrip("/") if absolute else as_folder(base.key) + text, base.scheme)
     scheme, bucket, key = match.groups()
     if (scheme.lower(), bucket) != (base.scheme, base.bucket):
-        raise ManifestError(f"{text!r} does not lie in {base.scheme}://{base.bucket}/: make a data set per bucket")
+        message = f"{_short(text)} does not lie in {base.scheme}://{base.bucket}/: make a data set per bucket"
+        raise ManifestError(message)
+    return _storable(key, base.scheme)
+
+
+def _contained(text: str, base: Base) -> str:
+    """Do the same for a manifest of strangers and a local ``base``: nothing outside of it can be named."""
+    if _URL.match(text) or text.startswith("/") or ".." in text.split("/"):
+        raise ManifestError(f"{_short(text)}: a manifest in a bucket names local files by names below base= alone")
+    return resolve_key(text, base)
+
+
+def _storable(key: str, scheme: str) -> str:
     if not key:
-        raise ManifestError(f"{text!r} names no object")
+        raise ManifestError("names no object")
+    if "\0" in key:
+        raise ManifestError(f"{_short(key)} holds a NUL (text is UTF-8)")
+    if scheme == "s3" and len(key) > _KEY_BYTES // 4 and len(key.encode()) > _KEY_BYTES:
+        raise ManifestError(f"{_short(key)} takes more than {_KEY_BYTES} bytes")
     return key
 
 
@@ -116,18 +144,20 @@ def _guess(data: bytes) -> Callable[[bytes, str], _Rows]:
     return _csv if len(columns) > 1 and any(column in _KEY_COLUMNS for column in columns) else _plain
 
 
-def _entry(row: Mapping[str, object], base: Base) -> Entry:
+def _entry(row: Mapping[str, object], resolve: Callable[[str], str]) -> Entry:
     """Make an entry of named values; what does not fit is a ValueError (of which UnicodeEncodeError is one)."""
     named = [column for column in _KEY_COLUMNS if row.get(column) is not None]
     if len(named) != 1:
         raise ValueError(f"needs one of {', '.join(_KEY_COLUMNS)}; it has {', '.join(named) or 'none'}")
     key, size, etag = row[named[0]], row.get("size"), row.get("etag")
     if not isinstance(key, str) or not key:
-        raise ValueError(f"a key is a string that is not empty, not {key!r}")
-    key.encode()
+        raise ValueError(f"a key is a string that is not empty, not {_short(key)}")
     if etag is not None and not isinstance(etag, str):
-        raise ValueError(f"an etag is a string, not {etag!r}")
-    return Entry(resolve_key(key, base), _size(size), _label(row), (etag or "").strip('"'))
+        raise ValueError(f"an etag is a string, not {_short(etag)}")
+    version = (etag or "").strip('"')
+    for text in (key, version):
+        text.encode()  # lone surrogates, which JSON can hold, have no UTF-8
+    return Entry(resolve(key), _size(size), _label(row), version)
 
 
 def _size(value: object) -> int:
@@ -135,7 +165,7 @@ def _size(value: object) -> int:
         return -1
     size = int(value) if isinstance(value, str) and value.isdecimal() else value
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < _INT64:
-        raise ValueError(f"a size is a whole number of bytes, not {value!r}")
+        raise ValueError(f"a size is a whole number of bytes, not {_short(value)}")
     return size
 
 
@@ -181,9 +211,9 @@ def _csv(data: bytes, name: str) -> _Rows:
 def _header(cells: list[str]) -> list[str]:
     columns = [cell.strip() for cell in cells]
     if len(set(columns)) < len(columns):
-        raise ValueError(f"a column stands twice in the header {cells}")
+        raise ValueError(f"a column stands twice in the header {_short(cells)}")
     if sum(column in _KEY_COLUMNS for column in columns) != 1:
-        raise ValueError(f"the header must name one of {', '.join(_KEY_COLUMNS)}, not {cells}")
+        raise ValueError(f"the header must name one of {', '.join(_KEY_COLUMNS)}, not {_short(cells)}")
     return columns
 
 
@@ -193,12 +223,22 @@ def _under(columns: list[str], cells: list[str]) -> Mapping[str, object]:
     return {column: cell or None for column, cell in zip(columns, cells, strict=True)}
 
 
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise ValueError("a name stands twice in an object")
+    return row
+
+
+_LINE = json.JSONDecoder(object_pairs_hook=_once)
+
+
 def _json(data: bytes, name: str) -> _Rows:
     for number, line in enumerate(_lines(data, name), 1):
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = _LINE.decode(line)
         except (ValueError, RecursionError) as error:
             raise ManifestError(f"{name}, line {number}: not JSON ({error})", url=name) from error
         if not isinstance(row, dict):
@@ -206,29 +246,19 @@ def _json(data: bytes, name: str) -> _Rows:
         yield number, row
 
 
-def _parquet(data: bytes, name: str) -> _Rows:
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError as error:
-        raise MissingExtra(f'{name} is Parquet, which needs pyarrow: pip install "penstock[parquet]"') from error
-    try:
-        batches = parquet.ParquetFile(pa.BufferReader(data)).iter_batches()
-        yield from enumerate(chain.from_iterable(batch.to_pylist() for batch in batches), 1)
-    except pa.ArrowException as error:
-        raise ManifestError(f"{name}: not a Parquet file that can be read ({error})", url=name) from error
-
-
 def _items(parser: Parser) -> Callable[[bytes, str], _Rows]:
     def form(data: bytes, name: str) -> _Rows:
-        for number, item in enumerate(parser(io.BytesIO(data)), 1):
+        items: object = parser(io.BytesIO(data))
+        if not isinstance(items, Iterable):
+            raise ManifestError(f"{name}: the parser gave {_short(items)}, nothing to iterate over", url=name)
+        for number, item in enumerate(items, 1):
             if isinstance(item, str):
                 yield number, {"key": item, "label": None}
             elif isinstance(item, tuple) and len(item) == 2:  # noqa: PLR2004  a pair
                 yield number, {"key": item[0], "label": item[1]}
             else:
                 raise ManifestError(
-                    f"{name}, item {number}: the parser gave {item!r}, not key or (key, label)", url=name
+                    f"{name}, item {number}: the parser gave {_short(item)}, not key or (key, label)", url=name
                 )
 
     return form

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from penstock.catalog.columns import Columns, Growing, decode, encode
 from penstock.catalog.select import selector
@@ -12,18 +11,34 @@ from penstock.catalog.stretch import Stretch
 from penstock.errors import ConfigError, Damaged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Hashable, Iterable
 
     from penstock.values import ObjectMeta, Page
 
 __all__ = ["Listable", "scan"]
 
 
+class Pages(Protocol):
+    """LIST requests side by side; leaving the ``with`` block calls off those that are under way."""
+
+    def start(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Hashable:
+        """Send one LIST request on its way; what is returned names it."""
+
+    def take(self) -> Iterable[tuple[Hashable, Page]]:
+        """Wait until a page has come; returns all that have, each with its request's name."""
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+
+    def __exit__(self, *_: object) -> None:
+        """Call off what is under way."""
+
+
 class Listable(Protocol):
     """What scanning needs of a ``Source``."""
 
-    def page(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Page:
-        """Send one LIST request, blocking; thread-safe."""
+    def pager(self) -> Pages:
+        """Return a place for requests side by side."""
 
     def url(self, key: str) -> str:
         """Return the URL of a key."""
@@ -46,7 +61,7 @@ def scan(
     Costs: a prefix of one page is one request. Beyond it the plain listing goes on, and while fewer than ``workers``
     requests are in flight each full page may cause one delimiter listing beside it, whose sub-directories are bounds at
     which others take over part of the rest; each part costs at most one page more than its share. A flat prefix of n
-    pages costs n + 1 requests. No thread outlives the call; Ctrl-C waits for the requests in flight only.
+    pages costs n + 1 requests. All are started on this thread; an error or Ctrl-C calls off those in flight.
 
     Args:
         source: Where.
@@ -66,8 +81,8 @@ def scan(
         raise ConfigError(f"workers must be at least 1, not {workers}")
     base = prefix[: prefix.rfind("/") + 1]
     chosen = selector(include, exclude)
-    with ThreadPoolExecutor(workers, "penstock-scan") as pool:
-        work = _Scan(source, prefix, lambda meta: chosen(meta.key[len(base) :], meta.size), pool, workers)
+    with source.pager() as pages:
+        work = _Scan(pages, prefix, lambda meta: chosen(meta.key[len(base) :], meta.size), workers)
         try:
             work.run(progress or (lambda _: None))
         except Damaged as error:
@@ -77,23 +92,20 @@ def scan(
 
 
 class _Scan:
-    """Everything but the requests happens on the caller's thread, so nothing needs a lock."""
+    """Stretches of a listing, each with its next page under way, and advice on where to cut them."""
 
-    def __init__(
-        self, source: Listable, prefix: str, keep: Callable[[ObjectMeta], bool], pool: ThreadPoolExecutor, workers: int
-    ) -> None:
+    def __init__(self, pages: Pages, prefix: str, keep: Callable[[ObjectMeta], bool], workers: int) -> None:
         self._stretches: list[Stretch] = []
         self._found = 0
-        self._source, self._prefix, self._keep, self._pool, self._workers = source, prefix, keep, pool, workers
+        self._pages, self._prefix, self._keep, self._workers = pages, prefix, keep, workers
         # What each request in flight is for: the next page of a stretch, or (with a directory) advice for it.
-        self._flying: dict[Future[Page], tuple[Stretch, bytes | None]] = {}
+        self._flying: dict[Hashable, tuple[Stretch, bytes | None]] = {}
 
     def run(self, progress: Callable[[int], None]) -> None:
         self._open([Stretch(encode(self._prefix))])
         while self._flying:
-            for future in wait(self._flying, return_when=FIRST_COMPLETED).done:
-                stretch, directory = self._flying.pop(future)
-                page = future.result()
+            for request, page in self._pages.take():
+                stretch, directory = self._flying.pop(request)
                 if directory is None:
                     self._found += stretch.take(page, self._keep)
                     progress(self._found)
@@ -116,10 +128,8 @@ class _Scan:
             self._request(stretch)
 
     def _request(self, stretch: Stretch) -> None:
-        page = self._pool.submit(
-            self._source.page, self._prefix, token=stretch.token, start_after=stretch.start_after()
-        )
-        self._flying[page] = stretch, None
+        request = self._pages.start(self._prefix, token=stretch.token, start_after=stretch.start_after())
+        self._flying[request] = stretch, None
 
     def _next(self, stretch: Stretch) -> None:
         if stretch.over:
@@ -139,7 +149,5 @@ class _Scan:
     def _ask(self, stretch: Stretch) -> None:
         directory = stretch.directory()
         if directory is not None:
-            page = self._pool.submit(
-                self._source.page, decode(directory), start_after=decode(stretch.last), delimiter="/"
-            )
-            self._flying[page] = stretch, directory
+            request = self._pages.start(decode(directory), start_after=decode(stretch.last), delimiter="/")
+            self._flying[request] = stretch, directory

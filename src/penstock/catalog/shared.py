@@ -6,15 +6,22 @@ import fcntl
 import mmap
 import os
 import tempfile
+import threading
 import weakref
 from contextlib import contextmanager
+from errno import EMFILE, ENFILE
 from multiprocessing import context, reduction
 from typing import TYPE_CHECKING, Protocol
+
+from penstock.errors import Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Region"]
+__all__ = ["Region", "Slot"]
+
+_ARENA = 1 << 20  # bytes of a region that slots share: some 600 data sets; memory is used as they come
+_LINE = 64  # where slots begin, so that no two share a line of the processor's cache
 
 
 class Region:
@@ -35,7 +42,15 @@ class Region:
 
     def __init__(self, size: int) -> None:
         """Allocate ``size`` fresh bytes."""
-        self._adopt(_allocate(size), size)
+        try:
+            descriptor = _allocate(size)
+        except OSError as error:
+            if error.errno not in (EMFILE, ENFILE):
+                raise
+            raise Unusable(
+                "no descriptor is left for this catalog: raise the limit of open files (ulimit -n)"
+            ) from error
+        self._adopt(descriptor, size)
 
     def _adopt(self, descriptor: int, size: int) -> None:
         self._descriptor = descriptor
@@ -44,19 +59,89 @@ class Region:
         self.view = memoryview(mmap.mmap(descriptor, max(size, 1)))[:size]
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Exclude all other processes that hold this region; one that dies lets go. Threads need another lock."""
-        fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
+    def locked(self, start: int = 0, size: int = 0) -> Iterator[None]:
+        """Exclude all other processes from ``size`` bytes (0: all); if one dies, it lets go. Not for threads."""
+        fcntl.lockf(self._descriptor, fcntl.LOCK_EX, size, start)
         try:
             yield
         finally:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_UN)
+            fcntl.lockf(self._descriptor, fcntl.LOCK_UN, size, start)
 
     def __reduce__(self) -> tuple[Callable[..., Region], tuple[object, int]]:
         """Pass the descriptor to a process being spawned, and the bytes to anyone else."""
         if context.get_spawning_popen() is not None:
             return _map, (reduction.DupFd(self._descriptor), self.size)
         return _copy, (self.view.tobytes(), self.size)
+
+
+class Slot:
+    """What a ``Region`` of a few bytes is, without a descriptor of its own: slots of one process lie in one region.
+
+    Attributes:
+        view: All of it, writable.
+
+    """
+
+    __slots__ = ("_region", "_start", "view")
+
+    def __init__(self, size: int) -> None:
+        """Allocate ``size`` fresh bytes."""
+        self._adopt(*_arenas.take(size), size)
+
+    def _adopt(self, region: Region, start: int, size: int) -> None:
+        self._region, self._start = region, start
+        self.view = region.view[start : start + size]
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Exclude all other processes that hold this slot; one that dies lets go. Threads need another lock."""
+        with self._region.locked(self._start, len(self.view)):
+            yield
+
+    def __reduce__(self) -> tuple[Callable[..., Slot], tuple[object, ...]]:
+        """Pass the region to a process being spawned, and the bytes to anyone else."""
+        if context.get_spawning_popen() is not None:
+            return _slot_of, (self._region, self._start, len(self.view))
+        return _slot_with, (self.view.tobytes(),)
+
+
+class _Arenas:
+    """Hands out slots, each but once (a worker may hold one for longer than its parent does), from region to region."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._region: Region | None = None
+        self._used = 0
+
+    def take(self, size: int) -> tuple[Region, int]:
+        with self._lock:
+            if self._region is None or self._used + size > self._region.size:
+                self._region, self._used = Region(max(size, _ARENA)), 0
+            start, self._used = self._used, -(-(self._used + size) // _LINE) * _LINE
+            return self._region, start
+
+
+_arenas = _Arenas()
+
+
+def _disown() -> None:
+    global _arenas  # noqa: PLW0603  a process has one; a parent goes on handing out from its own
+    _arenas = _Arenas()
+
+
+os.register_at_fork(after_in_child=_disown)
+
+
+def _slot_of(region: Region, start: int, size: int) -> Slot:
+    slot = Slot.__new__(Slot)
+    slot._adopt(region, start, size)  # noqa: SLF001  the other half of Slot.__reduce__
+    return slot
+
+
+def _slot_with(data: bytes) -> Slot:
+    slot = Slot(len(data))
+    slot.view[:] = data
+    return slot
 
 
 class _Handle(Protocol):

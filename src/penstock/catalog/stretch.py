@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.catalog.columns import Growing, decode, encode
-from penstock.errors import Damaged
+from penstock.listing import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["Stretch"]
 
 _SLASH = b"/"
-# Stores may send empty pages while they skip deleted keys; a store that sends only those would hold us for ever.
-_EMPTY_PAGES = 1000
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +34,6 @@ class Stretch:
         level: A directory; ``prefix`` at first.
         asked: The deepest directory that has no other cuts to offer; None before the first was asked for.
         last: The last key seen, ``after`` at first.
-        token: Continues the listing; empty before the first page.
         over: Nothing more is to come.
         rows: What was seen and kept.
 
@@ -49,27 +46,26 @@ class Stretch:
     level: bytes = b""
     asked: bytes | None = None
     last: bytes = field(init=False)
-    token: str = ""
     over: bool = False
     rows: Growing = field(default_factory=Growing)
     _recent: list[bytes] = field(default_factory=list)
-    _empty: int = 0
+    _listing: Listing = field(init=False)
 
     def __post_init__(self) -> None:
         """Stand before the first key."""
         self.last = self.after
+        self._listing = Listing(decode(self.prefix), decode(self.after))
 
     def take(self, page: Page, keep: Callable[[ObjectMeta], bool]) -> int:
         """Take in the next page; returns how many keys of it were kept.
 
         Raises:
-            Damaged: The server repeats itself, or lists keys out of order or outside the prefix.
+            Damaged: The server repeats itself, or lists what was not asked for.
 
         """
         before, self._recent = len(self.rows), []
-        for meta in page.entries:
+        for meta in self._listing.take(page).entries:
             key = encode(meta.key)
-            self._check(key)
             if self.until is not None and key > self.until:
                 self.over = True
                 break
@@ -77,25 +73,9 @@ class Stretch:
             self._recent.append(key)
             if keep(meta):
                 self.rows.add(key, meta.size, meta.etag)
-        self._advance(page)
-        return len(self.rows) - before
-
-    def _advance(self, page: Page) -> None:
-        self._empty = 0 if page.entries else self._empty + 1
-        if page.token and (page.token == self.token or self._empty > _EMPTY_PAGES):
-            raise Damaged("the listing does not advance: the server repeats a token or sends only empty pages")
-        self.token = page.token
-        self.over = self.over or not page.token
+        self.over = self.over or self._listing.over
         self.cuts = self.cuts[bisect_right(self.cuts, self.last) :]
-
-    def _check(self, key: bytes) -> None:
-        if not key.startswith(self.prefix):
-            raise Damaged(f"the listing went astray: asked for keys that begin with {self.prefix!r}, it gave {key!r}")
-        if key <= self.last:
-            raise Damaged(
-                f"the listing does not advance in UTF-8 byte order: {key!r} came after {self.last!r}. A server that "
-                "ignores start-after can still be listed with workers=1"
-            )
+        return len(self.rows) - before
 
     def directory(self) -> bytes | None:
         """Return the shallowest directory around ``last`` that was not asked yet; None where keys lie flat."""
@@ -134,6 +114,11 @@ class Stretch:
     def _between(self, after: bytes, until: bytes | None) -> list[bytes]:
         stop = len(self.cuts) if until is None else bisect_left(self.cuts, until)
         return self.cuts[bisect_right(self.cuts, after) : stop]
+
+    @property
+    def token(self) -> str:
+        """What continues the listing; empty before the first page."""
+        return self._listing.token
 
     def start_after(self) -> str:
         """Return the exclusive bound for the first page; empty once a token continues it."""

@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import cached_property
+from itertools import filterfalse
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 
 from penstock.catalog import file
 from penstock.catalog.columns import Columns, Growing, decode, encode
+from penstock.catalog.digest import digest_of
 from penstock.catalog.scan import scan
 from penstock.config.urls import parse
-from penstock.errors import Damaged, ManifestError, NotFound
+from penstock.errors import Damaged, ManifestError, NotFound, Unusable
 from penstock.source import open_source
-from penstock.values import Span
+from penstock.values import Span, whole
 from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
@@ -24,11 +26,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from penstock.config.urls import Location
     from penstock.options import StoreOptions
 
 __all__ = ["Catalog", "Entry", "as_folder"]
-
-_BLOCK = 4096
 
 
 class Entry(NamedTuple):
@@ -101,24 +102,30 @@ class Catalog:
     ) -> Catalog:
         """Read a catalog that ``save`` has written, and verify all of it: HEAD, GET, and one GET for each 16 MiB.
 
-        ``root`` says below which URL the objects lie now, when that is not where they were listed: a copy elsewhere.
-        Names, sizes, labels and digest stay; versions are not known of a copy, and it takes a second table.
+        A file says which objects are read, with your credentials; so without ``root`` they must lie in the bucket that
+        the file lies in, or both on this machine. ``root`` says below which URL they lie: where they were listed, or
+        where there is a copy. Of a copy names, sizes, labels and digest stay; versions are not known, and it takes a
+        second table.
 
         Raises:
             NotFound: No such file.
-            ManifestError: It is no catalog, a newer one, or cut short.
+            ManifestError: It is no catalog, a newer one, cut short, or needs ``root``.
             ChecksumMismatch: It has changed since it was written.
 
         """
+        place = parse(url)
         try:
             with open_object(url, "rb", store=store) as reader:
                 saved = file.load(reader)
+            catalog = cls(saved.root, saved.base, saved.columns)
+            catalog.__dict__["digest"] = saved.digest
+            if root is None and saved.root != place.root:
+                where = saved.root + saved.base
+                raise ManifestError(f"its objects lie elsewhere: if you mean to read them, pass root={where!r}")
+            return catalog if root is None else catalog._below(parse(root))
         except Damaged as error:
-            error.url = parse(url).url
+            error.url = place.url
             raise
-        catalog = cls(saved.root, saved.base, saved.columns)
-        catalog.__dict__["digest"] = saved.digest
-        return catalog if root is None else catalog._moved(root)
 
     def save(self, url: str | os.PathLike[str], *, store: StoreOptions | None = None) -> None:
         """Write this catalog, or this part of one, to a file that ``open`` reads: some 50 bytes per object and its key.
@@ -136,11 +143,13 @@ class Catalog:
             raise NotFound(message, url=url)
         return self
 
-    def _moved(self, root: str | os.PathLike[str]) -> Catalog:
-        place, skip = parse(root), len(self.base)
-        below = as_folder(place.key)
+    def _below(self, place: Location) -> Catalog:
+        """Return the catalog of the same names at another place; itself for where they were listed."""
+        below, skip = as_folder(place.key), len(self.base)
+        if (place.root, below) == (self.root, self.base):
+            return self
         entries = (entry._replace(key=below + entry.key[skip:], etag="") for entry in self)
-        return Catalog.build(place.root, below, entries)
+        return Catalog.build(place.root, below, entries if place.scheme != "file" else map(_contained, entries))
 
     @classmethod
     def build(cls, root: str, base: str, entries: Iterable[Entry]) -> Catalog:
@@ -172,6 +181,29 @@ class Catalog:
         if isinstance(index, slice):
             return Catalog(self.root, self.base, self._columns, self._rows[index])
         return self._entry(self._rows[index])
+
+    def split(self, fraction: float, *, seed: int = 0) -> tuple[Catalog, Catalog]:
+        """Return about ``fraction`` of the objects, drawn at random, and all the others: two catalogs, in this order.
+
+        On which side an object is follows from its name below ``base`` and ``seed`` alone, so it stays there when the
+        prefix has grown. Both are tables of their own, made at some 10 µs per object.
+
+        Raises:
+            Unusable: ``fraction`` is not within [0, 1], or ``seed`` no whole number.
+
+        """
+        if not 0 <= fraction <= 1:
+            raise Unusable(f"a fraction lies within 0 and 1, not {fraction!r}")
+        key, skip, limit = str(whole(seed, "seed")).encode()[:64], len(encode(self.base)), int(fraction * 2**64)
+
+        def first(entry: Entry) -> bool:
+            draw = hashlib.blake2b(encode(entry.key)[skip:], digest_size=8, key=key).digest()
+            return int.from_bytes(draw, "big") < limit
+
+        return (
+            Catalog.build(self.root, self.base, filter(first, self)),
+            Catalog.build(self.root, self.base, filterfalse(first, self)),
+        )
 
     def __iter__(self) -> Iterator[Entry]:
         """Yield the entries in order."""
@@ -221,30 +253,30 @@ class Catalog:
     def total_bytes(self) -> int:
         """Bytes of all objects together; -1 when one is unknown."""
         sizes = self.sizes
-        return -1 if (sizes < 0).any() else int(sizes.sum())
+        if (sizes < 0).any():
+            return -1
+        return (int((sizes >> 32).sum()) << 32) + int((sizes & 0xFFFFFFFF).sum())  # the sum may pass 2⁶³
 
     @cached_property
     def digest(self) -> str:
         """SHA-256, in hex, of the names below ``base`` and the sizes, in order.
 
-        Neither where they lie nor ETags count, so a copy elsewhere has the same one. Computed once, at about 1 µs per
+        Neither where they lie nor ETags count, so a copy elsewhere has the same one. Computed once, at about 0.1 µs per
         object, and carried along when pickled.
         """
-        digest = hashlib.sha256(f"penstock catalog 1, {len(self)} objects\n".encode())
-        skip = len(encode(self.base))
-        sizes = self.sizes
-        for start in range(0, len(self), _BLOCK):
-            names = [self._columns.keys[row][skip:] for row in self._rows[start : start + _BLOCK]]
-            # Lengths before the names, or ("ab", "c") would be ("a", "bc").
-            digest.update(np.array([len(name) for name in names], "<i8").tobytes())
-            digest.update(sizes[start : start + _BLOCK].astype("<i8").tobytes())
-            digest.update(b"".join(names))
-        return digest.hexdigest()
+        return digest_of(self._columns, self._rows, encode(self.base))
 
 
 def as_folder(key: str) -> str:
     """Return the prefix of everything below ``key``; "" is the whole bucket."""
     return key if key.endswith("/") or not key else key + "/"
+
+
+def _contained(entry: Entry) -> Entry:
+    """Return an entry whose name stays below the directory that ``root`` named: whoever wrote it may be a stranger."""
+    if ".." in entry.key.split("/"):
+        raise ManifestError(f"{entry.key[:200]!r} leads out of its directory")
+    return entry
 
 
 def _some(values: NDArray[np.int64], rows: range) -> NDArray[np.int64]:

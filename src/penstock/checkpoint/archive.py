@@ -5,7 +5,7 @@ The file is a stranger's: nothing of it runs here, and every number in it is che
 
 from __future__ import annotations
 
-import io
+import pickle
 import re
 import struct
 import sys
@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.checkpoint.crc import crc32
 from penstock.checkpoint.fragments import HEAD_BYTES, Fragments, fetched
-from penstock.checkpoint.inert import Inert
+from penstock.checkpoint.inert import Inert, Made, Name
 from penstock.errors import CheckpointError, ChecksumMismatch
 
 if TYPE_CHECKING:
     from penstock.checkpoint.plan import Object
     from penstock.source import Source
 
-__all__ = ["MAGIC", "Archive", "Record", "Use", "archive", "compare"]
+__all__ = ["ENDING", "ENDING_BYTES", "MAGIC", "Archive", "Record", "Use", "archive", "compare"]
 
 _TAIL_BYTES = 256 << 10  # where the directory lies, 80 bytes for each tensor; data.pkl comes first
 _LOCAL = struct.Struct("<4s22xHH")  # a record's own header: magic, …, the lengths of name and of what follows it
 MAGIC = b"PK\3\4"
-_ENDING, _ENDING_BYTES = b"PK\5\6", 22  # the last structure of a zip without a comment
+ENDING, ENDING_BYTES = b"PK\5\6", 22  # the last structure of a zip without a comment
 _PICKLED = b"\x80"  # how what torch wrote before 1.6 begins
 _ALIGNED = 64  # where torch lets data begin; what follows the name fills up to there, with 28 bytes for long files
 _FOLLOWING = range(4, 4 + 28 + _ALIGNED)
@@ -46,6 +46,8 @@ _KNOWN = re.compile(
     r"|torch \w+|torch\.storage UntypedStorage|torch\.serialization _get_layout|collections (OrderedDict|defaultdict)"
     r"|_codecs encode|numpy(\.\w+)* \w+|(__builtin__|builtins) (set|frozenset|bytearray|complex|slice|range)"
 )
+# What torch calls with weights only, too, and neither torch nor Python writes with a number.
+_FILLING = re.compile(r"(__builtin__|builtins) bytearray|torch(\.\w+)? \w*(Storage|Tensor)")
 
 
 class Record(NamedTuple):
@@ -119,14 +121,33 @@ class Archive:
     def _foretold(self) -> tuple[list[Use] | None, set[str]]:
         if lacking := {"data.pkl", "version"} - self.records.keys():
             raise CheckpointError(f"it is no file of torch.save: it holds no {min(lacking)}", url=self.of.url)
-        inert = Inert(io.BytesIO(self.read(self.records["data.pkl"])))
         try:
-            inert.load()
-        except Exception:  # noqa: BLE001  whatever is wrong with it, torch has its own words for
+            inert = Inert(self.read(self.records["data.pkl"]))
+        except pickle.UnpicklingError:
+            return None, set()
+        if any(map(_fills, inert.calls)):
+            raise CheckpointError("it makes a tensor or a byte array of nothing but its size", url=self.of.url)
+        try:
+            asked = [_storage(each) for each in inert.asked]
+        except pickle.UnpicklingError:
             return None, inert.names
-        if unknown := [key for key, _ in inert.asked if f"data/{key}" not in self.records]:
+        if unknown := [key for key, _ in asked if f"data/{key}" not in self.records]:
             raise CheckpointError(f"it holds no record 'data/{unknown[0]}'", url=self.of.url)
-        return [Use(self.records[f"data/{key}"], location) for key, location in inert.asked], inert.names
+        return [Use(self.records[f"data/{key}"], location) for key, location in asked], inert.names
+
+
+def _storage(asked: object) -> tuple[str, str]:
+    """Return the key and the location of a storage that a pickle asks for."""
+    match asked:
+        case ("storage", _, str() as key, str() as location, _):
+            return key, location
+    raise pickle.UnpicklingError("it asks for what is no storage")
+
+
+def _fills(made: Made) -> bool:
+    """Say whether a few bytes of a pickle make torch fill memory of any size."""
+    sized = isinstance(made.args, tuple) and any(type(each) is int for each in made.args)
+    return sized and isinstance(made.by, Name) and _FILLING.fullmatch(" ".join(made.by)) is not None
 
 
 def compare(of: Object, record: Record, crc: int) -> None:
@@ -150,8 +171,10 @@ def archive(source: Source, of: Object) -> Archive | None:
     ends = [(0, min(HEAD_BYTES, of.size)), (max(HEAD_BYTES, of.size - _TAIL_BYTES), of.size)]
     spans = [span for span in ends if span[0] < span[1]]
     data = fetched(source, of, spans)
-    if not data or data[0][: len(MAGIC)] != MAGIC:
-        if data and data[0][:1] != _PICKLED and data[-1][-_ENDING_BYTES:].startswith(_ENDING):
+    if not data or (of.size < len(MAGIC) and MAGIC.startswith(data[0])):
+        raise CheckpointError(f"the file was cut: it has {of.size} bytes", url=of.url)
+    if data[0][: len(MAGIC)] != MAGIC:
+        if data[0][:1] != _PICKLED and data[-1][-ENDING_BYTES:].startswith(ENDING):
             raise CheckpointError("its first bytes are damaged", url=of.url)
         return None
     file = Fragments(source, of)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from penstock.checkpoint.torch import torch_module
 from penstock.errors import Unusable
 from penstock.nest import mapped
+from penstock.waiting import LOOK_S
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -51,13 +52,14 @@ class AsyncCheckpointer:
         loader: Loader | None = None,
         metric: float | None = None,
         overwrite: bool = False,
+        weights_only: bool = True,
     ) -> None:
         """Copy ``state`` and where data and generators stand now, and save them as ``step`` in the background.
 
         The rest is as ``CheckpointManager.save`` has it.
 
         Raises:
-            Unusable: The state has more bytes than may be staged.
+            Unusable: The state has more bytes than may be staged, or something in it is more than weights.
             PenstockError: The save before this one failed; this one was not begun.
 
         """
@@ -65,7 +67,8 @@ class AsyncCheckpointer:
         size = staged_bytes(state)
         if self._most is not None and size > self._most:
             raise Unusable(f"the state has {size:,} bytes and {self._most:,} may be staged")
-        everything = self._manager.gathered(self._stage.copy(state), loader)
+        everything = self._manager.gathered(state, loader, weights_only=weights_only)
+        everything["state"] = self._stage.copy(everything["state"])  # as it was encoded: a queue is a tuple by now
         # No daemon: the interpreter waits for it before anything ends that it needs.
         self._thread = threading.Thread(
             target=self._carry, args=(step, everything, metric, overwrite), name="penstock-checkpoint", daemon=False
@@ -75,7 +78,8 @@ class AsyncCheckpointer:
     def wait(self) -> None:
         """Wait until nothing is under way; raise what went wrong with the last save, once."""
         if self._thread is not None:
-            self._thread.join()
+            while self._thread.is_alive():
+                self._thread.join(LOOK_S)
             self._thread = None
         failure, self._failure = self._failure, None
         _untold.discard(self)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from penstock.checkpoint.layout import MANIFEST, Manifest, Sealed
+from penstock.checkpoint.layout import MANIFEST, Manifest, Sealed, fits, span
 from penstock.checkpoint.plan import Object
 from penstock.checkpoint.seal import SealedReader, SealingWriter
-from penstock.errors import AlreadyExists, Changed, NotFound, Truncated
-from penstock.values import Span
+from penstock.config.urls import parse
+from penstock.errors import AlreadyExists, Changed, Conflict, InvalidURL, NotFound, PenstockError, Truncated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import ObjectMeta
 
-__all__ = ["Committed", "Saving"]
+__all__ = ["Committed", "Saving", "publish"]
 
 _PIECE_BYTES = 64 << 20
 
@@ -29,11 +30,17 @@ class Saving:
     A reader sees no checkpoint there until then, and all of it from then on. Whatever ends the process before leaves
     objects that nobody reads: ``CheckpointManager.clean`` frees them. Costs, beside the data objects' own requests,
     three for the manifest: a HEAD before, its single PUT (whatever its size), and a HEAD after.
+
+    Attributes:
+        id: Of this save: no other has it.
+        etag: The manifest's, once it is committed.
+
     """
 
     def __init__(self, source: Source, folder: str, kind: str) -> None:
         """Begin; nothing is sent yet."""
         self.id = uuid4().hex
+        self.etag = ""
         self._source = source
         self._folder = folder
         self._kind = kind
@@ -51,6 +58,12 @@ class Saving:
         if self.standing():
             raise AlreadyExists("this checkpoint is committed already", url=self._source.url(self._folder + MANIFEST))
 
+    def check(self, name: str) -> None:
+        """Refuse a data object's name that the store cannot hold: ``InvalidURL``. No request."""
+        if not fits(name):
+            raise InvalidURL("this is no relative path of valid UTF-8, and no store can hold it", url=name)
+        parse(self._source.url(f"{self._folder}{self.id}/{name}"))
+
     def open(self, name: str) -> SealingWriter:
         """Open a data object to write; ``add`` it once it is closed well."""
         return SealingWriter(self._source.open_write(f"{self._folder}{self.id}/{name}"))
@@ -59,11 +72,12 @@ class Saving:
         """Count a data object in, written by this process or another."""
         self._sealed[f"{self.id}/{name}"] = sealed
 
-    def commit(self, content: dict[str, Any], replacing: str = "") -> None:
-        """Make it count: a new one, or in place of the one whose manifest has the ETag ``replacing``.
+    def commit(self, content: dict[str, Any], replacing: str = "") -> Manifest:
+        """Make it count: a new one, or in place of the one whose manifest has the ETag ``replacing``; return it.
 
         A reader sees the one that was replaced until then, and all of this from then on; ``Committed.delete_objects``
-        frees the other's objects afterwards.
+        frees the other's objects afterwards. Where another save's manifest stands, or none, this save's objects are
+        deleted; they stay where nobody can tell.
 
         Raises:
             AlreadyExists: Somebody else committed one there meanwhile; theirs stands.
@@ -72,7 +86,12 @@ class Saving:
 
         """
         manifest = Manifest(self.id, self._kind, self._sealed, content)
-        self._source.publish(self._folder + MANIFEST, manifest.encode(), replaces=replacing)
+        self.etag = publish(self._source, self._folder + MANIFEST, manifest.encode(), replacing, self._keys)
+        return manifest
+
+    @property
+    def _keys(self) -> list[str]:
+        return [self._folder + name for name in self._sealed]
 
 
 class Committed:
@@ -144,11 +163,43 @@ class Committed:
         self._source.delete([self._folder + name for name in self.manifest.objects])
 
 
+def publish(source: Source, key: str, data: bytes, replaces: str, named: Sequence[str]) -> str:
+    """Write what makes the objects ``named`` count, in place of the version ``replaces`` if given; return its ETag.
+
+    Where another writer's stands, or none, the objects are deleted; they stay where nobody can tell. Three requests,
+    and two where the store denies it.
+
+    Raises:
+        Conflict: As ``Source.publish``; what others left stands.
+
+    """
+    try:
+        return source.publish(key, data, replaces=replaces).etag
+    except Conflict:
+        etag, standing = _standing(source, key)
+        if standing == data:  # a store that drops metadata cannot say whose object it holds; its bytes can
+            return etag
+        if standing is not None:
+            with suppress(PenstockError):  # clean() frees what stays
+                source.delete(named)
+        raise
+
+
+def _standing(source: Source, key: str) -> tuple[str, bytes | None]:
+    """Return an object's ETag and bytes; no bytes where there is none, None where it is unreadable."""
+    try:
+        return _read(source, key)
+    except NotFound:
+        return "", b""
+    except PenstockError:
+        return "", None
+
+
 def _read(source: Source, key: str, before: str = "") -> tuple[str, bytes]:
     """Return a small object's ETag and bytes; again where it was replaced between the look and the reading."""
     meta = source.head(key)
     try:
-        return meta.etag, source.read(Span(key, 0, meta.size, meta.etag, whole=True))
+        return meta.etag, source.read(span(meta))
     except Changed:
         if meta.etag == before:
             raise

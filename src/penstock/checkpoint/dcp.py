@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from uuid import uuid4
 
 from torch.distributed.checkpoint import storage
+from torch.distributed.checkpoint.metadata import StorageMeta
 from torch.distributed.checkpoint.planner import WriteItemType
 from torch.futures import Future
 
 from penstock.checkpoint import records, torchmeta
+from penstock.checkpoint.commit import publish
 from penstock.checkpoint.fill import Filling, reads
 from penstock.checkpoint.layout import MANIFEST, Manifest
 from penstock.checkpoint.records import KIND, Placed
@@ -92,6 +94,8 @@ class StorageWriter(_Placing, storage.StorageWriter):
 
     Attributes:
         said: What the manifest's ``content`` is to hold besides: JSON, the coordinator's.
+        manifest: On the coordinator, what its last save was committed by; None in torch's layout.
+        etag: On the coordinator, of that, or of torch's metadata.
 
     """
 
@@ -120,6 +124,8 @@ class StorageWriter(_Placing, storage.StorageWriter):
         if not 0 <= spread <= _MOST_SPREAD:
             raise Unusable(f"spread is 0 to {_MOST_SPREAD}, not {spread}")
         self.said: dict[str, Any] = {}
+        self.manifest: Manifest | None = None
+        self.etag = ""
         self._store = store
         self._overwrite = overwrite
         self._layout = layout
@@ -138,6 +144,10 @@ class StorageWriter(_Placing, storage.StorageWriter):
                 url=self._url,
             )
         self._token = uuid4().hex
+
+    def storage_meta(self) -> StorageMeta:
+        """Return what is known of the place, and of the save once it has an id."""
+        return StorageMeta(self._url, self._save or None)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """Refuse what cannot be written, before anything is sent."""
@@ -176,20 +186,24 @@ class StorageWriter(_Placing, storage.StorageWriter):
         """
         placed: dict[MetadataIndex, Placed] = {each.index: each.storage_data for rank in results for each in rank}
         if self._layout == "torch":
+            metadata.storage_meta = self.storage_meta()
             mark, data = METADATA, torchmeta.encode(metadata, placed)
         else:
-            mark, data = MANIFEST, self._manifest(metadata, placed)
-        self._source.publish(self._folder + mark, data, replaces=self._standing.etags.get(self._folder + mark, ""))
-        new = {self._folder + name for name in (mark, *(place.name for place in placed.values()))}
+            self.manifest = self._manifest(metadata, placed)
+            mark, data = MANIFEST, self.manifest.encode()
+        replaced = self._standing.etags.get(self._folder + mark, "")
+        named = {self._folder + place.name for place in placed.values()}
+        self.etag = publish(self._source, self._folder + mark, data, replaced, sorted(named))
+        new = {self._folder + mark, *named}
         self._source.delete([key for key in self._standing.etags if key not in new])  # from here on only the new counts
         self._source.delete(sorted(self._standing.objects - new - self._standing.etags.keys()))
 
-    def _manifest(self, metadata: Metadata, placed: dict[MetadataIndex, Placed]) -> bytes:
+    def _manifest(self, metadata: Metadata, placed: dict[MetadataIndex, Placed]) -> Manifest:
         objects = {place.name: place.sealed for place in placed.values() if place.sealed is not None}
         content = {**self.said, **records.encode(metadata, placed)}
         url = self._source.url(self._folder + MANIFEST)
         records.decode(content, objects, url)  # what nobody could read is not published
-        return Manifest(self._save, KIND, objects, content).encode()
+        return Manifest(self._save, KIND, objects, content)
 
     def _written(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
         ordered = plan.storage_data if isinstance(plan.storage_data, _Ordered) else _Ordered("", 0, None)
@@ -227,8 +241,9 @@ class StorageReader(_Placing, storage.StorageReader):
     Reads checkpoints of ``StorageWriter``, every byte compared with the digests made while it was written, also where
     only a part of a tensor is loaded; and those in torch's own layout, where each item's CRC-32 is compared. A rank
     reads what it loads and no more, in parallel ranges, into the tensors themselves where they are on the CPU,
-    contiguous and of the same dtype, else in steps of 16 MiB. Memory beyond the state: 256 MiB; in torch's layout
-    twice its largest item if that is more. All ranks read the same version, or all raise.
+    contiguous and of the same dtype, else in steps of 16 MiB. Memory beyond the state: 256 MiB; where items are read
+    whole (no tensors, and all of torch's layout) 128 MiB and the largest of them. All ranks read the same version, or
+    all raise.
     """
 
     def __init__(self, url: Id, *, weights_only: bool = True, store: StoreOptions | None = None) -> None:
@@ -242,6 +257,7 @@ class StorageReader(_Placing, storage.StorageReader):
         super().reset(checkpoint_id)
         self._mark: Mark | None = None
         self._failure: Exception | None = None
+        self._load_id = str(uuid4())
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:  # noqa: ANN401, ARG002  torch's; it looks for "kwargs"
         """Read what the checkpoint holds: Penstock's manifest, or else torch's; with ``rank`` that rank's own.
@@ -264,14 +280,17 @@ class StorageReader(_Placing, storage.StorageReader):
         except Exception as error:
             self._failure = error
             raise
-        return self._mark.metadata
+        metadata = self._mark.metadata
+        metadata.storage_meta = replace(metadata.storage_meta or StorageMeta(), load_id=self._load_id)
+        return metadata
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, FBT001  torch's
         """Nothing to do: this is what ``read_metadata`` returned."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """Note which version this rank reads."""
-        return replace(plan, storage_data=self._read().etag)
+        """Note which version this rank reads, unless each has metadata of its own."""
+        mark = self._read()
+        return replace(plan, storage_data=mark.etag if mark.key.rpartition("/")[2] in (MANIFEST, METADATA) else "")
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
         """Make sure that all ranks read the same version: ``Changed``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,11 +15,12 @@ from torch.distributed.checkpoint.planner import LoadItemType
 from penstock.checkpoint.boxes import bounds, boxes, strides
 from penstock.checkpoint.gather import Object, Want, gather
 from penstock.checkpoint.tensors import memory
-from penstock.checkpoint.torchmeta import unpacked
+from penstock.checkpoint.torchmeta import compared, unpacked
+from penstock.checkpoint.unpack import refused
 from penstock.errors import CheckpointError, Truncated, Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from torch.distributed.checkpoint.metadata import Metadata
     from torch.distributed.checkpoint.planner import LoadPlanner, ReadItem
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["Filling", "Read", "reads"]
 
 _STAGE_BYTES = 16 << 20  # gather holds up to twelve of them
+_WINDOW_BYTES = 192 << 20
+_WHOLE_WINDOW_BYTES = 128 << 20  # beside an item that is read whole
 
 
 class Read(NamedTuple):
@@ -110,27 +114,27 @@ class Filling(NamedTuple):
     planner: LoadPlanner
     weights_only: bool
 
-    def fill(self, reads: Iterable[Read]) -> None:
+    def fill(self, reads: Sequence[Read]) -> None:
         """Read all of ``reads``, best in the order of their bytes; the planner is called in this thread.
 
-        Memory beyond the state: 192 MiB, or in torch's layout twice the largest item.
+        Memory beyond the state: 192 MiB; where items are read whole (bytes, and all of torch's layout) 128 MiB and the
+        largest of them.
 
         Raises:
             ChecksumMismatch: An object is not what was written; it is named. ``NotFound``, ``Changed``: likewise.
             Unusable: An item would run code.
 
         """
-        with closing(gather(self.source, self._wants(reads))) as filled:
+        window_bytes = _WHOLE_WINDOW_BYTES if any(map(_is_whole, reads)) else _WINDOW_BYTES
+        with closing(gather(self.source, self._wants(reads), window_bytes)) as filled:
             for want in filled:
                 if want.tag is not None:
                     want.tag()
 
     def _wants(self, reads: Iterable[Read]) -> Iterator[Want]:
         for read in reads:
-            if read.item.type == LoadItemType.BYTE_IO:
-                yield _whole(read, partial(self._bytes, read))
-            elif read.place.sealed is None:
-                yield _whole(read, partial(self._unpack, read))
+            if _is_whole(read):
+                yield _whole(read, partial(self._bytes if read.dtype is None else self._unpack, read))
             else:
                 yield from self._pieces(read)
 
@@ -147,9 +151,11 @@ class Filling(NamedTuple):
             yield _piece(read, each, _narrowed(target, each, item.storage_offsets), last)
 
     def _bytes(self, read: Read, file: io.BytesIO) -> None:
+        summed = read.place.sealed is None and compared(file, read.of.url)
         if self.weights_only:
-            _harmless(file, read)
-        self.planner.load_bytes(read.item, io.BytesIO(file.getvalue()))
+            _harmless(file, read, summed=summed)
+        file.seek(0)
+        self.planner.load_bytes(read.item, file)
 
     def _unpack(self, read: Read, file: io.BytesIO) -> None:
         """Copy from a file of ``torch.save``'s, as torch's layout has them."""
@@ -163,6 +169,11 @@ class Filling(NamedTuple):
             tensor = tensor.narrow(dimension, offset, length)
         target.copy_(tensor)
         self.planner.commit_tensor(item, target)
+
+
+def _is_whole(read: Read) -> bool:
+    """Say whether an item is read whole: it is a file of ``torch.save``'s."""
+    return read.dtype is None or read.place.sealed is None
 
 
 def _whole(read: Read, arrived: Callable[[io.BytesIO], None]) -> Want:
@@ -207,13 +218,20 @@ def _fits(read: Read, shape: torch.Size) -> None:
         raise Unusable(f"{item.dest_index.fqn!r} cannot be loaded as planned: {what}", url=read.of.url)
 
 
-def _harmless(file: io.BytesIO, read: Read) -> None:
+def _harmless(file: io.BytesIO, read: Read, *, summed: bool) -> None:
     """Refuse what torch's planner, which unpickles with ``weights_only=False``, must not be handed of a stranger's."""
+    name = repr(read.item.storage_index.fqn)
     try:
-        torch.load(file, map_location="cpu", weights_only=True)
+        file.seek(0)
+        with torch.serialization.safe_globals([io.BytesIO]):  # as torch's planner plans whatever is bytes
+            torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
+        understood = isinstance(error, pickle.UnpicklingError) if summed else refused(error)
+        if read.place.sealed is None and not understood:
+            message = f"{name} was damaged, or torch.save did not write it ({type(error).__name__})"
+            raise CheckpointError(message, url=read.of.url) from error
         raise Unusable(
-            f"{read.item.storage_index.fqn!r} is more than weights: pass weights_only=False, which runs whatever code "
-            "it names, if you trust this checkpoint",
+            f"{name} is more than weights: pass weights_only=False, which runs whatever code it names, if you trust "
+            "this checkpoint",
             url=read.of.url,
         ) from error

@@ -6,8 +6,10 @@ import io
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from penstock.blocks import moved
 from penstock.checkpoint.gather import Want, gather
 from penstock.errors import CheckpointError
+from penstock.target import flat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -74,9 +76,7 @@ class Fragments(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Move; costs nothing."""
-        self._at = offset + (0, self._at, self._of.size)[whence]
-        if self._at < 0:
-            raise ValueError("a seek to before the file")
+        self._at = moved(offset, whence, self._at, self._of.size)
         return self._at
 
     def readinto(self, buffer: Any, /) -> int:  # noqa: ANN401  any writable buffer
@@ -106,7 +106,7 @@ class Fragments(io.RawIOBase):
             raise
 
     def _read(self, buffer: Any) -> int:  # noqa: ANN401  see readinto
-        view = memoryview(buffer).cast("B")
+        view = flat(buffer)
         view = view[: max(0, self._of.size - self._at)]
         done = 0
         while done < len(view):

@@ -23,13 +23,13 @@ __all__ = ["Object", "Want", "gather"]
 _WINDOW_BYTES = 192 << 20  # on their way or waiting: with what surrounds it, below 256 MiB beyond the state itself
 
 
-def gather(source: Source, wants: Iterable[Want]) -> Generator[Want]:
+def gather(source: Source, wants: Iterable[Want], window_bytes: int = _WINDOW_BYTES) -> Generator[Want]:
     """Fill the memory of ``wants`` and yield them, in order, each once its bytes are there and were verified.
 
-    ``wants`` is drawn from lazily, 192 MiB ahead of what was yielded and a want more: memory that is made while drawing
-    stays within that. Long runs of whole blocks go straight into a want's memory, one request for each 8 MiB; small
-    wants, and the blocks at both ends, share requests and are copied. Where there is a seal a want costs up to a MiB
-    more at each end. On any way out, Ctrl-C and closing included, nothing writes into any memory any more.
+    ``wants`` is drawn from lazily, ``window_bytes`` ahead of what was yielded and a want more: memory that is made
+    while drawing stays within that. Long runs of whole blocks go straight into a want's memory, one request for each
+    8 MiB; small wants, and the blocks at both ends, share requests and are copied. Where there is a seal a want costs
+    up to a MiB more at each end. On any way out, Ctrl-C and closing included, nothing writes into any memory any more.
 
     Raises:
         ChecksumMismatch: A block is not what was written; its object is named.
@@ -44,7 +44,7 @@ def gather(source: Source, wants: Iterable[Want]) -> Generator[Want]:
             sent.append((run, memory))
             yield Span(run.of.key, run.start, run.stop, run.of.etag), memory
 
-    with closing(source.scatter(places(), _WINDOW_BYTES)) as filled:
+    with closing(source.scatter(places(), window_bytes)) as filled:
         for _ in filled:
             run, memory = sent.popleft()
             _verify(run, memory)

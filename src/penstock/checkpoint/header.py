@@ -9,8 +9,8 @@ from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from penstock.checkpoint.layout import BLOCK_BYTES, Sealed
-from penstock.checkpoint.witness import BLANK, borne, document, marked
+from penstock.checkpoint.layout import BLOCK_BYTES, Sealed, elements
+from penstock.checkpoint.witness import BLANK, MOST_VALUES, borne, document, limited, marked
 from penstock.errors import CheckpointError, Unusable
 
 if TYPE_CHECKING:
@@ -120,6 +120,10 @@ def encode(entries: Iterable[Entry], metadata: Mapping[str, str], digests: bytes
     text += b" " * (-(_LENGTH_BYTES + len(text)) % _ALIGNED_BYTES)
     if len(text) > _MOST_BYTES:
         raise Unusable(f"the header of {len(names):,} tensors takes {len(text):,} bytes, and 100 MB are allowed")
+    try:
+        limited(text, MOST_VALUES)
+    except ValueError as error:
+        raise Unusable(f"the header of {len(names):,} tensors is none that can be read: {error}") from None
     return marked(len(text).to_bytes(_LENGTH_BYTES, "little") + text, _HEADER)
 
 
@@ -170,9 +174,9 @@ def _entry(name: str, described: Any) -> Entry:  # noqa: ANN401  any JSON
     dtype, shape, offsets = (described.get(key) for key in ("dtype", "shape", "data_offsets"))
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise ValueError(f"tensor {name!r} has an unknown dtype: {dtype!r:.40}")
-    if not _naturals(shape) or prod(filter(None, shape)) * DTYPES[dtype] >> 66:  # bytes that 63 bits cannot count
+    if not _naturals(shape) or (count := elements(shape)) is None:
         raise ValueError(f"tensor {name!r} has an impossible shape: {shape!r:.80}")
-    bits = prod(shape) * DTYPES[dtype]
+    bits = count * DTYPES[dtype]
     if not _naturals(offsets) or len(offsets) != 2 or (offsets[1] - offsets[0]) * 8 != bits:  # noqa: PLR2004  a pair
         raise ValueError(f"tensor {name!r} has {bits / 8:,.15g} bytes and lies at {offsets!r:.80}")
     return Entry(name, dtype, tuple(shape), *offsets)

@@ -6,19 +6,40 @@ import base64
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock.errors import CheckpointError
+from penstock.checkpoint.witness import limited
+from penstock.errors import CheckpointError, Unusable
+from penstock.values import Span
 
-__all__ = ["BLOCK_BYTES", "MANIFEST", "Manifest", "Sealed", "fits", "step_name", "step_of"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.values import ObjectMeta
+
+__all__ = [
+    "BLOCK_BYTES",
+    "MANIFEST",
+    "METADATA",
+    "MOST_BYTES",
+    "Manifest",
+    "Sealed",
+    "elements",
+    "fits",
+    "span",
+    "step_name",
+    "step_of",
+]
 
 MANIFEST = "checkpoint.json"
+METADATA = ".metadata"  # what torch's own layout has in its place
 BLOCK_BYTES = 1 << 20  # what a digest covers: 8 bytes for each MiB, and a partial read verifies a MiB more at each end
+MOST_BYTES = 256 << 20  # of a manifest, or of torch's metadata: the digests of 24 TB
+_MOST_VALUES = 1 << 24  # in a manifest: a million chunks of tensors
 _DIGEST_BYTES = 8
 _VERSION = 1
-_NAME = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]*(/[0-9A-Za-z_-][0-9A-Za-z._-]*)*")  # no "..", nothing hidden or empty
 _STEP = re.compile(r"[0-9]{1,18}")
 _STEP_DIGITS = 12  # listings are in order of bytes: zeros in front make that the order of steps
 
@@ -59,7 +80,12 @@ class Manifest:
     content: dict[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Return the document: JSON with sorted keys, no spaces, and last a digest of all before it (then ``}``)."""
+        """Return the document: JSON with sorted keys, no spaces, and last a digest of all before it (then ``}``).
+
+        Raises:
+            Unusable: Nobody would read one so large.
+
+        """
         body = json.dumps(
             {
                 "penstock_checkpoint": _VERSION,
@@ -76,6 +102,10 @@ class Manifest:
             sort_keys=True,
             separators=(",", ":"),
         ).encode()
+        try:
+            _bounded(body)
+        except ValueError as error:
+            raise Unusable(f"a manifest cannot say as much: {error}") from None
         return body[:-1] + _seal(body[:-1])
 
     @classmethod
@@ -87,6 +117,7 @@ class Manifest:
 
         """
         try:
+            _bounded(data)
             document = json.loads(data)
             version = document["penstock_checkpoint"]
             if not data.endswith(_seal(data[: -len(_seal(b""))])):
@@ -96,10 +127,22 @@ class Manifest:
             objects = {name: _sealed(name, each) for name, each in document["objects"].items()}
             manifest = cls(_text(document["save"]), _text(document["kind"]), objects, dict(document["content"]))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise CheckpointError(f"this is no manifest of a checkpoint: {error!r}", url=url) from None
+            shown = f"{type(error).__name__}: {error}"  # its repr would quote all of a document that is not UTF-8
+            raise CheckpointError(f"this is no manifest of a checkpoint: {shown:.200}", url=url) from None
         if manifest.encode() != data:
             raise CheckpointError("the manifest is not what Penstock would write", url=url)
         return manifest
+
+
+def span(meta: ObjectMeta) -> Span:
+    """Return what to read of a manifest: all of it, or more than ``decode`` takes."""
+    return Span(meta.key, 0, min(meta.size, MOST_BYTES + 1), meta.etag, whole=meta.size <= MOST_BYTES)
+
+
+def _bounded(data: bytes) -> None:
+    if len(data) > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
+    limited(data, _MOST_VALUES)
 
 
 def _seal(body: bytes) -> bytes:
@@ -121,9 +164,23 @@ def _text(value: object) -> str:
     return value
 
 
+def elements(shape: Sequence[int]) -> int | None:
+    """Return how many elements a shape has; None: more than 63 bits can count, where all of its zeros were ones."""
+    count = 1
+    for each in filter(None, shape):  # not their product: that of a stranger's million numbers takes hours
+        count *= each
+        if count >> 63:
+            return None
+    return count if all(shape) else 0
+
+
 def fits(name: str) -> bool:
-    """Say whether a data object may be named so: letters, digits, ``._-`` and single ``/``, and nothing hidden."""
-    return _NAME.fullmatch(name) is not None
+    """Say whether a data object may be named so: a relative path of UTF-8 without NUL, ``.``, ``..`` or empty parts."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in name and not {"", ".", ".."} & set(name.split("/"))
 
 
 def step_name(step: int) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from multiprocessing.reduction import ForkingPickler
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 from penstock.checkpoint.archive import Use, archive
 from penstock.checkpoint.storages import storages
@@ -29,7 +30,9 @@ _REBUILDING = "torch._utils "
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LazyTensor:
-    """A tensor of a file that was not read yet: held to the version that was opened, and picklable.
+    """A tensor of a file that was not read yet: held to the version that was opened.
+
+    It goes to worker processes, and is copied as itself, but is not saved: ``load`` it before.
 
     Attributes:
         shape: As the tensor's.
@@ -74,8 +77,27 @@ class LazyTensor:
             tensor = tensor.clone()
         return torch.nn.Parameter(tensor, self.requires_grad) if self.parameter else self._graded(tensor)
 
+    def __copy__(self) -> Self:
+        """Return itself: it cannot change."""
+        return self
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        """Return itself."""
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Refuse: a file that holds it would hold no tensor, and the way to one."""
+        raise Unusable("a LazyTensor is no tensor but where one lies: load() it to save it", url=self._lies.of.url)
+
     def _graded(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.requires_grad_() if self.requires_grad else tensor
+
+
+def _for_worker(lazy: LazyTensor) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    return LazyTensor, (lazy.shape, lazy.dtype, lazy.requires_grad, lazy.parameter, lazy._lies)  # noqa: SLF001  its own
+
+
+ForkingPickler.register(LazyTensor, _for_worker)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,8 +137,7 @@ def deferred(source: Source, of: Object, *, weights_only: bool) -> Any:  # noqa:
     import torch
 
     opened = archive(source, of)
-    skip_data = getattr(torch.serialization, "skip_data", None)
-    if opened is None or opened.uses is None or not opened.plain or skip_data is None:
+    if opened is None or opened.uses is None or not opened.plain:
         raise Unusable(
             "this file can only be loaded whole: it has another format, or objects of other code", url=of.url
         )
@@ -124,7 +145,7 @@ def deferred(source: Source, of: Object, *, weights_only: bool) -> Any:  # noqa:
     if odd:
         raise Unusable(f"this file can only be loaded whole: its tensors are made by {odd[0]!r}", url=of.url)
     hand, records = _noting(opened.uses)
-    with opened.file.telling(), skip_data():
+    with opened.file.telling(), torch.serialization.skip_data():
         nest = torch.load(cast("BinaryIO", opened.file), map_location=hand, weights_only=weights_only)
     made: dict[int, LazyTensor] = {}
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+import re
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +12,10 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from penstock.checkpoint.background import Stage
 from penstock.checkpoint.dcp import StorageReader, StorageWriter
-from penstock.checkpoint.layout import MANIFEST
+from penstock.checkpoint.remove import remove
 from penstock.checkpoint.sharded import Loading, save_shards
 from penstock.checkpoint.torch import load, save
 from penstock.errors import InvalidURL, Unusable
-from penstock.source import open_source
 
 if TYPE_CHECKING:
     import pathlib
@@ -26,13 +24,14 @@ if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
     from penstock.options import StoreOptions
-    from penstock.source import Source
 
     Path = str | pathlib.Path
     _Strategy = strategies.ParallelStrategy
 
 else:
     _Strategy = object
+
+_COLLAPSED = re.compile(r"(^|/)(s3|file|memory):/")  # also where Lightning has made it absolute
 
 __all__ = ["AsyncCheckpointIO", "CheckpointIO", "ModelCheckpoint", "ModelParallelStrategy"]
 
@@ -47,10 +46,11 @@ class CheckpointIO(io.CheckpointIO):
         """Use ``store``'s options for every URL; default: environment and profile."""
         self.store = store
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Path, storage_options: object = None) -> None:
+    def save_checkpoint(self, checkpoint: Any, path: Path, storage_options: object = None) -> None:  # noqa: ANN401  whatever is saved
         """Save with ``torch.save``; it is in the store, and compared, when this returns. Takes no options."""
         if storage_options is not None:
             raise Unusable("a store's options are the plugin's: CheckpointIO(store=…)", url=str(path))
+        _remote(path)
         save(checkpoint, path, store=self.store)
 
     def load_checkpoint(
@@ -58,29 +58,25 @@ class CheckpointIO(io.CheckpointIO):
         path: Path,
         map_location: object = "cpu",
         weights_only: bool | None = None,  # noqa: FBT001  as Lightning's
-    ) -> dict[str, Any]:
-        """Load with ``torch.load``, by default to the CPU, from where Lightning moves it.
+    ) -> Any:  # noqa: ANN401  whatever was saved
+        """Return what was saved, of whatever type, by default on the CPU, from where Lightning moves it.
 
         ``weights_only=False`` runs whatever code the file names: only for files you trust. None is True. Raises
         ``NotFound``.
         """
-        return dict(load(path, map_location=map_location, weights_only=weights_only is not False, store=self.store))
+        _remote(path)
+        return load(path, map_location=map_location, weights_only=weights_only is not False, store=self.store)
 
     def remove_checkpoint(self, path: Path) -> None:
-        """Delete a checkpoint: an object, or a folder, its manifest first; a missing one is no error.
+        """Delete a checkpoint: an object, or of a folder what a checkpoint in it is made of; a missing one is no error.
 
-        A listing, and a request for each object.
+        Raises:
+            InvalidURL: It is a bucket's root, the working directory, the home directory, or one above them.
+            Unusable: It is a folder in which there is no checkpoint; nothing was deleted.
+
         """
-        source, key = open_source(path, self.store)
-        key = key.rstrip("/")
-        if not key:
-            raise InvalidURL("this names a bucket, and no checkpoint in it", url=source.root)
-        if source.root == "file:///" and os.path.isdir(f"/{key}"):  # noqa: PTH112  as it stands
-            shutil.rmtree(f"/{key}")
-            return
-        below = _keys(source, f"{key}/")
-        source.delete([f"{key}/{MANIFEST}"] if f"{key}/{MANIFEST}" in below else [])
-        source.delete([key, *below])
+        _remote(path)
+        remove(path, self.store)
 
     def teardown(self) -> None:
         """Do nothing: what was saved is there."""
@@ -110,7 +106,7 @@ class AsyncCheckpointIO(io.AsyncCheckpointIO):
         self._wait()
         self._begin(self._carrying.save_checkpoint, self._stage.copy(checkpoint), path, storage_options)
 
-    def load_checkpoint(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # noqa: ANN401  whatever is wrapped takes
+    def load_checkpoint(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  whatever is wrapped takes
         """Wait for what is under way, which it may be, and load."""
         self._wait()
         return self._carrying.load_checkpoint(*args, **kwargs)
@@ -157,7 +153,8 @@ class ModelCheckpoint(callbacks.ModelCheckpoint):
     """
 
     def setup(self, trainer: Trainer, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  as Lightning's
-        """Look where to save. ``Unusable`` for a bucket and a strategy that cannot."""
+        """Look where to save. ``Unusable`` for a bucket and a strategy that cannot, and for a URL that is a path."""
+        _remote(self.dirpath)
         super().setup(trainer, *args, **kwargs)
         if _remote(self.dirpath) and _local(trainer.strategy):
             name = type(trainer.strategy).__name__
@@ -211,7 +208,8 @@ class ModelParallelStrategy(strategies.ModelParallelStrategy):
         """
         url = str(self.broadcast(checkpoint_path))
         if not _remote(url):
-            return dict(super().load_checkpoint(checkpoint_path, weights_only))
+            found: dict[str, Any] = super().load_checkpoint(checkpoint_path, weights_only)
+            return found
         module: Any = self.lightning_module
         optimizers = self.optimizers if module.trainer.state.fn == TrainerFn.FITTING else []
         loading = Loading(self.model, optimizers, strict=module.strict_loading)
@@ -237,8 +235,11 @@ def _local(strategy: object) -> bool:
 
 
 def _remote(path: Path | None) -> bool:
-    return "://" in str(path)
-
-
-def _keys(source: Source, prefix: str) -> list[str]:
-    return [entry.key for page in source.pages(prefix) for entry in page.entries]
+    """Say whether this is a URL. ``InvalidURL`` for one that went through pathlib, which makes a local path of it."""
+    text = str(path)
+    if "://" in text:
+        return True
+    if found := _COLLAPSED.search(text):
+        scheme = found[0].strip("/:")
+        raise InvalidURL(f"pathlib drops a slash of {scheme}://, and this names a local folder: give the URL as text")
+    return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -15,6 +14,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
+from penstock.checkpoint.layout import elements
 from penstock.errors import CheckpointError, Unusable
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def decode(content: Mapping[str, Any], objects: Mapping[str, Sealed], url: str) 
             raise ValueError("a name comes twice")
         paths = None if content["paths"] is None else {name: _path(each) for name, each in content["paths"].items()}
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
-        raise CheckpointError(f"what the manifest says of tensors cannot be: {error!r}", url=url) from None
+        raise CheckpointError(f"what the manifest says of tensors cannot be: {error!r:.200}", url=url) from None
     return Metadata(state, paths, placed)
 
 
@@ -157,7 +157,10 @@ def _stored(
         offsets, sizes = _naturals(each["offsets"]), _naturals(each["sizes"])
         if any(low + long > most for low, long, most in zip(offsets, sizes, size, strict=True)):
             raise ValueError(f"{name!r} of {list(size)} has a chunk of {list(sizes)} at {list(offsets)}")
-        placed[MetadataIndex(name, offsets)] = _placed(each, prod(sizes) * dtype.itemsize, objects)
+        count = elements(sizes)
+        if count is None:
+            raise ValueError(f"{name!r} has a chunk with more elements than there can be")
+        placed[MetadataIndex(name, offsets)] = _placed(each, count * dtype.itemsize, objects)
         chunks.append(ChunkStorageMetadata(offsets, sizes))
     return TensorStorageMetadata(TensorProperties(dtype), size, chunks)
 

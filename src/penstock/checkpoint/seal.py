@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Self
 
 import xxhash
 
+from penstock.blocks import BlockReader
 from penstock.checkpoint.layout import BLOCK_BYTES, Sealed
 from penstock.errors import ChecksumMismatch, Truncated
+from penstock.target import flat
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from penstock.source import Reader, Writer
+    from penstock.target import Target
 
 __all__ = ["SealedReader", "Sealing", "SealingWriter"]
 
@@ -52,24 +55,36 @@ class Sealing:
 class SealingWriter(io.BufferedIOBase):
     """A write-only file over a ``Writer`` that digests what goes through it; ``sealed`` once it is closed well."""
 
+    mode = "wb"
+
     def __init__(self, writer: Writer) -> None:
         """Seal what is written from here on."""
         super().__init__()
         self._writer = writer
         self._sealing = Sealing()
 
+    @property
+    def name(self) -> str:
+        """Where the object will be."""
+        return self._writer.name
+
     def writable(self) -> bool:
         """Return True."""
-        return True
+        return self._writer.writable()
 
     def tell(self) -> int:
         """Return the number of bytes written."""
-        return self._sealing.size
+        return self._writer.tell()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, well or not."""
+        return self._writer.closed
 
     def write(self, data: object, /) -> int:
         """Take any bytes-like object, as ``Writer.write`` does."""
-        view = memoryview(data).cast("B")  # type: ignore[arg-type]
-        at = 0
+        view, at = flat(data), 0
+        self.tell()  # closed is closed, also for nothing
         while at < len(view):
             piece = view[at : at + _PIECE_BYTES - self._sealing.size % _PIECE_BYTES]
             self._writer.write(piece)
@@ -83,6 +98,7 @@ class SealingWriter(io.BufferedIOBase):
 
     def __enter__(self) -> Self:
         """Return itself."""
+        self._writer.__enter__()
         return self
 
     def __exit__(
@@ -92,82 +108,29 @@ class SealingWriter(io.BufferedIOBase):
         self._writer.__exit__(kind, error, trace)
 
     def close(self) -> None:
-        """Publish the object."""
-        if not self.closed:
-            self._writer.close()
-            super().close()
+        """Publish the object; closing again does nothing."""
+        self._writer.close()
+
+    def __del__(self) -> None:
+        """Publish nothing: the writer knows how to go."""
 
 
-class SealedReader(io.BufferedIOBase):
+class SealedReader(BlockReader):
     """A read-only, seekable file over a ``Reader`` whose every byte is verified before it is handed out.
 
     What is read in whole blocks goes straight into the caller's memory, in parallel ranges, and is verified there; the
-    rest of a block is read along with it.
+    rest of a block is read along with it. A block that is not what was written is a ``ChecksumMismatch``.
     """
 
     def __init__(self, reader: Reader, sealed: Sealed, url: str) -> None:
         """Hold ``reader`` to its seal; ``Truncated`` at once when its size is another."""
-        super().__init__()
-        if reader.size != sealed.size:
-            raise Truncated(f"the object has {reader.size} bytes, {sealed.size} were written", url=url)
+        super().__init__(sealed.size, BLOCK_BYTES)
+        self.name = url
         self._reader = reader
         self._sealed = sealed
-        self._url = url
-        self._at = 0
         self._kept: OrderedDict[int, bytes] = OrderedDict()
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def tell(self) -> int:
-        """Return the position."""
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Move; costs nothing."""
-        self._at = self._reader.seek(offset + (self._at if whence == io.SEEK_CUR else 0), _bare(whence))
-        return self._at
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Return up to ``size`` bytes, fewer only at the end; all that is left for None or a negative size."""
-        left = max(0, self._sealed.size - self._at)
-        data = bytearray(left if size is None or size < 0 else min(size, left))
-        self.readinto(data)
-        return bytes(data)
-
-    def read1(self, size: int = -1, /) -> bytes:
-        """Return up to ``size`` bytes; a block when no size is given."""
-        return self.read(BLOCK_BYTES if size < 0 else size)
-
-    def readinto(self, buffer: object, /) -> int:
-        """Fill a writable buffer; returns the bytes read, 0 at the end.
-
-        Raises:
-            ChecksumMismatch: A block is not what was written.
-
-        """
-        view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
-        view = view[: max(0, min(len(view), self._sealed.size - self._at))]
-        done = 0
-        while done < len(view):
-            number, offset = divmod(self._at + done, BLOCK_BYTES)
-            whole = 0 if offset else (len(view) - done) // BLOCK_BYTES * BLOCK_BYTES
-            if whole:
-                self._straight(number, view[done : done + whole])
-                done += whole
-            else:
-                piece = memoryview(self._block(number))[offset : offset + len(view) - done]
-                view[done : done + len(piece)] = piece
-                done += len(piece)
-        self._at += done
-        return done
-
-    readinto1 = readinto
+        if reader.size != sealed.size:
+            raise Truncated(f"the object has {reader.size} bytes, {sealed.size} were written", url=url)
 
     def close(self) -> None:
         """Close the reader too."""
@@ -175,7 +138,20 @@ class SealedReader(io.BufferedIOBase):
         self._kept.clear()
         super().close()
 
-    def _straight(self, first: int, view: memoryview) -> None:
+    def _straight(self, start: int, target: Target) -> None:
+        view, at, stop = target.view(), start, start + target.size
+        while at < stop:
+            number, offset = divmod(at, BLOCK_BYTES)
+            whole = 0 if offset else (stop - at) // BLOCK_BYTES * BLOCK_BYTES
+            if whole:
+                self._whole(number, view[at - start : at - start + whole])
+                at += whole
+            else:
+                piece = memoryview(self._block(number))[offset : offset + stop - at]
+                view[at - start : at - start + len(piece)] = piece
+                at += len(piece)
+
+    def _whole(self, first: int, view: memoryview) -> None:
         self._reader.seek(first * BLOCK_BYTES)
         self._reader.readinto(view)
         for number, at in enumerate(range(0, len(view), BLOCK_BYTES), first):
@@ -194,8 +170,4 @@ class SealedReader(io.BufferedIOBase):
     def _verify(self, number: int, data: bytes | memoryview) -> None:
         if not self._sealed.holds(number, data):
             start = number * BLOCK_BYTES
-            raise ChecksumMismatch(f"bytes {start} to {start + len(data)} are not what was written", url=self._url)
-
-
-def _bare(whence: int) -> int:
-    return io.SEEK_SET if whence == io.SEEK_CUR else whence
+            raise ChecksumMismatch(f"bytes {start} to {start + len(data)} are not what was written", url=self.name)

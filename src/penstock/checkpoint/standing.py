@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from torch.distributed.checkpoint.metadata import StorageMeta
+
 from penstock.checkpoint import records, torchmeta
-from penstock.checkpoint.layout import MANIFEST, Manifest
+from penstock.checkpoint.layout import MANIFEST, MOST_BYTES, Manifest
 from penstock.checkpoint.torchmeta import METADATA
 from penstock.errors import Changed, CheckpointError, Damaged, NotFound, Unusable
 from penstock.source import open_source
@@ -102,9 +105,9 @@ def _current(source: Source, key: str) -> tuple[str, bytes]:
     """Return an object's version and bytes, though it may be replaced again and again."""
     for _ in range(_TRIES):
         with suppress(Changed), source.open_read(key) as reader:
-            return reader.etag, reader.read()
+            return reader.etag, reader.read(MOST_BYTES + 1)
     with source.open_read(key) as reader:
-        return reader.etag, reader.read()
+        return reader.etag, reader.read(MOST_BYTES + 1)
 
 
 def _read(name: str, data: bytes, url: str, *, weights_only: bool) -> Metadata:
@@ -113,7 +116,8 @@ def _read(name: str, data: bytes, url: str, *, weights_only: bool) -> Metadata:
     manifest = Manifest.decode(data, url)
     if manifest.kind != records.KIND:
         raise CheckpointError(f"this checkpoint is a {manifest.kind}, not a distributed one", url=url)
-    return records.decode(manifest.content, manifest.objects, url)
+    metadata = records.decode(manifest.content, manifest.objects, url)
+    return replace(metadata, storage_meta=StorageMeta(url.removesuffix(MANIFEST), manifest.save))
 
 
 def _named(source: Source, key: str) -> Iterable[str]:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import operator
 import os
+import warnings
+from collections.abc import Callable
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 from penstock.checkpoint.commit import Committed, Saving
+from penstock.checkpoint.encoding import decoded, encoded, readable
 from penstock.checkpoint.folder import fetch, send
 from penstock.checkpoint.keep import Keep
 from penstock.checkpoint.layout import step_name
 from penstock.checkpoint.rng import draw_on, drawn
 from penstock.checkpoint.shelf import Described, Shelf
+from penstock.checkpoint.stepindex import Entry
 from penstock.checkpoint.torch import dump, torch_module
 from penstock.checkpoint.unpack import unpacked
 from penstock.errors import Changed, CheckpointError, NotFound, Unusable
 from penstock.source import open_source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from torch.distributed import ProcessGroup
 
@@ -32,6 +37,11 @@ __all__ = ["CheckpointManager", "Described"]
 _ONE, _SEVERAL = "state", "dcp"  # kinds of checkpoints: of one process, or of several ranks
 _STATE = "state.pt"
 _DAY_S = 86_400.0
+_STEPS = 10**18  # more digits no folder of a step has
+_LOOKS = 9  # for the newest step: while one is read, saves with keep_last=1 may supersede it
+
+T = TypeVar("T")
+_Read = Callable[[int, "Manifest", Committed | None], T]
 
 
 class Loader(Protocol):
@@ -103,33 +113,50 @@ class CheckpointManager:
         loader: Loader | None = None,
         metric: float | None = None,
         overwrite: bool = False,
+        weights_only: bool = True,
     ) -> None:
         """Save ``state`` (whatever ``torch.save`` takes) as ``step``, then remove what it supersedes.
+
+        Beside the data's requests a save takes ten at most, with rules and whatever they keep.
 
         With ``loader``, its position goes along; the generators' states always do. When this returns, the step is
         whole, in the store, and its sizes and ETags were compared. With ``overwrite`` a step that is there is replaced,
         as after a restore of an older one: who reads it meanwhile gets the old one or the new one, whole.
 
+        NumPy's scalars and arrays, dates, paths, enumerations, ranges and sets are carried as plain values. What only
+        code can make, and ``restore`` would refuse, is refused before anything is sent; ``weights_only=False`` saves it
+        all the same, as ``torch.save`` does, for ``restore(weights_only=False)``.
+
         Raises:
+            Unusable: Something is more than weights; it is named by its path.
             AlreadyExists: The step is committed already, and not to be overwritten.
             PreconditionFailed: Another process replaced or deleted the step meanwhile; what it left stands.
             PenstockError: It could not be written; the older steps stand.
 
         """
-        self.put(step, self.gathered(state, loader), metric, overwrite=overwrite)
+        everything = self.gathered(state, loader, weights_only=weights_only)
+        self.put(step, everything, metric, overwrite=overwrite)
 
-    def gathered(self, state: object, loader: Loader | None) -> dict[str, Any]:
-        """Return all that belongs into one checkpoint now: ``state``, the data's position, the generators' states."""
-        return {"state": state, "loader": None if loader is None else dict(loader.state_dict()), "rng": drawn()}
+    def gathered(self, state: object, loader: Loader | None, *, weights_only: bool = True) -> dict[str, Any]:
+        """Return all that belongs into one checkpoint now: ``state``, the data's position, the generators' states.
+
+        Raises:
+            Unusable: Something is more than weights, and was not to be.
+
+        """
+        parts = {"state": state, "loader": None if loader is None else dict(loader.state_dict()), "rng": drawn()}
+        if self._ranks is not None:
+            return self._ranks.gathered(parts, weights_only=weights_only)
+        return {name: encoded(part, name) for name, part in parts.items()} if weights_only else parts
 
     def put(self, step: int, everything: dict[str, Any], metric: float | None, *, overwrite: bool = False) -> None:
         """Save what ``gathered`` returned; see ``save``. For one thread at a time."""
+        step, metric = _checked(step), _measured(metric)
         if self._ranks is not None:
-            _check(step)
             said = {"step": step, "metric": metric, "ranks": self._ranks.size}
             where = self._ranks.writer(self._at(step), said, overwrite=overwrite, store=self._source.options)
             self._ranks.save(where, everything.pop("state"), everything)
-            self._ranks.agreed(self._supersede)
+            self._ranks.agreed(lambda: self._supersede(step, where.manifest, where.etag))
             return
 
         def fill(saving: Saving) -> None:
@@ -156,7 +183,7 @@ class CheckpointManager:
     def _put(
         self, step: int, kind: str, fill: Callable[[Saving], None], metric: float | None, *, overwrite: bool
     ) -> None:
-        _check(step)
+        step, metric = _checked(step), _measured(metric)
         saving = Saving(self._source, self._shelf.folder(step), kind)
         self._mine.add(saving.id)
         if not overwrite:
@@ -164,10 +191,10 @@ class CheckpointManager:
         standing = saving.standing() if overwrite else ""
         old = self._shelf.readable(step) if standing else None
         fill(saving)
-        saving.commit({"step": step, "metric": metric}, standing)
+        manifest = saving.commit({"step": step, "metric": metric}, standing)
         if old is not None:
             old.delete_objects()
-        self._supersede()
+        self._supersede(step, manifest, saving.etag)
 
     def steps(self) -> list[int]:
         """Return the committed steps, oldest first: a listing of folders, and one request for each, side by side."""
@@ -200,25 +227,25 @@ class CheckpointManager:
             Unusable: Several ranks saved it, and there is no ``into``.
 
         """
-        if self._ranks is None:
-            chosen, committed = self._look(step)
-            manifest = committed.manifest
-        else:  # the first rank looks for all: one that failed alone would leave the others waiting
-            chosen, manifest = self._ranks.agreed(lambda: self._said(step))
-        kind, content = manifest.kind, manifest.content
-        if kind not in (_ONE, _SEVERAL) or content.get("step") != chosen:
-            message = f"the checkpoint there is a {kind} of step {content.get('step')}"
-            raise CheckpointError(message, url=self._shelf.url(chosen))
-        if kind == _SEVERAL:
-            found = self._loaded_across(chosen, into, content.get("ranks"), weights_only=weights_only)
-        else:
-            committed = self._look(chosen)[1] if self._ranks is not None else committed
-            found = self._loaded(chosen, committed, map_location=map_location, weights_only=weights_only)
+
+        def read(chosen: int, manifest: Manifest, committed: Committed | None) -> tuple[int, dict[str, Any]]:
+            kind, content = manifest.kind, manifest.content
+            if kind not in (_ONE, _SEVERAL) or content.get("step") != chosen:
+                message = f"the checkpoint there is a {kind} of step {content.get('step')}"
+                raise CheckpointError(message, url=self._shelf.url(chosen))
+            if kind == _SEVERAL:
+                return chosen, self._loaded_across(chosen, into, content.get("ranks"), weights_only=weights_only)
+            committed = committed or self._look(chosen)[1]
+            return chosen, self._loaded(chosen, committed, map_location=map_location, weights_only=weights_only)
+
+        chosen, found = self._current(step, read, self._ranks)
         if loader is not None:
             if found["loader"] is None:
                 raise CheckpointError("it was saved without the data's position", url=self._shelf.url(chosen))
-            loader.load_state_dict(found["loader"])
-        if found["rng"] is not None:
+            loader.load_state_dict(readable(found["loader"], "the data's position", self._shelf.url(chosen)))
+        if isinstance(found["rng"], Exception):
+            warnings.warn("the generators' states are more than weights: they stay as they are", stacklevel=2)
+        elif found["rng"] is not None:
             draw_on(found["rng"])
         return found["state"]
 
@@ -229,14 +256,17 @@ class CheckpointManager:
             AlreadyExists: There is something in ``folder`` already. Else as ``restore``.
 
         """
-        chosen, committed = self._look(step)
-        if committed.manifest.kind != "folder":
-            raise CheckpointError(f"the checkpoint there is a {committed.manifest.kind}", url=self._shelf.url(chosen))
-        fetch(committed, folder)
+
+        def read(chosen: int, manifest: Manifest, committed: Committed | None) -> None:
+            if manifest.kind != "folder" or committed is None:
+                raise CheckpointError(f"the checkpoint there is a {manifest.kind}", url=self._shelf.url(chosen))
+            fetch(committed, folder)
+
+        self._current(step, read, None)
 
     def describe(self, step: int) -> Described:
         """Describe a committed step: two requests. Raises ``NotFound``."""
-        return self._shelf.describe(step)
+        return self._shelf.describe(_checked(step))
 
     def described(self) -> Iterator[tuple[int, Described | None]]:
         """Yield each committed step and its description, oldest first; None for one whose manifest is damaged.
@@ -247,11 +277,16 @@ class CheckpointManager:
 
     def verify(self, step: int) -> Iterator[str]:
         """Read a step whole and yield the URL of each object that is what was written; see ``Committed.verify``."""
-        return Committed(self._source, self._shelf.folder(step)).verify()
+        return Committed(self._source, self._shelf.folder(_checked(step))).verify()
 
-    def delete(self, step: int) -> None:
-        """Delete a committed step; of one whose manifest is damaged the rest is ``clean``'s. Raises ``NotFound``."""
-        self._shelf.delete(step)
+    def delete(self, *steps: int) -> None:
+        """Delete committed steps, side by side; of one whose manifest is damaged the rest is ``clean``'s.
+
+        Raises:
+            NotFound: One of them is not committed; it is named, and nothing was deleted.
+
+        """
+        self._shelf.delete([_checked(step) for step in steps])
 
     def clean(self, older_than_s: float = _DAY_S) -> list[str]:
         """Delete what no committed step names, and abort uploads that never ended; return their URLs.
@@ -261,12 +296,47 @@ class CheckpointManager:
         """
         return self._shelf.clean(older_than_s, self._mine)
 
+    def _current(
+        self, step: int | None, read: Callable[[int, Manifest, Committed | None], T], ranks: Ranks | None
+    ) -> T:
+        """Read a step, by default the newest: that one again where it is superseded, or replaced, meanwhile.
+
+        With ``ranks`` the first one looks for all, and all look again where it was superseded for any.
+        """
+        for left in reversed(range(_LOOKS if step is None else 1)):
+            committed = None
+            if ranks is None:
+                chosen, committed = self._look(step)
+                manifest = committed.manifest
+            else:  # one that failed alone would leave the others waiting
+                chosen, manifest = ranks.agreed(lambda: self._said(step))
+            failure: Exception | None = None
+            try:
+                result = read(chosen, manifest, committed)
+            except Exception as error:  # noqa: BLE001  raised below, unless all look again
+                failure = error
+            gone = isinstance(failure, (NotFound, Changed, AssertionError))  # the last: torch's, where metadata is gone
+            if left and (gone if ranks is None else ranks.any(gone)):
+                newest, now = self._said(None) if ranks is None else ranks.agreed(lambda: self._said(None))
+                if (newest, now.save) != (chosen, manifest.save):
+                    continue
+            break
+        if failure is not None:
+            raise failure
+        return result
+
     def _look(self, step: int | None) -> tuple[int, Committed]:
         """Return a step, by default the newest, and what makes it one. Raises ``NotFound``."""
-        chosen = self._shelf.latest() if step is None else step
-        if chosen is None:
-            raise NotFound("no checkpoint is committed there", url=self._url)
-        return chosen, Committed(self._source, self._shelf.folder(chosen))
+        for left in reversed(range(_LOOKS)):
+            chosen = self._shelf.latest() if step is None else _checked(step)
+            if chosen is None:
+                break
+            try:
+                return chosen, Committed(self._source, self._shelf.folder(chosen))
+            except NotFound:
+                if step is not None or not left:
+                    raise
+        raise NotFound("no checkpoint is committed there", url=self._url)
 
     def _said(self, step: int | None) -> tuple[int, Manifest]:
         """Return the same as what may travel: the way to a store may hold secrets."""
@@ -285,7 +355,7 @@ class CheckpointManager:
             if now.etag == committed.etag:
                 raise
             return self._loaded(step, now, map_location=map_location, weights_only=weights_only)  # it was replaced
-        return found
+        return {name: decoded(part, name) for name, part in found.items()}
 
     def _loaded_across(
         self, step: int, into: dict[str, Any] | None, saved_by: object, *, weights_only: bool
@@ -299,23 +369,40 @@ class CheckpointManager:
             raise CheckpointError("CheckpointManager did not save it", url=self._at(step))
         ranks = self._ranks or Ranks(None)
         own = ranks.load(
-            ranks.reader(self._at(step), weights_only=weights_only, store=self._source.options), into, saved_by
+            ranks.reader(self._at(step), weights_only=weights_only, store=self._source.options),
+            into,
+            saved_by,
+            weights_only=weights_only,
         )
         return {**own, "rng": own["rng"] if ranks.rank < saved_by else None, "state": into}
 
     def _at(self, step: int) -> str:
         return f"{self._url}{step_name(step)}/"
 
-    def _supersede(self) -> None:
+    def _supersede(self, step: int, manifest: Manifest | None, etag: str) -> None:
+        """Delete what the rules do not keep, now that ``step`` is committed by ``manifest``."""
         if self._keep == Keep():
             return
-        metrics: dict[int, float | None] = dict.fromkeys(self._shelf.steps())
-        if self._keep.best is not None:  # else nobody needs them, and manifests of large states are large
-            metrics = {step: each.content.get("metric") if each else None for step, each in self._shelf.manifests()}
-        for step in self._keep.superseded(metrics):
-            self._shelf.delete(step)
+        committed = self._shelf.survey({step: Entry.of(manifest, etag)})
+        superseded = self._keep.superseded({step: entry.metric for step, entry in committed.items()})
+        self._shelf.drop({step: committed.pop(step) for step in superseded})
+        self._shelf.note(committed)
 
 
-def _check(step: int) -> None:
-    if step < 0:
-        raise Unusable(f"a step is 0 or more, not {step}")
+def _checked(step: int) -> int:
+    """Return a step as Python's int, of whatever kind it is."""
+    try:
+        number = operator.index(step)
+    except TypeError:
+        raise Unusable(f"a step is an integer, not a {type(step).__name__}") from None
+    if not 0 <= number < _STEPS:
+        raise Unusable(f"a step is 0 to {_STEPS - 1:,}, not {number:,}")
+    return number
+
+
+def _measured(metric: Any) -> float | None:  # noqa: ANN401  a tensor of one element, a number of NumPy's
+    """Return a metric as Python's float."""
+    try:
+        return None if metric is None else float(metric)
+    except (TypeError, ValueError, RuntimeError):
+        raise Unusable(f"a metric is one number, not a {type(metric).__name__}") from None

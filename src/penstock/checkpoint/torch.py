@@ -10,7 +10,7 @@ from penstock.checkpoint.plan import Object
 from penstock.checkpoint.summing import summed
 from penstock.checkpoint.unpack import unpacked
 from penstock.errors import MissingExtra, PenstockError
-from penstock.source import open_source
+from penstock.source import object_at
 
 if TYPE_CHECKING:
     import io
@@ -62,7 +62,7 @@ def load(
 
     """
     torch_module()
-    source, key = open_source(url, store)
+    source, key = object_at(url, store)
     meta = source.head(key)
     of = Object(key, meta.etag, meta.size, source.url(key), sealed=None)
     if lazy:

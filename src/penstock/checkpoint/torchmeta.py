@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-import io
 import pickle
+import struct
+import sys
 import zipfile
 import zlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch.distributed.checkpoint import filesystem
-from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
 
+from penstock.checkpoint.archive import ENDING, ENDING_BYTES, MAGIC
+from penstock.checkpoint.builder import build
+from penstock.checkpoint.layout import METADATA, MOST_BYTES
 from penstock.checkpoint.records import Placed
 from penstock.errors import CheckpointError, ChecksumMismatch, Unusable
 
 if TYPE_CHECKING:
+    import io
     from collections.abc import Mapping
 
-__all__ = ["METADATA", "alone", "decode", "encode", "local_name", "object_name", "unpacked"]
+__all__ = ["METADATA", "alone", "compared", "decode", "encode", "local_name", "object_name", "unpacked"]
 
-METADATA = ".metadata"
 _PIECE_BYTES = 1 << 20
-_SIZES = "torch.distributed.checkpoint.metadata"
-_KNOWN = {
-    (_SIZES, "BytesStorageMetadata"),
-    (_SIZES, "ChunkStorageMetadata"),
-    (_SIZES, "Metadata"),
-    (_SIZES, "MetadataIndex"),
-    (_SIZES, "StorageMeta"),
-    (_SIZES, "TensorProperties"),
-    (_SIZES, "TensorStorageMetadata"),
-    (_SIZES, "_MEM_FORMAT_ENCODING"),
-    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
-    ("torch", "Size"),
-    ("torch.serialization", "_get_layout"),  # a table of torch.strided and its like
-    ("collections", "OrderedDict"),
-    *(("builtins", name) for name in ("dict", "list", "tuple", "set", "frozenset", "str", "int", "float", "bytes")),
-    *((module, "PosixPath") for module in ("pathlib", "pathlib._local")),
-}
 
 
 def object_name(rank: int) -> str:
@@ -71,9 +58,10 @@ def decode(data: bytes, url: str, *, weights_only: bool) -> Metadata:
         Unusable: It was written with torch's stream extensions.
 
     """
-    unpickler = (_Inert if weights_only else pickle.Unpickler)(io.BytesIO(data))
     try:
-        metadata = unpickler.load()
+        if len(data) > MOST_BYTES:
+            raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
+        metadata = build(data) if weights_only else pickle.loads(data)  # noqa: S301  whose checkpoint is trusted
         placed = {_index(index): _placed(info) for index, info in metadata.storage_data.items()}
         if not isinstance(metadata, Metadata) or not isinstance(metadata.state_dict_metadata, dict):
             raise TypeError(f"this is a {type(metadata).__name__}")
@@ -81,8 +69,9 @@ def decode(data: bytes, url: str, *, weights_only: bool) -> Metadata:
         error.url = url
         raise
     except Exception as error:  # noqa: BLE001  a damaged pickle raises anything
-        raise CheckpointError(f"this is no metadata of a checkpoint: {error!r}", url=url) from None
-    return replace(metadata, storage_data=placed)
+        raise CheckpointError(f"this is no metadata of a checkpoint: {error!r:.200}", url=url) from None
+    meta = getattr(metadata, "storage_meta", None)
+    return replace(metadata, storage_data=placed, storage_meta=meta if isinstance(meta, StorageMeta) else StorageMeta())
 
 
 def alone(tensor: torch.Tensor) -> torch.Tensor:
@@ -91,55 +80,103 @@ def alone(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
 
 
+def compared(file: io.BytesIO, url: str) -> bool:
+    """Compare an item that is a zip, by its beginning or its end, with its CRC-32s; False: it is none, and has none.
+
+    Raises:
+        ChecksumMismatch: A record is not what was written.
+        CheckpointError: The zip is damaged.
+
+    """
+    data = file.getbuffer()
+    if data[: len(MAGIC)] != MAGIC and data[-ENDING_BYTES:][: len(ENDING)] != ENDING:
+        return False
+    try:
+        _verify(file)
+    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
+        raise ChecksumMismatch(f"an item is not what was written: {error}", url=url) from None
+    except Exception as error:
+        raise CheckpointError(f"an item is no whole zip: {error}", url=url) from error
+    return True
+
+
 def unpacked(file: io.BytesIO, url: str) -> torch.Tensor:
     """Return the tensor of a file of ``torch.save``'s, its records compared with their CRC-32s.
+
+    It shares the file's memory, unless its bytes are not simply there.
 
     Raises:
         ChecksumMismatch: A record is not what was written.
         CheckpointError: It is no tensor's file.
 
     """
+    held = _held(file) if compared(file, url) else None
     try:
-        _verify(file)
         file.seek(0)
-        tensor = torch.load(file, map_location="cpu", weights_only=True)
-    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
-        raise ChecksumMismatch(f"an item is not what was written: {error}", url=url) from None
+        tensor = _placed_in(file, held) if held else torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise CheckpointError(f"an item is no tensor: {error}", url=url) from error
+        raise CheckpointError(f"an item is no tensor ({type(error).__name__})", url=url) from error
     if not isinstance(tensor, torch.Tensor):
         raise CheckpointError(f"an item is no tensor but a {type(tensor).__name__}", url=url)
     return tensor
 
 
-class _Inert(pickle.Unpickler):
-    """Makes what torch writes into ``.metadata``, and nothing else."""
+class _Held(NamedTuple):
+    """Where the bytes of a file's storage lie in it."""
 
-    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401  a class
-        dtype = getattr(torch, name, None) if module == "torch" else None
-        if isinstance(dtype, torch.dtype) or (module, name) in _KNOWN:
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(
-            f"it names {module}.{name}, which torch does not write there: for a checkpoint that you trust pass "
-            "weights_only=False, which runs whatever it names"
-        )
+    start: int
+    size: int
+
+
+def _held(file: io.BytesIO) -> _Held | None:
+    """Return where the bytes of a file's one storage lie; None where they are not simply there."""
+    with zipfile.ZipFile(file) as archive:
+        records = archive.infolist()
+        order = [archive.read(each) for each in records if each.filename.endswith("/byteorder")]
+    storages = [each for each in records if "/data/" in each.filename]
+    if len(storages) != 1 or order != [sys.byteorder.encode()]:
+        return None
+    (record,) = storages
+    memory = file.getbuffer()
+    name_bytes, extra_bytes = struct.unpack_from("<HH", memory, record.header_offset + 26)
+    start = record.header_offset + 30 + name_bytes + extra_bytes
+    plain = record.compress_type == zipfile.ZIP_STORED and 0 < record.file_size <= len(memory) - start
+    return _Held(start, record.file_size) if plain else None
+
+
+def _placed_in(file: io.BytesIO, held: _Held) -> Any:  # noqa: ANN401  what torch makes
+    """Have torch make what is in a file without reading its one storage, and give it the file's memory for that."""
+
+    def hand(empty: torch.UntypedStorage, _location: str) -> torch.UntypedStorage:
+        if empty.nbytes() != held.size:
+            raise ValueError(f"a storage of {empty.nbytes()} bytes has a record of {held.size}")
+        memory = file.getbuffer()[held.start : held.start + held.size]
+        return torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
+
+    with torch.serialization.skip_data():
+        return torch.load(file, map_location=cast("Any", hand), weights_only=True)
 
 
 def _index(index: object) -> MetadataIndex:
     if not isinstance(index, MetadataIndex):
-        raise TypeError(f"{index!r:.80} is no index")
+        raise TypeError(f"a {type(index).__name__} is no index")
     return index
 
 
 def _placed(info: Any) -> Placed:  # noqa: ANN401  whatever the pickle made
     name, start, length = info.relative_path, info.offset, info.length
     if getattr(info, "transform_descriptors", None):
-        raise Unusable(f"it was written with stream extensions: {info.transform_descriptors}")
+        raise Unusable(f"it was written with stream extensions: {_shown(*info.transform_descriptors)}")
     if not isinstance(name, str) or "://" in name or {"", ".", ".."} & set(name.split("/")):
-        raise ValueError(f"{name!r:.80} is no object of this checkpoint")
+        raise ValueError(f"{_shown(name)} is no object of this checkpoint")
     if not all(type(each) is int and each >= 0 for each in (start, length)):
-        raise ValueError(f"bytes {start!r} and {length!r} more of {name}")
+        raise ValueError(f"bytes {_shown(start, length)} more of {name}")
     return Placed(name, start, length)
+
+
+def _shown(*values: object) -> str:
+    """Return short texts of a stranger's values; that of a nest may be longer than any memory."""
+    return " and ".join(f"{each!r:.80}" if isinstance(each, str | int | float) else "?" for each in values)
 
 
 def _verify(archived: io.BytesIO) -> None:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
+import re
+import struct
 import zipfile
 import zlib
 from collections import deque
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.archive import MAGIC, Record, archive
 from penstock.checkpoint.seal import SealedReader
 from penstock.checkpoint.storages import COPIED_BYTES, Filling, nowhere
-from penstock.errors import CheckpointError, ChecksumMismatch
+from penstock.errors import CheckpointError, ChecksumMismatch, PenstockError
 from penstock.values import ObjectMeta
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     import torch
 
@@ -24,7 +27,12 @@ if TYPE_CHECKING:
     from penstock.checkpoint.plan import Object
     from penstock.source import Reader, Source
 
-__all__ = ["unpacked"]
+__all__ = ["refused", "unpacked"]
+
+# What torch raises for a file of its older format that is cut or damaged; with weights only no code of others runs.
+_BROKEN = (EOFError, pickle.UnpicklingError, struct.error, UnicodeDecodeError, RuntimeError)
+_BROKEN_WEIGHTS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+_REFUSED = re.compile(r"Unsupported (global|class)|Attempting to deserialize|map_location|don't know how to restore")
 
 
 def unpacked(source: Source, of: Object, *, map_location: Any, weights_only: bool) -> Any:  # noqa: ANN401  as torch.load
@@ -35,23 +43,27 @@ def unpacked(source: Source, of: Object, *, map_location: Any, weights_only: boo
 
     Raises:
         ChecksumMismatch: A record is not what was written; it is named.
-        CheckpointError: The file's directory is damaged, or the file was cut.
+        CheckpointError: The file's directory is damaged, or the file was cut; or, with weights only, its pickle is none
+            of torch's.
 
     """
     torch = _torch()
     opened = archive(source, of)
     if opened is None:
         with _reader(source, of) as reader:
-            _tested(reader, of)
-            return torch.load(reader, map_location=map_location, weights_only=weights_only)
+            if _tested(reader, of):
+                return torch.load(reader, map_location=map_location, weights_only=weights_only)
+            with _without_sums(reader, of, weights_only=weights_only):
+                return torch.load(reader, map_location=map_location, weights_only=weights_only)
+    if weights_only and opened.uses is None:  # it might fill memory of any size
+        raise CheckpointError("nobody can tell what its data.pkl would make: torch.save did not write it", url=of.url)
     if _no_bytes(map_location):
         with opened.file.telling():
             return torch.load(opened.file, map_location=map_location, weights_only=weights_only)
-    skip_data = getattr(torch.serialization, "skip_data", None)
-    if opened.plain and opened.uses is not None and skip_data is not None:
+    if opened.plain and opened.uses is not None:
         with closing(Filling(source, opened, opened.uses, _gpus(map_location))) as filling:
             hand = _handing(opened.uses, filling, map_location, of.url)
-            with opened.file.telling(), skip_data():
+            with opened.file.telling(), torch.serialization.skip_data():
                 found = torch.load(opened.file, map_location=hand, weights_only=weights_only)
             filling.settle()
             return found
@@ -129,12 +141,15 @@ def _no_bytes(map_location: Any) -> bool:  # noqa: ANN401  as torch.load
     return map_location == "meta" if isinstance(map_location, str) else map_location == torch.device("meta")
 
 
-def _tested(reader: Reader | SealedReader, of: Object) -> None:
-    """Read a zip of another kind once before, and compare what is in it; TorchScript is such, and compressed files."""
+def _tested(reader: Reader | SealedReader, of: Object) -> bool:
+    """Read a zip of another kind once before, and compare what is in it; TorchScript is such, and compressed files.
+
+    False: it is no zip, and has no sums.
+    """
     magic = reader.read(len(MAGIC))
     reader.seek(0)
     if magic != MAGIC or of.sealed is not None:
-        return
+        return magic == MAGIC
     try:
         with zipfile.ZipFile(reader) as whole:
             bad = whole.testzip()
@@ -143,6 +158,28 @@ def _tested(reader: Reader | SealedReader, of: Object) -> None:
     if bad is not None:
         raise ChecksumMismatch(f"record {bad!r} is not what was written", url=of.url)
     reader.seek(0)
+    return True
+
+
+def refused(error: Exception) -> bool:
+    """Say whether torch understood a file, and would not, or could not, make what is in it."""
+    return _REFUSED.search(str(error)) is not None
+
+
+@contextmanager
+def _without_sums(reader: Reader | SealedReader, of: Object, *, weights_only: bool) -> Iterator[None]:
+    """Tell damage in a file of the format before torch 1.6, as far as it shows, from what torch refuses to run.
+
+    torch answers most of it with the advice to pass ``weights_only=False``: also a name that the file's end cuts off.
+    """
+    broken = _BROKEN + _BROKEN_WEIGHTS if weights_only else _BROKEN
+    try:
+        yield
+    except broken as error:
+        if isinstance(error, PenstockError | OSError) or (refused(error) and reader.tell() < of.size):
+            raise
+        message = f"it was cut or damaged, or torch.save did not write it ({type(error).__name__})"
+        raise CheckpointError(message, url=of.url) from error
 
 
 def _reader(source: Source, of: Object) -> Reader | SealedReader:

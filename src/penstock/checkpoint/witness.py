@@ -8,9 +8,11 @@ from typing import Any
 
 import xxhash
 
-__all__ = ["BLANK", "borne", "document", "marked"]
+__all__ = ["BLANK", "MOST_VALUES", "borne", "document", "limited", "marked"]
 
 BLANK = "0" * 16
+MOST_VALUES = 1 << 22  # of a header or an index: 400,000 tensors, which take 0.4 GB of memory to tell
+_BEFORE_VALUES = (b"{", b"[", b",")
 
 
 def marked(raw: bytes, key: str) -> tuple[bytes, str]:
@@ -37,8 +39,18 @@ def borne(raw: bytes, key: str, beside: bytes) -> str:
 
 
 def document(raw: bytes) -> Any:  # noqa: ANN401  any JSON
-    """Read JSON in UTF-8 in which no name comes twice; else ``ValueError``, or ``RecursionError``."""
+    """Read JSON in UTF-8 in which no name comes twice; else ``ValueError``, or ``RecursionError``.
+
+    ``ValueError`` also for more than ``MOST_VALUES``.
+    """
+    limited(raw, MOST_VALUES)
     return json.loads(raw.decode(), object_pairs_hook=_unique)
+
+
+def limited(raw: bytes, most: int) -> None:
+    """Raise ``ValueError`` where JSON may hold more than ``most`` values, each of which takes 60 bytes or more."""
+    if sum(map(raw.count, _BEFORE_VALUES)) > most:
+        raise ValueError(f"it has more than {most:,} values")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
+from io import TextIOWrapper
 
 from penstock.cli.exits import told
 from penstock.errors import MissingExtra
@@ -13,6 +15,9 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command line; ends the process with one of the codes that ``penstock --help`` lists."""
     with told():
+        if isinstance(sys.stdout, TextIOWrapper):  # names of files that are no UTF-8 go out as they are
+            utf_8 = sys.stdout.encoding.lower() == "utf-8"
+            sys.stdout.reconfigure(errors="surrogateescape" if utf_8 else "backslashreplace")
         missing = [name for name in ("typer", "rich") if find_spec(name) is None]
         if missing:
             raise MissingExtra(f"the command needs {' and '.join(missing)}: pip install 'penstock[cli]'")

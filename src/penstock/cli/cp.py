@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from penstock.cli.carry import Load, carry, cost_bytes, is_there, settle
 from penstock.cli.crew import crew
 from penstock.cli.exits import write
+from penstock.cli.guard import check_links, check_tree, link_on_the_way
 from penstock.cli.ls import harmless
-from penstock.cli.pick import aim, overlooked, pick
+from penstock.cli.pick import aim, local, overlooked, pick
 from penstock.cli.plan import check, plan
 from penstock.cli.report import Report, bar
 from penstock.errors import NoSpace, PenstockError, Unusable
@@ -61,7 +62,14 @@ def transfer(urls: Sequence[str], dest: str, how: How, store: StoreOptions) -> N
         SystemExit: Something failed: the code of the worst.
 
     """
+    if "-" in (*urls, dest):
+        raise Unusable("'-' is no file: penstock cat writes to standard output; a file of that name is ./-")
+    if how.move:
+        check_links(urls, store)
     picks = [pick(url, store, recursive=how.recursive) for url in urls]
+    if how.move:
+        for each in picks:
+            check_tree(each, "copy it (cp -r) and then empty it (rm -r --whole-bucket), if you mean it")
     origins = [each.origin for each in picks]
     target, place = aim(dest, store, origins)
     check(origins, place)
@@ -72,7 +80,7 @@ def transfer(urls: Sequence[str], dest: str, how: How, store: StoreOptions) -> N
     for path, kind in chain.from_iterable(map(overlooked, picks)):
         report.add({"source": path, "dest": None}, 0, "skipped", kind)
     with bar(*_sums(first), shown=not how.dry_run) as count:
-        work = _Work(how, {each.source.root: each.source for each in picks}, target, count)
+        work = _Work(how, {each.source.root: each.source for each in picks}, (target, place.key), count)
         _carry_out(chain(first, steps), work, report)
     report.end()
 
@@ -80,12 +88,14 @@ def transfer(urls: Sequence[str], dest: str, how: How, store: StoreOptions) -> N
 class _Work:
     """What is done with one step."""
 
-    def __init__(self, how: How, sources: dict[str, Source], target: Source, count: Callable[[int, int], None]) -> None:
+    def __init__(
+        self, how: How, sources: dict[str, Source], dest: tuple[Source, str], count: Callable[[int, int], None]
+    ) -> None:
         self.how = how
         self.stop = Event()
         self.count = count
         self._sources = sources
-        self._target = target
+        self._target, self._base = dest
 
     def __call__(self, step: Step) -> str:
         """Do it; returns its status."""
@@ -94,6 +104,8 @@ class _Work:
             raise Unusable(step.fault, url=load.source.url(step.meta.key))
         if step.note:
             return "skipped"
+        if local(self._target) and (path := link_on_the_way(self._base, step.to)):
+            raise Unusable("written through this link to a directory? remove it, or name it as DEST", url=path)
         there = self.how.resume and is_there(load, surely=self.how.move)
         if there and not self.how.move:
             return "skipped"

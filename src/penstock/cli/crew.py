@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.budget import Budget
 from penstock.errors import Bug, Cancelled, PenstockError
+from penstock.waiting import received
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -37,8 +39,8 @@ def crew(
     done: SimpleQueue[tuple[J, R | PenstockError]] = SimpleQueue()
     hands = 0
 
-    def take(timeout_s: float | None = None) -> tuple[J, R | PenstockError]:
-        ended = done.get(timeout=timeout_s)
+    def take(limit_s: float = inf) -> tuple[J, R | PenstockError]:
+        ended = received(done, limit_s)
         budget.release(cost_bytes(ended[0]))
         return ended
 

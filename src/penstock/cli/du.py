@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.cli.exits import write
-from penstock.cli.ls import harmless
-from penstock.errors import NotFound
+from penstock.cli.ls import harmless, nothing
 from penstock.source import open_source
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def du(url: str, line: Callable[[Row], str], store: StoreOptions, *, summary: bo
         if not summary:
             write(line(group))
     if not total.objects:
-        raise NotFound("nothing there begins with this URL", url=source.url(prefix))
+        raise nothing(source.url(prefix))
     if loose.objects and not summary:
         write(line(loose))
     write(line(total))

@@ -39,7 +39,7 @@ def told() -> Iterator[None]:
     except PenstockError as error:
         if os.environ.get("PENSTOCK_DEBUG") == "1":
             raise
-        print(f"penstock: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"penstock: {error}", file=sys.stderr)
         code = next((code for kind, code in CODES.items() if isinstance(error, kind)), _OTHER)
         raise SystemExit(code) from None
 

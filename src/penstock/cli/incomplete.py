@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.exits import write
 from penstock.cli.ls import harmless
-from penstock.errors import NotFound
+from penstock.cli.pick import local
+from penstock.errors import NotFound, Unusable
 from penstock.source import open_source
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def _old(urls: Sequence[str], hours: float, store: StoreOptions) -> Iterator[tup
     latest = time() - hours * _HOUR_S
     for url in urls:
         source, prefix = open_source(url, store)
+        if local(source) and not prefix:
+            raise Unusable("this is every file of this machine: name a directory", url=source.root)
         # Listed whole first: a page's token may not survive that what it names is aborted.
         for upload in list(source.unfinished(prefix)):
             if upload.begun is not None and upload.begun <= latest:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.cli.exits import write
-from penstock.errors import NotFound
+from penstock.errors import NotFound, printable
 from penstock.source import open_source
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Line = Callable[[str, ObjectMeta], str]
 
-__all__ = ["as_json", "as_long", "as_url", "harmless", "ls", "moment", "readable"]
+__all__ = ["as_json", "as_long", "as_url", "harmless", "ls", "moment", "nothing", "readable"]
 
 
 def ls(url: str, line: Line, store: StoreOptions) -> None:
@@ -41,13 +41,19 @@ def ls(url: str, line: Line, store: StoreOptions) -> None:
             size_bytes += sum(entry.size for entry in page.entries)
             say(f"{count:,} objects so far")
     if not count:
-        raise NotFound("nothing there begins with this URL", url=source.url(prefix))
+        raise nothing(source.url(prefix))
     if sys.stderr.isatty():
         print(f"{count:,} object{'s' * (count != 1)}, {readable(size_bytes)}", file=sys.stderr)
 
 
+def nothing(url: str) -> NotFound:
+    """Return the error that says so."""
+    glob = " (it is taken as it stands, not as a glob)" if "*" in url else ""
+    return NotFound(f"nothing there begins with this URL{glob}", url=url)
+
+
 def as_url(url: str, entry: ObjectMeta) -> str:  # noqa: ARG001  one signature for all three
-    """Return the URL; control characters are replaced where they would reach a terminal."""
+    """Return the URL; control characters are escaped where they would reach a terminal."""
     return harmless(url)
 
 
@@ -63,15 +69,16 @@ def as_json(url: str, entry: ObjectMeta) -> str:
 
 
 def moment(seconds: float | None) -> str | None:
-    """Return a time as ISO 8601 in UTC; None for none."""
-    return None if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    """Return a time as ISO 8601 in UTC; None for none, and for one that no calendar has."""
+    try:
+        return None if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def harmless(text: str) -> str:
     """Keep keys from steering a terminal; what goes to a file or a program stays as it is."""
-    if text.isprintable() or not sys.stdout.isatty():
-        return text
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+    return printable(text) if sys.stdout.isatty() else text
 
 
 def readable(size_bytes: int) -> str:

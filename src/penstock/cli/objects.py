@@ -141,6 +141,22 @@ def _with_uploads(command: "Callable[..., None]") -> "Callable[..., None]":
     return folded("hours", hours)(command)
 
 
+def _with_deletion(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Give ``command`` the options of a deletion; it takes them as one keyword, ``how``."""
+    from typer import Option
+
+    def how(
+        *,
+        recursive: Annotated[bool, Option("--recursive", "-r", help="Delete whole trees.")] = False,
+        dry_run: Annotated[bool, Option("--dry-run", help="Print what would be deleted, a line each.")] = False,
+        yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
+        whole_bucket: Annotated[bool, Option("--whole-bucket", help="Allow to empty a whole bucket.")] = False,
+    ) -> deleting.How:
+        return deleting.How(recursive=recursive, dry_run=dry_run, yes=yes, whole_bucket=whole_bucket)
+
+    return folded("how", how)(command)
+
+
 def _rm(app: "typer.Typer") -> None:
     import typer
 
@@ -148,25 +164,25 @@ def _rm(app: "typer.Typer") -> None:
         epilog="Examples: penstock rm --dry-run 's3://bucket/train/**/*.tmp'; penstock rm --incomplete s3://bucket/"
     )
     @with_store
+    @_with_deletion
     @_with_uploads
     def rm(
         urls: Annotated[list[str], typer.Argument(metavar="URL", help=_SOURCES)],
         *,
-        recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Delete whole trees.")] = False,
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted, a line each.")] = False,
-        yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+        how: deleting.How,
         hours: float | None,
         store: ps.StoreOptions,
     ) -> None:
         """Delete objects. Ends with 1 when nothing matches.
 
-        On a terminal it asks before it deletes more than one. A whole bucket takes both -r and -y. Local directories
-        stay.
+        On a terminal it asks before it deletes more than one. A whole bucket, or a glob of all in it, takes
+        --whole-bucket; the working directory, the home directory and those above are refused. A link is deleted itself.
+        Local directories stay.
         """
         if hours is not None:
-            aborting.incomplete(urls, hours, store, dry_run=dry_run)
+            aborting.incomplete(urls, hours, store, dry_run=how.dry_run)
         else:
-            deleting.rm(urls, store, recursive=recursive, dry_run=dry_run, yes=yes)
+            deleting.rm(urls, how, store)
 
 
 def _cat(app: "typer.Typer") -> None:

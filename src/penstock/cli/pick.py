@@ -6,7 +6,6 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.catalog.select import selector
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.values import ObjectMeta
 
-__all__ = ["Pick", "aim", "local", "named", "overlooked", "pick"]
+__all__ = ["Pick", "aim", "local", "named", "overlooked", "pick", "settled"]
 
 _WILD = "*?["
 
@@ -66,7 +65,7 @@ def pick(url: str, store: StoreOptions, *, recursive: bool) -> Pick:
 
     """
     source, key = open_source(url, store)
-    key = _settled(key) if local(source) else key
+    key = settled(key) if local(source) else key
     tree = Pick(source, _tree(source, key))
     if recursive and tree.origin.prefix == key:
         return tree
@@ -91,7 +90,7 @@ def named(url: str, store: StoreOptions) -> Pick:
     source, key = open_source(url, store)
     if not key:
         raise Unusable("this names a bucket, not an object in it", url=source.root)
-    key = _settled(key) if local(source) else key
+    key = settled(key) if local(source) else key
     try:
         return Pick(source, Origin(source.root, key, "object"), source.head(key))
     except NotFound:
@@ -111,7 +110,7 @@ def aim(url: str, store: StoreOptions, origins: Sequence[Origin]) -> tuple[Sourc
 
     """
     source, key = open_source(url, store)
-    key = _settled(key) if local(source) else key
+    key = settled(key) if local(source) else key
     several = len(origins) > 1 or origins[0].kind == "glob"
     into = several or not key or key.endswith("/")
     base = f"{key}/" if into and key and not key.endswith("/") else key
@@ -129,11 +128,11 @@ def overlooked(picked: Pick) -> Iterator[tuple[str, str]]:
     if picked.origin.kind != "tree" or not local(picked.source):
         return
     for folder, folders, files in os.walk(f"/{picked.origin.prefix}"):
-        for path in sorted(Path(folder, name) for name in (*folders, *files)):
-            if path.is_symlink() and not path.is_file():
-                yield str(path), "a link to a directory" if path.is_dir() else "a link to no file"
-            elif not path.is_dir() and not path.is_file():
-                yield str(path), "neither a file nor a directory"
+        for path in sorted(os.path.join(folder, name) for name in (*folders, *files)):
+            if os.path.islink(path) and not os.path.isfile(path):
+                yield path, "a link to a directory" if os.path.isdir(path) else "a link to no file"
+            elif not os.path.isdir(path) and not os.path.isfile(path):
+                yield path, "neither a file nor a directory"
 
 
 def _head(source: Source, key: str) -> ObjectMeta | None:
@@ -149,7 +148,7 @@ def _tree(source: Source, key: str) -> Origin:
     if not key or key.endswith("/"):
         return Origin(source.root, key, "tree")
     name = key.rpartition("/")[2]
-    prefix = _settled(f"{key}/") if local(source) else f"{key}/"
+    prefix = settled(f"{key}/") if local(source) else f"{key}/"
     return Origin(source.root, prefix, "tree", lead=f"{name}/")
 
 
@@ -174,16 +173,16 @@ def _the_one(tree: Pick, meta: ObjectMeta | None, *, recursive: bool) -> Pick:
 
 
 def _inhabited(source: Source, prefix: str) -> bool:
-    return Path(f"/{prefix}").is_dir() if local(source) else bool(source.page(prefix).entries)
+    return os.path.isdir(f"/{prefix}") if local(source) else bool(source.page(prefix).entries)
 
 
 def _fitting(source: Source, base: str, *, tree: bool) -> None:
     """Refuse a destination that cannot become what it has to be; a bucket that is not there is told here, once."""
     if local(source):
-        there = Path(f"/{base}")
-        if tree and there.is_file():
+        there = f"/{base}"
+        if tree and os.path.isfile(there):
             raise Unusable("the destination is a file, and should hold several", url=source.url(base))
-        under = there.is_dir()
+        under = os.path.isdir(there)
     else:
         under = False
         with suppress(Denied):  # who may write need not be allowed to list
@@ -193,7 +192,7 @@ def _fitting(source: Source, base: str, *, tree: bool) -> None:
         raise Unusable(f"{name} is a {'directory' if local(source) else 'prefix'}: write {name}/ to copy into it")
 
 
-def _settled(key: str) -> str:
+def settled(key: str) -> str:
     """Return a local path's key without ``.``, ``..`` and links on its way; its last name stays as it was written."""
     folder, _, name = key.rpartition("/")
     if name in ("", ".", ".."):

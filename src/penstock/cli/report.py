@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.exits import CODES, write
 from penstock.cli.ls import readable
+from penstock.errors import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +50,7 @@ class Report:
         """Count one that failed."""
         self._counts["failed"] += 1
         self._codes.add(next((code for kind, code in CODES.items() if isinstance(error, kind)), 1))
-        self._remark(" ".join(str(error).split()))
+        self._remark(str(error))
         self._line({**record, "size": size_bytes, "status": "failed"}, {"error": str(error)})
 
     def end(self) -> None:
@@ -77,7 +78,7 @@ class Report:
 
     def _remark(self, text: str) -> None:
         if len(self._remarks) < _SHOWN:  # keys must not steer a terminal
-            self._remarks.append("".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text))
+            self._remarks.append(printable(text))
         elif len(self._remarks) == _SHOWN:
             self._remarks.append("and more of them")
 

@@ -4,72 +4,74 @@ from __future__ import annotations
 
 import sys
 from contextlib import closing
+from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING
 
 from penstock.cli.crew import crew
 from penstock.cli.exits import write
+from penstock.cli.guard import check_tree, link
 from penstock.cli.ls import harmless, readable
-from penstock.cli.pick import local, pick
+from penstock.cli.pick import pick
 from penstock.cli.report import Report, bar
-from penstock.errors import Cancelled, PenstockError, Unusable
+from penstock.errors import Cancelled, PenstockError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.cli.pick import Pick
     from penstock.options import StoreOptions
     from penstock.source import Source
     from penstock.values import ObjectMeta
 
     Victim = tuple[Source, ObjectMeta]
 
-__all__ = ["rm"]
+__all__ = ["How", "rm"]
 
 
-def rm(urls: Sequence[str], store: StoreOptions, *, recursive: bool, dry_run: bool, yes: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class How:
+    """The options of ``rm``."""
+
+    recursive: bool = False
+    dry_run: bool = False
+    yes: bool = False
+    whole_bucket: bool = False
+
+
+def rm(urls: Sequence[str], how: How, store: StoreOptions) -> None:
     """Delete what ``urls`` mean; one request for each 1,000 listed, and one for each object.
 
-    On a terminal it asks before it deletes more than one, unless ``yes``. What fails does not stop the others.
+    On a terminal it asks before it deletes more than one, unless ``yes``. What fails does not stop the others. A link
+    is deleted itself, whatever it leads to.
 
     Raises:
         NotFound: Nothing matches one of ``urls``.
-        Unusable: A whole bucket, without ``recursive`` and ``yes``.
+        Unusable: A whole bucket, without ``whole_bucket``; the home directory, the working one, or
+            one above them; a link with a ``/`` behind it.
         Cancelled: The answer was no; nothing was deleted.
         SystemExit: Something could not be deleted: the code of the worst.
 
     """
-    picks = [pick(url, store, recursive=recursive) for url in urls]
+    picks = [link(url, store) or pick(url, store, recursive=how.recursive) for url in urls]
     for each in picks:
-        _guard(each, sure=recursive and yes)
+        check_tree(each, "name a prefix in it, or say --whole-bucket if you mean it", whole_bucket=how.whole_bucket)
     found = [(each.source, each.entries()) for each in picks]
     victims: Iterable[Victim] = ((source, meta) for source, metas in found for meta in metas)
-    if dry_run:
+    if how.dry_run:
         for source, meta in victims:
             write(harmless(source.url(meta.key)) + "\n")
         return
-    if not yes and sys.stdin.isatty() and sys.stderr.isatty():
+    if not how.yes and sys.stdin.isatty() and sys.stderr.isatty():
         victims = list(victims)
         _ask(victims)
     _delete(victims)
-
-
-def _guard(picked: Pick, *, sure: bool) -> None:
-    origin = picked.origin
-    everything = origin.kind == "tree" or ("**" in origin.glob and not origin.glob.strip("*/"))
-    if origin.prefix or origin.kind == "object" or not everything:
-        return
-    if local(picked.source):
-        raise Unusable("this is every file of this machine: name a directory", url=origin.root)
-    if not sure:
-        raise Unusable("this is a whole bucket: if you mean it, say both -r and -y", url=origin.root)
 
 
 def _ask(victims: Sequence[Victim]) -> None:
     if len(victims) < 2:  # noqa: PLR2004  one was named, and is not asked for
         return
     size = readable(sum(meta.size for _, meta in victims))
-    first, last = (harmless(source.url(meta.key)) for source, meta in (victims[0], victims[-1]))
+    first, last = (printable(source.url(meta.key)) for source, meta in (victims[0], victims[-1]))
     sys.stderr.write(f"{first}\n…\n{last}\nDelete these {len(victims):,} objects, {size}? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):

@@ -110,10 +110,9 @@ def _rm(app: "typer.Typer") -> None:
         *,
         store: ps.StoreOptions,
     ) -> None:
-        """Delete steps: the manifest first, so that none is ever there in part."""
-        run = ps.CheckpointManager(url, store=store)
+        """Delete steps, manifests first, so that none is ever there in part; nothing where one is not there."""
+        ps.CheckpointManager(url, store=store).delete(*step)
         for each in step:
-            run.delete(each)
             write(f"{each}\n")
 
 

@@ -13,25 +13,28 @@ __all__ = ["normal", "path_style"]
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?")
+_AWS = re.compile(r"\.amazonaws\.com(\.cn)?$")
+_PATH = re.compile(r"(/(?!\.\.?(/|$))([A-Za-z0-9._~-]|%[0-9A-F]{2})+)*")  # as it is signed: nothing to escape, no dots
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def normal(text: str, named: str) -> str:
-    """Return an endpoint as ``scheme://host[:port]``: lower case, no trailing slash, no default port.
+    """Return an endpoint as ``scheme://host[:port][/path]``: no trailing slash, no default port, the host lower case.
 
     Raises:
-        ConfigError: It is not an absolute http or https URL, or has a path, query, fragment or user information;
-            the text blames ``named`` (where the value came from) and does not quote what may be a secret.
+        ConfigError: It is not an absolute http or https URL, or has a query, fragment or user information, or a path
+            that would have to be escaped; the text blames ``named`` (where the value came from) and does not quote
+            what may be a secret.
 
     """
     if fault := _fault(text):
-        message = f"{named} {fault}; an endpoint looks like https://host or http://host:9000"
+        message = f"{named} {fault}; an endpoint looks like https://host, http://host:9000 or https://host/path"
         raise ConfigError(message)
     parts = urlsplit(text)
     host = str(parts.hostname)
     host = f"[{host}]" if ":" in host else host
     port = "" if parts.port in (None, _DEFAULT_PORTS[parts.scheme]) else f":{parts.port}"
-    return f"{parts.scheme}://{host}{port}"
+    return f"{parts.scheme}://{host}{port}{parts.path.rstrip('/')}"
 
 
 def path_style(bucket: str, addressing: Literal["path", "virtual"], endpoint: str | None) -> bool:
@@ -40,7 +43,14 @@ def path_style(bucket: str, addressing: Literal["path", "virtual"], endpoint: st
     Virtual addressing gives way to path where it cannot work: the endpoint is an IP address; the bucket's name is no
     host name (capitals, ``_``, over-long labels); or it has dots under TLS, where a wildcard certificate covers one
     label only.
+
+    Raises:
+        ConfigError: The endpoint's path ends in the bucket, which would be there twice.
+
     """
+    if endpoint is not None and endpoint.endswith(f"/{bucket}") and urlsplit(endpoint).path:
+        message = f"the endpoint ends in the bucket, {bucket!r}: leave it away there, it is in the URL, s3://bucket/key"
+        raise ConfigError(message)
     if addressing == "path":
         return True
     if endpoint is not None and _is_address(str(urlsplit(endpoint).hostname)):
@@ -59,13 +69,16 @@ def _fault(text: str) -> str:
         port = parts.port
     except ValueError:
         return "is not a URL"
-    host = parts.hostname or ""
+    host, path = parts.hostname or "", parts.path.rstrip("/")
     wrong = {
         "holds credentials: pass access_key and secret_key instead": "@" in text,
         "must start with http:// or https://": parts.scheme not in _DEFAULT_PORTS,
         "has no valid host and port": port == 0 or not (_HOST.fullmatch(host) or _is_address(host)),
         "has a query or a fragment": "?" in text or "#" in text,
-        "has a path: the bucket belongs in the URL, s3://bucket/key": parts.path not in ("", "/"),
+        "has a path on AWS: the bucket belongs in the URL, s3://bucket/key": bool(path) and _AWS.search(host),
+        "has a path that is not as requests have it: A-Z a-z 0-9 . _ ~ - and %XX between slashes, no dots alone": (
+            not _PATH.fullmatch(path)
+        ),
     }
     return next((fault for fault, so in wrong.items() if so), "")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,10 +17,20 @@ if TYPE_CHECKING:
 
     from penstock.options import StoreOptions
 
-__all__ = ["StoreSettings", "resolve", "unsigned"]
+__all__ = ["StoreSettings", "chain_reads", "resolve", "unsigned"]
 
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _FALSE = ("", "no", "false", "off", "0")
+_FILES = ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
+_PROFILES = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
+# What botocore's chain reads. Secrets too: one may be replaced where its id stays.
+_CHAIN = (
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN"),
+    *("AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_WEB_IDENTITY_TOKEN_FILE"),
+    *("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"),
+    *("AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
+    *("AWS_EC2_METADATA_DISABLED", "AWS_EC2_METADATA_SERVICE_ENDPOINT"),
+)
 _SYSTEM_CA_FILES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine, Arch
     "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
@@ -34,12 +45,13 @@ class StoreSettings:
     """Where a store is and how to talk to it, with nothing left to look up.
 
     Attributes:
-        endpoint: ``scheme://host[:port]``; None for AWS's own.
+        endpoint: ``scheme://host[:port][/path]``; None for AWS's own.
         region: Signing region.
         addressing: The rule; ``config.endpoint.path_style`` decides it for one bucket.
         ca_file: PEM file to verify servers by; None where this machine has none.
         proxy: As given: None leaves it to the environment, "" is none at all. It may hold a password.
         anonymous: Send unsigned requests.
+        identity: Differs where environment and profile name other credentials; no credential can be read from it.
 
     """
 
@@ -49,6 +61,7 @@ class StoreSettings:
     ca_file: str | None
     proxy: str | None = field(repr=False)
     anonymous: bool
+    identity: bytes = field(default=b"", repr=False)
 
 
 def resolve(options: StoreOptions, environ: Mapping[str, str] = os.environ) -> StoreSettings:
@@ -71,6 +84,7 @@ def resolve(options: StoreOptions, environ: Mapping[str, str] = os.environ) -> S
         ca_file=_ca_file(options, environ, profile),
         proxy=options.transport.proxy,
         anonymous=unsigned(options, environ),
+        identity=_identity(options, environ, profile),
     )
 
 
@@ -82,6 +96,23 @@ def unsigned(options: StoreOptions, environ: Mapping[str, str]) -> bool:
     """
     explicit = options.access_key is not None or options.profile is not None
     return options.anonymous or (not explicit and environ.get("AWS_NO_SIGN_REQUEST", "").lower() not in _FALSE)
+
+
+def chain_reads(environ: Mapping[str, str], profile: str | None) -> list[str | None]:
+    """Return the variables that say whose credentials botocore's chain finds, where it is given files and profile.
+
+    Where ``profile`` is None, those that name one are among them. They hold secrets.
+    """
+    names = _CHAIN if profile else (*_CHAIN, *_PROFILES)
+    return [environ.get(name) or None for name in names]
+
+
+def _identity(options: StoreOptions, environ: Mapping[str, str], profile: shared.Profile) -> bytes:
+    """Digest all that says who a store is asked as; explicit keys are told apart by the options themselves."""
+    if options.access_key is not None or unsigned(options, environ):
+        return b""
+    said = [(name, environ.get(name)) for name in (*_CHAIN, *_FILES)]
+    return sha256(repr((said, profile.name, profile.digest)).encode("utf-8", "surrogateescape")).digest()
 
 
 def _endpoint(options: StoreOptions, environ: Mapping[str, str], profile: shared.Profile) -> str | None:

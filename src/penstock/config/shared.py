@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import shlex
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ class Profile:
         access_key: Static key id; from the credentials file, where both files have one.
         secret_key: Secret, from the same file.
         token: Session token, from the same file.
+        digest: Differs where anything differs that either file says of the profile.
 
     """
 
@@ -44,6 +46,7 @@ class Profile:
     access_key: str | None = field(default=None, repr=False)
     secret_key: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
+    digest: bytes = field(default=b"", repr=False, compare=False)
 
 
 def files(environ: Mapping[str, str]) -> tuple[Path, Path]:
@@ -87,6 +90,7 @@ def _profile(name: str | None, config: dict[str, str], credentials: dict[str, st
         access_key=keys.get("aws_access_key_id") or None,
         secret_key=keys.get("aws_secret_access_key") or None,
         token=keys.get("aws_session_token") or None,
+        digest=sha256(repr((sorted(config.items()), sorted(credentials.items()))).encode()).digest(),
     )
 
 

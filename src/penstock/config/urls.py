@@ -20,6 +20,7 @@ _BUCKET = {
     "memory": re.compile(r"[A-Za-z0-9._-]{1,255}"),
     "file": re.compile(r""),
 }
+_WINDOWS = re.compile(r"[A-Za-z]:\\|\\\\")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 # pathlib makes "s3:/bucket" of "s3://bucket": taken as a path, it would quietly name a local directory.
 _COLLAPSED = re.compile(r"(?:s3|file|memory):(?!//)|[A-Za-z][A-Za-z0-9+.-]*:/(?!/)", re.IGNORECASE)
@@ -73,11 +74,13 @@ def parse(url: str | os.PathLike[str]) -> Location:
     """Read ``s3://bucket/key``, ``file:///absolute/path``, ``memory://name/key`` or a bare path.
 
     The key is everything after the bucket's slash, taken literally: ``%``, ``?``, ``#``, ``+``, ``//`` and a trailing
-    ``/`` stay. A relative path is joined to the working directory; like ``open``, this neither resolves ``..`` nor
-    expands ``~``. A local name that looks like a URL is written ``./name``. No request is made and no file is touched.
+    ``/`` stay. A relative path is joined to the working directory; like ``open``, this does not resolve ``..``; ``~``
+    is refused, not expanded. A local name that looks like a URL is written ``./name``. No request is made and no file
+    is touched.
 
     Raises:
-        InvalidURL: Empty, no bucket, credentials or a port where the bucket belongs, a key no store can hold.
+        InvalidURL: Empty, no bucket, a path of Windows, credentials or a port where the bucket belongs, a key that no
+            store can hold.
         UnknownScheme: Another scheme; the text says which are known and what was probably meant.
 
     """
@@ -91,6 +94,10 @@ def parse(url: str | os.PathLike[str]) -> Location:
             "pathlib drops a slash; a local file of such a name is written './name'"
         )
         raise InvalidURL(message)
+    if text == "~" or text.startswith("~/"):
+        raise InvalidURL("'~' is not expanded: pass os.path.expanduser(…), or './~' for a directory of that name")
+    if _WINDOWS.match(text):
+        raise InvalidURL(f"{text[:80]!r} is a path of Windows: write it with '/', or './…' for a file of such a name")
     return Location("file", "", _absolute(text).removeprefix("/"))
 
 

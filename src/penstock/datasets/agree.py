@@ -7,13 +7,14 @@ import os
 import threading
 import weakref
 from collections import Counter
-from concurrent.futures import Future
 from hashlib import sha256
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed
 
 from penstock.errors import StateMismatch, TimedOut, Unreachable
+from penstock.waiting import received
 
 if TYPE_CHECKING:
     from penstock.catalog.table import Catalog
@@ -80,25 +81,28 @@ def _first(store: Any, key: str, mine: dict[str, Any]) -> dict[str, Any]:  # noq
     from torch.distributed.distributed_c10d import PrefixStore
 
     ours = PrefixStore("penstock/catalog", store)
-    answer: Future[bytes] = Future()
+    answers: SimpleQueue[bytes | Exception] = SimpleQueue()
 
     def ask() -> None:
         try:
-            answer.set_result(ours.compare_set(key, "", json.dumps(mine)))
+            answers.put(ours.compare_set(key, "", json.dumps(mine)))
         except Exception as error:  # noqa: BLE001  it reaches the caller
-            answer.set_exception(error)
+            answers.put(error)
 
     # A thread, since a store that is stopped, not dead, would hold the call beyond the timeout and Ctrl-C.
     threading.Thread(target=ask, name="penstock-agree", daemon=True).start()
-    limit_s = min(store.timeout.total_seconds(), threading.TIMEOUT_MAX)
+    limit_s = store.timeout.total_seconds()
     try:
-        first: dict[str, Any] = json.loads(answer.result(limit_s))
-    except TimeoutError as error:
-        raise TimedOut(f"the process group's store did not answer within {limit_s:.0f} s") from error
-    except RuntimeError as error:
-        if "Not implemented" in str(error):
+        answer = received(answers, limit_s)
+    except Empty:
+        raise TimedOut(f"the process group's store did not answer within {limit_s:.0f} s") from None
+    if isinstance(answer, RuntimeError):
+        if "Not implemented" in str(answer):
             return mine
-        raise Unreachable(f"the process group's store is gone: {error}") from error
+        raise Unreachable(f"the process group's store is gone: {answer}") from answer
+    if isinstance(answer, Exception):
+        raise answer
+    first: dict[str, Any] = json.loads(answer)
     return first
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import IterableDataset as TorchIterableDataset
-from torch.utils.data import default_collate
+from torch.utils.data import default_collate, get_worker_info
 
 from penstock.datasets.delivery import Delivery, OnError, attempt, remaining
 from penstock.datasets.reading import Reading, lists
 from penstock.datasets.resumable import Resumable
 from penstock.datasets.sample import Sample
+from penstock.datasets.stateful import Progress, StatefulIterator
 from penstock.datasets.walk import walk
+from penstock.datasets.wrappers import check_batching
+from penstock.errors import Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.datasets.opening import Opening
     from penstock.datasets.standing import Standing
     from penstock.order.course import Course, Cursor
+    from penstock.values import Place
 
 __all__ = ["Batched"]
 
@@ -41,32 +45,63 @@ class Batched(Resumable, TorchIterableDataset[Any]):
     ) -> None:
         """Form the batches that ``course`` says of ``dataset``'s samples."""
         super().__init__(course, dataset.catalog, standing)
+        if collate_fn is not None and not callable(collate_fn):
+            raise Unusable(f"collate_fn is a function that makes a batch of a list, not {collate_fn!r}")
         self.dataset = dataset
         self.collate_fn = collate_fn or _collate
+        self._latest: Progress | None = None
 
     @property
     def batch_size(self) -> int:
         """Samples per batch and rank."""
         return self.course.batch
 
-    def __iter__(self) -> Iterator[Any]:
-        """Begin the next epoch, here and now; reads begin with the first ``next``."""
-        _, batches, workers = self.begin()
-        return (self.collate_fn(samples) for samples in lists(self.dataset, batches, workers))
+    def __iter__(self) -> StatefulIterator:
+        """Begin the next epoch, here and now; reads begin with the first ``next``. See ``StatefulIterator``."""
+        check_batching(self)
+        batches = StatefulIterator(self, self._collated)
+        self._latest = batches.begin()
+        return batches
+
+    def _collated(self, cursor: Cursor, place: Place) -> Iterator[Any]:
+        whole = lists(self.dataset, walk(self.course, cursor, place), place.workers)
+        return (self.collate_fn(samples) for samples in whole)  # not map: a StopIteration in it would end the epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after the batches that the latest iteration has delivered; ``load_state_dict`` takes it.
+
+        Once an iteration has ended by itself, it is the next epoch's start. Under torch's loader with workers nobody
+        here knows how many batches were received: ``state_at(received)`` is for that. In a worker it is the worker's
+        own, as its iterator's.
+
+        Raises:
+            Unusable: The latest iteration was not begun here.
+
+        """
+        begun, coming, latest = self._standing.rounds.latest(), self.coming(), self._latest
+        here = latest is not None and (latest.cursor == begun or get_worker_info() is not None)
+        if latest is not None and here and begun != coming and not latest.ended:
+            return self.state(latest.cursor, latest.batches)
+        if here or begun == coming:
+            return self.state(coming)
+        raise Unusable(
+            "this iteration runs elsewhere (in a loader's workers, say), which does not tell how many batches the "
+            "training loop has received: count them, and ask for state_at(received)"
+        )
 
     def deliveries(self, on_error: OnError) -> Iterator[Delivery]:
         """Begin the next epoch, here and now, and return its batches with what a loader wants to know of them."""
-        cursor, batches, workers = self.begin()
+        cursor, place = self.begin()
+        batches = walk(self.course, cursor, place)
         if on_error == "raise":
-            whole = lists(self.dataset, batches, workers)
+            whole = lists(self.dataset, batches, place.workers)
             return (Delivery(self.collate_fn(samples), cursor) for samples in whole)
-        return self._skipping(Reading(self.dataset, batches, workers), cursor)
+        return self._skipping(Reading(self.dataset, batches, place.workers), cursor)
 
-    def begin(self) -> tuple[Cursor, Iterator[list[int]], int]:
-        """Begin the next epoch: return where, this process's batches as indices, and how many workers share them."""
-        self._agree()
-        cursor, place = self._standing.begin()
-        return cursor, walk(self.course, cursor, place), place.workers
+    def reading(self) -> tuple[Cursor, Reading]:
+        """Begin the next epoch: return where, and this process's samples as they arrive."""
+        cursor, place = self.begin()
+        return cursor, Reading(self.dataset, walk(self.course, cursor, place), place.workers)
 
     def _skipping(self, reading: Reading, cursor: Cursor) -> Iterator[Delivery]:
         made: list[Any] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from penstock.errors import Bug, Cancelled, Damaged, Unusable
+from penstock.errors import Bug, Cancelled, Damaged, NoSpace, Unusable
 
 if TYPE_CHECKING:
     from penstock.datasets.reading import Item
@@ -14,7 +14,7 @@ __all__ = ["Delivery", "OnError", "Skipped", "attempt", "remaining"]
 
 OnError = Literal["raise", "skip"]
 
-_OURS = (Bug, Cancelled, Unusable, MemoryError)  # what no other sample would have been spared
+_OURS = (Bug, Cancelled, NoSpace, Unusable, MemoryError)  # what no other sample would have been spared
 _NAMED = 8
 
 

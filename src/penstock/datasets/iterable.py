@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import IterableDataset as TorchIterableDataset
@@ -9,18 +10,21 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 from penstock.datasets.batched import Batched
 from penstock.datasets.opening import Opening
 from penstock.datasets.reading import singles
+from penstock.datasets.resumable import Resumable
 from penstock.datasets.standing import Standing
+from penstock.datasets.stateful import StatefulIterator
 from penstock.datasets.walk import stroll
+from penstock.errors import StateMismatch, Unusable
 from penstock.order.course import Course
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from torch.distributed.device_mesh import DeviceMesh
-
     from penstock.catalog.table import Catalog
+    from penstock.datasets.place import PlaceLike
     from penstock.datasets.sample import Sample
     from penstock.options import StoreOptions
+    from penstock.order.course import Cursor
     from penstock.order.partition import Tail
     from penstock.values import Place
 
@@ -46,13 +50,15 @@ class IterableDataset(Opening, TorchIterableDataset[Any]):
         transform: Callable[[Sample], Any] | None = None,
         shuffle: bool = False,
         seed: int = 0,
-        place: Place | DeviceMesh | None = None,
+        place: PlaceLike = None,
         store: StoreOptions | None = None,
     ) -> None:
         """Yield the catalog's objects, or what ``transform(sample)`` makes of them.
 
         ``place`` says which rank of how many this process is; a mesh of devices says it by its data-parallel dimensions
-        (tensor- and pipeline-parallel ranks read the same). Default: the process group's, when it is initialised, else
+        (tensor- and pipeline-parallel ranks read the same); ``"unsharded"`` makes every rank read everything, for a
+        wrapper that shares out by itself (a loader's workers still share it). Default: the process group's, when it is
+        initialised, else
         ``RANK`` and ``WORLD_SIZE``, else alone.
         """
         super().__init__(catalog, transform=transform, store=store)
@@ -70,16 +76,49 @@ class IterableDataset(Opening, TorchIterableDataset[Any]):
         """Return this data set as batches of ``batch_size`` per rank, formed here, for ``DataLoader(batch_size=None)``.
 
         ``collate_fn`` takes a list; default: torch's own, and the plain list where there is no ``transform``. ``tail``
-        says what becomes of the last samples where they fill no global batch: ``"short"`` shares them out evenly (and
-        repeats some, marked ``Sample.repeat``, where there are fewer than ranks), ``"pad"`` fills up with repeats,
-        ``"drop"`` leaves them out. Every rank has as many batches as the others.
+        says what becomes of the last samples of an epoch where they fill no global batch (``batch_size`` times ranks):
+        ``"short"`` shares them out evenly, and repeats samples only where fewer are left than there are ranks, one for
+        each rank that would have none; ``"pad"`` fills the batch up with repeats; ``"drop"`` leaves them out. Repeats
+        are the epoch's first samples, marked ``Sample.repeat``. Every rank has as many batches as the others.
         """
+        if type(self).__iter__ is not IterableDataset.__iter__:
+            raise Unusable(
+                f"{type(self).__name__} overrides __iter__, which has no part in batches that are formed here: do it "
+                "in transform=, or iterate under torch's DataLoader(batch_size=…)"
+            )
         return Batched(self, self._course(batch_size, tail), self._standing, collate_fn)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> StatefulIterator:
         """Begin the next epoch, here and now; reads begin with the first ``next``."""
-        cursor, place = self._standing.begin()
-        return singles(self, stroll(self._course(1), cursor, place), place.workers)
+        course = self._course(1)
+
+        def samples(cursor: Cursor, place: Place) -> Iterator[Any]:
+            return singles(self, stroll(course, cursor, place), place.workers)
+
+        iterator = StatefulIterator(_Samples(course, self.catalog, self._standing), samples)
+        iterator.begin()
+        return iterator
 
     def _course(self, batch_size: int, tail: Tail = "short") -> Course:
         return Course(total=len(self.catalog), batch=batch_size, shuffle=self._shuffle, seed=self._seed, tail=tail)
+
+
+class _Samples(Resumable):
+    """Samples one by one, which a loader then makes batches of in each worker: only as many workers may go on."""
+
+    def _agree(self) -> None:
+        """Ask no other rank: none is bound to have as many samples."""
+
+    def restart(self, state: object) -> tuple[Cursor, Place]:
+        """Refuse another number of workers, and do what any other does."""
+        workers = self._standing.place().workers
+        if isinstance(state, Mapping) and state.get("workers") == workers:
+            return super().restart({name: state[name] for name in state if name != "workers"})
+        raise StateMismatch(
+            f"this is no state of an iterable dataset in {workers} workers, whose batches the loader forms: "
+            "dataset.batched(…) goes on with any number of them"
+        )
+
+    def state(self, cursor: Cursor, batches: int = 0) -> dict[str, Any]:
+        """Return the state, which tells of how many workers it is."""
+        return super().state(cursor, batches) | {"workers": self._standing.place().workers}

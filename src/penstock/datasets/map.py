@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import partial
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from torch.utils.data import Dataset
@@ -17,12 +18,23 @@ from penstock.order.partition import Repeat
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from torch.distributed.device_mesh import DeviceMesh
-
+    from penstock.datasets.place import PlaceLike
     from penstock.order.partition import Tail
-    from penstock.values import Place
 
 __all__ = ["MapDataset"]
+
+
+class _OneByOne:
+    """The ``__getitems__`` of a class that overrides ``__getitem__`` alone: calls that for each index."""
+
+    def __init__(self, read: Callable[..., Any]) -> None:
+        self._read = read
+
+    def __get__(self, dataset: MapDataset | None, kind: type) -> Any:  # noqa: ANN401  itself, or a bound method
+        return self if dataset is None else partial(self._batch, dataset)
+
+    def _batch(self, dataset: MapDataset, indices: Sequence[SupportsIndex]) -> list[Any]:
+        return [self._read(dataset, index) for index in indices]
 
 
 class MapDataset(Opening, Dataset[Any]):
@@ -30,7 +42,21 @@ class MapDataset(Opening, Dataset[Any]):
 
     Negative indices count from the end; a slice is a data set over the same catalog. Engines are opened in whichever
     process reads, so it works under fork, forkserver and spawn, also after the parent has read from it.
+
+    A subclass may override ``__getitem__`` (which every loader then calls for each sample, one object in flight per
+    thread or worker) or ``__getitems__`` (for each batch); a ``transform`` keeps many in flight, so prefer that.
+    This class's own ``__getitem__`` and ``__getitems__`` always read and never call an override, so either may be
+    overridden in terms of the other.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:  # noqa: ANN401  another base's
+        """Where only ``__getitem__`` is overridden, make ``__getitems__``, which loaders prefer, call it."""
+        super().__init_subclass__(**options)
+        batch = cls.__getitems__
+        if cls.__getitem__ is not MapDataset.__getitem__ and (
+            batch is MapDataset.__getitems__ or isinstance(batch, _OneByOne)
+        ):
+            cls.__getitems__ = _OneByOne(cls.__getitem__)  # type: ignore[method-assign,assignment]
 
     def __len__(self) -> int:
         """Return the number of objects."""
@@ -44,11 +70,24 @@ class MapDataset(Opening, Dataset[Any]):
         """Read one object, or return a data set of some without reading."""
         if isinstance(index, slice):
             return type(self)(self.catalog[index], transform=self.transform, store=self._source.options)
-        return self.__getitems__((index,))[0]
+        return self._read((index,))[0]
 
     def __iter__(self) -> Iterator[Any]:
         """Read all objects in order, reading ahead within ``options.read``'s budget."""
-        return singles(self, range(len(self)), 1)
+        indices = range(len(self))
+        if not self.overrides:
+            return singles(self, indices, 1)
+        if type(self).__getitem__ is MapDataset.__getitem__:
+            return (self.__getitems__([index])[0] for index in indices)
+        return (self[index] for index in indices)
+
+    @property
+    def overrides(self) -> str:
+        """The method of a subclass that reads instead of this class's: "__getitems__", "__getitem__" or ""."""
+        kind = type(self)
+        if kind.__getitems__ is not MapDataset.__getitems__ and not isinstance(kind.__getitems__, _OneByOne):
+            return "__getitems__"
+        return "" if kind.__getitem__ is MapDataset.__getitem__ else "__getitem__"
 
     def batched(
         self,
@@ -58,7 +97,7 @@ class MapDataset(Opening, Dataset[Any]):
         shuffle: bool = False,
         seed: int = 0,
         tail: Tail = "short",
-        place: Place | DeviceMesh | None = None,
+        place: PlaceLike = None,
     ) -> Batched:
         """Return this data set as batches of ``batch_size`` per rank: see ``IterableDataset.batched``."""
         course = Course(total=len(self), batch=batch_size, shuffle=shuffle, seed=seed, tail=tail)
@@ -66,6 +105,9 @@ class MapDataset(Opening, Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         """Read a batch, all requests in flight together; the transform runs on them in order."""
+        return self._read(indices)
+
+    def _read(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         rows = [index if isinstance(index, Repeat) else operator.index(index) for index in indices]
         spans = [self.catalog.span(row) for row in rows]
         return list(map(self._sample, rows, spans, self._source.read_many(spans)))

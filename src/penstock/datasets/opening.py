@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.catalog.manifest import read_manifest
 from penstock.catalog.table import Catalog, Entry, as_folder
 from penstock.config.urls import parse
 from penstock.datasets.sample import Sample
-from penstock.errors import InvalidURL, NotFound
+from penstock.errors import InvalidURL, NotFound, Unusable
 from penstock.order.partition import Repeat
 from penstock.source import open_source
 from penstock.values import Span
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Sequence
     from typing import BinaryIO
 
@@ -32,9 +33,22 @@ class Opening:
         self, catalog: Catalog, *, transform: Callable[[Sample], Any] | None = None, store: StoreOptions | None = None
     ) -> None:
         """Read the catalog's objects; ``transform(sample)`` is what is yielded, the ``Sample`` itself without one."""
+        if not isinstance(catalog, Catalog):
+            raise Unusable(
+                f"a dataset is made of a Catalog, not {catalog!r}: from_prefix lists what is below a URL, from_objects "
+                "takes a list of URLs, from_manifest a file that names them, from_catalog a saved catalog"
+            )
+        _check_transform(transform)
         self.catalog = catalog
-        self.transform = transform
+        # A subclass may have a transform as a method.
+        own = getattr(self, "transform", None)
+        self.transform: Callable[[Sample], Any] | None = own if transform is None else transform
         self._source = open_source(catalog.root + catalog.base, store)[0]
+
+    @property
+    def overrides(self) -> str:
+        """The method of a subclass that reads samples instead of the class's own: see ``MapDataset``."""
+        return ""
 
     @classmethod
     def from_catalog(
@@ -46,11 +60,12 @@ class Opening:
     ) -> Self:
         """Take a catalog that is there already, without a request; or the URL of one that was saved.
 
-        ``store`` says how to reach the objects, and the file; when they differ, ``Catalog.open`` the file first.
+        ``store`` says how to reach the objects, and the file; when they differ, or lie in different buckets,
+        ``Catalog.open`` the file first.
 
         Raises:
             NotFound: No such file.
-            ManifestError: It is no catalog, a newer one, or cut short.
+            ManifestError: It is no catalog, a newer one, cut short, or its objects lie in another bucket.
             ChecksumMismatch: It has changed since it was written.
 
         """
@@ -82,6 +97,11 @@ class Opening:
         **options: Any,  # noqa: ANN401  the class's own
     ) -> Self:
         """Take objects of one bucket by URL, in the order given; no request, so sizes and versions are not known."""
+        if isinstance(urls, (str, bytes, os.PathLike)):
+            raise InvalidURL(
+                "from_objects takes a list of URLs, one for each object; from_prefix lists what is below one",
+                url=str(urls),
+            )
         locations = [parse(url) for url in urls]
         if not locations:
             if not allow_empty:
@@ -115,6 +135,8 @@ class Opening:
             NotFound: No manifest, or an empty one without ``allow_empty``.
 
         """
+        if isinstance(manifest, (list, tuple)):
+            raise InvalidURL("from_manifest takes the URL of one manifest; from_objects takes a list of objects")
         home, key = open_source(manifest, store)
         data = home.read(Span(key))
         folder = parse(manifest).at(key.rpartition("/")[0] + "/" if "/" in key else "")
@@ -134,3 +156,8 @@ class Opening:
         except Exception as error:
             error.add_note(f"while transforming {sample.url}")
             raise
+
+
+def _check_transform(transform: object) -> None:
+    if transform is not None and (not callable(transform) or inspect.iscoroutinefunction(transform)):
+        raise Unusable(f"transform is a plain function of a sample, not {transform!r}")

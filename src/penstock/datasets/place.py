@@ -11,22 +11,42 @@ from penstock.errors import Unusable
 from penstock.values import Place
 
 if TYPE_CHECKING:
+    from typing import Literal
+
     from torch.distributed.device_mesh import DeviceMesh
 
-__all__ = ["resolve"]
+    PlaceLike = Place | DeviceMesh | Literal["unsharded"] | None
+
+__all__ = ["PlaceLike", "check", "resolve"]
 
 # What PyTorch, Lightning, torchtitan, Megatron and DeepSpeed call the dimensions of a mesh.
 _DATA = re.compile(r"(dp|ddp|data|fsdp|hsdp)|.*(replicate|shard)")
 _OTHER = {"tp", "tensor", "pp", "pipe", "pipeline", "cp", "context", "sp", "sequence", "model"}
 
 
-def resolve(place: Place | DeviceMesh | None) -> Place:
+def check(place: PlaceLike) -> None:
+    """Refuse what is no place, where it is given.
+
+    Raises:
+        Unusable: It is none of those that ``resolve`` takes.
+
+    """
+    if place is None or isinstance(place, Place) or (isinstance(place, str) and place == "unsharded"):
+        return
+    from torch.distributed.device_mesh import DeviceMesh
+
+    if not isinstance(place, DeviceMesh):
+        raise Unusable(f'place is a ps.Place(rank, world), a DeviceMesh or "unsharded", not {place!r}')
+
+
+def resolve(place: PlaceLike) -> Place:
     """Return the rank whose data this process reads, of how many.
 
-    A ``Place`` is itself. A mesh gives the place among its data-parallel dimensions, numbered row by row: all of a mesh
-    with one dimension, else those whose names begin with ``dp``, ``ddp``, ``data``, ``fsdp`` or ``hsdp``, or contain
-    ``replicate`` or ``shard``. So ranks that differ only in another dimension (tensor, pipeline, context) read the
-    same. None is the process group, when it is initialised; else ``RANK`` and ``WORLD_SIZE``; else alone.
+    A ``Place`` is itself. ``"unsharded"`` is the only rank of one: each process reads everything, for a wrapper that
+    shares out what it gets. A mesh gives the place among its data-parallel dimensions, numbered row by row: all of a
+    mesh with one dimension, else those whose names begin with ``dp``, ``ddp``, ``data``, ``fsdp`` or ``hsdp``, or
+    contain ``replicate`` or ``shard``. So ranks that differ only in another dimension (tensor, pipeline, context) read
+    the same. None is the process group, when it is initialised; else ``RANK`` and ``WORLD_SIZE``; else alone.
 
     Raises:
         Unusable: A mesh whose names do not say which dimensions are data-parallel, or that this rank is not part of;
@@ -35,21 +55,16 @@ def resolve(place: Place | DeviceMesh | None) -> Place:
     """
     if isinstance(place, Place):
         return place
+    if isinstance(place, str):
+        return Place()
     if place is not None:
         return _in_mesh(place)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return Place(rank=torch.distributed.get_rank(), world=torch.distributed.get_world_size())
-    try:
-        return Place.from_environment()
-    except ValueError as error:
-        raise Unusable(str(error)) from None
+    return Place.from_environment()
 
 
 def _in_mesh(mesh: DeviceMesh) -> Place:
-    from torch.distributed.device_mesh import DeviceMesh
-
-    if not isinstance(mesh, DeviceMesh):
-        raise Unusable(f"place is a ps.Place or a DeviceMesh, not a {type(mesh).__name__}")
     coordinate = mesh.get_coordinate()
     if coordinate is None:
         raise Unusable(f"this rank is not part of the mesh of shape {mesh.shape}: it has no place to read data for")

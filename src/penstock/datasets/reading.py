@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from itertools import chain, tee
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from penstock.errors import Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -28,6 +32,9 @@ def singles(dataset: Opening, indices: Iterable[int], workers: int) -> Iterator[
 
 def lists(dataset: Opening, batches: Iterable[list[int]], workers: int) -> Iterator[list[Any]]:
     """Yield the samples of each batch as a list; else as ``singles``."""
+    if dataset.overrides:
+        yield from ([make() for make in _makers(dataset, batch)] for batch in batches)
+        return
     pending: deque[tuple[list[int], list[Span]]] = deque()
 
     def drawn() -> Iterator[Span]:
@@ -64,6 +71,7 @@ class Item(NamedTuple):
 class Reading:
     """The samples of ``batches`` one by one, read ahead in order; an error is its own sample's and ends nothing.
 
+    What a subclass of the data set reads its own way is not read ahead: ``Item.make`` reads.
     ``next`` is for one thread at a time; ``close`` may be called from another, and wakes one that waits.
     """
 
@@ -71,7 +79,9 @@ class Reading:
         """Begin with the first ``next``."""
         self._dataset = dataset
         self._drawn: deque[tuple[int, int, int, int, Span]] = deque()
-        self._ahead = dataset._source.lookahead(self._draw(batches), workers)  # noqa: SLF001  see singles
+        self._own = _own(dataset, batches) if dataset.overrides else None
+        drawn = iter(()) if dataset.overrides else self._draw(batches)
+        self._ahead = dataset._source.lookahead(drawn, workers)  # noqa: SLF001  see singles
 
     def _draw(self, batches: Iterable[list[int]]) -> Iterator[Span]:
         for number, batch in enumerate(batches):
@@ -86,6 +96,8 @@ class Reading:
 
     def __next__(self) -> Item:
         """Return the next sample as soon as its bytes, or an error, are there."""
+        if self._own is not None:
+            return next(self._own)
         read = self._ahead.advance()
         number, slot, size, index, span = self._drawn.popleft()
         dataset = self._dataset
@@ -103,3 +115,43 @@ class Reading:
     def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
+
+
+class _Together:
+    """The samples of a batch that a subclass reads at once, by whoever needs the first of them."""
+
+    def __init__(self, dataset: Any, batch: list[int]) -> None:  # noqa: ANN401  a MapDataset
+        self._read: Callable[[], list[Any]] = partial(dataset.__getitems__, batch)
+        self._size = len(batch)
+        self._lock = Lock()
+        self._samples: list[Any] | None = None
+        self._failure: Exception | None = None
+
+    def __call__(self, slot: int) -> Any:  # noqa: ANN401  a sample
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            if self._samples is None:
+                try:
+                    self._samples = list(self._read())
+                except Exception as error:
+                    self._failure = error
+                    raise
+        if len(self._samples) != self._size:
+            raise Unusable(f"__getitems__ returned {len(self._samples)} samples for {self._size} indices")
+        return self._samples[slot]
+
+
+def _makers(dataset: Any, batch: list[int]) -> list[Callable[[], Any]]:  # noqa: ANN401  a MapDataset
+    """Return what makes each sample of a batch by the methods of a subclass."""
+    if dataset.overrides == "__getitem__":
+        return [partial(dataset.__getitem__, index) for index in batch]
+    together = _Together(dataset, batch)
+    return [partial(together, slot) for slot in range(len(batch))]
+
+
+def _own(dataset: Opening, batches: Iterable[list[int]]) -> Iterator[Item]:
+    name = type(dataset).__name__
+    for number, batch in enumerate(batches):
+        for slot, make in enumerate(_makers(dataset, batch)):
+            yield Item(number, slot, len(batch), f"sample {batch[slot]} of {name}", make)

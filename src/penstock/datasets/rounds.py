@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import operator
+import multiprocessing
 import os
 import struct
 import threading
+from contextlib import contextmanager
+from multiprocessing.context import get_spawning_popen
+from typing import TYPE_CHECKING
+from weakref import WeakSet
 
-from penstock.catalog.shared import Region
+from torch.utils.data import get_worker_info
+
+from penstock.catalog.shared import Slot
 from penstock.errors import Unusable
 from penstock.order.course import Cursor
+from penstock.values import whole
 
-__all__ = ["Rounds"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Rounds", "rank_pid"]
 
 _HEAD = struct.Struct("qqqqq")  # the next epoch and position; the latest begun; how many iterations have been noted
 # Of an iteration: its loader's seed, its workers, its number within each; its epoch and position; a bit per worker that
@@ -30,67 +40,103 @@ class Rounds:
     begun: the first takes the next cursor, the others join it. A worker that has joined already begins another
     iteration, so seeding torch alike for each epoch does no harm. Persistent workers see what the parent sets because
     the memory is shared.
+
+    Only the workers of the process that owns the memory share it. Any other process that inherits it or receives it
+    as it is spawned (a rank that is started after its data set was made) owns a copy from its first use on.
     """
 
     def __init__(self) -> None:
         """Begin at epoch 0."""
-        self._region = Region(_HEAD.size + _NOTES * _NOTE.size)
-        self._own()
+        self._slot = Slot(_HEAD.size + _NOTES * _NOTE.size)
+        self._owner = os.getpid()
+        self._arrive()
 
-    def _own(self) -> None:
+    def _arrive(self) -> None:
+        _alive.add(self)
         self._begun = 0
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
     def set(self, epoch: int) -> None:
         """Make ``epoch`` the next iteration's, later ones count on; where that is so already, its position stays."""
-        if not hasattr(epoch, "__index__") or not abs(operator.index(epoch)) < _MOST_EPOCHS:
+        epoch = whole(epoch, "an epoch")
+        if not abs(epoch) < _MOST_EPOCHS:
             raise Unusable(f"an epoch is a whole number below 2^62, not {epoch!r}")
-        with self._exclusive(), self._region.locked():
+        with self._exclusive():
             if epoch != self._read()[0].epoch:
                 self._write(Cursor(epoch), Cursor(epoch))
 
     def resume(self, cursor: Cursor) -> None:
         """Make ``cursor`` the next iteration's start; later ones are the epochs after it."""
-        with self._exclusive(), self._region.locked():
+        with self._exclusive():
             self._write(cursor, cursor)
+
+    def restart(self, cursor: Cursor) -> None:
+        """Let an iteration that has begun begin at ``cursor`` instead; later ones are the epochs after it.
+
+        Each worker may do so in turn, with a cursor of its own in the same epoch.
+        """
+        with self._exclusive():
+            self._write(Cursor(cursor.epoch + 1), cursor)
 
     def next(self) -> Cursor:
         """Return where the next iteration will begin."""
-        with self._exclusive(), self._region.locked():
+        with self._exclusive():
             return self._read()[0]
 
     def latest(self) -> Cursor:
         """Return where the latest iteration began; or where the next will, once that has been set."""
-        with self._exclusive(), self._region.locked():
+        with self._exclusive():
             return self._read()[1]
 
     def begin(self) -> Cursor:
         """Return the cursor of an iteration that begins in a process by itself."""
-        with self._exclusive(), self._region.locked():
+        with self._exclusive():
             return self._begin()
 
     def join(self, worker: int, workers: int, seed: int) -> Cursor:
         """Return the cursor of the iteration that begins in one of ``workers`` whose loader drew ``seed`` for it."""
         if workers > _MOST_WORKERS:
             raise Unusable(f"at most {_MOST_WORKERS} workers can share a data set, not {workers}")
-        with self._exclusive(), self._region.locked():
+        with self._exclusive(worker=True):
             key = (seed, workers, self._begun)
             self._begun += 1
             return self._join(key, 1 << worker)
 
-    def _exclusive(self) -> threading.Lock:
+    @contextmanager
+    def _exclusive(self, *, worker: bool = False) -> Iterator[None]:
         if self._pid != os.getpid():  # a fork: this process begins its own count, with a lock nobody holds
-            self._own()
-        return self._lock
+            self._arrive()
+        with self._lock:
+            self._own(worker=worker)
+            with self._slot.locked():
+                yield
+
+    def _own(self, *, worker: bool) -> None:
+        """Take a copy of the memory where another process owns it that is not this worker's rank."""
+        if self._owner == os.getpid() or self._owner == rank_pid(worker=worker):
+            return
+        if worker or get_worker_info() is not None:
+            raise Unusable("this dataset was made before its ranks were started: make it in each rank")
+        with self._slot.locked():
+            data = bytes(self._slot.view)
+        self._slot = Slot(len(data))
+        self._slot.view[:] = data
+        self._owner = os.getpid()
+
+    def settle(self) -> None:
+        """Own the memory before a process is started that may be a worker, unless this process is one itself."""
+        if self._owner != os.getpid() and get_worker_info() is None:
+            with self._exclusive():
+                pass
 
     def _read(self) -> tuple[Cursor, Cursor, int]:
         """Return the next cursor, the latest, and how many iterations have been noted."""
-        *numbers, noted = _HEAD.unpack_from(self._region.view)
+        *numbers, noted = _HEAD.unpack_from(self._slot.view)
         return Cursor(*numbers[:2]), Cursor(*numbers[2:]), noted
 
     def _write(self, following: Cursor, latest: Cursor, noted: int | None = None) -> None:
-        _HEAD.pack_into(self._region.view, 0, *following, *latest, self._read()[2] if noted is None else noted)
+        _HEAD.pack_into(self._slot.view, 0, *following, *latest, self._read()[2] if noted is None else noted)
 
     def _begin(self, noted: int | None = None) -> Cursor:
         cursor = self._read()[0]
@@ -98,7 +144,7 @@ class Rounds:
         return cursor
 
     def _join(self, key: tuple[int, int, int], bit: int) -> Cursor:
-        view = self._region.view
+        view = self._slot.view
         noted = self._read()[2]
         for number in range(noted - 1, max(-1, noted - 1 - _NOTES), -1):
             at = _place(number)
@@ -111,14 +157,36 @@ class Rounds:
         _NOTE.pack_into(view, _place(noted), *key, *cursor, bit.to_bytes(64, "little"))
         return cursor
 
-    def __getstate__(self) -> Region:
-        """Travel as the shared memory alone."""
-        return self._region
+    def __getstate__(self) -> tuple[Slot, int | None]:
+        """Travel to a process that is being spawned as the shared memory and its owner; elsewhere as a copy."""
+        if get_spawning_popen() is None:
+            return self._slot, None
+        self.settle()
+        return self._slot, self._owner
 
-    def __setstate__(self, region: Region) -> None:
+    def __setstate__(self, state: tuple[Slot, int | None]) -> None:
         """Arrive with a count of its own."""
-        self._region = region
-        self._own()
+        self._slot, owner = state
+        self._owner = os.getpid() if owner is None else owner
+        self._arrive()
+
+
+def rank_pid(*, worker: bool = False) -> int:
+    """Return the id of the process that is the rank here: a loader's worker's parent, else this process."""
+    parent = multiprocessing.parent_process() if worker or get_worker_info() is not None else None
+    return os.getpid() if parent is None or parent.pid is None else parent.pid
+
+
+_alive: WeakSet[Rounds] = WeakSet()
+
+
+def _settle() -> None:
+    for rounds in list(_alive):
+        rounds.settle()
+
+
+# A rank that hands a data set it inherited straight to a loader with forked workers never uses it itself.
+os.register_at_fork(before=_settle)
 
 
 def _place(number: int) -> int:

@@ -60,9 +60,19 @@ class Sample:
         """Fill a buffer from the position; returns how many bytes were there."""
         return self._opened().readinto(buffer)
 
+    def read1(self, size: int | None = -1, /) -> bytes:
+        """Return what ``read`` does."""
+        return self._opened().read1(size)
+
+    readinto1 = readinto
+
     def readline(self, size: int | None = -1, /) -> bytes:
         """Return the next line with its end, or what is left."""
         return self._opened().readline(size)
+
+    def readlines(self, hint: int | None = None, /) -> list[bytes]:
+        """Return the lines that are left, or enough of them to hold ``hint`` bytes."""
+        return self._opened().readlines(hint)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Move the position."""
@@ -74,15 +84,19 @@ class Sample:
 
     def readable(self) -> bool:
         """Return True."""
-        return True
+        return self._opened().readable()
 
     def seekable(self) -> bool:
         """Return True."""
-        return True
+        return self._opened().seekable()
 
     def writable(self) -> bool:
         """Return False."""
         return False
+
+    def isatty(self) -> bool:
+        """Return False."""
+        return self._opened().isatty()
 
     @property
     def closed(self) -> bool:
@@ -98,6 +112,7 @@ class Sample:
 
     def __enter__(self) -> Self:
         """Return itself."""
+        self._opened().__enter__()
         return self
 
     def __exit__(

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from functools import partial
+from typing import TYPE_CHECKING, Self
 
+from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import Sampler
 
 from penstock.datasets.resumable import Resumable
 from penstock.datasets.standing import Standing
+from penstock.datasets.stateful import StatefulIterator
 from penstock.datasets.walk import walk
-from penstock.errors import StateMismatch
-from penstock.order.course import Course, Cursor
+from penstock.datasets.wrappers import check_sharding
+from penstock.errors import Unusable
+from penstock.order.course import Course
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sized
+    from collections.abc import Sized
 
-    from torch.distributed.device_mesh import DeviceMesh
-
+    from penstock.datasets.place import PlaceLike
+    from penstock.order.course import Cursor
     from penstock.order.partition import Tail
     from penstock.values import Place
 
-__all__ = ["BatchSampler", "elastic_state"]
+__all__ = ["BatchSampler"]
 
 
 class BatchSampler(Resumable, Sampler[list[int]]):
@@ -45,82 +49,32 @@ class BatchSampler(Resumable, Sampler[list[int]]):
         shuffle: bool = False,
         seed: int = 0,
         tail: Tail = "short",
-        place: Place | DeviceMesh | None = None,
+        place: PlaceLike = None,
     ) -> None:
         """Order ``data_source``, any data set with a length; one of ours also lends its catalog's digest to the state.
 
         ``tail`` and ``place`` as in ``IterableDataset``.
         """
+        if isinstance(data_source, (Sampler, TorchIterableDataset)) or not hasattr(data_source, "__len__"):
+            raise Unusable(
+                f"a {type(data_source).__name__} has no samples by index: give the BatchSampler the dataset itself, "
+                "which it orders and shares out over ranks; batches of an IterableDataset are formed by batched(…)"
+            )
         course = Course(total=len(data_source), batch=batch_size, shuffle=shuffle, seed=seed, tail=tail)
         super().__init__(course, getattr(data_source, "catalog", None), Standing(place))
-        self.batch_size = batch_size
+        self.batch_size = course.batch
 
     @property
     def sampler(self) -> Self:
         """Itself: what has ``set_epoch``, where Lightning and others look for it."""
         return self
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> StatefulIterator:
         """Return the next epoch's batches; it begins with the first of them, for DataLoader asks for two iterators."""
-        return _Batches(self)
+        return StatefulIterator(self, partial(walk, self.course))
 
-    def begin(self) -> tuple[Cursor, Iterator[list[int]]]:
-        """Begin the next epoch: return where, and this rank's batches."""
+    def begin(self) -> tuple[Cursor, Place]:
+        """Begin the next epoch: return where, and for which rank; workers form no batches."""
         self._agree()
-        cursor = self._standing.rounds.begin()
-        return cursor, walk(self.course, cursor, self._standing.rank())
-
-
-class _Batches:
-    """An iteration over batches that StatefulDataLoader can save (with each batch it draws) and restore."""
-
-    def __init__(self, sampler: BatchSampler) -> None:
-        self._sampler = sampler
-        self._under_way: tuple[Cursor, Iterator[list[int]]] | None = None
-        self._drawn = 0
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> list[int]:
-        if self._under_way is None:
-            self._under_way = self._sampler.begin()
-        batch = next(self._under_way[1])
-        self._drawn += 1
-        return batch
-
-    def state_dict(self) -> dict[str, Any]:
-        cursor = self._sampler.coming() if self._under_way is None else self._under_way[0]
-        return self._sampler.state(cursor, self._drawn)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._sampler.load_state_dict(state)
-        self._under_way, self._drawn = self._sampler.begin(), 0
-
-
-def elastic_state(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Make of a StatefulDataLoader's state, whose data came in a ``BatchSampler``'s order, one that any layout loads.
-
-    Pure. torchdata's own refuses another number of workers; what this returns goes to ``load_state_dict`` of a
-    ``BatchSampler``, a ``penstock.DataLoader`` or ``batched`` batches, with any number of workers and ranks.
-
-    Raises:
-        StateMismatch: It holds no state of a ``BatchSampler``.
-
-    """
-    try:
-        snapshot = state.get("_snapshot")
-        main = state if snapshot is None else snapshot["_main_snapshot"]  # with worker processes
-        ours, later = dict(main["_sampler_iter_state"]), state.get("_steps_since_snapshot", 0)
-        epoch, *numbers = (ours[name] for name in ("epoch", "position", "samples", "global_batch"))
-        position, samples, batch = numbers
-        if any(type(number) is not int for number in (epoch, later, *numbers)):
-            raise TypeError("what should be whole numbers are none")
-        if not (0 <= position <= samples and batch > 0 <= later):
-            raise ValueError("no such position")
-        if state["_iterator_finished"]:
-            return ours | {"epoch": epoch + 1, "position": 0}
-        return ours | {"position": min(samples, position + later * batch)}
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        message = f"this is no state of a StatefulDataLoader over a penstock.BatchSampler ({error!r})"
-        raise StateMismatch(message) from None
+        check_sharding(self._standing.rank())
+        return self._standing.rounds.begin(), self._standing.rank()

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from torch.utils.data import get_worker_info
 
-from penstock.datasets.place import resolve
-from penstock.datasets.rounds import Rounds
+from penstock.datasets.place import check, resolve
+from penstock.datasets.rounds import Rounds, rank_pid
+from penstock.datasets.wrappers import check_sharding
+from penstock.values import Place
 
 if TYPE_CHECKING:
-    from torch.distributed.device_mesh import DeviceMesh
-
+    from penstock.datasets.place import PlaceLike
     from penstock.order.course import Cursor
-    from penstock.values import Place
 
 __all__ = ["Standing"]
 
@@ -28,31 +28,45 @@ class Standing:
 
     """
 
-    def __init__(self, place: Place | DeviceMesh | None) -> None:
+    def __init__(self, place: PlaceLike) -> None:
         """Stand at ``place``; None: wherever ``resolve`` finds this process."""
+        check(place)
         self._place = place
+        self._found: tuple[int, Place] | None = None  # by the process that spawned this one: its id, its place
         self.rounds = Rounds()
 
     def rank(self) -> Place:
-        """Return this process's rank among how many."""
+        """Return this process's rank among how many; in a loader's worker, the one of the process that started it."""
+        if self._found is not None and self._found[0] == rank_pid():
+            return self._found[1]
         return resolve(self._place)
 
     def begin(self) -> tuple[Cursor, Place]:
         """Begin an iteration: return where and for whom, the process alone or one of a loader's workers."""
-        info = get_worker_info()
+        info, place = get_worker_info(), self.place()
+        check_sharding(place)
         if info is None:
-            return self.rounds.begin(), self.rank()
+            return self.rounds.begin(), place
         # torch seeds each worker with the loader's draw and the worker's number
-        cursor = self.rounds.join(info.id, info.num_workers, info.seed - info.id)
-        return cursor, replace(self.rank(), worker=info.id, workers=info.num_workers)
+        return self.rounds.join(info.id, info.num_workers, info.seed - info.id), place
 
-    def __getstate__(self) -> tuple[Place | DeviceMesh | None, Rounds]:
-        """Travel with the parent's place to a process it spawns, which has no process group to ask.
+    def place(self) -> Place:
+        """Return for whom this process iterates: the rank, or one of its loader's workers."""
+        info = get_worker_info()
+        return self.rank() if info is None else replace(self.rank(), worker=info.id, workers=info.num_workers)
 
-        Anywhere else (a queue, Ray) the place is found where it arrives: it may be another rank.
+    def __getstate__(self) -> tuple[PlaceLike, tuple[int, Place] | None, Rounds]:
+        """Travel with the parent's place to a process it spawns: if a loader's worker, it has no process group to ask.
+
+        Anywhere else (a rank that is spawned, a queue, Ray) the place is found where it arrives: it may be another one.
         """
-        return (self._place if get_spawning_popen() is None else self.rank()), self.rounds
+        if get_spawning_popen() is None:
+            return self._place, None, self.rounds
+        place = self.rank()
+        check_sharding(place)  # who starts a worker is not there in it
+        given = self._place if isinstance(self._place, Place | str | None) else place  # a mesh cannot be pickled
+        return given, (rank_pid(), place), self.rounds
 
-    def __setstate__(self, state: tuple[Place | DeviceMesh | None, Rounds]) -> None:
+    def __setstate__(self, state: tuple[PlaceLike, tuple[int, Place] | None, Rounds]) -> None:
         """Arrive."""
-        self._place, self.rounds = state
+        self._place, self._found, self.rounds = state

@@ -12,9 +12,10 @@ import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.config import shared
-from penstock.config.resolve import resolve, unsigned
-from penstock.errors import ConfigError, PenstockError, Throttled, Unauthenticated, Unreachable
+from penstock.config.resolve import chain_reads, resolve, unsigned
+from penstock.errors import ConfigError, PenstockError, Throttled, Unauthenticated, Unreachable, conceal
 from penstock.protocols.credentials import Credentials
+from penstock.waiting import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,12 +34,16 @@ def source(options: StoreOptions, environ: Mapping[str, str] = os.environ) -> Cr
 
     In this order: explicit keys; unsigned (``anonymous=True``, ``AWS_NO_SIGN_REQUEST``); the environment's keys, unless
     a profile was passed explicitly; botocore's chain when botocore is installed (profile, role, SSO, process, web
-    identity, container, instance metadata), which reads the process's own environment; else static keys of the shared
-    AWS files. Each ``load`` starts over, so it sees rotated files and shares no lock with a forked parent.
+    identity, container, instance metadata); else static keys of the shared AWS files. Each ``load`` starts over, so it
+    sees rotated files, roles and tokens, and shares no lock with a forked parent.
+
+    Give a copy of the environment to stay with the identity it names. botocore's chain reads the process's own: it is
+    asked only as long as that names the same one.
 
     ``load`` raises:
         ConfigError: Half a pair of keys, a key with white space in it, a profile or file that cannot work.
-        Unauthenticated: Nothing found, or the chain refused; the text says where was looked.
+        Unauthenticated: Nothing found, or the chain refused; the text says where was looked. Or only the chain is
+            left, and the process's environment names another identity than ``environ``.
         Throttled, Unreachable: The service that gives credentials out did not answer.
 
     No text and no chained cause quotes what foreign code said where it might hold a key.
@@ -85,7 +90,7 @@ class Held:
         self._source = source
         self._now = now
         self._state: _State | None = None
-        self._lock = threading.Lock()
+        self._lock = Turn()
         _alive.add(self)
 
     def current(self) -> Credentials | None:
@@ -107,7 +112,7 @@ class Held:
         if state is not None and now < state.due:
             return
         lock = self._lock  # a fork inside load would exchange it
-        if lock.acquire(blocking=state is None or now >= state.expires):
+        if lock.take(math.inf if state is None or now >= state.expires else 0.0):
             try:
                 self._refresh()
             finally:
@@ -138,6 +143,8 @@ class Held:
                 raise
             self._state = old._replace(due=min(now + _PAUSE_S, old.expires))
             return
+        if credentials is not None:
+            conceal(credentials.secret_key, credentials.token)
         expires = math.inf if credentials is None or credentials.expires_at is None else credentials.expires_at
         due = max(expires - _MARGIN_S, now + _PAUSE_S)
         self._state = _State(credentials, due, max(expires, due))
@@ -148,7 +155,7 @@ _alive: weakref.WeakSet[Held] = weakref.WeakSet()
 
 def _renew_locks() -> None:
     for held in _alive:
-        held._lock = threading.Lock()  # noqa: SLF001  the parent's may be held by a thread that is not here
+        held._lock = Turn()  # noqa: SLF001  the parent's may be held by a thread that is not here
 
 
 os.register_at_fork(after_in_child=_renew_locks)
@@ -187,8 +194,11 @@ def _has_botocore() -> bool:
 
 
 def _from_botocore(options: StoreOptions, environ: Mapping[str, str]) -> Credentials | None:
+    profile = shared.profile(options.profile, environ).name
+    if chain_reads(os.environ, profile) != chain_reads(environ, profile):
+        raise Unauthenticated("the environment names another identity by now: open the source anew")
     # A new session for every load: botocore's own refreshing object carries locks, which a fork could copy held.
-    session = importlib.import_module("botocore.session").Session(profile=shared.profile(options.profile, environ).name)
+    session = importlib.import_module("botocore.session").Session(profile=profile)
     config_file, credentials_file = shared.files(environ)
     session.set_config_variable("config_file", str(config_file))
     session.set_config_variable("credentials_file", str(credentials_file))

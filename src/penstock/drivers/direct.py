@@ -1,17 +1,18 @@
-"""What drivers without a wire share: a blocking call as an exchange, and S3's idea of a page."""
+"""What drivers share: a blocking call as an exchange, S3's idea of a page, the bound where a size is not known."""
 
 from __future__ import annotations
 
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from penstock.errors import Unusable
 from penstock.protocols.exchange import Exchange, Response, Work
 from penstock.values import ObjectMeta, Page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["direct", "octets", "page_of"]
+__all__ = ["beyond", "direct", "octets", "page_of"]
 
 T = TypeVar("T")
 _PAGE = 1000  # keys, as on S3
@@ -26,6 +27,12 @@ def direct(run: Callable[[], T]) -> Exchange[T]:
         return cast("T", response.body)
 
     return Exchange(Work(run), parse)
+
+
+def beyond(most_bytes: int, url: str) -> Unusable:
+    """Return the error for an object that is larger than what is read of one whose size is not known."""
+    limit = f"more than {most_bytes} bytes, the most that is read of an object of unknown size"
+    return Unusable(f"{limit}: list it (from_prefix, a manifest), or use ps.open", url=url)
 
 
 def octets(key: str) -> bytes:

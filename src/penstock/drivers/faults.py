@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CODES", "STATUSES", "refused", "region_of"]
 
+_DAY_S = 86_400
 _KEYS = "; check the credentials (explicit, AWS_ACCESS_KEY_ID, profile), see docs/credentials.md"
 _REGION = "; pass region= or set AWS_REGION"
 
@@ -112,7 +113,7 @@ STATUSES: dict[int, tuple[type[PenstockError], str]] = {
 }
 
 _CODE = re.compile(rb"<Code>\s*([A-Za-z0-9.]{1,64})\s*</Code>")
-_MESSAGE = re.compile(rb"<Message>([^<]{1,300})</Message>")
+_MESSAGE = re.compile(rb"<Message>([^<]{1,300})")
 _REGION_TAG = re.compile(rb"<Region>\s*([a-z0-9-]{1,40})\s*</Region>")
 
 
@@ -156,10 +157,15 @@ def _found(pattern: re.Pattern[bytes], body: bytes) -> str:
 
 
 def _retry_after(value: str) -> float | None:
-    """Read ``Retry-After`` in either of its forms (RFC 9110, 10.2.3): seconds or a date; None where it is neither."""
-    if value.isdigit():
-        return float(value)
-    try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - time()) if value else None
-    except ValueError:
-        return None
+    """Read ``Retry-After`` in either of its forms (RFC 9110, 10.2.3): seconds or a date.
+
+    None where it is neither, or more than a day: no server knows that.
+    """
+    if value.isascii() and value.isdigit():
+        after_s = float(value)
+    else:
+        try:
+            after_s = max(0.0, parsedate_to_datetime(value).timestamp() - time())
+        except (ValueError, OverflowError):
+            return None
+    return after_s if after_s <= _DAY_S else None

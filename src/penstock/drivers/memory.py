@@ -11,9 +11,9 @@ from sys import maxsize
 from time import time
 from typing import TYPE_CHECKING
 
-from penstock.drivers.direct import direct, page_of
+from penstock.drivers.direct import beyond, direct, page_of
 from penstock.errors import AlreadyExists, Changed, NotFound, PreconditionFailed, Truncated
-from penstock.protocols.driver import Abilities, Attributes
+from penstock.protocols.driver import UNKNOWN_BYTES, Abilities, Attributes
 from penstock.values import ObjectMeta, Upload, Uploads
 
 if TYPE_CHECKING:
@@ -97,9 +97,16 @@ class Memory:
 
         return direct(run)
 
-    def get(self, key: str, etag: str) -> Exchange[bytes]:
+    def get(self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES) -> Exchange[bytes]:
         """Read a whole object."""
-        return direct(lambda: self._find(key, etag).data)
+
+        def run() -> bytes:
+            data = self._find(key, etag).data
+            if len(data) > most_bytes:
+                raise beyond(most_bytes, self.url(key))
+            return data
+
+        return direct(run)
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
         """Write one object."""

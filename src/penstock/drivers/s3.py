@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from contextlib import suppress
-from dataclasses import dataclass
-from email.errors import HeaderParseError
-from email.header import decode_header, make_header
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from html import escape as html_escape
@@ -15,25 +13,29 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 from zlib import crc32
 
-from penstock.drivers.answers import bare, page, seconds, text_of, uploads
+from penstock.drivers.answers import bare, document, name_of, page, seconds, size_of, texts, uploads
+from penstock.drivers.direct import beyond
 from penstock.drivers.faults import CODES, refused, region_of
+from penstock.drivers.metadata import described, metadata
 from penstock.drivers.signing import EMPTY_SHA256, UNSIGNED, Signer, escape, query_string, trimmed
 from penstock.errors import (
     AlreadyExists,
     Changed,
     ChecksumMismatch,
     Damaged,
+    InvalidURL,
     PreconditionFailed,
     Transient,
     Truncated,
     Unusable,
 )
-from penstock.protocols.driver import RANGE_IGNORED, Abilities, Payload
+from penstock.protocols.driver import RANGE_IGNORED, UNKNOWN_BYTES, Abilities, Payload
 from penstock.protocols.exchange import Exchange, Request
 from penstock.values import ObjectMeta
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from xml.etree.ElementTree import Element
 
     from penstock.errors import Conflict, PenstockError
     from penstock.protocols.credentials import Identity
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
 
 __all__ = ["S3", "Bucket"]
 
-_META = "x-amz-meta-"
 _CHECKED = {"x-amz-checksum-mode": "ENABLED"}
 # What AWS's tools send by default; each further one would cost every read a look. Digests of multipart objects
 # ("…-3") are not over the bytes.
@@ -53,7 +54,9 @@ _DIGESTS: dict[str, Callable[[memoryview | bytes], bytes]] = {
 }
 _READ_WANTS = ("etag", "content-range")
 _WHOLE_WANTS = ("etag", *_DIGESTS)
+_LISTING_BYTES = 16 << 20  # a page: 1,000 keys of 1,024 bytes, each escaped, with all that is said of them
 _EXPIRED = ("ExpiredToken", "InvalidToken", "RequestExpired", "TokenRefreshRequired")
+_QUOTED = 40  # characters of a foreign name
 _MENDED = 3  # attempts that what was changed is given to work: new credentials may take a moment to come
 _OTHER = "the object is no longer the one that was listed or opened"
 _TAKEN = "there is an object already, and only a new one was to be written"
@@ -62,7 +65,7 @@ _UNMET: dict[str, tuple[type[Conflict], str]] = {
     "copy": (Changed, _OTHER),
     "replace": (PreconditionFailed, "the object is no longer the one that was to be replaced"),
 }
-_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)").fullmatch
+_RANGE = re.compile(r"bytes ([0-9]{1,19})-[0-9]{1,19}/([0-9]{1,19}|\*)").fullmatch
 # A weak tag never matches If-Match; anything but printable ASCII could smuggle a header. Both are compared afterwards.
 _STRONG = re.compile(r"(?!W/)[!#-~]+").fullmatch
 _PLAIN = re.compile(r"[A-Za-z0-9/_.~-]+").fullmatch  # keys that need no escaping: nearly all
@@ -74,8 +77,8 @@ class Bucket:
 
     Attributes:
         name: The bucket.
-        endpoint: ``scheme://host[:port]`` of the service; None for AWS's own, which depends on the region.
-        virtual: Address it as ``name.host`` and not as ``host/name``.
+        endpoint: ``scheme://host[:port][/path]`` of the service; None for AWS's own, which depends on the region.
+        virtual: Address it as ``name.host/path`` and not as ``host/path/name``.
 
     """
 
@@ -87,12 +90,13 @@ class Bucket:
 class S3:
     """One bucket in the S3 dialect; see ``protocols.driver`` for the verbs' contract. Each verb is one request."""
 
-    abilities = Abilities()
+    abilities = Abilities(ranges=None)
 
     def __init__(self, bucket: Bucket, region: str, identity: Identity) -> None:
         """Speak to ``bucket`` as ``identity``; another region than ``region`` is followed when a server names it."""
         self._bucket = bucket
-        self._base = "/" if bucket.virtual else f"/{bucket.name}/"
+        path = urlsplit(bucket.endpoint or "").path
+        self._base = f"{path}/" if bucket.virtual else f"{path}/{bucket.name}/"
         self._identity = identity
         self.prepare = identity.refresh_if_due
         self._settle(region)
@@ -118,7 +122,7 @@ class S3:
                 size=self._length(headers, key),
                 etag=bare(headers.get("etag", "")),
                 modified=seconds(headers.get("last-modified", "")),
-                metadata=_metadata(headers),
+                metadata=metadata(headers),
                 content_type=headers.get("content-type", ""),
             )
 
@@ -131,10 +135,10 @@ class S3:
         query |= {name: value for name, value in optional.items() if value}
 
         def parse(response: Response) -> Page:
-            self._answer(response, "list", prefix)
-            return page(response.body, self.url(prefix))
+            with self._named(prefix):
+                return page(self._document(response, "list", prefix, "ListBucketResult"))
 
-        return Exchange(self._request("GET", "", query=query), parse)
+        return Exchange(self._listing(query), parse)
 
     def read(self, span: Span, target: Target) -> Exchange[int]:
         """Read one span; no ``Range`` is sent where it is the whole object, and a HEAD where it is empty."""
@@ -169,12 +173,21 @@ class S3:
                 raise self._fault(response, "read", key)  # it broke off before it said which range
             if status == 206 or start:  # noqa: PLR2004  Partial Content
                 self._same_range(response, start, start + target.size, key)
+            honoured = "content-range" in response.headers
+            if honoured or response.overflow:
+                self._learn_ranges(honoured=honoured)
         return response.received
 
-    def get(self, key: str, etag: str) -> Exchange[bytes]:
+    def _learn_ranges(self, *, honoured: bool) -> None:
+        if self.abilities.ranges is not honoured:
+            self.abilities = replace(self.abilities, ranges=honoured)
+
+    def get(self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES) -> Exchange[bytes]:
         """Read a whole object whose size is not known."""
 
         def parse(response: Response) -> bytes:
+            if response.overflow:
+                raise beyond(most_bytes, self.url(key))
             headers = self._answer(response, "read", key)
             self._same_version(response, etag, key)
             body = response.body if isinstance(response.body, bytes) else b""
@@ -184,12 +197,14 @@ class S3:
             return body
 
         headers = {**_CHECKED, "if-match": f'"{etag}"'} if _STRONG(etag) else _CHECKED
-        return Exchange(self._request("GET", key, headers=headers), parse)
+        request = self._request("GET", key, headers=headers)
+        request.most_bytes = most_bytes
+        return Exchange(request, parse)
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
         """Write one object in one request."""
         new, old = attributes.create_only, attributes.replaces
-        headers = _described(attributes) | self._condition(create_only=new, replaces=old)
+        headers = described(attributes) | self._condition(create_only=new, replaces=old)
         what = "replace" if old else "write"
         return Exchange(self._request("PUT", key, headers=headers, body=body), self._tagged(what, key))
 
@@ -207,7 +222,7 @@ class S3:
 
     def _copying(self, key: str, headers: dict[str, str], query: dict[str, str], source: str) -> Exchange[str]:
         def parse(response: Response) -> str:
-            return self._tagged("copy", source if response.status in (404, 412) else key)(response)
+            return self._tagged("copy", source if response.status in (404, 412) else key, "CopyObjectResult")(response)
 
         return Exchange(self._request("PUT", key, query=query, headers=headers), parse)
 
@@ -215,13 +230,13 @@ class S3:
         """Open an upload; returns its id."""
 
         def parse(response: Response) -> str:
-            self._answer(response, "begin an upload to", key)
-            upload = text_of(response.body, "UploadId", self.url(key))
+            root = self._document(response, "begin an upload to", key, "InitiateMultipartUploadResult", "UploadId")
+            upload = texts(root).get("UploadId", "")
             if not upload:
                 raise Damaged("the server opened an upload without an id", url=self.url(key))
             return upload
 
-        return Exchange(self._request("POST", key, query={"uploads": ""}, headers=_described(attributes)), parse)
+        return Exchange(self._request("POST", key, query={"uploads": ""}, headers=described(attributes)), parse)
 
     def part(self, key: str, upload: str, part: Part, body: Payload) -> Exchange[str]:
         """Send one part."""
@@ -243,10 +258,11 @@ class S3:
             f"<Part><PartNumber>{number}</PartNumber><ETag>&quot;{html_escape(etag)}&quot;</ETag></Part>"
             for number, etag in enumerate(etags, 1)
         )
-        document = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
-        body, headers = _payload(document), self._condition(create_only=create_only, replaces=replaces)
+        body = _payload(f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode())
+        headers = self._condition(create_only=create_only, replaces=replaces)
         request = self._request("POST", key, query={"uploadId": upload}, headers=headers, body=body)
-        return Exchange(request, self._tagged("replace" if replaces else "write", key))
+        what = "replace" if replaces else "write"
+        return Exchange(request, self._tagged(what, key, "CompleteMultipartUploadResult"))
 
     def _condition(self, *, create_only: bool, replaces: str) -> dict[str, str]:
         how = self.abilities.conditions
@@ -265,13 +281,19 @@ class S3:
         # Without encoding-type: Ceph 16 escapes keys when asked to, and does not say that it did.
         query = {"uploads": "", "prefix": prefix}
         if token:
-            query["key-marker"], query["upload-id-marker"] = token.split("\0")
+            query["key-marker"], _, query["upload-id-marker"] = token.rpartition("\0")
 
         def parse(response: Response) -> Uploads:
-            self._answer(response, "list the uploads to", prefix)
-            return uploads(response.body, self.url(prefix))
+            with self._named(prefix):
+                what = "list the uploads to"
+                return uploads(self._document(response, what, prefix, "ListMultipartUploadsResult"))
 
-        return Exchange(self._request("GET", "", query=query), parse)
+        return Exchange(self._listing(query), parse)
+
+    def _listing(self, query: Mapping[str, str]) -> Request:
+        request = self._request("GET", "", query=query)
+        request.most_bytes = _LISTING_BYTES
+        return request
 
     def _request(
         self,
@@ -282,6 +304,8 @@ class S3:
         headers: Mapping[str, str] | None = None,
         body: Payload | None = None,
     ) -> Request:
+        if not key and "prefix" not in (query or {}):
+            raise InvalidURL("this names a bucket, not an object in it", url=self.url(key))
         path = self._base + escape(key)
         if not key and not self._bucket.virtual:
             path = path.rstrip("/")
@@ -293,39 +317,73 @@ class S3:
         url = f"{self._origin}{path}?{search}" if search else self._origin + path
         return Request(method, url, (*lines, "Expect:"), body=body.data if body is not None else None)
 
-    def _tagged(self, what: str, key: str) -> Callable[[Response], str]:
-        """Return a reader of answers that name the written object's ETag, in a header or in XML."""
+    def _tagged(self, what: str, key: str, root: str = "") -> Callable[[Response], str]:
+        """Return a reader of answers that name the written object's ETag, in a header or (with ``root``) in XML."""
 
         def parse(response: Response) -> str:
-            headers = self._answer(response, what, key)
-            if isinstance(response.body, bytes) and response.body.strip():
-                return bare(text_of(response.body, "ETag", self.url(key)) or headers.get("etag", ""))
-            return bare(headers.get("etag", ""))
+            etag = self._answer(response, what, key).get("etag", "")
+            if root:
+                etag = texts(self._document(response, what, key, root, "ETag")).get("ETag", "") or etag
+            elif not etag and _said(response):
+                self._document(response, what, key)
+            return bare(etag)
 
         return parse
 
     def _gone(self, what: str, key: str) -> Callable[[Response], None]:
+        """Return a reader of answers to deletions. A 404 is one too, from an S3 server."""
+
         def parse(response: Response) -> None:
-            error = None if response.fault is None and response.status < 300 else self._fault(response, what, key)  # noqa: PLR2004  success
-            if error is not None and (response.status != 404 or error.code == "NoSuchBucket"):  # noqa: PLR2004  it is gone: fine
+            if response.fault is not None or response.status != 404:  # noqa: PLR2004  it is gone: fine
+                self._answer(response, what, key)
+                if _said(response):
+                    self._document(response, what, key)
+                return
+            error = self._fault(response, what, key)
+            if error.code == "NoSuchBucket" or (_said(response) and not error.code):
                 raise error
 
         return parse
 
     def _answer(self, response: Response, what: str, key: str) -> dict[str, str]:
-        """Return the headers of a success; a 200 whose body is an ``<Error>`` is none."""
-        body = response.body
+        """Return the headers of a success."""
         if response.fault is not None or not 200 <= response.status < 300:  # noqa: PLR2004  success
             raise self._fault(response, what, key)
-        if isinstance(body, bytes) and b"<Error>" in body and what not in ("read", "list"):
-            error = self._fault(response, what, key)
-            raise error if error.code in CODES else Transient(error.message, url=error.url)
+        if response.overflow:
+            raise Damaged(f"cannot {what}: the answer is longer than any that S3 gives", url=self.url(key))
         return response.headers
+
+    def _document(self, response: Response, what: str, key: str, root: str = "", telling: str = "") -> Element:
+        """Return a success's XML: the root element is ``root``, or has a child ``telling`` (servers differ in names).
+
+        A 200 whose body is an ``<Error>`` is that error, and another document no S3 server's answer.
+        """
+        self._answer(response, what, key)
+        with self._named(key):
+            found = document(response.body)
+            name = name_of(found)
+            if name == "Error":
+                error = self._fault(response, what, key)
+                raise error if error.code in CODES else Transient(error.message, url=error.url)
+            if name != root and not (telling and texts(found).get(telling)):
+                message = f"cannot {what}: the server answers <{name[:_QUOTED]}> where <{root}> was expected"
+                message = message if root else f"cannot {what}: the server answers <{name[:_QUOTED]}>"
+                raise Damaged(f"{message}: this is no S3 server's answer, check endpoint=")
+        return found
+
+    @contextmanager
+    def _named(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except Damaged as error:
+            error.url = error.url or self.url(key)
+            raise
 
     def _fault(self, response: Response, what: str, key: str) -> PenstockError:
         if response.status >= 300 or response.fault is None:  # noqa: PLR2004  a refusal counts even if it was cut short
             error = refused(response, what, self.url(key))
-            if response.status == 412 or (what == "replace" and error.code == "NoSuchKey"):  # noqa: PLR2004  a condition
+            unmet = response.status == 412 or isinstance(error, PreconditionFailed)  # noqa: PLR2004  a condition
+            if unmet or (what == "replace" and error.code == "NoSuchKey"):
                 kind, message = _UNMET.get(what, (AlreadyExists, _TAKEN))
                 return kind(message, url=error.url)
             self._mend(error, response)
@@ -359,53 +417,40 @@ class S3:
                 raise ChecksumMismatch(f"the bytes do not match the store's {name}", url=self.url(key))
 
     def _length(self, headers: Mapping[str, str], key: str) -> int:
-        length = headers.get("content-length", "")
-        if not length.isdigit():  # libcurl takes whatever comes until the connection closes for the whole body then
+        length = size_of(headers.get("content-length", ""))
+        if length is None:  # libcurl takes whatever comes until the connection closes for the whole body then
             raise Damaged("the server does not say how long the object is", url=self.url(key))
-        return int(length)
+        return length
 
     def _same_size(self, response: Response, size: int, key: str) -> None:
-        length = response.headers.get("content-length", "")
-        if response.overflow or (length.isdigit() and int(length) != size):
-            raise Changed(f"the object has {length or 'more'} bytes and was listed with {size}", url=self.url(key))
+        length = size_of(response.headers.get("content-length", ""))
+        if response.overflow or length not in (None, size):
+            raise Changed(
+                f"the object has {'more' if length is None else length} bytes and was listed with {size}",
+                url=self.url(key),
+            )
 
     def _same_range(self, response: Response, start: int, stop: int, key: str) -> None:
         found = response.headers.get("content-range", "")
         if not found and response.status == 200:  # noqa: PLR2004  the whole object instead of the range
+            self._learn_ranges(honoured=False)
             ignored = Unusable("this server ignores Range: objects can only be read whole", url=self.url(key))
             ignored.code = RANGE_IGNORED
             raise ignored
         match = _RANGE(found)
         if match is None or int(match[1]) != start:
-            raise Damaged(f"asked for bytes {start}-{stop - 1}, the server sent {found!r}", url=self.url(key))
+            raise Damaged(f"asked for bytes {start}-{stop - 1}, the server sent {found[:_QUOTED]!r}", url=self.url(key))
         if match[2] != "*" and int(match[2]) < stop:
             raise Truncated(f"the object has {match[2]} bytes, {stop} were asked for", url=self.url(key))
 
 
-def _payload(document: bytes) -> Payload:
-    return Payload(document, sha256(document).hexdigest())
+def _said(response: Response) -> bool:
+    """Say whether there is a body where there need not be one."""
+    return isinstance(response.body, bytes) and bool(response.body.strip())
 
 
-def _described(attributes: Attributes) -> dict[str, str]:
-    headers = {"content-type": attributes.content_type}
-    for name, value in attributes.metadata.items():
-        if not name.isascii():
-            raise Unusable(f"names of metadata are ASCII, not {name!r}")
-        # Headers hold bytes: UTF-8, as stores read them, spelled as the transport sends headers.
-        headers[f"{_META}{name.lower()}"] = value.encode().decode("latin-1")
-    return headers
-
-
-def _metadata(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return metadata as it was given: AWS answers what is not ASCII in MIME's encoded words, others in plain UTF-8."""
-    said = {name[len(_META) :]: value for name, value in headers.items() if name.startswith(_META)}
-    for name, value in said.items():
-        with suppress(HeaderParseError, LookupError, ValueError):  # whatever else it is, it stays as it came
-            if value.startswith("=?"):
-                said[name] = str(make_header(decode_header(value)))
-            elif not value.isascii():
-                said[name] = value.encode("latin-1").decode()
-    return said
+def _payload(body: bytes) -> Payload:
+    return Payload(body, sha256(body).hexdigest())
 
 
 def _aws(region: str) -> str:

@@ -39,8 +39,11 @@ def query_string(parameters: Mapping[str, str]) -> str:
 
 
 def trimmed(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return headers as a signature wants them: white space neither at the ends of values nor doubled."""
-    return {name: " ".join(value.split()) for name, value in headers.items()}
+    """Return headers as a signature wants them: spaces neither at the ends of values nor doubled.
+
+    Spaces only: values are bytes spelled in Latin-1, where 0x85 and 0xA0, which end many a letter's UTF-8, would count.
+    """
+    return {name: " ".join(filter(None, value.split(" "))) for name, value in headers.items()}
 
 
 class _Form(NamedTuple):

@@ -6,21 +6,25 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import Changed, PenstockError, Unusable
 from penstock.fetch.judge import Judge
-from penstock.fetch.operation import Operation, await_one
-from penstock.fetch.read import Inbox, Parts, Read
+from penstock.fetch.operation import Operation
+from penstock.fetch.read import Parts, Probe, Read
+from penstock.fetch.whole import Wholes
 from penstock.target import Target
+from penstock.values import Span
+from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from penstock.options import ReadOptions, RetryOptions
     from penstock.protocols.driver import Driver
     from penstock.protocols.exchange import Exchange, Transport
-    from penstock.values import Span
 
 __all__ = ["Fetcher"]
 
 T = TypeVar("T")
+
+_PROBE_BYTES = 4 << 10  # as little as goes straight into memory
 
 
 class Fetcher:
@@ -32,27 +36,31 @@ class Fetcher:
         self.options = read
         self._transport = transport
         self._judge = Judge(driver, retry)
+        self._wholes = Wholes(self._judge, transport, read.ahead_bytes)
+        self._judge.unranged = self._wholes.add
 
     def run(self, make: Callable[[], Exchange[T]]) -> T:
         """Carry one verb out and return its result; Ctrl-C calls it off, lest it happen later."""
-        operation = self.start(make)
+        operation = self.operation(make, Inbox())
         try:
-            await_one((operation.future,))
-            return operation.future.result()
+            self.send((operation,))
+            operation.wait()
+            return operation.result()
         finally:
             self.call_off((operation,))
-            del operation  # what it raises leads here, and from here to all that the callers hold: no way back to it
 
-    def start(self, make: Callable[[], Exchange[T]]) -> Operation[T]:
-        """Send one verb on its way; ``make`` is called anew for every attempt."""
+    def operation(self, make: Callable[[], Exchange[T]], inbox: Inbox) -> Operation[T]:
+        """Return one verb, to be sent; ``make`` is called anew for every attempt, and ``inbox`` told of the end."""
+        return Operation(self._judge, make, inbox)
+
+    def send(self, operations: Sequence[Operation[T]]) -> None:
+        """Send operations on their way. Where they are to be called off, hold them first: Ctrl-C may come meanwhile."""
         self.driver.prepare()
-        operation = Operation(self._judge, make)
-        self._transport.submit((operation,))
-        return operation
+        self._transport.submit(operations)
 
     def call_off(self, operations: Iterable[Operation[T]]) -> None:
         """End operations with ``Cancelled``, before anything that is started after this; does not wait for it."""
-        if running := [each for each in operations if not each.future.done()]:
+        if running := [each for each in operations if not each.complete]:
             self._transport.cancel(running)
 
     def places(self) -> int:
@@ -62,7 +70,8 @@ class Fetcher:
     def begin(self, spans: Iterable[Span], inbox: Inbox) -> list[Read]:
         """Send reads on their way; each tells ``inbox`` when it is complete."""
         self.driver.prepare()
-        most_bytes = self.options.split_bytes
+        spans, most_bytes = [*spans], self.options.split_bytes
+        self._learn_ranges(spans)
         reads = [
             Read(self._judge, span, inbox)
             if span.stop is None or span.stop - span.start <= most_bytes
@@ -72,14 +81,19 @@ class Fetcher:
         self._transport.submit(_calls(reads))
         return reads
 
-    def begin_into(self, places: Iterable[tuple[Span, Target]], inbox: Inbox) -> list[Read]:
-        """Send reads on their way, each into a target of its span's size, in one request; none where that is empty."""
+    def make_reads(self, places: Iterable[tuple[Span, Target]], inbox: Inbox) -> list[Read]:
+        """Return reads to be sent, each into a target of its span's size, in one request; none where that is empty."""
         self.driver.prepare()
+        places = [*places]
+        self._learn_ranges([span for span, _ in places])
         reads = [Read(self._judge, span, inbox, target) for span, target in places]
         for read in reads:
             read.complete = read.span.start == read.span.stop
-        self._transport.submit(_calls(reads))
         return reads
+
+    def send_reads(self, reads: Iterable[Read]) -> None:
+        """Send reads on their way. Hold them first, to ``stop`` them: an interrupt may come meanwhile."""
+        self._transport.submit(_calls(reads))
 
     def read_many(self, spans: Iterable[Span]) -> list[bytes]:
         """Read all spans at once and return their bytes in order; the first error, in order, is raised."""
@@ -99,21 +113,37 @@ class Fetcher:
             message = f"{span.stop - span.start} bytes were to be read into a buffer of {target.size}"
             raise Unusable(message, url=self.driver.url(span.key))
         self.driver.prepare()
-        inbox = Inbox()
-        whole = Parts(self._judge, self._pinned(span), inbox, target, self.options.split_bytes)
-        self._transport.submit(whole.calls())
+        inbox, span = Inbox(), self._pinned(span)
+        self._learn_ranges((span,))
+        whole = self._parts(span, inbox, target)
         try:
+            self.send_reads((whole,))
             inbox.wait(whole)
         except BaseException:
-            self._transport.cancel(whole.calls())
-            inbox.wait(whole)
+            self.stop((whole,), inbox)
             raise
-        if whole.error is not None:
-            raise whole.error
+        whole.check()
 
     def cancel(self, reads: Iterable[Read]) -> None:
         """Stop what is in flight; its memory stays alive until libcurl has let go of it."""
-        self._transport.cancel(_calls(reads))
+        self._cancel(_calls(reads))
+
+    def stop(self, reads: Iterable[Read], inbox: Inbox) -> None:
+        """Call reads off and wait until none of them writes into its target any more, nor ever will.
+
+        An interrupt may have kept some from being sent, which then never complete: only what has begun is waited for.
+        """
+        calls = _calls(reads)
+        self._cancel(calls)
+        for call in calls:
+            if call.attempts:
+                inbox.wait(call)
+
+    def _cancel(self, calls: Sequence[Read]) -> None:
+        for call in calls:
+            call.called_off = True  # first: one that the transport does not know yet may come late
+        self._transport.cancel(calls)
+        self._wholes.call_off(calls)
 
     def _long(self, span: Span, size_bytes: int, inbox: Inbox) -> Read:
         """Return a read in parts; where no version to pin can be had, one that has failed, to be told in its turn."""
@@ -123,7 +153,34 @@ class Fetcher:
             failed = Read(self._judge, span, inbox)
             failed.error, failed.complete = error, True
             return failed
-        return Parts(self._judge, span, inbox, Target.allocate(size_bytes), self.options.split_bytes)
+        return self._parts(span, inbox, Target.allocate(size_bytes))
+
+    def _parts(self, span: Span, inbox: Inbox, target: Target) -> Parts:
+        most_bytes = self.options.split_bytes
+        if self.driver.abilities.ranges is False and span.start == 0:
+            most_bytes = max(1, target.size)  # from front to back, straight into place
+        return Parts(self._judge, span, inbox, target, most_bytes)
+
+    def _learn_ranges(self, spans: Sequence[Span]) -> None:
+        """Find out, once for a store, whether it heeds ``Range``, before many bytes rely on it: a small request.
+
+        Where it does not, each of them would bring the whole object. What goes wrong is left for them to tell.
+        """
+        if self.driver.abilities.ranges is not None:
+            return
+        most_bytes = self.options.split_bytes
+        sizes = [(span, span.stop - span.start) for span in spans if span.stop is not None]
+        ranged = [(span, size) for span, size in sizes if size > 1 and (not span.whole or size > most_bytes)]
+        if sum(size for _, size in ranged) <= most_bytes:
+            return
+        span, start = ranged[0][0], ranged[0][0].start + 1  # at 0 an answer could be right by chance
+        inbox, stop = Inbox(), min(ranged[0][1], 1 + _PROBE_BYTES) + span.start
+        probe = Probe(self._judge, Span(span.key, start, stop, span.etag), inbox)
+        try:
+            self._transport.submit((probe,))
+            inbox.wait(probe)
+        finally:
+            self.cancel((probe,))
 
     def _pinned(self, span: Span) -> Span:
         """Give a span that will take several requests a version to hold them to: one HEAD where none is known."""

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
+from copy import copy
+from logging import getLogger
 from time import monotonic
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.errors import Bug, Cancelled, PenstockError, TimedOut, Unreachable
+from penstock.errors import Bug, Cancelled, PenstockError, TimedOut, Unreachable, printable
 from penstock.events import Retried, emit, listening
 from penstock.fetch.retry import Failure, Tokens, delay
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.options import RetryOptions
     from penstock.protocols.driver import Driver
 
-__all__ = ["Judge", "bug"]
+__all__ = ["Judge", "again", "bug"]
+
+_LOG = getLogger("penstock")
+_FIRST_S = 5.0  # without success: a short hiccup is nobody's business
+_EVERY_S = 30.0
 
 
 class Judge:
@@ -22,6 +31,7 @@ class Judge:
 
     Attributes:
         driver: Whose verbs are carried out.
+        unranged: Takes over a read that the store has answered with the whole object, on the transport's thread.
         pace: What jitter and ``Retry-After`` are multiplied by; ``penstock.testing.clock`` sets it, nobody else.
 
     """
@@ -31,22 +41,51 @@ class Judge:
     def __init__(self, driver: Driver, retry: RetryOptions) -> None:
         """Judge by ``retry``; the store has not answered yet."""
         self.driver = driver
+        self.unranged: Callable[[Any], None]  # of a Read, whose file knows this one
         self._retry = retry
         self._tokens = Tokens(retry.tokens, retry.tokens)
         self._answered = False
+        self._quiet_until = 0.0
         self._draw = random.Random().random  # noqa: S311  jitter; a generator of its own, so user seeds do not align ranks
 
     def decide(self, error: PenstockError, attempt: int, began: float) -> float | None:
         """Return the delay before another attempt, or None; on the transport's thread."""
         if not error.retries:
             return None
-        answered = self._answered or not isinstance(error, (TimedOut, Unreachable))
         asked_s = (error.retry_after_s or 0.0) * self.pace
-        failure = Failure(attempt, monotonic() - began, answered, error.retries, asked_s)
+        failure = Failure(attempt, monotonic() - began, self._has_answered(error), error.retries, asked_s)
         wait_s = delay(failure, self._retry, self._tokens, self._draw() * self.pace)
-        if wait_s is not None and listening():
-            emit(Retried(error.url, error, attempt, wait_s))
+        if wait_s is not None:
+            _sever(error)
+            if listening():
+                emit(Retried(error.url, error, attempt, wait_s))
         return wait_s
+
+    def warn(self, error: PenstockError, key: str, attempts: int, began: float) -> None:
+        """Log what an operation that is waited for has met with; on the thread that waits, about once a second.
+
+        The first time after 5 s, then every 30 s for all operations on the store together: a ``WARNING`` of the logger
+        ``penstock``. Never on the transport's thread, which no handler shall keep or break.
+        """
+        now = monotonic()
+        elapsed_s = now - began
+        if elapsed_s < _FIRST_S or now < self._quiet_until:
+            return
+        self._quiet_until = now + _EVERY_S
+        patience_s = self._retry.patience_s if self._has_answered(error) else self._retry.first_contact_s
+        with suppress(Exception):
+            _LOG.warning(
+                "no success for %.0f s in %d attempts, the last was %s: %s%s; it is tried again for %.0f s more",
+                elapsed_s,
+                attempts,
+                type(error).__name__,
+                error,
+                "" if error.url else f" [{printable(self.driver.url(key))}]",
+                max(0.0, patience_s - elapsed_s),
+            )
+
+    def _has_answered(self, error: PenstockError) -> bool:
+        return self._answered or not isinstance(error, (TimedOut, Unreachable))
 
     def succeeded(self) -> None:
         """Count a success: the store lives, and a retry token comes back."""
@@ -54,11 +93,30 @@ class Judge:
         self._tokens.refund()
 
     def blame(self, error: PenstockError, key: str, attempts: int, began: float) -> PenstockError:
-        """Complete an error with what the operation knows."""
+        """Complete an error with what the operation knows, and cut what leads from it back to the operation."""
         if not isinstance(error, Cancelled):
             error.attempts, error.elapsed_s = attempts, monotonic() - began
         error.url = error.url or (self.driver.url(key) if key else "")
+        _sever(error)
         return error
+
+
+def _sever(error: PenstockError) -> None:
+    """Forget the frames that an error has passed: they hold its operation, which holds it, and what that reads into."""
+    link: BaseException | None = None if isinstance(error, Bug) else error
+    seen: set[int] = set()
+    while link is not None and id(link) not in seen:  # causes may lead in a circle, and this is the I/O thread
+        seen.add(id(link))
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
+
+
+def again(error: PenstockError) -> PenstockError:
+    """Return a copy to raise of an error that is kept: the one that is raised keeps alive what its callers hold."""
+    fresh = copy(error)
+    fresh.__cause__, fresh.__context__ = error.__cause__, error.__context__
+    fresh.__suppress_context__ = error.__suppress_context__
+    return fresh
 
 
 def bug(error: Exception) -> PenstockError:

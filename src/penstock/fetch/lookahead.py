@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Self
 
 from penstock.errors import Unusable
-from penstock.fetch.read import Inbox
+from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,78 +2,112 @@
 
 from __future__ import annotations
 
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from penstock.errors import Bug, PenstockError
-from penstock.fetch.judge import bug
+from penstock.fetch.judge import again, bug
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
     from penstock.fetch.judge import Judge
     from penstock.protocols.exchange import Exchange, Request, Response, Work
+    from penstock.waiting import Inbox
 
-__all__ = ["LOOK_S", "Operation", "await_one"]
+__all__ = ["Operation"]
 
 T = TypeVar("T")
 
-LOOK_S = 1.0  # a signal that comes just before Python waits for a lock is handled only when that wait ends
-
 
 class Operation(Generic[T]):
-    """Any other verb on its way; ``future`` holds its result, or what went wrong."""
+    """Any other verb on its way.
 
-    __slots__ = ("__weakref__", "_attempts", "_began", "_exchange", "_judge", "_make", "future")
+    Attributes:
+        inbox: Is told when it is complete.
+        complete: The verb has ended; set by the transport's thread.
+        error: What went wrong, once complete; None where nothing did. Before, what the last attempt met with.
 
-    def __init__(self, judge: Judge, make: Callable[[], Exchange[T]]) -> None:
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_attempts",
+        "_began",
+        "_exchange",
+        "_judge",
+        "_make",
+        "_value",
+        "complete",
+        "error",
+        "inbox",
+    )
+
+    def __init__(self, judge: Judge, make: Callable[[], Exchange[T]], inbox: Inbox) -> None:
         self._judge = judge
         self._make = make
         self._exchange: Exchange[T] | None = None
         self._attempts = 0
-        self._began = monotonic()
-        self.future: Future[T] = Future()
+        self._began = 0.0
+        self._value: T | None = None
+        self.inbox = inbox
+        self.complete = False
+        self.error: PenstockError | None = None
+
+    def wait(self, limit_s: float = inf) -> None:
+        """Block until it is complete, or ``limit_s`` are over; Ctrl-C interrupts it, within a second at the latest."""
+        self.inbox.wait_any((self,), limit_s)
+
+    def look(self) -> None:
+        """Log what it has met with, if it takes long; on the thread that waits for it."""
+        error = self.error
+        if error is not None and not self.complete:
+            self._judge.warn(error, "", self._attempts, self._began)
+
+    def result(self) -> T:
+        """Return what the verb returned, or raise what went wrong; only once complete."""
+        if self.error is not None:
+            raise again(self.error)
+        return cast("T", self._value)
 
     def request(self) -> Request | Work:
         """Make the next attempt's exchange."""
         self._attempts += 1
+        if self._attempts == 1:
+            self._began = monotonic()
         self._exchange = self._make()
         return self._exchange.request
 
     def done(self, response: Response) -> float | None:
-        """Settle the future, or say when to try again."""
+        """Take the result, or say when to try again."""
         try:
             if self._exchange is None:
                 raise response.fault or Bug("a response without a request")
-            result = self._exchange.parse(response)
+            self._value = self._exchange.parse(response)
         except PenstockError as error:
             return self._failed(error)
         except Exception as error:  # noqa: BLE001  see Read.done
             return self._failed(bug(error))
-        self._judge.succeeded()
-        self.future.set_result(result)
+        self._end(None)
         return None
 
     def _failed(self, error: PenstockError) -> float | None:
         wait_s = self._judge.decide(error, self._attempts, self._began)
         if wait_s is None:
-            self.future.set_exception(_severed(self._judge.blame(error, "", self._attempts, self._began)))
+            self._end(error)
+        else:
+            self.error = error  # so far: see look
         return wait_s
 
-
-def await_one(futures: Collection[Future[T]]) -> None:
-    """Wait until one of ``futures``, which are some, is done; Ctrl-C interrupts it, within a second at the latest."""
-    while not wait(futures, LOOK_S, FIRST_COMPLETED).done:
-        pass
-
-
-def _severed(error: PenstockError) -> PenstockError:
-    """Cut what leads from an error to its operation, and so to itself: it would keep alive what its callers hold."""
-    link: BaseException | None = None if isinstance(error, Bug) else error
-    seen: set[int] = set()
-    while link is not None and id(link) not in seen:  # causes may lead in a circle, and this is the I/O thread
-        seen.add(id(link))
-        link.__traceback__ = None
-        link = link.__cause__ or link.__context__
-    return error
+    def _end(self, error: PenstockError | None) -> None:
+        self.error = error
+        try:
+            if error is not None:
+                self._judge.blame(error, "", self._attempts, self._began)
+            else:
+                self._judge.succeeded()
+        finally:  # whatever goes wrong in telling, who waits must wake
+            self._exchange = None
+            self.complete = True
+            self.inbox.finished(self)

@@ -20,9 +20,11 @@ from penstock.errors import (
 )
 from penstock.events import Committed, emit, listening
 from penstock.protocols.driver import Payload
+from penstock.target import flat
+from penstock.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from penstock.fetch.fetcher import Fetcher
     from penstock.protocols.driver import Attributes
@@ -41,7 +43,7 @@ def marked(attributes: Attributes) -> Attributes:
 
 def payload(fetcher: Fetcher, data: bytes | bytearray | memoryview) -> Payload:
     """Return a body with its digest, where the store looks at it."""
-    view = memoryview(data).cast("B")
+    view = flat(data)
     return Payload(view, sha256(view).hexdigest() if fetcher.driver.abilities.digests else "")
 
 
@@ -56,9 +58,8 @@ def publish(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, at
 
     """
     attributes, body = marked(attributes), payload(fetcher, data)
-    found = Publication(fetcher, key, len(body.data), attributes).send(
-        lambda: fetcher.driver.put(key, body, attributes)
-    )
+    pieces = ((len(body.data), body.sha256),)
+    found = Publication(fetcher, key, pieces, attributes).send(lambda: fetcher.driver.put(key, body, attributes))
     if listening():
         emit(Committed(fetcher.driver.url(key), found.size, found.etag))
     return found
@@ -66,11 +67,14 @@ def publish(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, at
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """An object about to be visible: ``size`` bytes under ``key``, with the mark in its attributes."""
+    """An object about to be visible under ``key``, with the mark in its attributes.
+
+    ``pieces`` are size and SHA-256 (empty where nobody computed it) of what it is made of, in order.
+    """
 
     fetcher: Fetcher
     key: str
-    size: int
+    pieces: Sequence[tuple[int, str]]
     attributes: Attributes
 
     def send(self, make: Callable[[], Exchange[str]]) -> ObjectMeta:
@@ -78,19 +82,48 @@ class Publication:
 
         The look is there for stores that ignore conditions: there it is all there is, and two writers within a moment
         may both find it well. The one whose object did not stay is told so (``Changed``), unless it had compared before
-        the other came.
+        the other came. What is there then must have the size, and our mark or the ETag that the write was answered
+        with. Where it has neither (some stores keep no metadata and give an object another ETag later) it is read back;
+        for a write on a condition only if it bears no mark at all: another writer's mark says whose it is. Without
+        marks another writer's object of the very same bytes counts as ours, for nothing tells them apart.
         """
         self._look()
         etag = self._settled(make)
         found = self._head()
         # A store that keeps no metadata (local files) names the ETag of what was written.
-        if self._conditional and not (self._is_ours(found) or (etag and found.etag == etag)):
-            raise Changed("it was written, and another writer's object stands in its place by now", url=self._url)
-        if found.size != self.size or (etag and found.etag and found.etag != etag):
+        ours = self._is_ours(found) or bool(etag and found.etag == etag)
+        size = sum(size for size, _ in self.pieces)
+        if self._conditional and not ours:
+            ours = found.size == size and _MARK not in found.metadata and self._reads_back(found)
+            if not ours:
+                raise Changed("it was written, and another writer's object stands in its place by now", url=self._url)
+        if found.size != size or not (ours or self._is_unnamed(etag, found) or self._reads_back(found)):
             shown = f"{found.size} bytes (ETag {found.etag})"
-            message = f"wrote {self.size} bytes (ETag {etag}), the store shows {shown}: another writer, or damage"
+            message = f"wrote {size} bytes (ETag {etag}), the store shows {shown}: another writer, or damage"
             raise Damaged(message, url=self._url)
         return found
+
+    def _is_unnamed(self, etag: str, found: ObjectMeta) -> bool:
+        """Say whether ETags tell nothing: there are none, or this store is known to give an object two."""
+        return not (etag and found.etag and self.fetcher.driver.abilities.tags)
+
+    def _reads_back(self, found: ObjectMeta) -> bool:
+        """Say whether the object is what was written, piece by piece; a store where this decides is asked once."""
+        start = 0
+        for size, digest in self.pieces:
+            span = Span(self.key, start, start + size, found.etag)
+            if not digest or sha256(self._read(span)).hexdigest() != digest:
+                return False
+            start += size
+        driver = self.fetcher.driver
+        driver.abilities = replace(driver.abilities, tags=False)
+        return True
+
+    def _read(self, span: Span) -> bytes:
+        try:
+            return self.fetcher.read_many((span,))[0] if span.stop != span.start else b""
+        except (Changed, Damaged, NotFound):  # it is another one by now
+            return b""
 
     def _settled(self, make: Callable[[], Exchange[str]]) -> str:
         """Send until it is known what came of it; returns the ETag, empty where only the mark tells.
@@ -110,7 +143,7 @@ class Publication:
                 other = self._other(error)
                 if not self._conditional or other in tried:
                     if len(tried) > 1:  # none of them was what it wanted
-                        driver.abilities = before
+                        driver.abilities = replace(driver.abilities, conditions=before.conditions)
                     raise
             self._look()  # raises what is really the matter, if it is not how the condition is said
             driver.abilities = replace(driver.abilities, conditions=other)

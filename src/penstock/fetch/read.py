@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from itertools import count
-from queue import Empty, SimpleQueue
-from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from penstock.errors import Bug, PenstockError, Transient, Truncated, Unusable
+from penstock.errors import Bug, Cancelled, PenstockError, Transient, Truncated, Unusable
 from penstock.events import RangeRead, emit, listening
-from penstock.fetch.judge import bug
-from penstock.fetch.operation import LOOK_S
+from penstock.fetch.judge import again, bug
 from penstock.fetch.plan import split
 from penstock.protocols.driver import RANGE_IGNORED
 from penstock.target import Target
@@ -23,45 +19,28 @@ if TYPE_CHECKING:
 
     from penstock.fetch.judge import Judge
     from penstock.protocols.exchange import Exchange, Request, Response, Work
+    from penstock.waiting import Inbox
 
-__all__ = ["Inbox", "Parts", "Read"]
+__all__ = ["Parts", "Probe", "Read"]
 
 
-class Inbox:
-    """Where one consumer waits for its reads; the transport's thread wakes it only for what it waits for."""
+class Owner(Protocol):
+    """Who is told when a read is complete, on the transport's thread."""
 
-    __slots__ = ("_alone", "_awaited", "_signal")
-
-    def __init__(self) -> None:
-        """Nobody waits yet."""
-        self._alone = Lock()
-        self._awaited: Read | None = None
-        self._signal: SimpleQueue[None] = SimpleQueue()
-
-    def wait(self, read: Read) -> None:
-        """Block until ``read`` is complete; Ctrl-C interrupts it, and a second thread is refused."""
-        if read.complete:
-            return
-        if not self._alone.acquire(blocking=False):
-            raise Unusable("two threads read from one file or iterator at once: give each its own, or take turns")
-        try:
-            while not read.complete:
-                self._awaited = read
-                if not read.complete:  # it may have completed before it was announced
-                    with suppress(Empty):  # a while later: see LOOK_S
-                        self._signal.get(timeout=LOOK_S)
-        finally:
-            self._awaited = None
-            self._alone.release()
-
-    def finished(self, read: Read) -> None:
-        """Take note, on the transport's thread, that a read is complete."""
-        if read is self._awaited:
-            self._signal.put(None)
+    def finished(self, read: Read, /) -> None:
+        """Take note that it is."""
 
 
 class Read:
-    """One span on its way into memory. Bytes that arrived count even when their body broke off."""
+    """One span on its way into memory. Bytes that arrived count even when their body broke off.
+
+    Attributes:
+        front: It begins where its object does and may be as long: it is asked for also where ``Range`` is ignored.
+        called_off: Nobody wants it any more: it writes nothing that it has not begun to. Set from any thread, before
+            ``attempts`` is looked at.
+        attempts: How often it was asked for; raised before ``called_off`` is looked at.
+
+    """
 
     __slots__ = (
         "_began",
@@ -69,23 +48,25 @@ class Read:
         "_judge",
         "_owner",
         "_reached",
-        "_unranged",
         "attempts",
+        "called_off",
         "complete",
         "error",
+        "front",
         "span",
         "target",
         "value",
     )
 
-    def __init__(self, judge: Judge, span: Span, owner: Inbox | Parts, target: Target | None = None) -> None:
+    def __init__(self, judge: Judge, span: Span, owner: Owner, target: Target | None = None) -> None:
         """Prepare a read of ``span``; memory is allocated when it is sent, unless ``target`` brings its own."""
         self._judge = judge
         self._owner = owner
         self._exchange: Exchange[int] | Exchange[bytes] | None = None
         self._began = 0.0
         self._reached = 0
-        self._unranged = False
+        self.front = False
+        self.called_off = False
         self.span = span
         self.target = target
         self.value: bytes | None = None
@@ -97,10 +78,21 @@ class Read:
         """Return what the transport carries for this read."""
         return (self,)
 
+    def look(self) -> None:
+        """Log what it has met with, if it takes long; on the thread that waits for it."""
+        error = self.error
+        if error is not None and not self.complete:
+            self._judge.warn(error, self.span.key, self.attempts, self._began)
+
+    def check(self) -> None:
+        """Raise what went wrong, if anything did; only once complete."""
+        if self.error is not None:
+            raise again(self.error)
+
     def take(self) -> bytes:
         """Return the bytes, or raise what went wrong; only once complete."""
         if self.error is not None:
-            raise self.error
+            raise again(self.error)
         if self.value is not None:
             return self.value
         return self.target.take() if self.target is not None else b""
@@ -110,10 +102,16 @@ class Read:
         self.attempts += 1
         if self.attempts == 1:
             self._began = monotonic()
+        if self.called_off:
+            self._exchange = None
+            raise Cancelled("called off")
         span, driver = self.span, self._judge.driver
-        if span.stop is None or self._unranged:
+        if span.stop is None:
             self._exchange = driver.get(span.key, span.etag)
             return self._exchange.request
+        if not (span.whole or self.front) and driver.abilities.ranges is False:
+            self._exchange = None
+            raise self._unranged()
         target = self.target
         if target is None:
             target = self.target = Target.allocate(span.stop - span.start)
@@ -132,21 +130,32 @@ class Read:
         except Exception as error:  # noqa: BLE001  a parser that trips over an answer must not take the I/O thread along
             return self._failed(bug(error))
         if isinstance(got, bytes):
-            if not self._unranged:
-                self.value = got
-            elif not self._cut_out(got):
-                return self._failed(Truncated(f"the object has {len(got)} bytes, {self.span.stop} were asked for"))
+            self.value = got
         elif self.target is not None and self._reached + got < self.target.size:
             return self._cut_short(got, response.fault)
-        self._end(None)
+        self.end(None)
         return None
 
-    def _cut_out(self, whole: bytes) -> bool:
+    def cut(self, whole: bytes) -> None:
+        """Take the span out of its whole object."""
         start, stop = self.span.start, self.span.stop or 0
-        if self.target is None or len(whole) < stop:
-            return False
-        self.target.fill(memoryview(whole)[start:stop])
-        return True
+        if stop > len(whole):
+            self.end(Truncated(f"the object has {len(whole)} bytes, {stop} were asked for"))
+            return
+        try:
+            if self.target is None:
+                self.target = Target.allocate(stop - start)
+            self.target.fill(memoryview(whole)[start:stop])
+        except Exception as error:  # noqa: BLE001  see done
+            self.end(bug(error))
+        else:
+            self.end(None)
+
+    def _unranged(self) -> PenstockError:
+        """Return what leads to ``judge.unranged``: requests are made here, and answers taken in ``done``."""
+        error = Unusable("this server ignores Range", url=self._judge.driver.url(self.span.key))
+        error.code = RANGE_IGNORED
+        return error
 
     def _raise(self, response: Response) -> int:
         raise response.fault or Bug("a response without a request")
@@ -154,7 +163,8 @@ class Read:
     def _cut_short(self, got: int, fault: PenstockError | None) -> float | None:
         size = self.target.size if self.target is not None else 0
         error = fault or Truncated(f"{self._reached + got} of {size} bytes arrived")
-        if got and self.span.etag:  # without a version to pin, the rest might be another object's
+        # Without a version to pin, the rest might be another object's; without ranges there is no asking for it.
+        if got and self.span.etag and self._judge.driver.abilities.ranges is not False:
             self._reached += got
             self._began = monotonic()  # patience is for lack of progress
         if isinstance(error, Truncated):
@@ -162,15 +172,22 @@ class Read:
         return self._failed(error)
 
     def _failed(self, error: PenstockError) -> float | None:
-        if error.code == RANGE_IGNORED and not self._unranged:
-            self._unranged = True  # from here on the whole object is read, and the span cut out of it
-            return 0.0
+        if error.code == RANGE_IGNORED:
+            self._exchange = None
+            if self._reached:
+                self._reached = 0  # from its start, then
+                return 0.0
+            self._judge.unranged(self)  # from here on it waits for the whole object
+            return None
         wait_s = self._judge.decide(error, self.attempts, self._began)
         if wait_s is None:
-            self._end(error)
+            self.end(error)
+        else:
+            self.error = error  # so far: see look
         return wait_s
 
-    def _end(self, error: PenstockError | None) -> None:
+    def end(self, error: PenstockError | None) -> None:
+        """Complete it; what it reads into is the caller's alone from here on."""
         self.error = error
         try:
             if error is not None:
@@ -179,6 +196,9 @@ class Read:
                 self._judge.succeeded()
                 if listening():
                     self._tell()
+        except Exception as broken:
+            self.error = self.error or bug(broken)
+            raise
         finally:  # whatever goes wrong in telling, who waits must wake
             self._exchange = None
             self.complete = True
@@ -188,6 +208,15 @@ class Read:
         size_bytes = len(self.value) if self.value is not None else self.target.size if self.target else 0
         url, elapsed_s = self._judge.driver.url(self.span.key), monotonic() - self._began
         emit(RangeRead(url, self.span.start, size_bytes, elapsed_s, self.attempts))
+
+
+class Probe(Read):
+    """A read whose answer teaches the driver something: tried once, whatever comes of it."""
+
+    __slots__ = ()
+
+    def _failed(self, error: PenstockError) -> None:
+        self.end(error)
 
 
 class Parts(Read):
@@ -202,15 +231,24 @@ class Parts(Read):
             Read(judge, Span(span.key, low, high, span.etag), self, whole.slice(low - start, high - start))
             for low, high in split(start, start + whole.size, most_bytes)
         ]
+        self._reads[0].front = start == 0 and len(self._reads) == 1
         self._ended = count(1)  # counts in one step: a transport may have several threads
 
     def calls(self) -> Sequence[Read]:
         """Return the reads of the parts."""
         return self._reads
 
+    def look(self) -> None:
+        """Let each part look."""
+        for read in self._reads:
+            read.look()
+
     def finished(self, part: Read) -> None:
         """Count a part; the first error is the whole's, told when no part writes into the target any more."""
         self.error = self.error or part.error
+        if part.called_off:  # then it may be waited for by itself: see Fetcher.stop
+            self._owner.finished(part)
         if next(self._ended) == len(self._reads):
+            self._reads = []  # each of them leads back here: the memory would be held until the collector runs
             self.complete = True
             self._owner.finished(self)

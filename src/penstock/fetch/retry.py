@@ -15,7 +15,7 @@ _REFUND = 0.1  # tokens a success gives back
 
 @dataclass(slots=True)
 class Tokens:
-    """Retries that may still be spent, shared by all operations on one store."""
+    """Retries that may still be made quickly, shared by all operations on one store."""
 
     left: float
     limit: float
@@ -49,14 +49,17 @@ class Failure:
 def delay(failure: Failure, options: RetryOptions, tokens: Tokens, draw: float) -> float | None:
     """Return the seconds to wait before the next attempt, or None to give up; spends a token when it says go.
 
-    ``draw`` is uniform in [0, 1): full jitter. A ``Retry-After`` is a floor under the jittered delay.
+    ``draw`` is uniform in [0, 1): full jitter. A ``Retry-After`` is a floor under the jittered delay. Without a token
+    the delay is drawn up to ``cap_s`` at once: many operations that fail together slow down, and none of them gives up
+    before its patience is over.
     """
     patience_s = options.patience_s if failure.answered else options.first_contact_s
     # 2.0 ** 1024 would overflow; past 63 doublings the cap has long decided.
-    wait_s = min(options.cap_s, options.base_s * 2.0 ** min(63, failure.attempt - 1)) * draw
-    wait_s = max(wait_s, failure.retry_after_s)
+    scale_s = options.base_s * 2.0 ** min(63, failure.attempt - 1) if tokens.left >= 1 else options.cap_s
+    wait_s = max(min(options.cap_s, scale_s) * draw, failure.retry_after_s)
     most = min(options.attempts - 1, failure.retries)
-    if failure.attempt > most or failure.elapsed_s + wait_s > patience_s or tokens.left < 1:
+    if failure.attempt > most or failure.elapsed_s + wait_s > patience_s:
         return None
-    tokens.left -= 1
+    if tokens.left >= 1:
+        tokens.left -= 1
     return wait_s

@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from penstock.errors import Unusable
-from penstock.fetch.read import Inbox
+from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -40,13 +40,14 @@ def scatter(fetcher: Fetcher, places: Iterator[tuple[Span, Target]], window_byte
                     batch.append(place)
                     held_bytes += place[1].size
             if batch:
-                reads.extend(fetcher.begin_into(batch, inbox))
+                fresh = fetcher.make_reads(batch, inbox)
+                reads.extend(fresh)  # before they are sent: an interrupt may come meanwhile
+                fetcher.send_reads(fresh)
             if not reads:
                 return
             read = reads[0]
             inbox.wait(read)
-            if read.error is not None:
-                raise read.error
+            read.check()
             reads.popleft()
             held_bytes -= (read.span.stop or 0) - read.span.start
             yield read.span
@@ -54,6 +55,4 @@ def scatter(fetcher: Fetcher, places: Iterator[tuple[Span, Target]], window_byte
                 raise Unusable("reads were begun before a fork and continued after it")
     finally:
         if pid == os.getpid():
-            fetcher.cancel(reads)
-            for read in reads:
-                inbox.wait(read)
+            fetcher.stop(reads, inbox)

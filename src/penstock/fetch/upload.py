@@ -7,18 +7,20 @@ import io
 import os
 import sys
 import weakref
-from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING, Self
 
-from penstock.errors import PenstockError, Unusable
+from penstock.errors import Cancelled, PenstockError, Unusable
 from penstock.events import Committed, PartSent, emit, listening
 from penstock.fetch.filling import Filling
-from penstock.fetch.operation import await_one
+from penstock.fetch.judge import again
 from penstock.fetch.plan import part_bytes
 from penstock.fetch.publish import Publication, marked, payload
 from penstock.protocols.driver import Part
+from penstock.target import flat
+from penstock.waiting import Inbox, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Writer", "put"]
 
-_ABORT_S = 5.0  # a store that does not answer must not keep an exception, or Ctrl-C, from getting out
+_ABORT_S = 5.0  # a store that does not answer must not keep an exception from getting out, nor a process from ending
+_INTERRUPTED_S = 1.0  # nor Ctrl-C; the store is told all the same
 _FIRST_BYTES = 64 << 10  # the first buffer doubles from here: most objects are small, and 16 MiB cost 5 ms to clear
 _open: weakref.WeakSet[Writer] = weakref.WeakSet()
 _leaving: weakref.WeakSet[Operation[None]] = weakref.WeakSet()
@@ -66,6 +69,10 @@ class Writer(io.BufferedIOBase):
     (``finally: file.close()``, ``contextlib.closing``, ``with io.TextIOWrapper(file)``): it raises that one again. An
     object that fits in one part costs two requests (PUT, HEAD); a longer one three and one for each part; a conditional
     one another HEAD. Memory: ``options.buffer_bytes``.
+
+    Several threads may use one: their writes follow one another. The first ``close`` decides, and others wait for it
+    and return, or raise, what it does. ``abort`` ends what another thread writes with ``Cancelled``; where one has
+    begun to publish the object, that decides.
     """
 
     def __init__(self, fetcher: Fetcher, key: str, options: WriteOptions, attributes: Attributes) -> None:
@@ -79,9 +86,15 @@ class Writer(io.BufferedIOBase):
         self._written = 0
         self._upload = ""
         self._sent: list[_Sent] = []
+        self._inbox = Inbox()
         self._etags: list[str] = []
+        self._pieces: list[tuple[int, str]] = []
         self._attributes = marked(attributes)
         self._ended = False
+        self._turn = Turn()
+        self._aborting = False
+        self._failure: PenstockError | None = None  # why nothing was published, for a thread that waits to close
+        self._untold: PenstockError | None = None  # the same, where a write raised it: for who closes as if it had not
         self._pid = os.getpid()
         self._handled = sys.exception()
         _open.add(self)
@@ -94,16 +107,34 @@ class Writer(io.BufferedIOBase):
         """Where the object will be."""
         return self._fetcher.driver.url(self._key)
 
+    @property
+    def name(self) -> str:
+        """The object's URL."""
+        return self.url
+
+    @property
+    def mode(self) -> str:
+        """``xb`` where only a new object is written, else ``wb``."""
+        return "xb" if self._attributes.create_only else "wb"
+
     def writable(self) -> bool:
         """Return True."""
+        self._check_closed()
         return True
+
+    def seekable(self) -> bool:
+        """Return False."""
+        self._check_closed()
+        return False
 
     def tell(self) -> int:
         """Return the number of bytes written."""
+        self._check_closed()
         return self._written
 
     def flush(self) -> None:
         """Do nothing: a part of an object cannot be published."""
+        self._check_closed()
 
     def write(self, data: object, /) -> int:
         """Take any bytes-like object; blocks while ``buffer_bytes`` are in flight.
@@ -114,17 +145,19 @@ class Writer(io.BufferedIOBase):
 
         """
         self._check_open()
-        view = memoryview(data).cast("B")  # type: ignore[arg-type]
-        done = 0
-        try:
-            while done < len(view):
-                if self._filling.full:
-                    self._make_room()
-                done += self._filling.take(view[done:])
-        except BaseException:
-            self.abort()
-            raise
-        self._written += done
+        view, done = flat(data), 0
+        with self._turn:
+            self._check_open()  # another thread may have closed it meanwhile
+            try:
+                while done < len(view):
+                    if self._filling.full:
+                        self._make_room()
+                    done += self._filling.take(view[done:])
+            except BaseException as error:
+                self._fail(error)
+                self._untold = self._failure
+                raise
+            self._written += done
         return done
 
     def append(self, span: Span, at_once: int) -> None:
@@ -134,57 +167,99 @@ class Writer(io.BufferedIOBase):
         """
         self._check_open()
         driver, key, size = self._fetcher.driver, self._key, (span.stop or 0) - span.start
-        try:
-            while len(self._sent) >= at_once:
-                self._collect(block=True)
-            self._start(bytearray(), size, lambda upload, part: driver.copy_part(key, upload, part, span))
-        except BaseException:
-            self.abort()
-            raise
-        self._written += size
+        with self._turn:
+            try:
+                while len(self._sent) >= at_once:
+                    self._collect(block=True)
+                self._pieces.append((size, ""))
+                self._start(bytearray(), size, lambda upload, part: driver.copy_part(key, upload, part, span))
+            except BaseException as error:
+                self._fail(error)
+                self._untold = self._failure
+                raise
+            self._written += size
 
     def settle(self) -> None:
         """Wait until every part that was sent is there."""
-        while self._sent:
-            self._collect(block=True)
+        with self._turn:
+            while self._sent:
+                self._collect(block=True)
 
     def close(self) -> None:
-        """Publish the object; closing again does nothing. On an error nothing is published.
+        """Publish the object; closing again does nothing, once that is decided. On an error nothing is published.
 
         Raises:
-            PenstockError: The object could not be written, or is not what was written.
+            PenstockError: The object could not be written, or is not what was written; also where that was raised by
+                ``write`` and nobody is handling it any more.
 
         """
+        error = sys.exception()
         if self._ended:
+            if error is None:
+                self._tell()
             return
         self._check_open()
-        error = sys.exception()
         if error is not None and error is not self._handled:
-            self.abort()
+            self._abort(error)
             error.add_note(f"{self.url} was closed while this was being handled: nothing was published there")
             raise error
         self._publish()
 
     def _publish(self) -> None:
-        try:
-            found = self._commit()
-        except BaseException:
-            self.abort()
-            raise
-        self._end()
+        with self._turn:
+            if self._ended:  # by another thread, while this one waited
+                if self._failure is not None:
+                    raise again(self._failure)
+                return
+            try:
+                found = self._commit()
+            except BaseException as error:
+                self._fail(error)
+                raise
+            self._end()
         if listening():
             emit(Committed(self.url, found.size, found.etag))
 
+    def _tell(self) -> None:
+        """Raise, once, why nothing was published, to a caller who let a failed ``write`` pass."""
+        untold, self._untold = self._untold, None
+        if untold is not None:
+            raise again(untold)
+
+    def _fail(self, error: BaseException) -> None:
+        """Abort, for a reason that other threads hear, too."""
+        message = f"{type(error).__name__} came while it was written, and nothing was published"
+        self._failure = again(error) if isinstance(error, PenstockError) else Cancelled(message, url=self.url)
+        self._abort(error)
+
     def abort(self) -> None:
         """Publish nothing and free what the store holds of it; harmless at any time, and over in seconds."""
+        self._abort(None)
+
+    def _abort(self, error: BaseException | None) -> None:
         if self._ended:
             return
-        leaving = self._leave()
+        leaving, limit_s = None, _ABORT_S if isinstance(error, Exception | None) else _INTERRUPTED_S
+        if self._pid != os.getpid():  # a fork's copy: whoever has the turn is not here to give it back
+            self._end()
+        else:
+            self._aborting = True  # seen by a thread that has the turn, and woken by this where it waits for a part
+            self._fetcher.call_off([sent.operation for sent in list(self._sent)])
+            if self._turn.take(limit_s):
+                try:
+                    if not self._ended:
+                        leaving = self._leave()
+                finally:
+                    self._turn.release()
         if leaving is not None:
-            wait([leaving.future], timeout=_ABORT_S)
+            leaving.wait(limit_s)
+
+    def _aborted(self) -> Cancelled:
+        return Cancelled("another thread aborted it, nothing was published", url=self.url)
 
     def _leave(self) -> Operation[None] | None:
         """End here and have the store forget the upload; waits for nothing."""
+        self._failure = self._failure or self._aborted()
         self._end()
         fetcher, key, upload = self._fetcher, self._key, self._upload
         if upload and self._pid == os.getpid():
@@ -192,22 +267,26 @@ class Writer(io.BufferedIOBase):
             fetcher.call_off(sent.operation for sent in self._sent)
             # The upload is invisible either way, and what led here is the error to raise.
             with suppress(PenstockError):
-                leaving = fetcher.start(lambda: fetcher.driver.abort(key, upload))
+                leaving = fetcher.operation(lambda: fetcher.driver.abort(key, upload), Inbox())
+                fetcher.send((leaving,))
                 _leaving.add(leaving)
                 return leaving
         return None
 
     def __enter__(self) -> Self:
         """Return itself."""
+        self._check_open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Publish, unless the block failed."""
+        """Publish, unless the block failed. Raises as ``close``."""
         if kind is not None:
-            self.abort()
-        elif not self._ended:
+            self._abort(error)
+        elif self._ended:
+            self._tell()
+        else:
             self._check_open()
             self._publish()
 
@@ -220,12 +299,19 @@ class Writer(io.BufferedIOBase):
         """Refuse: half an object cannot move to another process."""
         raise TypeError("an open penstock writer cannot be pickled; write in the process that opened it")
 
-    def _check_open(self) -> None:
-        if self._ended:
-            message = f"write to a closed object: {self.url}"
+    def _check_closed(self) -> None:
+        if self.closed:
+            message = f"this file is closed; open the URL anew: {self.url}"
             raise ValueError(message)
+
+    def _check_open(self) -> None:
+        self._check_closed()
         if self._pid != os.getpid():
             raise Unusable("a writer was opened before a fork and used after it", url=self.url)
+
+    def _check_wanted(self) -> None:
+        if self._aborting or self._ended:
+            raise self._aborted()
 
     def _end(self) -> None:
         self._ended = True
@@ -250,6 +336,7 @@ class Writer(io.BufferedIOBase):
         """Send what the buffer holds as the next part."""
         driver, key, filling = self._fetcher.driver, self._key, self._filling
         body = filling.payload()
+        self._pieces.append((filling.size, body.sha256))
         self._start(filling.buffer, filling.size, lambda upload, part: driver.part(key, upload, part, body))
 
     def _start(self, buffer: bytearray, size_bytes: int, make: Callable[[str, Part], Exchange[str]]) -> None:
@@ -257,11 +344,13 @@ class Writer(io.BufferedIOBase):
         driver, key = self._fetcher.driver, self._key
         if not self._upload:
             self._upload = self._fetcher.run(lambda: driver.create(key, self._attributes))
+        self._check_wanted()
         part, upload = Part(len(self._etags) + 1, self._offset), self._upload
-        operation = self._fetcher.start(lambda: make(upload, part))
+        operation = self._fetcher.operation(lambda: make(upload, part), self._inbox)
         self._sent.append(_Sent(part, buffer, size_bytes, operation))
         self._etags.append("")
         self._offset += size_bytes
+        self._fetcher.send((operation,))
 
     def _spare(self, size: int) -> bytearray:
         """Return a buffer of ``size``; waits for a part when as many bytes as allowed are in flight."""
@@ -273,24 +362,27 @@ class Writer(io.BufferedIOBase):
     def _collect(self, *, block: bool) -> list[bytearray]:
         """Take the parts that are done; returns their buffers. Raises what went wrong with one."""
         if block and self._sent:
-            await_one([sent.operation.future for sent in self._sent])
-        done = [sent for sent in self._sent if sent.operation.future.done()]
+            self._inbox.wait_any([sent.operation for sent in self._sent])
+        done = [sent for sent in self._sent if sent.operation.complete]
         self._sent = [sent for sent in self._sent if sent not in done]
         for sent in done:
-            self._etags[sent.part.number - 1] = sent.operation.future.result()
+            self._etags[sent.part.number - 1] = sent.operation.result()
             if listening():
                 emit(PartSent(self.url, sent.part.number, sent.size_bytes))
         return [sent.buffer for sent in done]
 
     def _commit(self) -> ObjectMeta:
         driver, key, attributes = self._fetcher.driver, self._key, self._attributes
-        publication = Publication(self._fetcher, key, self._written, attributes)
+        publication = Publication(self._fetcher, key, self._pieces, attributes)
         if not self._upload:
             body = self._filling.payload()
+            self._pieces.append((self._filling.size, body.sha256))
+            self._check_wanted()
             return publication.send(lambda: driver.put(key, body, attributes))
         if self._filling.size:
             self._send()
         self.settle()
+        self._check_wanted()
         upload, etags, new, old = self._upload, self._etags, attributes.create_only, attributes.replaces
         return publication.send(lambda: driver.complete(key, upload, etags, create_only=new, replaces=old))
 
@@ -299,4 +391,6 @@ def _abort_all() -> None:
     """Free the uploads that are open when the interpreter ends; runs before the I/O thread stops."""
     for writer in list(_open):
         writer._leave()  # noqa: SLF001  the same class's business; all of them before the one wait
-    wait([each.future for each in list(_leaving)], timeout=_ABORT_S)
+    until = monotonic() + _ABORT_S
+    for leaving in list(_leaving):
+        leaving.wait(until - monotonic())

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from fsspec import AbstractFileSystem, register_implementation
 
+from penstock.config.protected import check_deletable
+from penstock.config.urls import parse
 from penstock.errors import InvalidURL, NotFound, Unusable
 from penstock.source import open_source
 from penstock.verbs import copy, delete
@@ -128,7 +130,14 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ships no t
         """Do nothing."""
 
     def rm(self, path: str | list[str], recursive: bool = False, maxdepth: int | None = None) -> None:  # noqa: FBT001, FBT002
-        """Delete files, many at once; with ``recursive`` what lies below. Missing ones are no error."""
+        """Delete files, many at once; with ``recursive`` what lies below. Missing ones are no error.
+
+        Raises:
+            InvalidURL: A whole bucket.
+
+        """
+        for each in (path,) if isinstance(path, str) else path:
+            check_deletable(parse(self._url(each)))
         paths: Iterable[str] = self.expand_path(path, recursive=recursive, maxdepth=maxdepth)
         delete([self._url(each) for each in paths if "/" in each], store=self.store)
 
@@ -178,13 +187,24 @@ class _Held(io.BufferedIOBase):
         super().__init__()
         self._writer = writer
 
+    @property
+    def name(self) -> str:
+        return self._writer.name
+
+    @property
+    def mode(self) -> str:
+        return self._writer.mode
+
     def writable(self) -> bool:
+        self._check_open()
         return True
 
     def tell(self) -> int:
+        self._check_open()
         return self._writer.tell()
 
     def write(self, data: object, /) -> int:
+        self._check_open()
         return self._writer.write(data)
 
     def commit(self) -> None:
@@ -196,6 +216,7 @@ class _Held(io.BufferedIOBase):
         self._writer.abort()
 
     def __enter__(self) -> Self:
+        self._check_open()
         return self
 
     def __exit__(
@@ -204,6 +225,11 @@ class _Held(io.BufferedIOBase):
         if kind is not None:
             self.discard()
         self.close()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            message = f"this file is closed, and is published when the transaction ends: {self.name}"
+            raise ValueError(message)
 
 
 def _full(page: Page) -> bool:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from contextlib import suppress
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.datasets.delivery import Delivery, OnError, attempt, remaining
 from penstock.errors import Unusable
+from penstock.waiting import LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +69,11 @@ class Crew:
         """Begin: threads start here and now."""
         self._work = _Work(reading, cursor, orders)
         self._stop = weakref.finalize(self, self._work.stop)
-        self._work.start()
+        try:
+            self._work.start()
+        except BaseException:  # see __next__
+            self.close()
+            raise
 
     def __iter__(self) -> Self:
         """Return itself."""
@@ -106,18 +113,15 @@ class _Work:
     _drawing: threading.Lock = field(default_factory=threading.Lock)  # samples are drawn one at a time, in order
     # Of all below. Reentrant, for the collector may run ``stop`` on whatever thread it likes, one that holds it too.
     _lock: threading.RLock = field(default_factory=threading.RLock)
-    _filled: threading.Condition = field(init=False)
-    _room: threading.Condition = field(init=False)
+    # Queues and no conditions: an interrupt in the middle of one would leave its lock to the training loop for ever.
+    _filled: SimpleQueue[None] = field(default_factory=SimpleQueue)  # look again whether the next batch is there
+    _room: SimpleQueue[None] = field(default_factory=SimpleQueue)  # look again whether there is room for another
     _batches: dict[int, _Slots] = field(default_factory=dict)
     _taken: int = 0  # batches the training loop has
     _begun: int = 0  # the batch the next sample belongs to
     _ended: bool = False  # nothing more is to be drawn
     _stopped: bool = False  # nor to be taken
     _threads: list[threading.Thread] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._filled = threading.Condition(self._lock)
-        self._room = threading.Condition(self._lock)
 
     def start(self) -> None:
         self._threads = [
@@ -129,12 +133,24 @@ class _Work:
 
     def take(self) -> Delivery | BaseException | None:
         """Wait for the next batch: what came of it, or None at the end."""
-        with self._filled:
-            self._filled.wait_for(self._decided)
+        self._await(self._filled, self._decided)
+        with self._lock:
             slots = None if self._stopped else self._batches.pop(self._taken, None)
             self._taken += 1
-            self._room.notify()
-            return slots.outcome if slots is not None else None
+        self._room.put(None)
+        return slots.outcome if slots is not None else None
+
+    def _await(self, signal: SimpleQueue[None], condition: Callable[[], bool]) -> None:
+        """Block until ``condition`` holds: it is looked at for each signal, and once a second (see LOOK_S)."""
+        while True:
+            with suppress(Empty):
+                while True:
+                    signal.get_nowait()  # of what the condition shows by now
+            with self._lock:
+                if condition():
+                    return
+            with suppress(Empty):
+                signal.get(timeout=LOOK_S)
 
     def _decided(self) -> bool:
         if self._stopped:
@@ -147,12 +163,13 @@ class _Work:
             return  # a fork's copy: its threads are the parent's, and who holds its locks is not here to let go
         with self._lock:
             self._ended = self._stopped = True
-            self._room.notify_all()
-            self._filled.notify_all()
+        self._room.put(None)
+        self._filled.put(None)
         self.reading.close()  # whoever waits for bytes wakes
         until = monotonic() + _CLOSE_S
         for thread in self._threads if threading.current_thread() not in self._threads else ():
-            thread.join(max(0.0, until - monotonic()))
+            while thread.is_alive() and (left_s := until - monotonic()) > 0:
+                thread.join(min(LOOK_S, left_s))
         self.reading.close()  # what was sent while it closed
 
     def _labour(self) -> None:
@@ -165,10 +182,9 @@ class _Work:
 
     def _draw(self) -> Item | None:
         with self._drawing:
-            with self._room:
-                self._room.wait_for(lambda: self._ended or self._begun < self._taken + self.orders.ahead)
-                if self._ended:
-                    return None
+            self._await(self._room, lambda: self._ended or self._begun < self._taken + self.orders.ahead)
+            if self._ended:
+                return None
             try:
                 item = next(self.reading, None)
             except BaseException as error:  # noqa: BLE001  see _labour
@@ -192,8 +208,8 @@ class _Work:
             self._ended = True
             if error is not None:
                 self._batches[self._begun] = _Slots([], 0, error)
-            self._room.notify_all()
-            self._filled.notify_all()
+        self._room.put(None)
+        self._filled.put(None)
 
     def _put(self, item: Item, made: object) -> None:
         slots = self._batches.get(item.batch)
@@ -207,7 +223,7 @@ class _Work:
         outcome = self._finished(slots.made)
         with self._lock:
             slots.outcome = outcome
-            self._filled.notify_all()
+        self._filled.put(None)
 
     def _finished(self, made: list[Any]) -> Delivery | BaseException:
         failure = next((each for each in made if isinstance(each, _Failure)), None)

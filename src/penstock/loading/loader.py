@@ -11,23 +11,21 @@ import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
+from penstock.datasets.batched import Batched
 from penstock.datasets.iterable import IterableDataset
 from penstock.datasets.map import MapDataset
-from penstock.datasets.reading import Reading
 from penstock.errors import Unusable
 from penstock.loading.crew import Crew, Orders
 from penstock.loading.device import handed_over, pinned
+from penstock.values import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from torch.distributed.device_mesh import DeviceMesh
-
-    from penstock.datasets.batched import Batched
     from penstock.datasets.delivery import Delivery, OnError, Skipped
+    from penstock.datasets.place import PlaceLike
     from penstock.order.course import Cursor
     from penstock.order.partition import Tail
-    from penstock.values import Place
 
 __all__ = ["DataLoader"]
 
@@ -38,10 +36,23 @@ _AHEAD = 2  # batches: torch's own prefetch_factor
 _MOST_THREADS = 16  # beyond that, decoders mostly wait for Python's own lock
 _REMEMBERED = 1000
 _FOR_WORKERS = {"persistent_workers", "worker_init_fn", "multiprocessing_context", "timeout"}
+_ORDERS = ": it shuffles and shares out over ranks by itself; see shuffle, seed, place and tail"
+_INSTEAD = {
+    "batch_sampler": _ORDERS,
+    "generator": _ORDERS,
+    "sampler": _ORDERS,
+    "prefetch_factor": ": say prefetch",
+    "pin_memory_device": ": say device",
+    "in_order": ": batches always come in order",
+}
 
 
 class DataLoader:
     """Batches of a data set of ours: each sample exactly once per epoch over ranks, workers, stops and restarts.
+
+    An epoch's last samples, where they fill no global batch, are the one exception: ``tail="short"``, the default,
+    repeats samples where fewer are left than there are ranks, ``"pad"`` to fill the batch up, and ``"drop"`` leaves
+    them out. Repeats are marked, ``Sample.repeat``.
 
     The batches are the same for any ``num_workers``, and the global batches for any number of ranks of the same global
     batch (``batch_size`` is per rank). Every rank has as many batches as the others. ``state_dict()`` says what the
@@ -63,7 +74,7 @@ class DataLoader:
         tail: What becomes of the last samples where they fill no global batch: ``"short"``, ``"pad"`` or ``"drop"``
             (see ``IterableDataset.batched``).
         drop_last: ``tail="drop"``.
-        place: This process's rank, or the mesh of devices that says it.
+        place: This process's rank, or the mesh of devices that says it; ``"unsharded"``: every rank reads all.
         on_error: ``"raise"``, or ``"skip"``: a sample that cannot be read or transformed is left out of its batch,
             logged, and counted in ``skipped``. A batch of which nothing is left raises ``Damaged``, for this rank would
             be out of step with the others.
@@ -98,7 +109,7 @@ class DataLoader:
         collate_fn: Callable[[list[Any]], Any] | None = None,
         tail: Tail = "short",
         drop_last: bool = False,
-        place: Place | DeviceMesh | None = None,
+        place: PlaceLike = None,
         on_error: OnError = "raise",
         decode_threads: int | None = None,
         prefetch: int = _AHEAD,
@@ -108,6 +119,8 @@ class DataLoader:
     ) -> None:
         """Open nothing yet; see the class."""
         _check(num_workers=num_workers, prefetch=prefetch, decode_threads=decode_threads, on_error=on_error)
+        if drop_last not in (True, False) or (drop_last and tail == "pad"):
+            raise Unusable(f'drop_last is True or False, and True is tail="drop", not {drop_last!r} with tail={tail!r}')
         tail = "drop" if drop_last else tail
         if isinstance(dataset, IterableDataset):
             if (shuffle, seed, place) != (None, None, None):
@@ -115,15 +128,17 @@ class DataLoader:
             self._batches = dataset.batched(batch_size, collate_fn, tail=tail)
         elif isinstance(dataset, MapDataset):
             self._batches = dataset.batched(
-                batch_size, collate_fn, shuffle=bool(shuffle), seed=seed or 0, tail=tail, place=place
+                batch_size,
+                collate_fn,
+                shuffle=False if shuffle is None else shuffle,
+                seed=0 if seed is None else seed,
+                tail=tail,
+                place=place,
             )
         else:
-            raise Unusable(
-                f"a {type(dataset).__name__} is no data set of Penstock's; any data set with a length resumes under "
-                "torch's DataLoader with batch_sampler=penstock.BatchSampler(…)"
-            )
+            raise Unusable(_stranger(dataset))
         self.dataset = dataset
-        self.batch_size = batch_size
+        self.batch_size = self._batches.batch_size
         self.num_workers = num_workers
         self.pin_memory = pin_memory and torch.cuda.is_available()
         self.device = None if device is None else torch.device(device)
@@ -137,9 +152,11 @@ class DataLoader:
         self._received = 0
 
     def _processes(self, options: dict[str, Any]) -> TorchDataLoader[Any] | None:
-        if strange := [name for name in options if name not in _FOR_WORKERS or not self.num_workers]:
-            why = "no arguments of this loader" if self.num_workers else "for worker processes, and num_workers is 0"
-            raise Unusable(f"{', '.join(strange)}: {why}")
+        for name in options:
+            if name not in _FOR_WORKERS:
+                raise Unusable(f"{name} is no argument of this loader{_INSTEAD.get(name, '')}")
+            if not self.num_workers:
+                raise Unusable(f"{name} is for worker processes, and num_workers is 0")
         if not self.num_workers:
             return None
         return TorchDataLoader(
@@ -175,11 +192,11 @@ class DataLoader:
 
     def _crew(self) -> Crew:
         batches = self._batches
-        cursor, indices, share = batches.begin()
+        cursor, reading = batches.reading()
         self._note(cursor, 0)
         finish = _then(batches.collate_fn, pinned) if self.pin_memory else batches.collate_fn
         orders = Orders(self._threads, self._prefetch, self._on_error, finish)
-        return Crew(Reading(self.dataset, indices, share), cursor, orders)
+        return Crew(reading, cursor, orders)
 
     def _from_workers(self, workers: TorchDataLoader[Any]) -> Iterator[Delivery]:
         self._note(self._batches.coming(), 0)  # until a worker says where it has begun
@@ -233,6 +250,18 @@ class _Delivering(TorchIterableDataset[Any]):
         return self.batches.deliveries(self.on_error)
 
 
+def _stranger(dataset: object) -> str:
+    if isinstance(dataset, Batched):
+        return (
+            "this loader forms the batches itself: give it the data set, or give these batches to torch's DataLoader "
+            "with batch_size=None"
+        )
+    return (
+        f"a {type(dataset).__name__} is no data set of Penstock's; any data set with a length resumes under "
+        "torch's DataLoader with batch_sampler=penstock.BatchSampler(…)"
+    )
+
+
 def _itself(delivery: T) -> T:
     return delivery
 
@@ -254,9 +283,9 @@ def _processors() -> int:
 
 
 def _check(*, num_workers: int, prefetch: int, decode_threads: int | None, on_error: str) -> None:
-    if num_workers < 0 or prefetch < 1 or (decode_threads is not None and decode_threads < 1):
-        raise Unusable("num_workers must be 0 or more, prefetch and decode_threads 1 or more")
-    if decode_threads is not None and num_workers:
+    whole(num_workers, "num_workers", 0)
+    whole(prefetch, "prefetch", 1)
+    if decode_threads is not None and whole(decode_threads, "decode_threads", 1) and num_workers:
         raise Unusable("decode_threads are for num_workers=0; workers transform in their own process")
     if on_error not in ("raise", "skip"):
         raise Unusable(f"on_error must be 'raise' or 'skip', not {on_error!r}")

@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 from penstock.errors import StateMismatch, Unusable
 from penstock.order.partition import Partition, Tail
 from penstock.order.shuffle import Permutation
-from penstock.values import Place
+from penstock.values import Place, whole
 
 __all__ = ["Course", "Cursor"]
 
 _VERSION = 1
 _LARGEST = 1 << 62
+_SEED_BITS = 512  # so that a state stays below 1 KB
+_ARGUMENTS = {"total": "the number of samples", "batch": "batch_size", "seed": "seed"}
 
 
 class Cursor(NamedTuple):
@@ -50,7 +52,14 @@ class Course:
     tail: Tail = "short"
 
     def __post_init__(self) -> None:
-        """Refuse here what ``Partition`` would refuse at the first batch."""
+        """Refuse here what ``Partition`` would refuse at the first batch, and a seed that is one by its looks only."""
+        for name, least in (("total", 0), ("batch", 1), ("seed", None)):
+            number = whole(getattr(self, name), _ARGUMENTS[name], least)
+            object.__setattr__(self, name, number)  # an order is derived from the seed's digits
+        if self.shuffle not in (True, False):
+            raise Unusable(f"shuffle is True or False, not {self.shuffle!r}")
+        if abs(self.seed) >> _SEED_BITS:
+            raise Unusable(f"a seed has at most {_SEED_BITS} bits")
         self.batches(Cursor(), Place())
 
     def batches(self, cursor: Cursor, place: Place) -> Partition:

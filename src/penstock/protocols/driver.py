@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RANGE_IGNORED",
+    "UNKNOWN_BYTES",
     "Abilities",
     "Attributes",
     "Copies",
@@ -25,6 +26,7 @@ __all__ = [
     "Writes",
 ]
 
+UNKNOWN_BYTES = 2 << 30  # most that is read of an object of unknown size, unless another bound is given
 RANGE_IGNORED = "RangeIgnored"  # the code of the error that says: this store answers a range with the whole object
 
 
@@ -53,12 +55,17 @@ class Abilities:
         conditions: How a write says its condition: with the ETag in quotes, as HTTP has it; ``bare``, as Ceph 16 wants
             it; ``none`` where the store refuses whatever has one (501), so that a look has to do. Whoever learns it
             from a store sets it on its driver.
+        tags: An object keeps the ETag that its write was answered with. Learned as ``conditions`` is.
+        ranges: A span of an object can be had without the rest of it; None until the store has shown it. A driver whose
+            store may answer with the whole object sets it, by each answer.
 
     """
 
     digests: bool = True
     copy_bytes: int = 1 << 30
     conditions: Literal["quoted", "bare", "none"] = "quoted"
+    tags: bool = True
+    ranges: bool | None = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +112,11 @@ class Reads(Protocol):
         Fewer than asked means that the body ended early: ask for the rest. Another version is ``Changed``.
         """
 
-    def get(self, key: str, etag: str) -> Exchange[bytes]:
-        """Read a whole object whose size is not known."""
+    def get(self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES) -> Exchange[bytes]:
+        """Read a whole object whose size is not known; ``Unusable`` where it has more than ``most_bytes``.
+
+        Its memory is needed twice for a moment, at the end.
+        """
 
 
 class Writes(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -11,9 +11,11 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.target import Target
 
-__all__ = ["Call", "Exchange", "Request", "Response", "Transport", "Work"]
+__all__ = ["TEXT_BYTES", "Call", "Exchange", "Request", "Response", "Transport", "Work"]
 
 T = TypeVar("T")
+
+TEXT_BYTES: Final = 1 << 20  # most that is kept of an error's text, or of an answer that no request asked more of
 
 
 @dataclass(slots=True)
@@ -26,8 +28,10 @@ class Request:
         headers: Lines ``Name: value``; ``Host`` and ``Content-Length`` are the transport's.
         wants: Response headers the driver will look at, lower case; None for all. An error, or a target that
             was not filled, always brings all.
-        target: Where a body of known length goes; None collects it, however long.
+        target: Where a body of known length goes; None collects it.
         body: What is sent; a buffer that stays untouched until the response.
+        most_bytes: How much may be collected of a body without a target; a longer one is an ``overflow``. Up to what
+            can arrive in 10 ms may be held beyond it.
 
     """
 
@@ -37,6 +41,7 @@ class Request:
     wants: tuple[str, ...] | None = None
     target: Target | None = None
     body: bytes | bytearray | memoryview | None = None
+    most_bytes: int = TEXT_BYTES
 
 
 @dataclass(slots=True)
@@ -53,10 +58,11 @@ class Response:
     Attributes:
         status: HTTP status; 0 when there was none.
         headers: The wanted headers that were there, names in lower case.
-        body: The collected body (``bytes``), or a ``Work``'s value; with a target, only the body of an error.
+        body: The collected body (``bytes``), or a ``Work``'s value; with a target, only the body of an error. Of an
+            error's body, the first ``TEXT_BYTES``.
         received: Bytes that arrived in the target.
         fault: Why the exchange did not complete (connection, TLS, time, a ``Work``'s error); None when it did.
-        overflow: More bytes came than the target holds.
+        overflow: More bytes came than the target holds, or than were to be collected; then ``body`` is empty.
 
     """
 

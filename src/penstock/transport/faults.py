@@ -1,10 +1,18 @@
-"""libcurl's codes as errors of ours: one table."""
+"""What goes wrong beneath a call as errors of ours: libcurl's codes, in one table, and Python's exceptions."""
 
 from __future__ import annotations
 
-from penstock.errors import Bug, ConfigError, Damaged, InvalidURL, PenstockError, TimedOut, Unreachable
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
-__all__ = ["KINDS", "fault"]
+from penstock.errors import Bug, ConfigError, Damaged, InvalidURL, NoSpace, PenstockError, TimedOut, Unreachable
+from penstock.protocols.exchange import Response
+from penstock.transport.descriptors import crowded
+
+if TYPE_CHECKING:
+    from penstock.protocols.exchange import Call
+
+__all__ = ["KINDS", "deliver", "fault", "ours"]
 
 _TLS_ADVICE = "; name the right CA with ca_file= or AWS_CA_BUNDLE"
 
@@ -19,6 +27,7 @@ KINDS: dict[int, tuple[type[PenstockError], str]] = {
     8: (Unreachable, ""),  # WEIRD_SERVER_REPLY
     16: (Unreachable, ""),  # HTTP2
     18: (Unreachable, ""),  # PARTIAL_FILE: the connection ended before the body did
+    27: (NoSpace, "; read less at once"),  # OUT_OF_MEMORY
     28: (TimedOut, ""),  # OPERATION_TIMEDOUT
     35: (Unreachable, ""),  # SSL_CONNECT_ERROR: also a reset during the handshake
     45: (Unreachable, ""),  # INTERFACE_FAILED
@@ -41,8 +50,36 @@ KINDS: dict[int, tuple[type[PenstockError], str]] = {
     100: (Damaged, ""),  # TOO_LARGE: headers beyond libcurl's bounds
 }
 
+# What libcurl says where it could open no socket, resolver or file, whatever was the reason.
+_UNOPENED = (2, 5, 6, 7, 27, 35, 45, 58, 77)
+
 
 def fault(code: int, words: str) -> PenstockError:
     """Return the error for libcurl's ``code``, with its own ``words`` for the case."""
+    if code in _UNOPENED and (advice := crowded()):
+        return Unreachable(f"{words}: {advice}")  # others may be closed soon, so another attempt may succeed
     kind, advice = KINDS.get(code, (Bug, f"; libcurl code {code}"))
     return kind(f"{words}{advice}")
+
+
+def ours(error: BaseException) -> PenstockError:
+    """Return ``error``, wrapped unless it is one of ours."""
+    if isinstance(error, PenstockError):
+        return error
+    wrapped: PenstockError
+    if isinstance(error, MemoryError):
+        wrapped = NoSpace("out of memory for a request or its answer: read less at once, or smaller pieces")
+    else:
+        wrapped = Bug(f"unexpected {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def deliver(call: Call, response: Response) -> float | None:
+    """Hand a call its response; what it raises, though it may not, is told to that call alone."""
+    try:
+        return call.done(response)
+    except Exception as error:  # noqa: BLE001  the transport's thread serves others, too
+        with suppress(Exception):
+            call.done(Response(fault=ours(error)))
+        return None

@@ -1,9 +1,9 @@
-"""The binding to libcurl and the C library's streams: the only file that knows their pointers.
+"""The binding to libcurl: the only file that knows its pointers.
 
-No Python code runs per chunk of a body. libcurl's own ``fwrite`` fills a stream that ``fmemopen`` laid over the
-destination (bounds-checked by the C library) or one that ``open_memstream`` grows. Calls that wait or move bytes go
-through ``_waiting`` and drop the GIL; short ones go through ``_short`` and keep it, so that a poll cycle takes the GIL
-twice and not once per option: with another thread busy in Python, taking it costs up to 5 ms each time.
+No Python code runs per chunk of a body. libcurl's own ``fwrite`` fills a stream of ``stream.py``: one laid over the
+destination (bounds-checked by the C library) or one that grows. Calls that wait or move bytes go through ``_waiting``
+and drop the GIL; short ones go through ``_short`` and keep it, so that a poll cycle takes the GIL twice and not once
+per option: with another thread busy in Python, taking it costs up to 5 ms each time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import Bug, ConfigError, Unusable
-from penstock.protocols.exchange import Response
+from penstock.protocols.exchange import TEXT_BYTES, Response
+from penstock.transport.stream import Collected, Pointer, close_over, open_over
+from penstock.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,19 +28,21 @@ if TYPE_CHECKING:
     from penstock.protocols.exchange import Request
     from penstock.target import Target
 
-__all__ = ["OK", "WRITE_ERROR", "Easy", "Multi", "version"]
+__all__ = ["CUT", "OK", "WRITE_ERROR", "Easy", "Multi", "version"]
 
 OK: Final = 0
 WRITE_ERROR: Final = 23
+_OUT_OF_MEMORY: Final = 27
+CUT: Final = -1  # none of libcurl's: a transfer that we ended
 
 # From curl/curl.h. Numbers of options and info are part of libcurl's ABI and never change.
-_WRITEDATA, _URL, _PROXY, _ERRORBUFFER, _POSTFIELDS = 10001, 10002, 10004, 10010, 10015
+_WRITEDATA, _URL, _PROXY, _ERRORBUFFER, _POSTFIELDS, _USERAGENT = 10001, 10002, 10004, 10010, 10015, 10018
 _HTTPHEADER, _CUSTOMREQUEST, _CAINFO, _PROTOCOLS_STR = 10023, 10036, 10065, 10318
 _LOW_SPEED_LIMIT, _LOW_SPEED_TIME, _NOBODY, _SSL_VERIFYPEER, _FRESH_CONNECT = 19, 20, 44, 64, 74
 _SSL_VERIFYHOST, _HTTP_VERSION, _BUFFERSIZE, _NOSIGNAL = 81, 84, 98, 99
 _CONNECTTIMEOUT_MS, _PATH_AS_IS, _UPLOAD_BUFFERSIZE, _MAXAGE_CONN = 156, 234, 280, 288
 _POSTFIELDSIZE_LARGE = 30120
-_RESPONSE_CODE, _PRETRANSFER_TIME_T, _STARTTRANSFER_TIME_T = 0x200002, 0x600035, 0x600036
+_RESPONSE_CODE, _SIZE_DOWNLOAD_T, _PRETRANSFER_TIME_T, _STARTTRANSFER_TIME_T = 0x200002, 0x600008, 0x600035, 0x600036
 _HTTP_1_1, _MULTI_MAXCONNECTS = 2, 6
 _HEADER_ORIGIN, _LAST_REQUEST = 1, -1
 _FEATURE_SSL, _FEATURE_ASYNCHDNS = 1 << 2, 1 << 7
@@ -48,13 +52,10 @@ _RECEIVE_BYTES = 128 << 10  # measured with 100 KiB objects: 16 KiB costs a thir
 _SEND_BYTES = 512 << 10
 _DIRECT_BYTES = 4096  # below it the body is collected and copied, so that an error's text always has room
 _GOOD = (200, 206)  # what a body in the destination may come with; any other status brings the text of an error
+_REFUSED = 300  # from here on a status says that it was not done
 _ERROR_BYTES = 256  # CURL_ERROR_SIZE
 
 _void, _int, _long, _size = ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_size_t
-
-
-class _Pointer(ctypes.c_void_p):
-    """A result that is passed on as it came; a plain ``c_void_p`` becomes an int, and an int is passed as 32 bits."""
 
 
 class _Line(ctypes.Structure):
@@ -115,7 +116,6 @@ def _load() -> tuple[ctypes.PyDLL, ctypes.CDLL]:
 
 
 _short, _waiting = _load()
-_libc = ctypes.PyDLL(None)
 
 
 def _declare(owner: ctypes.CDLL, name: str, result: object, *arguments: object) -> ctypes._FuncPointer:
@@ -136,7 +136,8 @@ def _hot(owner: ctypes.CDLL, name: str, result: object, *, variadic: bool = Fals
 _global_init = _declare(_short, "curl_global_init", _int, _long)
 _version_info = _declare(_short, "curl_version_info", ctypes.POINTER(_Version), _int)
 _strerror = _declare(_short, "curl_easy_strerror", ctypes.c_char_p, _int)
-_easy_init = _declare(_short, "curl_easy_init", _Pointer)
+_easy_init = _declare(_short, "curl_easy_init", Pointer)
+_easy_cleanup = _declare(_short, "curl_easy_cleanup", None, _void)
 _easy_reset = _declare(_short, "curl_easy_reset", None, _void)
 _setopt = _hot(_short, "curl_easy_setopt", _int, variadic=True)
 _getinfo = _hot(_short, "curl_easy_getinfo", _int, variadic=True)
@@ -144,7 +145,7 @@ _easy_header = _hot(_short, "curl_easy_header", _int)
 _easy_nextheader = _declare(
     _short, "curl_easy_nextheader", ctypes.POINTER(_Header), _void, ctypes.c_uint, _int, ctypes.POINTER(_Header)
 )
-_multi_init = _declare(_short, "curl_multi_init", _Pointer)
+_multi_init = _declare(_short, "curl_multi_init", Pointer)
 _multi_setopt = _hot(_short, "curl_multi_setopt", _int, variadic=True)
 _multi_add = _hot(_short, "curl_multi_add_handle", _int)
 _multi_remove = _hot(_short, "curl_multi_remove_handle", _int)
@@ -154,22 +155,17 @@ _multi_wakeup = _declare(_short, "curl_multi_wakeup", _int, _void)
 _multi_perform = _declare(_waiting, "curl_multi_perform", _int, _void, ctypes.POINTER(_int))
 _multi_poll = _declare(_waiting, "curl_multi_poll", _int, _void, _void, ctypes.c_uint, _int, ctypes.POINTER(_int))
 
-_fmemopen = _hot(_libc, "fmemopen", _Pointer)
-_open_memstream = _declare(_libc, "open_memstream", _Pointer, ctypes.POINTER(_void), ctypes.POINTER(_size))
-_setvbuf = _hot(_libc, "setvbuf", _int)
-_ftell = _hot(_libc, "ftell", _long)
-_fclose = _hot(_libc, "fclose", _int)
-_fwrite = _declare(_libc, "fwrite", _size, ctypes.c_char_p, _size, _size, _void)
-_free = _declare(_libc, "free", None, _void)
-_first_byte = ctypes.c_char.from_address
 _NONE = _size(0)
-_UNBUFFERED = 2  # _IONBF, the same number on glibc, musl and macOS
 
 
 def version() -> str:
     """Return libcurl's version and TLS library, such as ``8.23.0 OpenSSL/3.6.5``."""
     info = _version_info(0).contents
     return f"{info.text.decode()} {(info.tls or b'no TLS').decode()}"
+
+
+_PYTHON = f"Python/{sys.version_info.major}.{sys.version_info.minor}"
+_AGENT = f"penstock/{VERSION} ({_PYTHON}; libcurl/{version().partition(' ')[0]})"
 
 
 def _check() -> None:
@@ -181,27 +177,15 @@ def _check() -> None:
         needs = "TLS, a threaded resolver and version 7.87 are needed; `pip install -U pycurl`"
         message = f"libcurl {version()} will not do: {needs}"
         raise ConfigError(message)
-    probe = bytearray(b"..!")
-    pin = (ctypes.c_char * 3).from_buffer(probe)
-    stream = _over(ctypes.addressof(pin), 2)
-    wrote = _fwrite(b"abc", 1, 2, stream), _fwrite(b"c", 1, 1, stream)
-    _fclose(stream)
-    if wrote != (2, 0) or probe != b"ab!":
-        message = f"this C library's fmemopen writes {probe!r} where b'ab!' was expected"
+
+
+def _set(handle: Pointer, option: int, value: object) -> None:
+    code = _setopt(handle, option, value)
+    if code != OK:
+        if code == _OUT_OF_MEMORY:
+            raise MemoryError
+        message = f"curl_easy_setopt({option}): {code}"
         raise Bug(message)
-
-
-def _over(address: int, size: int) -> _Pointer:
-    """Open an unbuffered stream that writes into ``[address, address + size)`` and nowhere else.
-
-    Mode "r+", not "w": with "w" glibc (2.36) writes a terminating NUL over the last byte of a region that has just
-    been filled, so every object's last byte would be lost. "r+" measures what is there with ``strnlen`` first, hence
-    the NUL at the start.
-    """
-    _first_byte(address).value = b"\0"
-    stream: _Pointer = _fmemopen(_void(address), _size(size), b"r+")
-    _setvbuf(stream, None, _UNBUFFERED, _NONE)
-    return stream
 
 
 class Easy:
@@ -209,12 +193,12 @@ class Easy:
 
     __slots__ = (
         "_clean",
+        "_collected",
         "_errors",
         "_found",
         "_found_at",
         "_kept",
         "_lines",
-        "_memory",
         "_nodes",
         "_options",
         "_status",
@@ -227,7 +211,7 @@ class Easy:
 
     def __init__(self, options: TransportOptions) -> None:
         """Create the handle; raises MemoryError where libcurl cannot."""
-        self.handle: _Pointer = _easy_init()
+        self.handle: Pointer = _easy_init()
         if not self.handle:
             raise MemoryError
         self.pointer = self.handle.value or 0
@@ -235,8 +219,8 @@ class Easy:
         self._errors = ctypes.create_string_buffer(_ERROR_BYTES)
         self._status, self._found = _long(), ctypes.POINTER(_Header)()
         self._status_at, self._found_at = ctypes.byref(self._status), ctypes.byref(self._found)
-        self._stream: _Pointer | None = None
-        self._memory: tuple[ctypes.c_void_p, ctypes.c_size_t] | None = None
+        self._stream: Pointer | None = None
+        self._collected: Collected | None = None
         self._lines: tuple[str, ...] = ()  # what the nodes hold
         self._nodes: list[_Line] = []
         self._kept: object = None
@@ -261,15 +245,20 @@ class Easy:
             (_SSL_VERIFYPEER, int(options.verify)),
             (_SSL_VERIFYHOST, 2 if options.verify else 0),
         ):
-            _setopt(handle, option, _long(number))
-        _setopt(handle, _ERRORBUFFER, self._errors)
-        _setopt(handle, _PROTOCOLS_STR, ctypes.c_char_p(b"http,https"))
+            _set(handle, option, _long(number))
+        _set(handle, _ERRORBUFFER, self._errors)
+        _set(handle, _USERAGENT, ctypes.c_char_p(f"{_AGENT} {options.user_agent_extra}".strip().encode("ascii")))
+        _set(handle, _PROTOCOLS_STR, ctypes.c_char_p(b"http,https"))
         if options.ca_file is not None:
-            _setopt(handle, _CAINFO, ctypes.c_char_p(options.ca_file.encode()))
+            _set(handle, _CAINFO, ctypes.c_char_p(options.ca_file.encode()))
         if options.proxy is not None:
-            _setopt(handle, _PROXY, ctypes.c_char_p(options.proxy.encode()))
+            _set(handle, _PROXY, ctypes.c_char_p(options.proxy.encode()))
         self._lines, self._nodes = (), []
         self._clean = True
+
+    def close(self) -> None:
+        """Free the handle, which is in no set and is not used any more."""
+        _easy_cleanup(self.handle)
 
     def load(self, request: Request, *, fresh: bool) -> None:
         """Take the next request; ``fresh`` demands a new connection."""
@@ -281,7 +270,7 @@ class Easy:
         if request.method != "GET" or fresh:
             self._load_method(request, fresh=fresh)
         self._head(request.headers)
-        _setopt(handle, _URL, request.url.encode("ascii"))
+        _set(handle, _URL, request.url.encode("ascii"))
         self._open(request.target)
 
     def _head(self, lines: tuple[str, ...]) -> None:
@@ -293,8 +282,8 @@ class Easy:
         self._lines = ()  # until they are all there
         for at in range(first, len(lines)):
             line = lines[at]
-            if "\n" in line or "\r" in line:  # an ETag from a stranger's manifest, say
-                raise Unusable("a header cannot hold a line break")
+            if "\n" in line or "\r" in line or "\0" in line:  # an ETag from a stranger's manifest, say
+                raise Unusable("a header cannot hold a line break or a NUL")
             self._nodes[at].data = line.encode("latin-1")
         self._lines = lines
 
@@ -302,7 +291,7 @@ class Easy:
         nodes = [_Line() for _ in range(count)]
         for node, following in pairwise(nodes):
             node.next = ctypes.addressof(following)
-        _setopt(self.handle, _HTTPHEADER, ctypes.byref(nodes[0]) if nodes else None)
+        _set(self.handle, _HTTPHEADER, ctypes.byref(nodes[0]) if nodes else None)
         self._nodes = nodes
 
     def _load_method(self, request: Request, *, fresh: bool) -> None:
@@ -310,41 +299,62 @@ class Easy:
         handle = self.handle
         self._clean = False
         if fresh:
-            _setopt(handle, _FRESH_CONNECT, _long(1))
+            _set(handle, _FRESH_CONNECT, _long(1))
         if request.method == "HEAD":
-            _setopt(handle, _NOBODY, _long(1))
+            _set(handle, _NOBODY, _long(1))
         elif request.method != "GET":
             # POSTFIELDS is read in place and rewound by libcurl itself, also when a kept-alive connection turns
             # out dead under a request; a read function would need a seek function for that.
             body = request.body if request.body is not None else b""
             address, self._kept = _readable(body)
-            _setopt(handle, _POSTFIELDSIZE_LARGE, ctypes.c_longlong(memoryview(body).nbytes))
-            _setopt(handle, _POSTFIELDS, _void(address))
-            _setopt(handle, _CUSTOMREQUEST, ctypes.c_char_p(request.method.encode()))
+            _set(handle, _POSTFIELDSIZE_LARGE, ctypes.c_longlong(memoryview(body).nbytes))
+            _set(handle, _POSTFIELDS, _void(address))
+            _set(handle, _CUSTOMREQUEST, ctypes.c_char_p(request.method.encode()))
 
     def _open(self, target: Target | None) -> None:
         if target is not None and target.size >= _DIRECT_BYTES:
-            self._stream = _over(target.address, target.size)
+            self._stream = open_over(target.address, target.size)
         else:
-            self._memory = (_void(), _size())
-            self._stream = _open_memstream(ctypes.byref(self._memory[0]), ctypes.byref(self._memory[1]))
-        if not self._stream:
-            raise MemoryError
-        _setopt(self.handle, _WRITEDATA, self._stream)
+            self._collected = Collected()
+            self._stream = self._collected.stream
+        _set(self.handle, _WRITEDATA, self._stream)
 
-    def unload(self, *, whole: bool = False) -> Response:
-        """Close what ``load`` opened and return what came back; faults are the caller's to add.
-
-        Unless the exchange is ``whole``, all headers are kept, for they may say what went wrong.
-        """
+    def excessive(self) -> bool:
+        """Say whether more of an answer that is collected has arrived than may be."""
         request = self.request
-        if request is None:
-            message = "unload without load"
-            raise Bug(message)
+        if self._collected is None or request is None or self._arrived() <= TEXT_BYTES:
+            return False
+        return self._arrived() > self._most_bytes(request, self._answered())
+
+    def _answered(self) -> int:
         _getinfo(self.handle, _RESPONSE_CODE, self._status_at)
-        response = Response(self._status.value)
-        self._close(request.target, response)
-        whole = whole and (request.target is None or response.received == request.target.size)
+        return self._status.value
+
+    def _arrived(self) -> int:
+        arrived = ctypes.c_longlong()
+        _getinfo(self.handle, _SIZE_DOWNLOAD_T, ctypes.byref(arrived))
+        return arrived.value
+
+    def _most_bytes(self, request: Request, status: int) -> int:
+        """Return how much of an answer with this status is collected; of an error's text, only the beginning."""
+        return request.most_bytes if request.target is None and status < _REFUSED else TEXT_BYTES
+
+    def unload(self, code: int = CUT) -> Response:
+        """Close what ``load`` opened and return what came back, for libcurl's ``code``; faults are the caller's to add.
+
+        Where nothing is loaded, or not wholly, nothing came back. Unless the exchange is whole, all headers are kept,
+        for they may say what went wrong.
+
+        Raises:
+            MemoryError: Memory ran short for the body; what had been opened is closed all the same.
+
+        """
+        request, self.request, self._kept = self.request, None, None
+        if request is None:
+            return Response()
+        response = Response(self._answered())
+        self._close(request, response, code)
+        whole = code == OK and (request.target is None or response.received == request.target.size)
         if request.wants is None or not whole or response.status not in _GOOD:
             response.headers = self._all_headers()
         else:
@@ -352,7 +362,6 @@ class Easy:
             for name in request.wants:
                 if _easy_header(handle, name.encode(), _NONE, _HEADER_ORIGIN, _LAST_REQUEST, at) == OK:
                     response.headers[name] = found.contents.value.decode("latin-1")
-        self._kept = self.request = None
         return response
 
     def _all_headers(self) -> dict[str, str]:
@@ -363,26 +372,35 @@ class Easy:
             headers[name.decode("latin-1").lower()] = value.decode("latin-1")
         return headers
 
-    def _close(self, target: Target | None, response: Response) -> None:
-        good = response.status in _GOOD
-        if self._memory is None:
-            response.received = _ftell(self._stream)
-            _fclose(self._stream)
-            if target is not None and not good:
-                response.body = bytes(target.view()[: response.received])
-        else:
-            _fclose(self._stream)
-            address, size = self._memory[0].value, self._memory[1].value
-            body = ctypes.string_at(address, size) if address and size else b""
-            _free(address)
-            self._memory = None
-            if target is None or not good:
-                response.body = body
+    def _close(self, request: Request, response: Response, code: int) -> None:
+        stream, self._stream = self._stream, None
+        collected, self._collected = self._collected, None
+        target, good = request.target, response.status in _GOOD
+        if collected is not None:
+            self._collect(collected, request, response, code)
+        elif stream is not None and target is not None:
+            response.received = close_over(stream)
+            response.overflow = code == WRITE_ERROR
+            if not good:
+                response.body = bytes(target.view()[: min(response.received, TEXT_BYTES)])
+
+    def _collect(self, collected: Collected, request: Request, response: Response, code: int) -> None:
+        """Take over what was collected: all of it, or of an error's text the beginning."""
+        try:
+            kept, target = collected.close(), request.target
+            if code == WRITE_ERROR or not kept or (code == OK and collected.size != self._arrived()):
+                raise MemoryError  # a stream that grows refuses nothing else
+            most_bytes = self._most_bytes(request, response.status)
+            if target is not None and response.status in _GOOD:
+                body = collected.copy(target.size)
+                target.fill(body)
+                response.received, response.overflow = len(body), collected.size > target.size
+            elif collected.size <= most_bytes or response.status >= _REFUSED:
+                response.body = collected.copy(most_bytes)
             else:
-                response.overflow = len(body) > target.size
-                target.fill(body[: target.size])
-                response.received = min(len(body), target.size)
-        self._stream = None
+                response.overflow = True
+        finally:
+            collected.free()
 
     def first_byte_s(self) -> float:
         """Return the seconds from the request, on a connection that stood, to the first byte of its answer."""
@@ -415,7 +433,7 @@ class Multi:
 
     def __init__(self, connections: int) -> None:
         """Create the set; ``connections`` idle ones are kept for reuse."""
-        self._handle: _Pointer = _multi_init()
+        self._handle: Pointer = _multi_init()
         if not self._handle:
             raise MemoryError
         self._running, self._left = _int(), _int()
@@ -433,17 +451,17 @@ class Multi:
         """Take a transfer out; an unfinished one closes its connection, which may take a moment."""
         (_multi_remove_waiting if unfinished else _multi_remove)(self._handle, easy.handle)
 
-    def perform(self) -> None:
-        """Move what can be moved without waiting."""
-        _multi_perform(self._handle, self._running)
+    def perform(self) -> bool:
+        """Move what can be moved without waiting; False where the set is broken."""
+        return bool(_multi_perform(self._handle, self._running) == OK)
 
-    def poll(self, timeout_ms: int) -> None:
-        """Wait until something can be moved, ``wakeup`` is called, or the time is over."""
-        _multi_poll(self._handle, None, 0, timeout_ms, None)
+    def poll(self, timeout_ms: int) -> bool:
+        """Wait until something can be moved, ``wakeup`` is called, or the time is over; False as for ``perform``."""
+        return bool(_multi_poll(self._handle, None, 0, timeout_ms, None) == OK)
 
-    def wakeup(self) -> None:
-        """End the present or the next ``poll`` at once."""
-        _multi_wakeup(self._handle)
+    def wakeup(self) -> bool:
+        """End the present or the next ``poll`` at once; False where the set is broken."""
+        return bool(_multi_wakeup(self._handle) == OK)
 
     def finished(self) -> list[tuple[int, int]]:
         """Return (pointer of the transfer, libcurl's code) for all that ended since the last call."""

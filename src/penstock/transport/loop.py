@@ -9,13 +9,15 @@ import threading
 from collections import deque
 from contextlib import suppress
 from itertools import count
+from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from penstock.errors import Bug, Cancelled, PenstockError, Transient, Unusable
+from penstock.errors import Bug, Cancelled, PenstockError, Transient, Unreachable, Unusable
 from penstock.protocols.exchange import Request, Response
-from penstock.transport.faults import fault
-from penstock.transport.libcurl import OK, WRITE_ERROR, Easy, Multi
+from penstock.transport.descriptors import Token, crowded, room
+from penstock.transport.faults import deliver, fault, ours
+from penstock.transport.libcurl import CUT, OK, WRITE_ERROR, Easy, Multi
 from penstock.transport.limit import Limit
 
 if TYPE_CHECKING:
@@ -26,8 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Session", "connect"]
 
-_IDLE_MS = 60_000
+_IDLE_S = 1.0  # then it looks whether its descriptors are still its own
 _CLOSE_S = 5.0
+_WATCH_S = 0.01  # how long an answer may grow before somebody looks how large it has become
 _KEPT_CONNECTIONS = 1024  # across all stores of the process; a Session bounds its own
 
 
@@ -43,8 +46,12 @@ class Session:
         self.free: list[_Transfer] = []
         self.active = 0
         self.ended = 0  # since the limit was last told
-        self.limit = Limit(options.connections)
+        self.limit = Limit(min(options.connections, loop.most))
         self.ready: deque[tuple[Call, bool]] = deque()
+
+    def __del__(self) -> None:
+        """Free the handles once nobody uses this store any more: none of them carries a call then."""
+        self._loop.free(self.free)
 
     def submit(self, calls: Iterable[Call]) -> None:
         """Queue calls; returns at once."""
@@ -62,10 +69,8 @@ class Session:
         """Say whether as many as allowed are in flight."""
         return self.active >= self.limit.now
 
-    def transfer(self) -> _Transfer | None:
-        """Return one that is free, or None while as many as allowed are in flight."""
-        if self.active >= self.limit.now:
-            return None
+    def transfer(self) -> _Transfer:
+        """Return one that is free; MemoryError where there is none and libcurl can make no other."""
         return self.free.pop() if self.free else _Transfer(self)
 
 
@@ -80,18 +85,49 @@ class _Transfer:
         self.call: Call  # while it is busy
 
 
+class _Missing(Multi):
+    """Stands for libcurl's set of transfers while there can be none: every transfer fails as it is added."""
+
+    __slots__ = ("_error",)
+
+    def __init__(self, error: Unreachable) -> None:
+        self._error = error
+
+    def add(self, easy: Easy) -> None:  # noqa: ARG002  as the real one has it
+        error = self._error
+        raise Unreachable(error.message) from error.__cause__  # each operation completes its own
+
+    def perform(self) -> bool:
+        return True
+
+    def finished(self) -> list[tuple[int, int]]:
+        return []
+
+
 class _Loop:
-    """One thread, one libcurl multi handle. A cycle: accept, start, perform, finish, and poll when nothing is ready."""
+    """One thread, one libcurl multi handle. A cycle: accept, start, perform, finish, and poll when nothing is ready.
+
+    Attributes:
+        most: Requests that may be in flight, over all stores.
+
+    """
 
     def __init__(self) -> None:
-        self._multi = Multi(_KEPT_CONNECTIONS)
+        """Start the thread; ``Unreachable`` where there is no descriptor left for it."""
+        self.most = room()
+        self._token: Token
+        self._multi: Multi
+        self._renew()
         self._inbox: deque[tuple[Session, list[Call], bool]] = deque()
         self._busy: dict[int, _Transfer] = {}  # by the pointer of its handle
         self._later: list[tuple[float, int, Session, Call, bool]] = []
         self._waiting: dict[Session, None] = {}  # sessions with calls that are ready, in order
         self._order = count()
-        self._sleeping = False
+        self._watch_at = 0.0
+        self._signal: SimpleQueue[None] = SimpleQueue()
+        self._sleeps: Literal["", "idle", "poll"] = ""
         self._closing = False
+        self._broken = False
         self._dead: PenstockError | None = None
         self._thread = threading.Thread(target=self._run, name="penstock-io", daemon=True)
         self._thread.start()
@@ -101,13 +137,23 @@ class _Loop:
         self._inbox.append((session, list(calls), cancel))
         if self._dead is not None:
             self._refuse()
-        elif self._sleeping:
-            self._multi.wakeup()
+        else:
+            self._wake()
+
+    def dead(self) -> bool:
+        """Say whether the thread broke; not whether it was closed, or left behind in another process."""
+        return isinstance(self._dead, Bug)
+
+    def free(self, transfers: list[_Transfer]) -> None:
+        """Free the handles of transfers that carry no call; not in a forked child, nor as the process ends."""
+        if self._dead is None:
+            for transfer in transfers:
+                transfer.easy.close()
 
     def close(self) -> None:
         """End every call with ``Cancelled`` and the thread with it."""
         self._closing = True
-        self._multi.wakeup()
+        self._wake()
         self._thread.join(_CLOSE_S)
 
     def disown(self) -> None:
@@ -125,24 +171,64 @@ class _Loop:
             self._dead.__cause__ = error
         self._end()
 
+    def _wake(self) -> None:
+        """End the thread's sleep, if it sleeps; where that cannot be, it ends by itself within a second."""
+        if self._sleeps == "idle":
+            self._signal.put(None)
+        elif self._sleeps == "poll" and not (self._token.there() and self._multi.wakeup()):
+            self._broken = True
+
+    def _renew(self) -> None:
+        """Make new descriptors; ``Unreachable`` where there are none, and nothing has changed then."""
+        try:
+            token = Token()
+            try:
+                multi = Multi(min(_KEPT_CONNECTIONS, self.most))
+            except BaseException:
+                token.close()
+                raise
+        except (MemoryError, OSError) as error:
+            raise Unreachable(f"no connections can be made: {crowded() or error!r}") from error
+        self._token, self._multi, self._broken = token, multi, False
+
+    def _abandon(self) -> None:
+        """Leave what is under way, and all descriptors: they are closed, or others' by now, and none is touched again.
+
+        Whoever daemonises does this (``os.closerange``). libcurl's set of transfers is leaked, for to free it closes.
+        Where there are no new descriptors, calls fail until there are: each cycle looks, once a second at least.
+        """
+        self._broken = True
+        left = list(self._busy)
+        for pointer in left:
+            _response(self._busy[pointer], CUT)
+        for pointer in left:
+            session = self._busy[pointer].session
+            call = self._release(pointer)
+            session.free.pop()  # it belongs to the old set
+            self._deliver(session, call, Response(fault=Unreachable("this process's connections were closed under it")))
+        try:
+            self._renew()
+        except Unreachable as error:
+            self._multi = _Missing(error)
+
     def _cycle(self) -> None:
-        while self._inbox:
-            session, calls, cancel = self._inbox.popleft()
-            if cancel:
-                self._cancel({id(call) for call in calls})
-            else:
-                session.ready.extend([(call, False) for call in calls])
-                self._waiting[session] = None
+        if self._broken or not self._token.there():
+            self._abandon()
         now = monotonic()
-        while self._later and self._later[0][0] <= now:
-            _, _, session, call, fresh = heapq.heappop(self._later)
-            session.ready.append((call, fresh))
-            self._waiting[session] = None
+        self._accept(now)
         for session in list(self._waiting):
-            self._start(session)
-        self._multi.perform()
+            if not self._full(session):
+                self._start(session)
+                del self._waiting[session]
+                if session.ready:
+                    self._waiting[session] = None  # last: they take turns where descriptors are few
+        if not self._multi.perform():
+            self._broken = True
         ended = self._multi.finished()
         sessions = dict.fromkeys([self._finish(pointer, code) for pointer, code in ended])
+        if now >= self._watch_at:
+            self._watch_at = now + _WATCH_S
+            sessions |= dict.fromkeys([self._finish(pointer, CUT) for pointer in self._excessive()])
         if sessions:
             now = monotonic()
             for session in sessions:
@@ -151,40 +237,56 @@ class _Loop:
         else:
             self._sleep()
 
+    def _accept(self, now: float) -> None:
+        """Take what callers sent, and the calls whose delay is over."""
+        while self._inbox:
+            session, calls, cancel = self._inbox.popleft()
+            if cancel:
+                self._cancel({id(call) for call in calls})
+            else:
+                session.ready.extend([(call, False) for call in calls])
+                self._waiting[session] = None
+        while self._later and self._later[0][0] <= now:
+            _, _, session, call, fresh = heapq.heappop(self._later)
+            session.ready.append((call, fresh))
+            self._waiting[session] = None
+
+    def _excessive(self) -> list[int]:
+        """Return the transfers whose answers are larger than they may be."""
+        return [pointer for pointer, transfer in self._busy.items() if transfer.easy.excessive()]
+
+    def _full(self, session: Session) -> bool:
+        return session.full() or len(self._busy) >= self.most
+
     def _start(self, session: Session) -> None:
         ready = session.ready
-        while ready:
-            transfer = session.transfer()
-            if transfer is None:
-                break
+        while ready and not self._full(session):
             call, fresh = ready.popleft()
+            try:
+                transfer = session.transfer()
+            except Exception as error:  # noqa: BLE001  see below
+                self._deliver(session, call, Response(fault=ours(error)))
+                continue
             try:
                 request = call.request()
                 if not isinstance(request, Request):
                     raise Bug("a call that is no HTTP request was given to the HTTP transport")
                 transfer.easy.load(request, fresh=fresh)
+                self._multi.add(transfer.easy)
             except Exception as error:  # noqa: BLE001  the caller's to hear, whatever it is
+                _response(transfer, CUT)
                 session.free.append(transfer)
-                self._deliver(session, call, Response(fault=_ours(error)))
+                self._deliver(session, call, Response(fault=ours(error)))
                 continue
             session.active += 1
             transfer.call = call
             self._busy[transfer.easy.pointer] = transfer
-            self._multi.add(transfer.easy)
-        if not ready:
-            self._waiting.pop(session, None)
 
     def _finish(self, pointer: int, code: int) -> Session:
         transfer = self._busy[pointer]  # it stays there until it is known how it ended: see _end
-        easy, session = transfer.easy, transfer.session
-        response = easy.unload(whole=code == OK)
-        if code == WRITE_ERROR:
-            response.overflow = True
-        elif code != OK:
-            response.fault = fault(code, easy.explain(code))
-        elif not session.limit.located:
-            session.limit.locate(easy.first_byte_s())
-        self._multi.remove(easy)
+        session = transfer.session
+        response = _response(transfer, code)
+        self._multi.remove(transfer.easy, unfinished=code == CUT)
         session.ended += 1
         self._deliver(session, self._release(pointer), response)
         return session
@@ -201,7 +303,7 @@ class _Loop:
         return call
 
     def _deliver(self, session: Session, call: Call, response: Response) -> None:
-        delay_s = call.done(response)
+        delay_s = deliver(call, response)
         if delay_s is not None:
             fresh = isinstance(response.fault, Transient)  # what just failed is not what to try again on
             heapq.heappush(self._later, (monotonic() + delay_s, next(self._order), session, call, fresh))
@@ -211,7 +313,7 @@ class _Loop:
         for pointer, transfer in list(self._busy.items()):
             if id(transfer.call) in ids:
                 self._multi.remove(transfer.easy, unfinished=True)
-                transfer.easy.unload()
+                _response(transfer, CUT)
                 ended.append((transfer.session, self._release(pointer)))
         for session in {transfer.session for transfer in self._busy.values()} | set(self._waiting):
             ended += [(session, call) for call, _ in session.ready if id(call) in ids]
@@ -223,21 +325,31 @@ class _Loop:
             self._deliver(session, call, Response(fault=Cancelled("called off")))
 
     def _sleep(self) -> None:
-        """Wait for the network, a deadline or a caller; the flag goes up before the last look into the inbox."""
-        self._sleeping = True
-        if not self._inbox and not self._closing and all(session.full() for session in self._waiting):
-            timeout_ms = _IDLE_MS
+        """Wait for the network, a deadline or a caller; the flag goes up before the last look into the inbox.
+
+        While nothing is under way, no descriptor is waited for: one that was closed could be another file's by then,
+        and libcurl would read from it.
+        """
+        self._signal = SimpleQueue()
+        self._sleeps = "poll" if self._busy else "idle"
+        if not self._inbox and not self._closing and all(map(self._full, self._waiting)):
+            timeout_s = _IDLE_S
             if self._later:
-                timeout_ms = max(0, min(timeout_ms, int((self._later[0][0] - monotonic()) * 1000) + 1))
-            self._multi.poll(timeout_ms)
-        self._sleeping = False
+                timeout_s = max(0.0, min(timeout_s, self._later[0][0] - monotonic()))
+            if not self._busy:
+                with suppress(Empty):
+                    self._signal.get(timeout=timeout_s)
+            elif not self._token.there() or not self._multi.poll(int(timeout_s * 1000) + 1):
+                self._broken = True
+        self._sleeps = ""
 
     def _end(self) -> None:
         """Stop what is under way, so that nothing writes any more, and answer every call that is left."""
         left = [transfer.call for transfer in self._busy.values()] + [item[3] for item in self._later]
         left += [call for session in self._waiting for call, _ in session.ready]
-        for transfer in self._busy.values():
-            self._multi.remove(transfer.easy, unfinished=True)
+        if not self._broken and self._token.there():
+            for transfer in self._busy.values():
+                self._multi.remove(transfer.easy, unfinished=True)
         for call in left:
             with suppress(Exception):  # one that breaks must not keep the others waiting
                 call.done(Response(fault=self._dead))
@@ -254,12 +366,18 @@ class _Loop:
                     call.done(Response(fault=self._dead))
 
 
-def _ours(error: Exception) -> PenstockError:
-    if isinstance(error, PenstockError):
-        return error
-    wrapped = Bug(f"preparing a request failed: {error!r}")
-    wrapped.__cause__ = error
-    return wrapped
+def _response(transfer: _Transfer, code: int) -> Response:
+    """Take what came back for a transfer that ended with ``code``; whatever goes wrong in this is its fault alone."""
+    easy, limit = transfer.easy, transfer.session.limit
+    try:
+        response = easy.unload(code)
+        if code not in (OK, WRITE_ERROR, CUT):
+            response.fault = fault(code, easy.explain(code))
+        elif code == OK and not limit.located:
+            limit.locate(easy.first_byte_s())
+    except Exception as error:  # noqa: BLE001  see above
+        return Response(fault=ours(error))
+    return response
 
 
 _lock = threading.Lock()
@@ -268,12 +386,16 @@ _inherited: list[_Loop] = []
 
 
 def connect(options: TransportOptions) -> Session:
-    """Return a transport with these options on this process's I/O thread, which starts with the first one."""
+    """Return a transport with these options on this process's I/O thread, which starts with the first one.
+
+    Where that thread broke, which is a bug, another one starts.
+    """
     global _loop  # noqa: PLW0603  one I/O thread per process is the design
     with _lock:
-        if _loop is None:
+        if _loop is None or _loop.dead():
             _loop = _Loop()
             atexit.register(_close)
+        _loop.most = room()
         return Session(_loop, options)
 
 

@@ -1,0 +1,235 @@
+"""Read-only files in blocks, with the manners of Python's own: what ``io`` promises of a buffered, seekable file."""
+
+from __future__ import annotations
+
+import io
+from abc import abstractmethod
+from contextlib import contextmanager
+from itertools import chain
+from operator import index
+from typing import TYPE_CHECKING
+
+from penstock.target import Target, flat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["BlockReader", "moved"]
+
+_PEEK_BYTES = 128 << 10  # what pickle asks for at a time
+
+
+def moved(offset: int, whence: int, at: int, size: int) -> int:
+    """Return where ``seek(offset, whence)`` leads from position ``at`` of ``size`` bytes; any kind of whole number.
+
+    Raises:
+        TypeError: One is no whole number.
+        ValueError: It leads to before the first byte, or ``whence`` is none of 0, 1, 2.
+
+    """
+    offset, whence = index(offset), index(whence)
+    bases = {io.SEEK_SET: 0, io.SEEK_CUR: at, io.SEEK_END: size}
+    if whence not in bases or bases[whence] + offset < 0:
+        message = f"cannot seek to {offset} (whence {whence}) in {size} bytes"
+        raise ValueError(message)
+    return bases[whence] + offset
+
+
+class BlockReader(io.BufferedIOBase):
+    """A read-only, seekable file. Small reads are served from a block; those of a block or more go straight to memory.
+
+    A subclass says how a block, and how a longer run, is read. After an error the position is where it was before the
+    call, so that no byte is lost to whoever tries again. Not for two threads at once.
+    """
+
+    mode = "rb"
+
+    def __init__(self, size: int, block_bytes: int) -> None:
+        """Begin at the start of ``size`` bytes, in blocks of ``block_bytes`` of which the last may be shorter."""
+        super().__init__()
+        self._size = size
+        self._block_bytes = block_bytes
+        self._start = 0  # position of the window's first byte
+        self._length = 0
+        self._window = io.BytesIO()  # shares a block's bytes; its position, from the start, is the file's
+
+    @abstractmethod
+    def _block(self, number: int) -> bytes:
+        """Return a block's bytes."""
+
+    @abstractmethod
+    def _straight(self, start: int, target: Target) -> None:
+        """Fill ``target`` with the bytes from ``start`` on; they are there."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        return self._size
+
+    def readable(self) -> bool:
+        """Return True."""
+        return self._window.readable()  # a closed one raises ValueError, here and in all below
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return self._window.seekable()
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._start + self._window.tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Move; costs nothing. Past the end is allowed and reads nothing there."""
+        to = moved(offset, whence, self.tell(), self._size)
+        if self._start <= to <= self._start + self._length:
+            self._window.seek(to - self._start)
+        else:
+            self._show(to, b"")
+        return to
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return up to ``size`` bytes, fewer only at the end; all that is left for None or a negative size."""
+        at = self.tell()
+        count = self._count(size, at)
+        if count >= self._block_bytes:
+            target = Target.allocate(count)
+            self._straight(at, target)
+            self.seek(at + count)
+            return target.take()
+        data = self._window.read(count)
+        if len(data) == count:
+            return data
+        pieces = [data]
+        with self._restoring(at):
+            while (missing := at + count - self.tell()) > 0:
+                pieces.append(self._ahead().read(missing))
+        return b"".join(pieces)
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        """Return up to ``size`` bytes, as ``read`` does; when no size is given what is at hand, a block at most."""
+        count = -1 if size is None else index(size)
+        return self._ahead().read() if count < 0 else self.read(count)
+
+    def readinto(self, buffer: object, /) -> int:
+        """Fill a writable buffer, without a copy where it is large; returns the bytes read, 0 at the end."""
+        at, view = self.tell(), _writable(buffer)
+        view = view[: self._count(len(view), at)]
+        if len(view) >= self._block_bytes:
+            self._straight(at, Target.borrow(view))
+            self.seek(at + len(view))
+            return len(view)
+        done = self._window.readinto(view)
+        if done < len(view):
+            with self._restoring(at):
+                while done < len(view):
+                    done += self._ahead().readinto(view[done:])
+        return done
+
+    readinto1 = readinto
+
+    def peek(self, size: int = 0, /) -> bytes:
+        """Return bytes that come next and stay there: at least one unless at the end, and not just ``size``."""
+        size, window = index(size), self._ahead()
+        at = window.tell()
+        data = window.read(max(size, min(_PEEK_BYTES, self._block_bytes)))
+        window.seek(at)
+        return data
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        """Return the next line with its end, or what is left, or ``size`` bytes of it."""
+        line = self._window.readline(size)
+        if line.endswith(b"\n"):
+            return line
+        pieces, limit = [line], -1 if size is None else index(size)
+        at = self.tell() - len(line)
+        with self._restoring(at):
+            while not pieces[-1].endswith(b"\n") and self.tell() < self._size:
+                left = at + limit - self.tell() if limit >= 0 else -1
+                if not left:
+                    break
+                pieces.append(self._ahead().readline(left))
+        return b"".join(pieces)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield lines, as fast as Python's own files do; the position is always behind the line that was yielded."""
+        self.tell()
+        return chain.from_iterable(self._runs())
+
+    def close(self) -> None:
+        """Let go of the block."""
+        if not self.closed:
+            self._window.close()
+        super().close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Refuse: open the URL where it is to be read."""
+        raise TypeError("an open penstock reader cannot be pickled; open the URL in the process that reads it")
+
+    def _runs(self) -> Iterator[Iterator[bytes]]:
+        """Yield, in turn, the window, cut to whole lines, and the line that goes on in the next block."""
+        while True:
+            at, start = self.tell(), self._window.tell()
+            rest = self._window.read()
+            if not rest.endswith(b"\n"):
+                self._show(at, rest[: rest.rfind(b"\n") + 1])
+            else:
+                self._window.seek(start)
+            yield self._window
+            line = _Line(self)
+            yield line
+            if line.empty:
+                return
+
+    def _ahead(self) -> io.BytesIO:
+        """Return the window, with at least one byte ahead unless at the end of the file."""
+        at = self.tell()
+        if self._start + self._length <= at < self._size:
+            number, offset = divmod(at, self._block_bytes)
+            self._show(number * self._block_bytes, self._block(number))
+            self._window.seek(offset)
+        return self._window
+
+    def _show(self, start: int, data: bytes) -> None:
+        self._window.seek(0, io.SEEK_END)  # whoever iterates over it goes on in the next one
+        self._start, self._length, self._window = start, len(data), io.BytesIO(data)
+
+    def _count(self, size: int | None, at: int) -> int:
+        left = max(0, self._size - at)
+        count = left if size is None else index(size)
+        return left if count < 0 else min(count, left)
+
+    @contextmanager
+    def _restoring(self, at: int) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            if not self.closed:
+                self.seek(at)
+            raise
+
+
+class _Line:
+    """One line, as an iterator. An error does not end it: whoever asks again gets the line."""
+
+    def __init__(self, file: BlockReader) -> None:
+        self._file: BlockReader | None = file
+        self.empty = False
+
+    def __iter__(self) -> _Line:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._file is None:
+            raise StopIteration
+        line = self._file.readline()
+        self._file, self.empty = None, not line
+        if self.empty:
+            raise StopIteration
+        return line
+
+
+def _writable(buffer: object) -> memoryview:
+    view = flat(buffer)
+    if view.readonly:
+        raise TypeError("a read-write bytes-like object is needed to read into")
+    return view

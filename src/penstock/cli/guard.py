@@ -1,0 +1,88 @@
+"""What must not be deleted or written by mistake: roots, the directories one stands in, and what links lead to."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from penstock.cli.pick import Pick, local, settled
+from penstock.cli.plan import Origin
+from penstock.config.protected import check_deletable
+from penstock.config.urls import parse
+from penstock.errors import Unusable
+from penstock.source import open_source
+from penstock.values import ObjectMeta
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.options import StoreOptions
+
+__all__ = ["check_links", "check_tree", "link", "link_on_the_way"]
+
+
+def check_tree(picked: Pick, advice: str, *, whole_bucket: bool = False) -> None:
+    """Refuse to delete a whole bucket, the home or working directory, or what is above them; no request.
+
+    A glob of only stars and slashes with a ``**`` among them counts as all that lies there, and so does a lone ``*``
+    right in a bucket. ``advice`` says what to do about a bucket, which ``whole_bucket`` allows.
+
+    Raises:
+        Unusable: It is one of those.
+
+    """
+    origin = picked.origin
+    bucket = not origin.prefix and not local(picked.source)
+    everything = "**" in origin.glob and not origin.glob.strip("*/")
+    if origin.kind != "tree" and not everything and not (bucket and origin.glob == "*"):
+        return
+    if bucket:
+        if not whole_bucket:
+            raise Unusable(f"this is a whole bucket: {advice}", url=origin.root)
+        return
+    check_deletable(parse(origin.root + origin.prefix))
+
+
+def link(url: str, store: StoreOptions) -> Pick | None:
+    """Return the link of this machine that ``url`` names, for itself and not for what it leads to; None for no link.
+
+    Raises:
+        Unusable: Written so that it is not clear which of the two is meant: ``link/``, ``link/.``.
+
+    """
+    source, key = open_source(url, store)
+    if not local(source):
+        return None
+    name = key.rstrip("/").rpartition("/")[2]
+    if name in (".", ".."):
+        raise Unusable("'.' and '..' are not deleted: name the directory itself", url=source.url(key))
+    bare = settled(key.rstrip("/")) if name else ""
+    if not bare or not os.path.islink(f"/{bare}"):
+        return None
+    if key.endswith("/"):
+        where = os.path.realpath(f"/{bare}")
+        raise Unusable(f"this is a link: write it without the / for the link itself, or {where}/ for what it leads to")
+    found = os.lstat(f"/{bare}")
+    meta = ObjectMeta(bare, found.st_size, modified=found.st_mtime)
+    return Pick(source, Origin(source.root, bare, "object"), meta)
+
+
+def check_links(urls: Iterable[str], store: StoreOptions) -> None:
+    """Refuse to move links to directories: what they lead to would be deleted. Raises ``Unusable``."""
+    for found in filter(None, (link(url, store) for url in urls)):
+        path = f"/{found.origin.prefix}"
+        if os.path.isdir(path):
+            message = f"links to directories are not moved: name {os.path.realpath(path)}/ for what lies there"
+            raise Unusable(message, url=path)
+
+
+def link_on_the_way(base: str, key: str) -> str:
+    """Return the path of the first link among the directories below ``base`` that ``key`` would be written through.
+
+    Empty where there is none. Who writes a tree into ``base`` means what is below it, not where a link leads.
+    """
+    at = len(base) if base.endswith("/") or not base else len(base) + 1
+    while at := key.find("/", at) + 1:
+        if os.path.islink(path := f"/{key[: at - 1]}"):
+            return path
+    return ""

@@ -1,0 +1,206 @@
+"""Writes a file beside the one it will be, and renames: what is seen is whole, and survives a power failure."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import contextmanager, suppress
+from errno import EBADF, EINVAL, ENOLCK, ENOSYS, ENOTSUP
+from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from penstock.drivers.regular import require
+from penstock.errors import AlreadyExists, PreconditionFailed, Transient, Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["begin", "create", "is_aside", "is_reserved", "publish", "removed", "replace"]
+
+_ASIDE = ".penstock-"
+_NAME = re.compile(r"\.penstock-[0-9a-f]{32}")
+_INCAPABLE = (EBADF, EINVAL, ENOLCK, ENOSYS, ENOTSUP)  # of file systems that can neither lock nor sync a folder
+
+
+def is_aside(name: str) -> bool:
+    """Say whether a file or folder of this name is one that is being written."""
+    return _NAME.fullmatch(name) is not None
+
+
+def is_reserved(key: str) -> bool:
+    """Say whether a key cannot be told from a file that is being written, or lies in a folder that is."""
+    if _ASIDE not in key:
+        return False
+    *folders, name = key.split("/")
+    return name.startswith(_ASIDE) or any(map(is_aside, folders))
+
+
+def begin(path: str) -> str:
+    """Create an empty file beside ``path``, and the folders above it; return its path.
+
+    While it is written, nobody may read it who may not read what it will replace.
+
+    Raises:
+        Unusable: At ``path`` there is something that is no regular file, or above it something that is no folder.
+
+    """
+    folder = os.path.dirname(path)
+    _make(folder)
+    aside = os.path.join(folder, f"{_ASIDE}{uuid4().hex}")
+    old = _there(path)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(aside, flags, 0o666 if old is None else 0o600)
+    try:
+        if old is not None:
+            _inherit(descriptor, old, 0o600)
+    finally:
+        os.close(descriptor)
+    return aside
+
+
+def publish(aside: str, path: str, rename: Callable[[str, str], None] = os.replace) -> os.stat_result:
+    """Make the file aside the one at ``path``; return what is known of it then.
+
+    What it replaces hands down its mode and, where this process may set them, its owner and group. Both the file and
+    the folder are synced: two flushes a file; a folder that may not be read cannot be. At ``path`` a link is replaced,
+    and not what it points to.
+
+    Args:
+        aside: As ``begin`` returned it.
+        path: The file's own path.
+        rename: Puts the first path in the second's place.
+
+    """
+    descriptor = os.open(aside, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        old = _there(path)
+        if old is not None:
+            _inherit(descriptor, old)
+        os.fsync(descriptor)
+        found = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    rename(aside, path)
+    _sync(os.path.dirname(path))
+    return found
+
+
+def create(aside: str, path: str) -> None:
+    """Rename where there is nothing; raises ``AlreadyExists``."""
+    try:
+        os.link(aside, path)  # unlike rename, this refuses to replace
+    except FileExistsError as error:
+        raise AlreadyExists("there is a file already", url=path) from error
+    os.unlink(aside)
+
+
+def replace(etag: Callable[[os.stat_result], str], old: str) -> Callable[[str, str], None]:
+    """Return what renames over the file whose ETag is ``old``, its folder locked against others who do the same.
+
+    Who writes without a condition, or with another program, may still come between the look and the rename, and is
+    replaced; so may anybody where folders cannot be locked (NFS, a folder that may not be read).
+    """
+
+    def rename(aside: str, path: str) -> None:
+        with _locked(os.path.dirname(aside)) as alone:
+            if not alone:
+                raise Transient("another writer is replacing a file in this folder", url=path)
+            try:
+                found = etag(os.stat(path))
+            except FileNotFoundError:
+                found = ""
+            if found != old:
+                raise PreconditionFailed("the file is no longer the one that was to be replaced", url=path)
+            os.replace(aside, path)
+
+    return rename
+
+
+@contextmanager
+def removed(aside: str) -> Iterator[None]:
+    """Remove the file aside when the block fails."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(aside)
+        raise
+
+
+def _there(path: str) -> os.stat_result | None:
+    """Return what is known of the file that will be replaced; None for none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:  # a link to nothing is replaced as well
+        return None
+    require(found, path)
+    return found
+
+
+def _inherit(descriptor: int, old: os.stat_result, also: int = 0) -> None:
+    now = os.fstat(descriptor)
+    if (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
+        with suppress(PermissionError):
+            os.fchown(descriptor, old.st_uid, old.st_gid)
+    os.fchmod(descriptor, old.st_mode & 0o777 | also)
+
+
+def _make(folder: str) -> None:
+    """Make a folder and those above it, and have each survive a power failure."""
+    missing = []
+    while folder and not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for each in reversed(missing):
+        try:
+            os.mkdir(each)
+        except FileExistsError as error:
+            if not os.path.isdir(each):
+                raise Unusable("this is needed as a directory and is something else", url=each) from error
+        else:
+            _sync(os.path.dirname(each))
+
+
+def _folder(path: str) -> int | None:
+    """Open a folder to sync or lock it; None where it may be written and not read (a drop box): it can be neither."""
+    with suppress(PermissionError):
+        return os.open(path or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    return None
+
+
+def _sync(folder: str) -> None:
+    if (descriptor := _folder(folder)) is None:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _INCAPABLE:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _locked(folder: str) -> Iterator[bool]:
+    """Hold a folder's lock and say so; False: another has it. Where folders have none it is as if held."""
+    if (descriptor := _folder(folder)) is None:
+        yield True
+        return
+    try:
+        yield _lock(descriptor)
+    finally:
+        with suppress(OSError):
+            flock(descriptor, LOCK_UN)  # a child forked meanwhile has the descriptor too, and would keep the lock
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        flock(descriptor, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _INCAPABLE:
+            raise
+    return True

@@ -1,0 +1,97 @@
+"""A user's metadata as header values, which hold printable ASCII, and back: RFC 2047's encoded words for all else.
+
+AWS decodes encoded words and answers with them; other stores keep them as they are. Bytes of plain UTF-8 would be
+damaged on the way: 0x85 and 0xA0 are white space and line breaks to many a server, spaces at the ends and doubled ones
+vanish, and so do empty values.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from contextlib import suppress
+from email.errors import HeaderParseError
+from email.header import decode_header
+from typing import TYPE_CHECKING
+
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from penstock.protocols.driver import Attributes
+
+__all__ = ["described", "metadata"]
+
+_META = "x-amz-meta-"
+_NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+").fullmatch  # RFC 9110's token, in lower case
+_PLAIN = re.compile(r"(?!.*=\?)[!-~]+( [!-~]+)*").fullmatch
+_TYPE = re.compile(r" *[!-~][ -~]*").fullmatch
+_REFUSED = "\0\r\n"
+_WORD_BYTES = 45  # an encoded word has at most 75 characters
+
+
+def described(attributes: Attributes) -> dict[str, str]:
+    """Return the headers that say what an object is.
+
+    Raises:
+        Unusable: A name that cannot be a header's, or two that are one in lower case; a value that is no string, or
+            holds a NUL or a line break; a content type that is not printable ASCII.
+
+    """
+    if not _TYPE(attributes.content_type):
+        raise Unusable(f"a content type is printable ASCII, such as text/plain, not {attributes.content_type!r}")
+    headers = {"content-type": attributes.content_type}
+    items: Iterable[tuple[object, object]] = attributes.metadata.items()
+    for name, value in items:
+        if not isinstance(name, str) or not _NAME(name.lower()):
+            raise Unusable(f"names of metadata are letters, digits and '-' or '_', all ASCII, not {name!r}")
+        header = f"{_META}{name.lower()}"
+        if header in headers:
+            raise Unusable(f"names of metadata are lower case to a store: there are two that are {name.lower()!r}")
+        headers[header] = _spelled(name, value)
+    return headers
+
+
+def _spelled(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise Unusable(f"metadata are strings: {name!r} is {type(value).__name__}, pass str(…)")
+    if any(char in value for char in _REFUSED):
+        raise Unusable(f"metadata hold no NUL and no line break: {name!r} does; encode it, as JSON for example")
+    if _PLAIN(value):
+        return value
+    try:
+        return " ".join(f"=?UTF-8?B?{b64encode(piece).decode()}?=" for piece in _pieces(value.encode()))
+    except UnicodeEncodeError:
+        raise Unusable(f"metadata are text: {name!r} holds half a surrogate pair") from None
+
+
+def _pieces(text: bytes) -> Iterator[bytes]:
+    """Cut UTF-8 where a character begins; there is at least one piece."""
+    at = 0
+    while len(text) - at > _WORD_BYTES:
+        stop = next(stop for stop in range(at + _WORD_BYTES, at, -1) if text[stop] & 0xC0 != 0x80)  # noqa: PLR2004  its form
+        yield text[at:stop]
+        at = stop
+    yield text[at:]
+
+
+def metadata(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return metadata as they were given: from encoded words, or from plain UTF-8, as other clients write it.
+
+    Whatever is neither, or could not be written again, stays as it came.
+    """
+    said = {name[len(_META) :]: value for name, value in headers.items() if name.startswith(_META)}
+    for name, value in said.items():
+        with suppress(HeaderParseError, LookupError, ValueError):
+            if value.startswith("=?"):
+                text = "".join(_decoded(*each) for each in decode_header(value))
+                text.encode()  # UTF-7 may hold half a surrogate pair
+                said[name] = value if any(char in text for char in _REFUSED) else text
+            elif not value.isascii():
+                said[name] = value.encode("latin-1").decode()
+    return said
+
+
+def _decoded(piece: str | bytes, charset: str | None) -> str:
+    return piece.decode(charset or "latin-1") if isinstance(piece, bytes) else piece

@@ -1,0 +1,72 @@
+"""Lists a directory tree as a store lists keys: files in the order of their paths' bytes, through no linked folder."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from errno import ELOOP
+from typing import TYPE_CHECKING
+
+from penstock.drivers.aside import is_aside
+from penstock.drivers.direct import octets
+from penstock.values import Upload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["unfinished", "walk"]
+
+
+def walk(root: str, prefix: str, after: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield files below ``root`` whose key begins with ``prefix``, in the order of keys; links to files count.
+
+    Directories that lie wholly before ``after`` are skipped. A link to a directory is followed where ``prefix`` itself
+    leads through it, and nowhere else, so a cycle of links ends.
+    """
+    folder = prefix.rpartition("/")[0]
+    pending = [f"{folder}/" if folder else ""]
+    while pending:
+        at = pending.pop()
+        if at.endswith("/") or not at:
+            children = sorted(_children(root, at), key=octets, reverse=True)
+            pending += [
+                child
+                for child in children
+                if (child.startswith(prefix) or prefix.startswith(child))
+                and (octets(child) > octets(after) or after.startswith(child))
+            ]
+        elif at.startswith(prefix):
+            with suppress(FileNotFoundError):  # deleted while listing
+                yield at, os.stat(root + at)
+
+
+def unfinished(root: str, prefix: str) -> list[Upload]:
+    """Return the files aside whose own path begins with ``prefix``; which keys they were for cannot be told."""
+    found = []
+    for at, _, names in os.walk(root + prefix.rpartition("/")[0]):
+        for path in (os.path.join(at, name) for name in names if is_aside(name)):
+            if path.startswith(root + prefix):
+                with suppress(FileNotFoundError):  # published or removed while listing
+                    found.append(Upload(path[len(root) :], path, os.lstat(path).st_mtime))
+    return sorted(found, key=lambda each: octets(each.key))
+
+
+def _children(root: str, folder: str) -> Sequence[str]:
+    try:
+        with os.scandir(root + folder) as entries:
+            return [
+                f"{folder}{entry.name}/" if entry.is_dir(follow_symlinks=False) else folder + entry.name
+                for entry in entries
+                if not is_aside(entry.name) and (entry.is_dir(follow_symlinks=False) or _is_file(entry))
+            ]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError as error:
+        if error.errno != ELOOP:  # a link that leads to itself leads to no file
+            raise
+        return False

@@ -1,0 +1,55 @@
+"""Lists with many requests at once, all started and taken by one thread."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from penstock.events import Listed, emit, listening
+from penstock.waiting import Inbox
+
+if TYPE_CHECKING:
+    from penstock.fetch.fetcher import Fetcher
+    from penstock.fetch.operation import Operation
+    from penstock.values import Page
+
+__all__ = ["Pager"]
+
+
+class Pager:
+    """LIST requests side by side; leaving the ``with`` block, by Ctrl-C too, calls off those that are under way.
+
+    Pages come as the server gave them: whether they are what was asked for a ``penstock.listing.Listing`` says.
+    """
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        """Nothing is under way yet."""
+        self._fetcher = fetcher
+        self._inbox = Inbox()
+        self._flying: dict[Operation[Page], str] = {}
+
+    def start(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Operation[Page]:
+        """Send one LIST request on its way; what is returned names it when its page is taken."""
+        make = partial(self._fetcher.driver.list, prefix, token=token, start_after=start_after, delimiter=delimiter)
+        operation = self._fetcher.operation(make, self._inbox)
+        self._flying[operation] = prefix
+        self._fetcher.send((operation,))
+        return operation
+
+    def take(self) -> list[tuple[Operation[Page], Page]]:
+        """Wait until a page has come; returns all that have, each with its request, or raises what one met with."""
+        self._inbox.wait_any(self._flying)
+        taken = [(operation, operation.result()) for operation in self._flying if operation.complete]
+        for operation, page in taken:
+            prefix = self._flying.pop(operation)
+            if listening():
+                emit(Listed(self._fetcher.driver.url(prefix), len(page.entries)))
+        return taken
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Call off what is under way."""
+        self._fetcher.call_off(self._flying)

@@ -1,0 +1,170 @@
+"""Objects of a server that ignores ``Range``: each is read once, front to back, and spans are cut out of it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from penstock.errors import Bug, Cancelled, PenstockError, Unusable
+from penstock.fetch.operation import Operation
+from penstock.fetch.read import Read
+from penstock.values import Span
+from penstock.waiting import Inbox
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.fetch.judge import Judge
+    from penstock.protocols.exchange import Request, Response, Transport, Work
+
+__all__ = ["Wholes"]
+
+_KEPT_S = 10.0  # after its last use: what reads an object in pieces asks for the next ones by then
+_LOOK_S = 0.05  # how often what needs memory looks whether there is some
+
+
+class _Awake(Unusable):
+    """What an object that only waits is woken with when its delay is over: there is nothing to ask for."""
+
+
+class Wholes:
+    """Objects that are on their way or held whole, ``most_bytes`` of them together; an object beyond it is refused.
+
+    All of it happens on the transport's thread, but for ``call_off``.
+    """
+
+    def __init__(self, judge: Judge, transport: Transport, most_bytes: int) -> None:
+        """Hold nothing yet."""
+        self.judge = judge
+        self.most_bytes = most_bytes
+        self._transport = transport
+        self._held: dict[tuple[str, str], _Whole] = {}
+
+    def add(self, read: Read) -> None:
+        """Give ``read`` its span of the whole object: one HEAD and one GET for all who come while it is held."""
+        at = read.span.key, read.span.etag
+        whole = self._held.get(at)
+        if whole is None:
+            whole = self._held[at] = _Whole(self, *at)
+            self._transport.submit((whole,))
+        whole.add(read)
+
+    def call_off(self, reads: Sequence[Read]) -> None:
+        """End those of the reads, each ``called_off``, that wait for an object with ``Cancelled``; from any thread."""
+        for whole in list(self._held.values()):
+            for read in reads:
+                whole.drop(read)
+
+    def room(self, size_bytes: int) -> bool:
+        """Let go of what nobody waits for, longest unused first, until there is room; says whether there is."""
+        for whole in sorted(self._held.values(), key=lambda each: each.used_s):
+            if sum(each.size_bytes for each in self._held.values()) + size_bytes <= self.most_bytes:
+                return True
+            if whole.data is not None:
+                self.forget(whole)
+        return not any(each.size_bytes for each in self._held.values())
+
+    def forget(self, whole: _Whole) -> None:
+        """Hold it no longer."""
+        if self._held.get(whole.at) is whole:
+            del self._held[whole.at]
+
+
+class _Whole:
+    """One object, as a call: a look at its size, its bytes, and then a wait until nobody has used it for a while."""
+
+    def __init__(self, wholes: Wholes, key: str, etag: str) -> None:
+        self.at = key, etag
+        self.size_bytes = 0  # what it takes, or will take, of the memory
+        self.used_s = monotonic()
+        self.data: bytes | None = None
+        self._wholes = wholes
+        self._waiting: dict[Read, None] = {}  # whoever takes a read out ends it, in one step: see drop
+        judge = wholes.judge
+        self._look = Operation(judge, lambda: judge.driver.head(key), Inbox())
+        self._read: Read | None = None
+
+    def add(self, read: Read) -> None:
+        """Serve a read now or once the object is here."""
+        self.used_s = monotonic()
+        if self.data is not None:
+            read.cut(self.data)
+            return
+        self._waiting[read] = None
+        if read.called_off:
+            self.drop(read)
+
+    def drop(self, read: Read) -> None:
+        """End a read that waits here, if it does."""
+        if self._waiting.pop(read, self) is None:
+            read.end(Cancelled("called off"))
+
+    def finished(self, read: Read) -> None:
+        """Take note that the object is here; ``done`` looks at it."""
+
+    def request(self) -> Request | Work:
+        """Ask for what comes next."""
+        call = self._read or self._look
+        if call.complete:
+            raise _Awake("there is nothing to ask for at present")
+        return call.request()
+
+    def done(self, response: Response) -> float | None:
+        """Go on to what comes next; what ends it while it waits (the transport does, at its end) ends its readers."""
+        call = self._read or self._look
+        if call.complete:
+            if isinstance(response.fault, _Awake):
+                return self._next()
+            self._failed(response.fault or Bug("a response without a request"))
+            return None
+        delay_s = call.done(response)
+        return self._next() if delay_s is None else delay_s
+
+    def _next(self) -> float | None:
+        error = (self._read or self._look).error
+        if error is not None:
+            self._failed(error)
+            return None
+        if self._read is None:
+            return self._begin()
+        if self.data is None:
+            return self._serve(self._read.take())
+        left_s = self.used_s + _KEPT_S - monotonic()
+        if left_s > 0:
+            return left_s
+        self._wholes.forget(self)
+        return None
+
+    def _begin(self) -> float | None:
+        meta, most_bytes = self._look.result(), self._wholes.most_bytes
+        if meta.size > most_bytes:
+            most = f"{most_bytes >> 20} MiB (ReadOptions.ahead_bytes) of what is read in pieces"
+            size = f"this server ignores Range, and the object has {meta.size >> 20} MiB"
+            self._failed(Unusable(f"{size}: at most {most} are held; raise that, or read it all at once"))
+            return None
+        if not self._wholes.room(meta.size):
+            return _LOOK_S
+        self.size_bytes = meta.size
+        span = Span(meta.key, 0, meta.size, self.at[1] or meta.etag)
+        self._read = Read(self._wholes.judge, span, self)
+        self._read.front = True
+        return 0.0
+
+    def _serve(self, data: bytes) -> float | None:
+        self.data = data
+        for read in list(self._waiting):
+            if self._waiting.pop(read, self) is None:
+                with suppress(Exception):  # a listener's trouble, which is not another read's
+                    read.cut(data)
+        if self.at[1]:
+            return _KEPT_S
+        self._wholes.forget(self)  # whoever names no version wants the present one
+        return None
+
+    def _failed(self, error: PenstockError) -> None:
+        self._wholes.forget(self)
+        for read in list(self._waiting):
+            if self._waiting.pop(read, self) is None:
+                with suppress(Exception):
+                    read.end(error)

@@ -1,0 +1,162 @@
+"""The pages of a listing, held to what was asked for: whatever lists goes through here, and believes no server.
+
+A server that ignores ``prefix`` would have ``rm -r`` delete what nobody named; one that repeats its pages would be
+listed for ever. Everything here is arithmetic on pages: no request is made.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from operator import lt
+from typing import TYPE_CHECKING
+
+from penstock.errors import Damaged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.values import ObjectMeta, Page, Uploads
+
+__all__ = ["Listing", "UploadListing"]
+
+# Stores may send empty pages while they skip deleted keys; a store that sends only those would hold us for ever.
+_EMPTY_PAGES = 1000
+_MOST_BYTES = 1 << 63  # sizes are signed 64-bit integers in catalogs, and in every server
+
+
+class _Pages:
+    """What makes a listing end: no token comes twice, and not all pages are empty.
+
+    Attributes:
+        prefix: What every key begins with.
+        token: Continues the listing; empty before the first page and after the last.
+        over: Nothing more is to come.
+
+    """
+
+    __slots__ = ("_empty", "_seen", "over", "prefix", "token")
+
+    def __init__(self, prefix: str, token: str = "") -> None:
+        self.prefix = prefix
+        self.token = token
+        self.over = False
+        self._seen = {token}  # since a page last had something in it
+        self._empty = 0
+
+    def _turn(self, token: str, *, empty: bool) -> None:
+        self._empty = self._empty + 1 if empty else 0
+        if token and (token in self._seen or self._empty > _EMPTY_PAGES):
+            raise Damaged("the listing does not advance: the server repeats a token or sends only empty pages")
+        if not empty:
+            self._seen.clear()
+        self._seen.add(token)
+        self.token, self.over = token, not token
+
+
+class Listing(_Pages):
+    """The objects and common prefixes below ``prefix``, page by page, in UTF-8 byte order."""
+
+    __slots__ = ("_last", "_start", "delimiter", "start_after")
+
+    def __init__(self, prefix: str, start_after: str = "", delimiter: str = "", token: str = "") -> None:
+        """Begin after ``start_after`` (exclusive), or, with a ``token``, wherever an earlier page ended."""
+        super().__init__(prefix, token)
+        self.start_after = start_after
+        self.delimiter = delimiter
+        self._start = b"" if token else _octets(start_after)
+        self._last = self._start  # what everything to come lies after
+
+    def take(self, page: Page) -> Page:
+        """Take in the next page; returns it, once it is what was asked for.
+
+        Raises:
+            Damaged: A key outside the prefix, out of order, twice, or beyond the delimiter; an impossible size; a token
+                for the second time; more than 1,000 empty pages one after another.
+
+        """
+        keys = [_octets(each.key) for each in page.entries]
+        groups = [_octets(each) for each in page.prefixes]
+        # Servers differ in whether a common prefix that start_after lies in is listed.
+        rolled = bool(groups) and self._last is self._start and self._start.startswith(groups[0])
+        self._check(keys)
+        self._check(groups, rolled=rolled)
+        if self.delimiter:
+            self._check_delimited(keys, groups)
+        _check_sizes(page.entries)
+        self._turn(page.token, empty=not (keys or groups))
+        if keys or groups:
+            self._last = max(*keys[-1:], *groups[-1:], self._last)
+        return page
+
+    def _check(self, names: list[bytes], *, rolled: bool = False) -> None:
+        """Compare ends only where that tells: what begins with one prefix lies together in the order of bytes."""
+        if not names:
+            return
+        if not all(map(lt, names, names[1:])):
+            before, after = next((a, b) for a, b in pairwise(names) if a >= b)
+            self._refuse_order(before, after)
+        prefix = _octets(self.prefix)
+        for name in (names[0], names[-1]):
+            if not name.startswith(prefix):
+                raise Damaged(f"the listing went astray: asked for keys that begin with {prefix!r}, it gave {name!r}")
+        if names[0] <= self._last and not rolled:
+            self._refuse_order(self._last, names[0])
+
+    def _refuse_order(self, before: bytes, after: bytes) -> None:
+        what = f"the listing does not advance in UTF-8 byte order: {after!r} came after {before!r}"
+        if before is self._start and before:
+            raise Damaged(f"{what}. A server that ignores start-after can still be listed with workers=1")
+        raise Damaged(f"{what}; stores that list in no order (S3 directory buckets) cannot be used")
+
+    def _check_delimited(self, keys: Iterable[bytes], groups: Iterable[bytes]) -> None:
+        start, mark = len(_octets(self.prefix)), _octets(self.delimiter)
+        for key in keys:
+            if mark in key[start:]:
+                raise Damaged(f"the listing went astray: {key!r} lies beyond the delimiter {mark!r}")
+        for group in groups:
+            if group.find(mark, start) != len(group) - len(mark) or len(group) < start + len(mark):
+                raise Damaged(f"the listing went astray: {group!r} is no common prefix up to the delimiter {mark!r}")
+
+
+class UploadListing(_Pages):
+    """The unfinished uploads to keys below ``prefix``, page by page. In no order: Ceph sorts ``a-b`` before ``a``."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self, prefix: str) -> None:
+        """Begin with the first."""
+        super().__init__(prefix)
+        self._found: set[tuple[str, str]] = set()
+
+    def take(self, page: Uploads) -> Uploads:
+        """Take in the next page; returns it, once it is what was asked for.
+
+        Raises:
+            Damaged: An upload to a key outside the prefix, or one listed twice; a token for the second time; more than
+                1,000 empty pages one after another.
+
+        """
+        for each in page.entries:
+            if not each.key.startswith(self.prefix) or not each.key:
+                what = f"asked for uploads to keys that begin with {self.prefix!r}, it gave one to {each.key!r}"
+                raise Damaged(f"the listing went astray: {what}")
+            if (each.key, each.id) in self._found:
+                raise Damaged(f"the listing does not advance: an upload to {each.key!r} is listed twice")
+            self._found.add((each.key, each.id))
+        self._turn(page.token, empty=not page.entries)
+        return page
+
+
+def _octets(key: str) -> bytes:
+    """Return what keys are ordered by; file names that are no UTF-8 are the bytes they were."""
+    try:
+        return key.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise Damaged(f"the listing holds {key!r}, which is no key: it cannot be written in UTF-8") from None
+
+
+def _check_sizes(entries: Sequence[ObjectMeta]) -> None:
+    sizes = [each.size for each in entries]
+    if sizes and not 0 <= min(sizes) <= max(sizes) < _MOST_BYTES:
+        wrong = next(each for each in entries if not 0 <= each.size < _MOST_BYTES)
+        raise Damaged(f"the listing gives {wrong.key!r} a size of {wrong.size} bytes")

@@ -1,0 +1,118 @@
+"""The C library's streams that libcurl writes bodies into: one laid over memory that is there, and one that grows."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Final
+
+from penstock.errors import Bug
+
+__all__ = ["Collected", "Pointer", "close_over", "open_over"]
+
+_UNBUFFERED: Final = 2  # _IONBF, the same number on glibc, musl and macOS
+
+_void, _int, _long, _size = ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_size_t
+
+
+class Pointer(ctypes.c_void_p):
+    """A result that is passed on as it came; a plain ``c_void_p`` becomes an int, and an int is passed as 32 bits."""
+
+
+_libc = ctypes.PyDLL(None)
+
+
+def _declare(owner: ctypes.CDLL, name: str, result: object, *arguments: object) -> ctypes._FuncPointer:
+    """Bind a function; without argument types, whose checks take as long as a call, give ctypes values and bytes."""
+    function: ctypes._FuncPointer = owner[name]
+    function.restype = result  # type: ignore[assignment]
+    function.argtypes = arguments or None  # type: ignore[assignment]
+    return function
+
+
+_fmemopen = _declare(_libc, "fmemopen", Pointer)
+_open_memstream = _declare(_libc, "open_memstream", Pointer, ctypes.POINTER(_void), ctypes.POINTER(_size))
+_setvbuf = _declare(_libc, "setvbuf", _int)
+_ftell = _declare(_libc, "ftell", _long)
+_fclose = _declare(_libc, "fclose", _int)
+_fwrite = _declare(_libc, "fwrite", _size, ctypes.c_char_p, _size, _size, _void)
+_free = _declare(_libc, "free", None, _void)
+# Not ctypes.string_at: it takes the length as a C int, and 4 GiB + 5 bytes would be 5.
+_bytes_at = _declare(ctypes.pythonapi, "PyBytes_FromStringAndSize", ctypes.py_object, _void, ctypes.c_ssize_t)
+_first_byte = ctypes.c_char.from_address
+_NONE = _size(0)
+
+
+def open_over(address: int, size: int) -> Pointer:
+    """Open an unbuffered stream that writes into ``[address, address + size)`` and nowhere else.
+
+    Mode "r+", not "w": with "w" glibc (2.36) writes a terminating NUL over the last byte of a region that has just
+    been filled, so every object's last byte would be lost. "r+" measures what is there with ``strnlen`` first, hence
+    the NUL at the start.
+
+    Raises:
+        MemoryError: There is no memory for it.
+
+    """
+    _first_byte(address).value = b"\0"
+    stream: Pointer = _fmemopen(_void(address), _size(size), b"r+")
+    if stream.value is None:
+        raise MemoryError
+    _setvbuf(stream, None, _UNBUFFERED, _NONE)
+    return stream
+
+
+def close_over(stream: Pointer) -> int:
+    """Close what ``open_over`` opened; returns how many bytes were written."""
+    written: int = _ftell(stream)
+    _fclose(stream)
+    return written
+
+
+class Collected:
+    """A stream that grows with what is written into it; close it, copy from it, then free it.
+
+    Attributes:
+        stream: What the C library writes into.
+        size: Bytes that it holds, once it is closed.
+
+    """
+
+    __slots__ = ("_address", "_held", "size", "stream")
+
+    def __init__(self) -> None:
+        """Open it empty; MemoryError where there is no memory for it."""
+        self._address, self._held = _void(), _size()
+        self.stream: Pointer = _open_memstream(ctypes.byref(self._address), ctypes.byref(self._held))
+        if self.stream.value is None:
+            raise MemoryError
+        self.size = 0
+
+    def close(self) -> bool:
+        """Write no more; False where memory ran short for what had been written."""
+        closed: int = _fclose(self.stream)
+        self.size = self._held.value if self._address.value else 0
+        return closed == 0
+
+    def copy(self, most_bytes: int) -> bytes:
+        """Return its first bytes, at most as many; MemoryError where there is no memory for them."""
+        body: bytes = _bytes_at(self._address, min(self.size, most_bytes)) if self.size else b""
+        return body
+
+    def free(self) -> None:
+        """Give its memory back."""
+        _free(self._address)
+
+
+def _check() -> None:
+    """Refuse a C library that writes elsewhere than expected, before the first byte is trusted to it."""
+    probe = bytearray(b"..!")
+    pin = (ctypes.c_char * 3).from_buffer(probe)
+    stream = open_over(ctypes.addressof(pin), 2)
+    wrote = _fwrite(b"abc", 1, 2, stream), _fwrite(b"c", 1, 1, stream)
+    _fclose(stream)
+    if wrote != (2, 0) or probe != b"ab!":
+        message = f"this C library's fmemopen writes {probe!r} where b'ab!' was expected"
+        raise Bug(message)
+
+
+_check()

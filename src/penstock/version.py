@@ -1,0 +1,5 @@
+"""Which Penstock this is."""
+
+__all__ = ["VERSION"]
+
+VERSION = "0.1.0.dev0"

@@ -1,0 +1,70 @@
+"""What hurried users write with a run's checkpoints, and the word that tells them what to do instead."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import penstock as ps
+from penstock.checkpoint.lightning import CheckpointIO, ModelCheckpoint
+from penstock.errors import AlreadyExists, CheckpointError, InvalidURL, NotFound, Unusable
+
+MISUSES = [
+    # what is written, the error, a word of its text
+    (lambda run: run.save("6", {}), Unusable, "a step is an integer, not a str"),
+    (lambda run: run.save(6.0, {}), Unusable, "a step is an integer, not a float"),
+    (lambda run: run.save(-1, {}), Unusable, "a step is 0 to"),
+    (lambda run: run.save(10**18, {}), Unusable, "a step is 0 to"),
+    (lambda run: run.save({}, 6), Unusable, "a step is an integer, not a dict"),
+    (lambda run: run.save(6, {}, metric="low"), Unusable, "a metric is one number"),
+    (lambda run: run.save(6, {}, metric=torch.ones(2)), Unusable, "a metric is one number"),
+    (lambda run: run.save(5, {}), AlreadyExists, "committed already"),
+    (lambda run: run.restore("5"), Unusable, "a step is an integer"),
+    (lambda run: run.restore(6), NotFound, "000000000006"),
+    (lambda run: run.delete("5"), Unusable, "a step is an integer"),
+    (lambda run: run.delete(-1), Unusable, "a step is 0 to"),
+    (lambda run: run.verify("5"), Unusable, "a step is an integer"),
+    (lambda run: run.restore_folder("there"), CheckpointError, "is a state"),
+    (lambda run: run.save_folder(6, "there"), NotFound, "no such folder"),
+    (lambda run: run.save_folder(6, "notes.txt"), NotFound, "no such folder"),
+    (lambda run: run.save(6, {"x": [object()]}), Unusable, "weights_only=False when it is saved"),
+    (lambda run: run.save(6, {"keys": ps.StoreOptions(access_key="a", secret_key="b")}), Unusable, "pass profile="),
+    (lambda _: ps.load("s3://bucket"), InvalidURL, "names a bucket, not an object"),
+    (lambda _: ps.save({}, "s3://bucket/"), InvalidURL, "names a bucket, not an object"),
+    (lambda _: ps.CheckpointManager(""), InvalidURL, "empty"),
+    (lambda _: ps.CheckpointManager(Path("s3://bucket/run")), InvalidURL, "pathlib drops a slash"),
+    (lambda _: ps.CheckpointManager("run", keep_last=0), Unusable, "1 or more"),
+    (lambda _: CheckpointIO().remove_checkpoint(""), InvalidURL, "empty"),
+    (lambda _: CheckpointIO().remove_checkpoint(Path()), InvalidURL, "the working directory"),
+    (lambda _: CheckpointIO().remove_checkpoint(".."), InvalidURL, "the working directory"),
+    (lambda _: CheckpointIO().remove_checkpoint("s3://bucket"), InvalidURL, "a whole bucket"),
+    (lambda _: CheckpointIO().remove_checkpoint("run"), Unusable, "no checkpoint but a folder"),
+    (lambda _: CheckpointIO().save_checkpoint({}, Path("s3://bucket/a.ckpt")), InvalidURL, "give the URL as text"),
+    (lambda _: CheckpointIO().save_checkpoint({}, "a.ckpt", storage_options={}), Unusable, "store="),
+    (lambda _: ModelCheckpoint(Path("s3://bucket/run")).setup(None), InvalidURL, "give the URL as text"),
+]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Work beside a run that has step 5."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    run = ps.CheckpointManager("run", keep_best=1)
+    run.save(5, {"kept": True}, metric=1.0)
+    return run
+
+
+@pytest.mark.parametrize(("write", "kind", "word"), MISUSES, ids=[f"{i}-{m[2]}" for i, m in enumerate(MISUSES)])
+def test_the_error_says_what_to_do_and_nothing_is_lost(run, write, kind, word):
+    with pytest.raises(kind, match=word):
+        write(run)
+    assert run.restore() == {"kept": True}
+    assert sorted(path.name for path in Path().iterdir()) == ["notes.txt", "run"]
+
+
+def test_numbers_of_numpys_and_torchs_are_steps_and_metrics(run):
+    for step, metric in ((np.int64(6), np.float32(0.5)), (torch.tensor(7), torch.tensor(0.25)), (True, 1)):
+        run.save(step, {}, metric=metric)
+    assert (run.steps(), run.describe(7).metric) == ([7], 0.25)

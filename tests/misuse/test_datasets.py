@@ -1,0 +1,301 @@
+"""What a hurried user writes of datasets: it does what was meant, or is refused with a word on what to do."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, Subset
+
+import penstock as ps
+from penstock.datasets.reading import Reading
+from penstock.errors import InvalidURL, ManifestError, PenstockError, StateMismatch, Unusable
+from tests.datasets.transforms import number, numbered
+
+COUNT = 10
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return numbered(tmp_path_factory.mktemp("misuse") / "data", COUNT)
+
+
+@pytest.fixture(scope="module")
+def catalog(folder):
+    return ps.MapDataset.from_prefix(folder).catalog
+
+
+def mapped(catalog, **options) -> ps.MapDataset:
+    return ps.MapDataset.from_catalog(catalog, **{"transform": number, **options})
+
+
+def streamed(catalog, **options) -> ps.IterableDataset:
+    return ps.IterableDataset.from_catalog(catalog, **{"transform": number, **options})
+
+
+async def later(sample):
+    return sample
+
+
+REFUSED = {
+    "a URL where a list of them is asked for": (
+        lambda _, folder: ps.MapDataset.from_objects(folder),
+        InvalidURL,
+        "from_prefix",
+    ),
+    "a path where a list of URLs is asked for": (
+        lambda _, folder: ps.MapDataset.from_objects(Path(folder)),
+        InvalidURL,
+        "from_prefix",
+    ),
+    "bytes among URLs": (lambda *_: ps.MapDataset.from_objects([b"s3://bucket/a"]), InvalidURL, "text"),
+    "a list of URLs as a manifest": (
+        lambda *_: ps.MapDataset.from_manifest(["s3://bucket/a", "s3://bucket/b"]),
+        InvalidURL,
+        "from_objects",
+    ),
+    "a prefix as a saved catalog": (lambda _, folder: ps.MapDataset.from_catalog(folder), PenstockError, ""),
+    "an object as a saved catalog": (
+        lambda _, folder: ps.MapDataset.from_catalog(f"{folder}000"),
+        ManifestError,
+        "catalog",
+    ),
+    "a URL as a dataset": (lambda _, folder: ps.MapDataset(folder), Unusable, "from_prefix"),
+    "entries as a dataset": (lambda catalog, _: ps.IterableDataset(list(catalog)), Unusable, "from_objects"),
+    "what a transform returns as the transform": (lambda c, _: mapped(c, transform=3), Unusable, "function"),
+    "a coroutine as the transform": (lambda c, _: mapped(c, transform=later), Unusable, "plain function"),
+    "a rank and a world as a place": (lambda c, _: streamed(c, place=(0, 2)), Unusable, "ps.Place"),
+    "a number as a place": (lambda c, _: streamed(c, place=1), Unusable, "ps.Place"),
+    "another word as a place": (lambda c, _: streamed(c, place="all"), Unusable, "unsharded"),
+    "the last rank plus one": (lambda *_: ps.Place(2, 2), Unusable, "count from 0"),
+    "a rank as the environment has it": (lambda *_: ps.Place("0", "2"), Unusable, "whole number"),
+    "half a rank": (lambda *_: ps.Place(0.0, 2), Unusable, "whole number"),
+    "a batch size of half a sample": (lambda c, _: mapped(c).batched(0.5), Unusable, "whole number"),
+    "a batch size that looks whole": (lambda c, _: mapped(c).batched(4.0), Unusable, "whole number"),
+    "a batch size of numpy's halves": (lambda c, _: mapped(c).batched(np.float64(4)), Unusable, "whole number"),
+    "a batch size in a list of numpy's": (lambda c, _: mapped(c).batched(np.array([3])), Unusable, "whole number"),
+    "a batch size in a tensor of halves": (lambda c, _: mapped(c).batched(torch.tensor(5.0)), Unusable, "whole number"),
+    "a batch size of True": (lambda c, _: mapped(c).batched(batch_size=True), Unusable, "whole number"),
+    "no batch size": (lambda c, _: streamed(c).batched(None), Unusable, "batch_size"),
+    "a batch size of none": (lambda c, _: streamed(c).batched(0), Unusable, "1 or more"),
+    "a batch size below none": (lambda c, _: streamed(c).batched(-4), Unusable, "1 or more"),
+    "a seed of True": (lambda c, _: mapped(c).batched(4, shuffle=True, seed=True), Unusable, "seed"),
+    "a seed that looks whole": (lambda c, _: mapped(c).batched(4, shuffle=True, seed=1.0), Unusable, "seed"),
+    "a seed as text": (lambda c, _: mapped(c).batched(4, shuffle=True, seed="1"), Unusable, "seed"),
+    "a seed that no state has room for": (lambda c, _: mapped(c).batched(4, seed=10**400), Unusable, "bits"),
+    "an iterable dataset's seed": (lambda c, _: streamed(c, shuffle=True, seed=0.5).batched(4), Unusable, "seed"),
+    "shuffle by a word": (lambda c, _: mapped(c).batched(4, shuffle="no"), Unusable, "True or False"),
+    "tail in capitals": (lambda c, _: mapped(c).batched(4, tail="Drop"), Unusable, "'drop'"),
+    "a result as a collate_fn": (lambda c, _: mapped(c).batched(4, collate_fn=[]), Unusable, "collate_fn"),
+    "an epoch as text": (lambda c, _: streamed(c).set_epoch("1"), Unusable, "whole number"),
+    "an epoch of True": (lambda c, _: streamed(c).set_epoch(True), Unusable, "whole number"),
+    "half an epoch": (lambda c, _: mapped(c).batched(4).set_epoch(1.5), Unusable, "whole number"),
+    "a sampler in a batch sampler": (
+        lambda c, _: ps.BatchSampler(RandomSampler(mapped(c)), 4),
+        Unusable,
+        "the dataset itself",
+    ),
+    "a sampler that shares out in a batch sampler": (
+        lambda c, _: ps.BatchSampler(DistributedSampler(mapped(c), 2, 0), 4),
+        Unusable,
+        "the dataset itself",
+    ),
+    "batches in a batch sampler": (lambda c, _: ps.BatchSampler(mapped(c).batched(4), 4), Unusable, "batched"),
+    "an iterable dataset in a batch sampler": (lambda c, _: ps.BatchSampler(streamed(c), 4), Unusable, "batched"),
+    "a number of samples in a batch sampler": (lambda *_: ps.BatchSampler(10, 4), Unusable, "the dataset itself"),
+    "batches of batches, by default": (
+        lambda c, _: list(DataLoader(mapped(c).batched(4))),
+        Unusable,
+        "batch_size=None",
+    ),
+    "batches of batches": (
+        lambda c, _: list(DataLoader(streamed(c).batched(4), batch_size=4)),
+        Unusable,
+        "batch_size=None",
+    ),
+    "batches of batches, in a worker": (
+        lambda c, _: list(DataLoader(streamed(c).batched(4), batch_size=4, num_workers=1)),
+        Unusable,
+        "batch_size=None",
+    ),
+    "nothing as a state": (lambda c, _: mapped(c).batched(4).load_state_dict(None), StateMismatch, "no state"),
+    "a model's state": (lambda c, _: mapped(c).batched(4).load_state_dict({"w": 1}), StateMismatch, "no state"),
+    "another seed's state": (
+        lambda c, _: mapped(c).batched(4).load_state_dict(mapped(c).batched(4, shuffle=True).state_dict()),
+        StateMismatch,
+        "seed",
+    ),
+    "our own state made elastic": (
+        lambda c, _: ps.elastic_state(mapped(c).batched(4).state_dict()),
+        StateMismatch,
+        "StatefulDataLoader",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_with_a_word_on_what_to_do(catalog, folder, name):
+    misuse, kind, word = REFUSED[name]
+    with pytest.raises(kind) as caught:
+        misuse(catalog, folder)
+    assert word in str(caught.value)
+
+
+def test_numpys_integers_are_integers(catalog):
+    one = mapped(catalog).batched(np.int64(4), shuffle=True, seed=np.int32(3), place=ps.Place(np.int64(0), np.int8(2)))
+    other = mapped(catalog).batched(4, shuffle=True, seed=3, place=ps.Place(0, 2))
+    one.set_epoch(np.int16(5))
+    other.set_epoch(5)
+    assert [batch.tolist() for batch in one] == [batch.tolist() for batch in other]
+    assert type(one.state_dict()["seed"]) is int
+
+
+class Doubled(ps.MapDataset):
+    def __getitem__(self, index):
+        return super().__getitem__(index) * 2
+
+
+class Together(ps.MapDataset):
+    def __getitems__(self, indices):
+        return [sample * 2 for sample in super().__getitems__(indices)]
+
+
+class Both(ps.MapDataset):
+    def __getitem__(self, index):
+        return super().__getitem__(index) * 2
+
+    def __getitems__(self, indices):
+        return [sample * 2 for sample in super().__getitems__(indices)]
+
+
+class BatchOfItems(Both):
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
+
+
+class ItemOfBatch(ps.MapDataset):
+    def __getitem__(self, index):
+        return sum(super().__getitems__([index, index]))
+
+
+class Further(Doubled):
+    """Overrides what is made of ``Doubled.__getitem__``, and ends there."""
+
+    def __getitem__(self, index):
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices):
+        return super().__getitems__(indices)
+
+
+class Again(Doubled):
+    def __getitem__(self, index):
+        return super().__getitem__(index) // 2 * 2
+
+
+class Longer(ps.MapDataset):
+    def __len__(self):
+        return 2 * super().__len__()
+
+    def __getitem__(self, index):
+        return super().__getitem__(index % super().__len__()) * 2
+
+
+class Method(ps.MapDataset):
+    def transform(self, sample):
+        return number(sample) * 2
+
+
+LOADERS = {
+    "itself": lambda dataset: [torch.tensor(list(dataset))],
+    "by index": lambda dataset: [torch.tensor([dataset[index] for index in range(len(dataset))])],
+    "torch's loader": lambda dataset: DataLoader(dataset, 4),
+    "torch's subset": lambda dataset: DataLoader(Subset(dataset, range(len(dataset))), 4),
+    "batches": lambda dataset: dataset.batched(4),
+    "our loader": lambda dataset: ps.DataLoader(dataset, 4, decode_threads=3),
+    "our loader, skipping": lambda dataset: ps.DataLoader(dataset, 4, on_error="skip"),
+    "our loader's worker": lambda dataset: ps.DataLoader(dataset, 4, num_workers=1, on_error="skip"),
+}
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+@pytest.mark.parametrize("kind", [Doubled, Together, Both, BatchOfItems, ItemOfBatch, Further, Again, Longer, Method])
+def test_what_a_subclass_overrides_is_what_every_loader_reads(catalog, kind, loader):
+    dataset = kind.from_catalog(catalog, **({} if kind is Method else {"transform": number}))
+    seen = torch.cat([torch.as_tensor(batch) for batch in LOADERS[loader](dataset)]).tolist()
+    factor = 1 if (kind, loader) == (Together, "by index") else 2  # what reads one sample is not overridden
+    assert seen == [factor * each for each in range(COUNT)] * (len(dataset) // COUNT)
+
+
+def test_a_batch_that_is_made_of_single_reads_does_not_recurse(catalog):
+    class Keys(ps.MapDataset):
+        def __getitems__(self, indices):
+            return [self[index].key[-3:] for index in indices]
+
+    dataset = Keys.from_catalog(catalog)
+    assert dataset.__getitems__([3, 4]) == ["003", "004"]
+    assert list(dataset) == [f"{index:03d}" for index in range(COUNT)]
+    assert next(iter(DataLoader(dataset, 5, collate_fn=list))) == ["000", "001", "002", "003", "004"]
+    assert dataset[3].read() == b"3"
+
+
+def test_a_sample_that_a_subclass_cannot_read_is_left_out_alone(catalog):
+    class Fussy(ps.MapDataset):
+        def __getitem__(self, index):
+            if index == 3:
+                raise ValueError("not this one")
+            return super().__getitem__(index)
+
+    loader = ps.DataLoader(Fussy.from_catalog(catalog, transform=number), 4, on_error="skip")
+    assert torch.cat(list(loader)).tolist() == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    assert loader.skipped[0] == ("sample 3 of Fussy", "ValueError: not this one")
+
+
+def test_a_batch_of_another_length_than_its_indices_is_refused(catalog):
+    class Short(ps.MapDataset):
+        def __getitems__(self, indices):
+            return super().__getitems__(indices)[1:]
+
+    with pytest.raises(Unusable, match="3 samples for 4 indices"):
+        list(ps.DataLoader(Short.from_catalog(catalog, transform=number), 4))
+
+
+def test_a_batch_that_a_subclass_fails_to_read_is_read_once(catalog):
+    calls = []
+
+    class Failing(ps.MapDataset):
+        def __getitems__(self, indices):
+            calls.append(list(indices))
+            raise ValueError("not this batch")
+
+    dataset = Failing.from_catalog(catalog, transform=number)
+    for item in Reading(dataset, [[0, 1, 2]], 1):
+        with pytest.raises(ValueError, match="not this batch"):
+            item.make()
+    assert calls == [[0, 1, 2]]
+
+
+def test_an_iterable_dataset_that_iterates_its_own_way_forms_no_batches_of_ours(catalog):
+    class Own(ps.IterableDataset):
+        def __iter__(self):
+            return map(str, super().__iter__())
+
+    dataset = Own.from_catalog(catalog, transform=number)
+    assert list(dataset) == [str(each) for each in range(COUNT)]
+    with pytest.raises(Unusable, match="transform="):
+        dataset.batched(4)
+    with pytest.raises(Unusable, match="transform="):
+        ps.DataLoader(dataset, 4)
+
+
+def test_two_threads_may_iterate_over_one_dataset(catalog):
+    dataset, seen = streamed(catalog), []
+    threads = [threading.Thread(target=lambda: seen.append(sorted(dataset))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [list(range(COUNT))] * 2

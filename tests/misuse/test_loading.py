@@ -1,0 +1,120 @@
+"""What a hurried user writes of the loader: it does what was meant, or is refused with a word on what to do."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import RandomSampler, Subset, TensorDataset
+
+import penstock as ps
+from penstock.errors import StateMismatch, Unusable
+from tests.datasets.transforms import number, numbered
+
+COUNT = 10
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory):
+    return ps.MapDataset.from_prefix(numbered(tmp_path_factory.mktemp("misuse") / "data", COUNT)).catalog
+
+
+def mapped(catalog) -> ps.MapDataset:
+    return ps.MapDataset.from_catalog(catalog, transform=number)
+
+
+def loader(catalog, batch_size=4, **options) -> ps.DataLoader:
+    return ps.DataLoader(mapped(catalog), batch_size, **options)
+
+
+REFUSED = {
+    "batches": (lambda c: ps.DataLoader(mapped(c).batched(4), batch_size=4), Unusable, "forms the batches itself"),
+    "torch's dataset": (lambda _: ps.DataLoader(TensorDataset(torch.ones(3)), 4), Unusable, "BatchSampler"),
+    "torch's subset": (lambda c: ps.DataLoader(Subset(mapped(c), [1]), 4), Unusable, "BatchSampler"),
+    "a list": (lambda _: ps.DataLoader([1, 2, 3], 4), Unusable, "BatchSampler"),
+    "a catalog": (lambda c: ps.DataLoader(c, 4), Unusable, "BatchSampler"),
+    "no batch size": (lambda c: loader(c, None), Unusable, "batch_size"),
+    "a batch size that looks whole": (lambda c: loader(c, 4.0), Unusable, "batch_size"),
+    "a batch size of True": (lambda c: loader(c, batch_size=True), Unusable, "batch_size"),
+    "a batch size of none": (lambda c: loader(c, 0), Unusable, "batch_size"),
+    "True workers": (lambda c: loader(c, num_workers=True), Unusable, "num_workers"),
+    "half a worker": (lambda c: loader(c, num_workers=0.5), Unusable, "num_workers"),
+    "workers below none": (lambda c: loader(c, num_workers=-1), Unusable, "num_workers"),
+    "no number of workers": (lambda c: loader(c, num_workers=None), Unusable, "num_workers"),
+    "nothing prefetched": (lambda c: loader(c, prefetch=0), Unusable, "prefetch"),
+    "half a batch prefetched": (lambda c: loader(c, prefetch=0.5), Unusable, "prefetch"),
+    "no threads": (lambda c: loader(c, decode_threads=0), Unusable, "decode_threads"),
+    "threads and workers": (lambda c: loader(c, decode_threads=2, num_workers=2), Unusable, "num_workers=0"),
+    "shuffle by a word": (lambda c: loader(c, shuffle="yes"), Unusable, "True or False"),
+    "a seed of True": (lambda c: loader(c, shuffle=True, seed=True), Unusable, "seed"),
+    "a seed that looks whole": (lambda c: loader(c, shuffle=True, seed=0.0), Unusable, "seed"),
+    "a seed as text": (lambda c: loader(c, shuffle=True, seed=""), Unusable, "seed"),
+    "tail in capitals": (lambda c: loader(c, tail="Pad"), Unusable, "'pad'"),
+    "drop_last by a word": (lambda c: loader(c, drop_last="no"), Unusable, "True or False"),
+    "drop_last and a tail": (lambda c: loader(c, drop_last=True, tail="pad"), Unusable, 'tail="drop"'),
+    "on_error in capitals": (lambda c: loader(c, on_error="Skip"), Unusable, "'skip'"),
+    "a rank and a world as a place": (lambda c: loader(c, place=(0, 2)), Unusable, "ps.Place"),
+    "a result as a collate_fn": (lambda c: loader(c, collate_fn={}), Unusable, "collate_fn"),
+    "a sampler": (lambda c: loader(c, sampler=RandomSampler(mapped(c))), Unusable, "by itself"),
+    "a batch sampler": (lambda c: loader(c, batch_sampler=ps.BatchSampler(mapped(c), 4)), Unusable, "by itself"),
+    "a generator": (lambda c: loader(c, generator=torch.Generator()), Unusable, "seed"),
+    "torch's prefetching": (lambda c: loader(c, num_workers=2, prefetch_factor=2), Unusable, "say prefetch"),
+    "a misspelt argument": (lambda c: loader(c, worker=2), Unusable, "worker is no argument"),
+    "persistent threads": (lambda c: loader(c, persistent_workers=True), Unusable, "num_workers is 0"),
+    "an iterable dataset's order": (
+        lambda c: ps.DataLoader(ps.IterableDataset.from_catalog(c), 4, shuffle=True),
+        Unusable,
+        "of its own",
+    ),
+    "an epoch as text": (lambda c: loader(c).set_epoch("1"), Unusable, "whole number"),
+    "nothing as a state": (lambda c: loader(c).load_state_dict(None), StateMismatch, "no state"),
+    "an optimizer's state": (lambda c: loader(c).load_state_dict({"state": {}}), StateMismatch, "no state"),
+    "another loader's state": (
+        lambda c: loader(c).load_state_dict(loader(c[1:]).state_dict()),
+        StateMismatch,
+        "catalog",
+    ),
+    "another batch size's state": (
+        lambda c: loader(c).load_state_dict(loader(c, 5).state_dict()),
+        StateMismatch,
+        "allow_new_global_batch",
+    ),
+    "a state of tensors": (
+        lambda c: loader(c).load_state_dict({k: torch.tensor(1) for k in loader(c).state_dict()}),
+        StateMismatch,
+        "version",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_with_a_word_on_what_to_do(catalog, name):
+    misuse, kind, word = REFUSED[name]
+    with pytest.raises(kind) as caught:
+        misuse(catalog)
+    assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_first_look_at_a_loader_disturbs_no_loop_after_it(catalog, workers):
+    made = loader(catalog, num_workers=workers)
+    look = iter(made)
+    assert next(look).tolist() == [0, 1, 2, 3]
+    assert torch.cat(list(made)).tolist() == list(range(COUNT))  # while the first one lives
+    assert made.state_dict()["epoch"] == 2
+
+
+def test_a_state_through_json_or_torch_is_the_same(catalog, tmp_path):
+    made = loader(catalog, np.int64(4), shuffle=True, seed=np.int64(7))
+    next(iter(made))
+    state = made.state_dict()
+    torch.save(state, tmp_path / "state")
+    rest = []
+    for again in (state, json.loads(json.dumps(state)), torch.load(tmp_path / "state")):
+        after = loader(catalog, 4, shuffle=np.True_, seed=7)
+        after.load_state_dict(again)
+        rest.append(torch.cat(list(after)).tolist())
+    assert rest[0] == rest[1] == rest[2]
+    assert len(rest[0]) == COUNT - 4

@@ -1,0 +1,97 @@
+"""What hurried users write with verbs, and the word that tells them what to do instead."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.errors import ConfigError, InvalidURL, NotFound, UnknownScheme, Unusable
+
+MISUSES = [
+    # what is written, the error, a word of its text
+    (lambda m: ps.open(f"{m}a", "r"), ConfigError, "TextIOWrapper"),
+    (lambda m: ps.open(f"{m}a", "w"), ConfigError, "TextIOWrapper"),
+    (lambda m: ps.open(f"{m}a", "ab"), ConfigError, "'rb', 'wb' or 'xb'"),
+    (lambda m: ps.open(f"{m}a", "r+b"), ConfigError, "'rb', 'wb' or 'xb'"),
+    (lambda _: ps.open(Path("s3://bucket/a")), InvalidURL, "pathlib drops a slash"),
+    (lambda _: ps.open("s3:/bucket/a"), InvalidURL, "'://'"),
+    (lambda _: ps.open("s3//bucket/a"), NotFound, "s3//bucket/a"),
+    (lambda _: ps.open("S3://bucket/a"), UnknownScheme, "did you mean s3://"),
+    (lambda _: ps.open(" s3://bucket/a"), InvalidURL, "no scheme"),
+    (lambda _: ps.open("https://bucket.s3.eu-west-1.amazonaws.com/a"), UnknownScheme, "write s3://bucket/a"),
+    (lambda _: ps.open("https://s3.amazonaws.com/bucket/a?X-Amz-Signature=1"), UnknownScheme, "write s3://bucket/a"),
+    (lambda _: ps.open("http://127.0.0.1:9000/bucket/a"), UnknownScheme, "endpoint="),
+    (lambda _: ps.open("s3://127.0.0.1:9000/bucket/a"), InvalidURL, "endpoint="),
+    (lambda _: ps.open("s3://key:secret@bucket/a"), InvalidURL, "credentials and ports"),
+    (lambda _: ps.open("bucket/a"), NotFound, f"{os.sep}bucket/a"),
+    (lambda _: ps.open("~/a"), InvalidURL, "expanduser"),
+    (lambda _: ps.open("C:\\data\\a"), InvalidURL, "Windows"),
+    (lambda _: ps.open("file://data/a"), InvalidURL, "three slashes"),
+    (lambda _: ps.open(""), InvalidURL, "empty"),
+    (lambda _: ps.open("."), Unusable, "'/'"),
+    (lambda _: ps.open("s3://bucket"), InvalidURL, "names a bucket"),
+    (lambda _: ps.open("s3://my bucket/a"), InvalidURL, "cannot be a bucket"),
+    (lambda _: ps.open(None), InvalidURL, "NoneType"),
+    (lambda _: ps.open(b"s3://bucket/a"), InvalidURL, "bytes"),
+    (lambda m: ps.stat(f"{m}folder"), NotFound, "no such"),
+    (lambda m: ps.copy(f"{m}missing", f"{m}b"), NotFound, "missing"),
+    (lambda m: ps.copy("a-local-file", f"{m}a"), NotFound, "a-local-file"),
+    (lambda m: ps.copy(f"{m}a", f"{m}a"), InvalidURL, "onto itself"),
+    (lambda m: ps.copy(f"{m}a", f"{m}folder/"), InvalidURL, "name the copy"),
+    (lambda m: ps.copy(f"{m}a", "folder/"), InvalidURL, "name the copy"),
+    (lambda m: ps.delete(f"{m}folder/*"), NotFound, "no prefix or glob"),
+    (lambda m: ps.delete(f"{m}folder/"), NotFound, "no prefix or glob"),
+    (lambda m: ps.delete([f"{m}a", f"{m}folder/*"]), NotFound, "no prefix or glob"),
+    (lambda m: ps.delete([f"{m}a", m]), InvalidURL, "names a bucket"),
+    (lambda m: ps.delete(ps.list(m)), InvalidURL, "ObjectMeta"),
+    (lambda _: ps.delete(""), InvalidURL, "empty"),
+    (lambda _: ps.delete("file:///"), InvalidURL, "names a bucket"),
+    (lambda _: ps.delete("/"), InvalidURL, "names a bucket"),
+    (lambda _: ps.delete("."), InvalidURL, "'/'"),
+    (lambda _: ps.delete(".."), Unusable, "directory"),
+    (lambda _: ps.delete("here"), Unusable, "directory"),
+    (lambda _: ps.delete("here/"), InvalidURL, "'/'"),
+    (lambda _: ps.delete("~"), InvalidURL, "expanduser"),
+    (lambda _: ps.open("/dev/zero"), Unusable, "a character device"),
+    (lambda _: ps.stat("fifo"), Unusable, "a FIFO"),
+    (lambda _: ps.open("fifo", "wb").close(), Unusable, "a FIFO"),
+    (lambda m: ps.copy(f"{m}a", "/dev/null"), Unusable, "a character device"),
+    (lambda _: ps.MapDataset.from_objects([Path("fifo").absolute()])[0], Unusable, "a FIFO"),
+    (lambda _: next(iter(ps.IterableDataset.from_objects(["/dev/zero"]))), Unusable, "a character device"),
+]
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Return the URL of a bucket that holds ``a`` and ``folder/b``; the working directory holds ``here`` and a FIFO."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "kept").touch()
+    os.mkfifo(tmp_path / "fifo")
+    url = f"memory://{tmp_path.name}/"
+    for name in ("a", "folder/b"):
+        with ps.open(url + name, "wb") as file:
+            file.write(b"bytes")
+    return url
+
+
+@pytest.mark.parametrize(("write", "error", "word"), MISUSES, ids=[f"{i}-{m[2]}" for i, m in enumerate(MISUSES)])
+def test_it_is_refused_with_a_word(place, tmp_path, write, error, word):
+    with pytest.raises(error) as caught:
+        write(place)
+    assert word in str(caught.value)
+    assert [meta.key for meta in ps.list(place)] == ["a", "folder/b"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["fifo", "here", "kept"]
+
+
+def test_what_is_named_like_a_glob_or_a_prefix_is_deleted_where_it_is_there(place):
+    for name in ("folder/", "folder/*", "what?"):
+        with ps.open(place + name, "wb"):
+            pass
+        ps.delete(place + name)
+    assert [meta.key for meta in ps.list(place)] == ["a", "folder/b"]
+
+
+def test_a_listing_of_an_object_is_the_object(place):
+    assert [meta.key for meta in ps.list(f"{place}a")] == ["a"]

@@ -1,0 +1,142 @@
+"""What was passed as options goes to workers, and into nothing that may be a file: every public object, every way."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import pickle
+import pprint
+import traceback
+from multiprocessing.reduction import ForkingPickler
+
+import pytest
+import torch
+
+import penstock as ps
+from penstock.checkpoint.dcp import StorageReader, StorageWriter
+from penstock.errors import NotFound, Unusable
+from penstock.events import subscribe
+from penstock.interop.fsspec import FileSystem
+from penstock.source import open_source
+
+CANARY = "xyzzy-never-to-be-seen"
+STORE = ps.StoreOptions(
+    access_key=f"{CANARY}-key",
+    secret_key=f"{CANARY}-secret",
+    session_token=f"{CANARY}-token",
+    transport=ps.TransportOptions(proxy=f"http://user:{CANARY}@proxy"),
+)
+WAYS = {
+    **{f"pickle {protocol}": lambda it, p=protocol: pickle.dumps(it, p) for protocol in range(2, 6)},
+    "torch.save": lambda it: _saved(torch.save, {"state": [it]}),
+    "ps.save": lambda it: ps.save({"state": [it]}, "memory://test-secrets/a-way") or _stored(),
+    "repr": repr,
+    "str": str,
+    "format": lambda it: f"{it}",
+    "pprint": pprint.pformat,
+    "its variables": lambda it: str(vars(it)),
+    "JSON": lambda it: json.dumps(it, default=repr),
+    "JSON of its variables": lambda it: json.dumps(it, default=vars),
+    "a copy": lambda it: pprint.pformat(copy.copy(it)),
+    "a deep copy": lambda it: pprint.pformat(copy.deepcopy(it)),
+    "a pickled copy": lambda it: pickle.dumps(copy.deepcopy(copy.copy(it))),
+}
+
+
+def _saved(save, it):
+    file = io.BytesIO()
+    save(it, file)
+    return file.getvalue()
+
+
+def _stored():
+    with ps.open("memory://test-secrets/a-way") as file:
+        return file.read()
+
+
+def _things():
+    """Make one of each public kind of object that was given the options, or what came of them."""
+    url = "memory://test-secrets/"
+    ps.save({"a": torch.arange(3)}, f"{url}a.pt", store=STORE)
+    ps.save_safetensors({"a": torch.arange(3)}, f"{url}a.safetensors", overwrite=True, store=STORE)
+    yield from (STORE, STORE.transport, open_source("s3://bucket/key", STORE)[0], ps.Checkpoint(STORE))
+    events = []
+    leave = subscribe(events.append)
+    lazy = ps.load(f"{url}a.pt", lazy=True, store=STORE)["a"]
+    yield from (lazy, ps.load(f"{url}a.pt", store=STORE))
+    leave()
+    yield events
+    opened = ps.open_safetensors(f"{url}a.safetensors", store=STORE)
+    yield from (opened, opened.get_slice("a"), ps.open(f"{url}a.pt", store=STORE), ps.stat(f"{url}a.pt", store=STORE))
+    for kind in (ps.MapDataset, ps.IterableDataset):
+        dataset = kind.from_objects([f"{url}a.pt", f"{url}a.safetensors"], store=STORE)
+        loader = ps.DataLoader(dataset, batch_size=1, collate_fn=list)
+        yield from (dataset, dataset.catalog, loader, loader.state_dict(), next(iter(loader)))
+    manager = ps.CheckpointManager(f"{url}run/", store=STORE)
+    yield from (
+        manager,
+        ps.AsyncCheckpointer(manager),
+        StorageWriter(url, store=STORE),
+        StorageReader(url, store=STORE),
+    )
+    yield FileSystem(STORE)
+    try:
+        ps.load("memory://test-secrets/none", store=STORE)
+    except NotFound as error:
+        yield error
+
+
+def check_hidden(it):
+    """Send an object all ways, and see that what comes out, if anything does, has no secret in it."""
+    for name, way in WAYS.items():
+        try:
+            made = way(it)
+        except Exception:  # noqa: BLE001  that it cannot go this way is right, whatever says so
+            made = traceback.format_exc()
+        made = made if isinstance(made, str) else made.decode("latin-1")
+        assert CANARY not in made, (type(it), name)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_way_into_a_file_carries_a_secret():
+    things = list(_things())
+    assert len({type(it) for it in things}) > 15
+    for it in things:
+        check_hidden(it)
+
+
+def test_what_cannot_be_saved_says_what_to_do_and_leaves_what_was_there(tmp_path):
+    ps.save({"a": torch.arange(3)}, f"{tmp_path}/a.pt")
+    dataset = ps.MapDataset.from_objects(["s3://bucket/key"], store=STORE)
+    lazy = ps.load(f"{tmp_path}/a.pt", lazy=True, store=STORE)
+    for state, words in (({"data": dataset}, "profile="), (lazy, r"load\(\) it")):
+        for save in (torch.save, ps.save):
+            with pytest.raises(Unusable, match=words):
+                save(state, tmp_path / "a.pt" if save is ps.save else io.BytesIO())
+        with pytest.raises(Unusable, match=words):
+            ps.CheckpointManager(tmp_path / "run").save(1, state)
+    assert ps.load(f"{tmp_path}/a.pt")["a"].tolist() == [0, 1, 2]
+    assert ps.CheckpointManager(tmp_path / "run").latest() is None
+
+
+def test_workers_get_all_of_it():
+    for it in (
+        STORE,
+        ps.MapDataset.from_objects(["s3://bucket/key"], store=STORE),
+        StorageWriter("s3://bucket/", store=STORE),
+    ):
+        assert CANARY.encode() in bytes(ForkingPickler.dumps(it))
+    assert pickle.loads(ForkingPickler.dumps(STORE)) == STORE
+    lazy = next(each for each in _things() if type(each).__name__ == "LazyTensor")
+    assert torch.equal(pickle.loads(ForkingPickler.dumps(lazy)).load(), torch.arange(3))
+
+
+def test_options_without_a_secret_go_anywhere():
+    for options in (
+        ps.StoreOptions(region="r", profile="p"),
+        ps.TransportOptions(proxy="http://proxy:1"),
+        ps.ReadOptions(),
+    ):
+        assert pickle.loads(pickle.dumps(options)) == options
+        assert copy.deepcopy(options) == options
