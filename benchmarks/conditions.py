@@ -96,7 +96,7 @@ _PAIR = (
 
 
 def _connectors(documented: int, threaded: int, threads: int) -> tuple[Run, ...]:
-    """Amazon's connector: its data sets as documented, and as many threads as help on top of the map-style one."""
+    """Amazon's connector: its datasets as documented, and as many threads as help on top of the map-style one."""
     return (
         Run("s3torchconnector_map", _CONNECTOR, most=documented),
         Run("s3torchconnector_map", _CONNECTOR, most=threaded, threads=threads),
@@ -105,7 +105,7 @@ def _connectors(documented: int, threaded: int, threads: int) -> tuple[Run, ...]
 
 
 def _busy(ours: int, theirs: int) -> tuple[Run, ...]:
-    """Data sets that read ahead by themselves: what beside a training step in the same process is for."""
+    """Datasets that read ahead by themselves: what beside a training step in the same process is for."""
     return (
         Run("penstock_iterable", most=ours, beside="s3torchconnector_iterable"),
         Run("s3torchconnector_iterable", _CONNECTOR, most=theirs),
@@ -113,7 +113,7 @@ def _busy(ours: int, theirs: int) -> tuple[Run, ...]:
 
 
 def _others(count: int) -> tuple[Run, ...]:
-    """Clients that make no data sets: one call for each object from threads, or one for a batch."""
+    """Clients that make no datasets: one call for each object from threads, or one for a batch."""
     return (
         Run("boto3_get", _BOTO3, most=count, threads=16),
         Run("s3fs_cat", _S3FS, most=count),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 # From the ground up. A room may import from any row above its own in this table, and from itself.
 FLOORS = (
     {"errors"},
-    {"values", "target", "options", "budget", "nest", "version", "waiting"},
+    {"values", "buffer", "options", "budget", "tree", "version", "waiting"},
     {"protocols", "events", "config", "listing", "blocks"},
     {"drivers", "transport", "fetch", "cache"},
     {"source"},
@@ -37,7 +37,7 @@ HOMES = {
     "boto3": ("demo", "testing"),
     "botocore": ("drivers.credentials",),
     "certifi": ("config",),
-    "ctypes": ("transport.libcurl", "transport.stream", "target"),
+    "ctypes": ("transport.libcurl", "transport.stream", "buffer"),
     "fsspec": ("interop", "drivers.fsspec"),
     "hypothesis": ("testing",),
     "isal": ("checkpoint.crc",),

@@ -28,7 +28,7 @@ HOUSE = {
     "penstock": "def __getattr__(name):\n    from penstock import loading\n",
     "penstock.errors": "class MissingExtra(Exception): pass",
     "penstock.values": "import os\nimport numpy\nfrom penstock.errors import MissingExtra",
-    "penstock.target": "import ctypes",
+    "penstock.buffer": "import ctypes",
     "penstock.protocols": "'''Contracts.'''",
     "penstock.protocols.driver": "class Reads(Protocol):\n    def read(self):\n        '''Read.'''",
     "penstock.events": "from penstock.values import Span",

@@ -65,16 +65,16 @@ def test_a_bucket_from_end_to_end(filled, bucket):
 
 
 def test_many_are_looked_up_side_by_side_and_in_order(filled):
-    assert [meta.key for meta in filled.heads([NAMES[5], NAMES[0], NAMES[5]])] == [NAMES[5], NAMES[0], NAMES[5]]
-    assert filled.heads([]) == filled.known([]) == []
-    assert filled.known(["gone", NAMES[7], "dir/"]) == [None, filled.head(NAMES[7]), None]
+    assert [meta.key for meta in filled.stat_many([NAMES[5], NAMES[0], NAMES[5]])] == [NAMES[5], NAMES[0], NAMES[5]]
+    assert filled.stat_many([]) == filled.stat_existing([]) == []
+    assert filled.stat_existing(["gone", NAMES[7], "dir/"]) == [None, filled.head(NAMES[7]), None]
     with pytest.raises(NotFound, match="never/was"):
-        filled.heads([NAMES[0], "never/was", "nor/this"])
+        filled.stat_many([NAMES[0], "never/was", "nor/this"])
     gate = Gate()
     with Scripted(Objects({str(number): b"x" * number for number in range(40)}, gate)) as server:
         source, _ = open_source("s3://bucket/", StoreOptions(endpoint=server.url, anonymous=True))
         with ThreadPoolExecutor(1) as pool:
-            looking = pool.submit(source.heads, [str(number) for number in range(40)])
+            looking = pool.submit(source.stat_many, [str(number) for number in range(40)])
             gate.wait_for(8)  # however many the pace allows at first: more than one
             gate.opened.set()
             assert [meta.size for meta in looking.result(30)] == list(range(40))
@@ -84,7 +84,7 @@ def test_a_refused_look_is_no_missing_object():
     with Scripted(lambda _received, send: send(reply(403)) or True) as server:
         source, _ = open_source("s3://bucket/", StoreOptions(endpoint=server.url, anonymous=True))
         with pytest.raises(Forbidden):
-            source.known(["a", "b"])
+            source.stat_existing(["a", "b"])
 
 
 def test_a_refusal_that_was_handled_keeps_nothing_alive_that_its_callers_held(source):
@@ -114,7 +114,7 @@ def _keeps_nothing(source, prefix):
 
     def looks():
         held = Held()
-        assert source.known([f"{prefix}none", f"{prefix}neither"]) == [None, None]
+        assert source.stat_existing([f"{prefix}none", f"{prefix}neither"]) == [None, None]
         try:
             source.head(f"{prefix}none")
         except NotFound:
@@ -477,7 +477,7 @@ def test_an_endpoint_under_a_path_works(moto_server, addressing):
         ]
         assert source.read(Span("dir/c", 1, 4)) == b"yte"
         source.delete(["dir/a b", "dir/c"])
-        assert [meta and meta.size for meta in source.known(["dir/a b", "dir/large"])] == [None, 17 << 20]
+        assert [meta and meta.size for meta in source.stat_existing(["dir/a b", "dir/large"])] == [None, 17 << 20]
         assert {received.headers["host"].startswith(name) for received in server.received} == {addressing == "virtual"}
 
 

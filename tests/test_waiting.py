@@ -8,7 +8,7 @@ def test_interrupts_at_random_moments_leave_every_operation_that_follows_an_answ
     script = """
         import random, signal, sys
         from penstock.options import ReadOptions
-        from penstock.target import Target
+        from penstock.buffer import Buffer
         from penstock.values import Span
         from tests.fetch.store import serving
 
@@ -20,7 +20,7 @@ def test_interrupts_at_random_moments_leave_every_operation_that_follows_an_answ
             verbs = (
                 lambda: engine.run(lambda: engine.driver.head("key")),
                 lambda: engine.read_many([span, span]),
-                lambda: engine.read_into(Span("key", 0, 100, "e1"), Target.borrow(bytearray(100))),
+                lambda: engine.read_into(Span("key", 0, 100, "e1"), Buffer.borrow(bytearray(100))),
             )
             for number in range(600):
                 verb = verbs[number % len(verbs)]
@@ -74,7 +74,7 @@ def test_ctrl_c_ends_every_verb_within_a_second_where_a_store_never_answers():
             "copy": lambda: ps.copy(url, url + "2", store=store),
             "scan": lambda: ps.Catalog.scan("s3://bucket/some/", store=store),
             "open a catalog": lambda: ps.Catalog.open("s3://bucket/some.csv", store=store),
-            "data set": lambda: ps.MapDataset.from_prefix("s3://bucket/some/", store=store),
+            "dataset": lambda: ps.MapDataset.from_prefix("s3://bucket/some/", store=store),
             "latest step": lambda: manager.latest(),
             "save a step": lambda: manager.save(1, state),
             "restore a step": lambda: manager.restore(),

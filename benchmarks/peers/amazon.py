@@ -10,7 +10,7 @@ OPTIONS = {"region": REGION, "s3client_config": S3ClientConfig(force_path_style=
 
 
 def opened(kind, meter):
-    """Open a data set over the task's keys."""
+    """Open a dataset over the task's keys."""
     return kind.from_objects([f"s3://{BUCKET}/{key}" for key in meter.keys], endpoint=meter.endpoint, **OPTIONS)
 
 

@@ -1,6 +1,6 @@
 """What every peer shares: its task, the checks, and the stopwatch; standard library only, and nothing of the engine's.
 
-A peer runs in a process of its own: ``python peer.py TASK``, TASK being JSON. It prepares its data set, reads inside
+A peer runs in a process of its own: ``python peer.py TASK``, TASK being JSON. It prepares its dataset, reads inside
 ``with meter:``, and prints one JSON line. CPU and memory are this process's alone, CPU that of the timed part.
 """
 

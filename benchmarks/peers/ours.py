@@ -17,5 +17,5 @@ def store(meter):
 
 
 def opened(kind, meter, **options):
-    """Open a data set over the task's manifest."""
+    """Open a dataset over the task's manifest."""
     return kind.from_manifest(meter.manifest, base=f"s3://{BUCKET}/", store=store(meter), **options)

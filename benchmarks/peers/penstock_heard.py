@@ -1,4 +1,4 @@
-"""Penstock's map-style data set, as in ``penstock_map``, while a listener that does nothing hears every event."""
+"""Penstock's map-style dataset, as in ``penstock_map``, while a listener that does nothing hears every event."""
 
 from meter import Meter
 from ours import opened

@@ -1,4 +1,4 @@
-"""Penstock's iterable data set, shuffled, reading ahead."""
+"""Penstock's iterable dataset, shuffled, reading ahead."""
 
 from meter import Meter
 from ours import opened

@@ -1,4 +1,4 @@
-"""Penstock's map-style data set: batches through ``__getitems__``, as a DataLoader asks for them."""
+"""Penstock's map-style dataset: batches through ``__getitems__``, as a DataLoader asks for them."""
 
 from meter import Meter
 from ours import opened

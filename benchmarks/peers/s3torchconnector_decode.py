@@ -1,4 +1,4 @@
-"""Amazon's map-style data set under torch's DataLoader with as many workers as the others have threads."""
+"""Amazon's map-style dataset under torch's DataLoader with as many workers as the others have threads."""
 
 from amazon import OPTIONS
 from meter import BUCKET, Meter

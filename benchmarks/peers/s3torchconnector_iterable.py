@@ -1,4 +1,4 @@
-"""Amazon's iterable data set, as documented."""
+"""Amazon's iterable dataset, as documented."""
 
 from amazon import opened
 from meter import Meter

@@ -1,4 +1,4 @@
-"""Amazon's map-style data set, as documented, one object after another; or from several threads."""
+"""Amazon's map-style dataset, as documented, one object after another; or from several threads."""
 
 from amazon import opened
 from meter import Meter, in_threads

@@ -9,7 +9,7 @@ from itertools import chain
 from operator import index
 from typing import TYPE_CHECKING
 
-from penstock.target import Target, flat
+from penstock.buffer import Buffer, flat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,7 @@ class BlockReader(io.BufferedIOBase):
         """Return a block's bytes."""
 
     @abstractmethod
-    def _straight(self, start: int, target: Target) -> None:
+    def _straight(self, start: int, target: Buffer) -> None:
         """Fill ``target`` with the bytes from ``start`` on; they are there."""
 
     @property
@@ -92,7 +92,7 @@ class BlockReader(io.BufferedIOBase):
         at = self.tell()
         count = self._count(size, at)
         if count >= self._block_bytes:
-            target = Target.allocate(count)
+            target = Buffer.allocate(count)
             self._straight(at, target)
             self.seek(at + count)
             return target.take()
@@ -115,7 +115,7 @@ class BlockReader(io.BufferedIOBase):
         at, view = self.tell(), _writable(buffer)
         view = view[: self._count(len(view), at)]
         if len(view) >= self._block_bytes:
-            self._straight(at, Target.borrow(view))
+            self._straight(at, Buffer.borrow(view))
             self.seek(at + len(view))
             return len(view)
         done = self._window.readinto(view)

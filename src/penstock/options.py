@@ -143,9 +143,9 @@ class ReadOptions:
     Attributes:
         split_bytes: Reads longer than this are cut into parallel ranges of about this size. 16 MiB keeps the cost of
             a request below 1 % of its transfer at 10 Gb/s.
-        ahead_bytes: Bytes an iterable data set may hold ahead of its consumer, per process (workers
+        ahead_bytes: Bytes an iterable dataset may hold ahead of its consumer, per process (workers
             of one loader share it); and, on a server that ignores ``Range``, of objects that are read in pieces.
-        ahead_items: Reads an iterable data set may have in flight or waiting, per process (shared like the bytes).
+        ahead_items: Reads an iterable dataset may have in flight or waiting, per process (shared like the bytes).
 
     """
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.budget import Budget
+from penstock.buffer import Buffer
 from penstock.config.endpoint import path_style
 from penstock.config.resolve import StoreSettings, resolve
 from penstock.config.urls import Location, parse
@@ -30,7 +31,6 @@ from penstock.fetch.upload import Writer, put
 from penstock.listing import Listing, UploadListing
 from penstock.options import StoreOptions
 from penstock.protocols.driver import Attributes
-from penstock.target import Target
 from penstock.transport.loop import connect
 from penstock.transport.work import Threads
 from penstock.waiting import Inbox
@@ -97,12 +97,12 @@ class Source:
         fetcher = self._fetcher()
         return fetcher.run(lambda: fetcher.driver.head(key))
 
-    def heads(self, keys: Sequence[str]) -> list[ObjectMeta]:
+    def stat_many(self, keys: Sequence[str]) -> list[ObjectMeta]:
         """Describe objects, in order: one request each, up to 256 in flight; raises the first refusal, in order."""
         return [looking.result() for looking in self._each(keys, self._fetcher().driver.head)]
 
-    def known(self, keys: Sequence[str]) -> list[ObjectMeta | None]:
-        """Describe objects as ``heads`` does; None stands for each that is not there."""
+    def stat_existing(self, keys: Sequence[str]) -> list[ObjectMeta | None]:
+        """Describe objects as ``stat_many`` does; None stands for each that is not there."""
         return [_unless_missing(looking) for looking in self._each(keys, self._fetcher().driver.head)]
 
     def page(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Page:
@@ -135,7 +135,7 @@ class Source:
 
         On any way out, Ctrl-C included, nothing writes into the buffer any more.
         """
-        self._fetcher().read_into(span, Target.borrow(buffer))
+        self._fetcher().read_into(span, Buffer.borrow(buffer))
 
     def scatter(self, places: Iterable[tuple[Span, object]], window_bytes: int) -> Generator[Span]:
         """Fill writable buffers with spans of their sizes, one request each; yield the spans in order, once full.
@@ -143,7 +143,7 @@ class Source:
         ``places`` is drawn from lazily, at most ``window_bytes`` (and a place) ahead of what was yielded. Close the
         iterator, or let it end: on any way out, Ctrl-C included, nothing writes into any buffer any more.
         """
-        targets = ((span, Target.borrow(buffer)) for span, buffer in places)
+        targets = ((span, Buffer.borrow(buffer)) for span, buffer in places)
         return scatter(self._fetcher(), targets, window_bytes)
 
     def lookahead(self, spans: Iterator[Span], workers: int = 1) -> Lookahead:

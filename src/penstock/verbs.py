@@ -134,7 +134,7 @@ def copy(url: str | os.PathLike[str], to: str | os.PathLike[str], *, store: Stor
 
 def _check_literal(source: Source, keys: Sequence[str]) -> None:
     """Refuse what was meant as a prefix or a glob: no object is called so."""
-    for key, found in zip(keys, source.known(keys), strict=True):
+    for key, found in zip(keys, source.stat_existing(keys), strict=True):
         if found is None:
             message = "no object of just this name, and no prefix or glob is deleted: pass each .url of ps.list"
             raise NotFound(message, url=source.url(key))

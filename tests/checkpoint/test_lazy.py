@@ -12,7 +12,7 @@ import penstock as ps
 from penstock.checkpoint.lazy import LazyTensor
 from penstock.errors import Changed, ChecksumMismatch, Unusable
 from penstock.events import RangeRead, subscribe
-from penstock.nest import mapped
+from penstock.tree import tree_map
 from tests.checkpoint.test_unpack import SAFE, UNSAFE, alike
 
 MIB = 1 << 20
@@ -20,7 +20,7 @@ FEW = {"large": torch.arange(3 * MIB), "other": torch.ones(4 * MIB), "small": to
 
 
 def loaded(nest):
-    return mapped(LazyTensor.load, nest, LazyTensor)
+    return tree_map(LazyTensor.load, nest, LazyTensor)
 
 
 @pytest.mark.parametrize("name", [name for name in SAFE if name not in {"storage", "views", "tied", "negative"}])

@@ -34,7 +34,7 @@ def test_a_header_takes_one_read_and_a_long_one_two(tmp_path, reads, count, requ
 
 
 def test_a_file_that_is_replaced_after_its_head_is_told(tmp_path, monkeypatch):
-    path, heads = tmp_path / "a.safetensors", Source.heads
+    path, heads = tmp_path / "a.safetensors", Source.stat_many
     ps.save_safetensors({"a": torch.zeros(9)}, path)
 
     def late(self, keys):
@@ -42,7 +42,7 @@ def test_a_file_that_is_replaced_after_its_head_is_told(tmp_path, monkeypatch):
         ps.save_safetensors({"a": torch.ones(9)}, path, overwrite=True)
         return found
 
-    monkeypatch.setattr(Source, "heads", late)
+    monkeypatch.setattr(Source, "stat_many", late)
     with pytest.raises(Changed, match=r"a\.safetensors"):
         ps.open_safetensors(path)
 

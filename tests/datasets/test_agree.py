@@ -85,7 +85,7 @@ def test_data_sets_of_one_prefix_are_compared_in_turn(tcp):
 
 
 def _one_more():
-    """Rank 0 makes data sets of other prefixes besides; all compare one catalog several times."""
+    """Rank 0 makes datasets of other prefixes besides; all compare one catalog several times."""
     catalog = _catalog(5)
     if dist.get_rank() == 0:
         agree(_catalog(9, "s3://other/"))

@@ -1,4 +1,4 @@
-"""Batches of a data set: collated as asked, the same whoever reads them, with marks on what repeats."""
+"""Batches of a dataset: collated as asked, the same whoever reads them, with marks on what repeats."""
 
 from __future__ import annotations
 

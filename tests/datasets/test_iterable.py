@@ -143,7 +143,7 @@ def test_the_environment_says_which_rank(folder, monkeypatch):
 
 
 def test_a_copy_sent_elsewhere_finds_its_own_place(folder, monkeypatch):
-    """A driver that pickles a data set for its ranks must not make all of them rank 0."""
+    """A driver that pickles a dataset for its ranks must not make all of them rank 0."""
     data = pickle.dumps(opened(folder))
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")

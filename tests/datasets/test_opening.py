@@ -1,4 +1,4 @@
-"""Four ways to open a data set, and what each says when it cannot."""
+"""Four ways to open a dataset, and what each says when it cannot."""
 
 from __future__ import annotations
 

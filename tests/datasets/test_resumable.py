@@ -170,7 +170,7 @@ def test_states_taken_from_many_threads_at_once_are_the_same(catalog):
 
 
 class Long:
-    """A data set of 10^8 samples that takes no room."""
+    """A dataset of 10^8 samples that takes no room."""
 
     def __len__(self) -> int:
         return 10**8

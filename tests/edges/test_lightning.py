@@ -18,7 +18,7 @@ EVERY_STEP = {"every_n_train_steps": 1}
 EVERY_EPOCH = {"every_n_epochs": 1, "save_on_train_epoch_end": True}
 AFTER_VALIDATION = {}
 
-# Lightning gives advice as warnings: more workers, an empty folder, no length for an iterable data set (ours is right).
+# Lightning gives advice as warnings: more workers, an empty folder, no length for an iterable dataset (ours is right).
 pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
     pytest.mark.filterwarnings(r"ignore:.*LeafSpec.* is deprecated:FutureWarning"),  # between Lightning and torch

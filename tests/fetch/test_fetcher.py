@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import events, waiting
+from penstock.buffer import Buffer
 from penstock.errors import Cancelled, Changed, Forbidden, NotFound, Throttled, Truncated, Unreachable, Unusable
 from penstock.fetch import judge
 from penstock.fetch.fetcher import Fetcher
 from penstock.options import ReadOptions, RetryOptions
-from penstock.target import Target
 from penstock.testing.servers import reply
 from penstock.transport.loop import connect
 from penstock.values import Span
@@ -271,7 +271,7 @@ class TestInto:
     def test_a_buffer_is_filled_and_nothing_else(self):
         buffer = np.full(SIZE + 20, 7, np.uint8)
         with serving({"key": DATA}, read=ReadOptions(split_bytes=9_000)) as (_, engine):
-            engine.read_into(Span("key", 100, SIZE, "e1"), Target.borrow(buffer[10 : SIZE - 90]))
+            engine.read_into(Span("key", 100, SIZE, "e1"), Buffer.borrow(buffer[10 : SIZE - 90]))
         assert buffer[10 : SIZE - 90].tobytes() == DATA[100:]
         assert set(buffer[:10]) | set(buffer[SIZE - 90 :]) == {7}
 
@@ -279,14 +279,14 @@ class TestInto:
     def test_a_buffer_of_another_size_is_refused(self, size):
         with serving({"key": DATA}) as (server, engine):
             with pytest.raises(Unusable, match=f"100 bytes .* a buffer of {size}"):
-                engine.read_into(Span("key", 0, 100), Target.borrow(bytearray(size)))
+                engine.read_into(Span("key", 0, 100), Buffer.borrow(bytearray(size)))
             assert server.received == []
 
     def test_nothing_is_a_range_too(self):
         with serving({"key": DATA}) as (_, engine):
-            engine.read_into(Span("key", 5, 5), Target.borrow(bytearray()))
+            engine.read_into(Span("key", 5, 5), Buffer.borrow(bytearray()))
             with pytest.raises(NotFound):
-                engine.read_into(Span("gone", 5, 5), Target.borrow(bytearray()))
+                engine.read_into(Span("gone", 5, 5), Buffer.borrow(bytearray()))
 
     def test_after_an_error_nobody_writes(self):
         gate = Gate(lambda received: received.range[0] > 0)
@@ -302,7 +302,7 @@ class TestInto:
             buffer, told = bytearray(SIZE), []
             reading = threading.Thread(
                 target=lambda: told.append(
-                    _error(lambda: engine.read_into(Span("key", 0, SIZE, "e1"), Target.borrow(buffer)))
+                    _error(lambda: engine.read_into(Span("key", 0, SIZE, "e1"), Buffer.borrow(buffer)))
                 )
             )
             reading.start()
@@ -316,7 +316,7 @@ class TestInto:
         script = """
             import os, signal, threading
             from penstock.options import ReadOptions
-            from penstock.target import Target
+            from penstock.buffer import Buffer
             from penstock.values import Span
             from tests.fetch.store import serving
             size, sent, go = 1 << 20, threading.Semaphore(0), threading.Event()
@@ -334,13 +334,13 @@ class TestInto:
                 threading.Thread(target=interrupt).start()
                 buffer = bytearray(size)
                 try:
-                    engine.read_into(Span("key", 0, size, "e1"), Target.borrow(buffer))
+                    engine.read_into(Span("key", 0, size, "e1"), Buffer.borrow(buffer))
                 except KeyboardInterrupt:
                     buffer[:] = bytes(size)
                     go.set()
                     print("interrupted", buffer.count(b"x"))
                 again = bytearray(size)
-                engine.read_into(Span("key", 0, size, "e1"), Target.borrow(again))
+                engine.read_into(Span("key", 0, size, "e1"), Buffer.borrow(again))
                 print(again.count(b"x") == size, buffer.count(b"x"))
         """
         ended = python(script)
@@ -451,7 +451,7 @@ def test_a_signal_that_wakes_no_lock_is_heard_all_the_same(verb):
         verbs = {
             "head": lambda: engine.run(lambda: engine.driver.head("key")),
             "read": lambda: engine.read_many([span]),
-            "read into": lambda: engine.read_into(span, Target.allocate(SIZE)),
+            "read into": lambda: engine.read_into(span, Buffer.allocate(SIZE)),
             "part": part,
         }
         other = threading.Thread(target=interrupt)
@@ -481,7 +481,7 @@ def test_what_was_read_is_held_by_nobody_but_who_asked_for_it():
     with serving({"key": DATA}, read=ReadOptions(split_bytes=10_000)) as (_, engine):
         gc.disable()  # memory must not wait for the collector
         try:
-            target = Target.allocate(SIZE)
+            target = Buffer.allocate(SIZE)
             engine.read_into(Span("key", 0, SIZE, "e1"), target)
             engine.read_many([Span("key", 0, 10, "e1")])  # the I/O thread has let go of what went before
             assert sys.getrefcount(target) == 2

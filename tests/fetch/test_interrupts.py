@@ -4,11 +4,11 @@ import sys
 
 import pytest
 
+from penstock.buffer import Buffer
 from penstock.drivers import local
 from penstock.fetch.fetcher import Fetcher
 from penstock.fetch.scatter import scatter
 from penstock.options import ReadOptions, RetryOptions
-from penstock.target import Target
 from penstock.transport.work import Threads
 from penstock.values import Span
 
@@ -23,12 +23,12 @@ def engine(tmp_path):
 
 
 def _in_ranges(engine, key, etag, memory):
-    engine.read_into(Span(key, 0, SIZE, etag), Target.borrow(memory))
+    engine.read_into(Span(key, 0, SIZE, etag), Buffer.borrow(memory))
 
 
 def _scattered(engine, key, etag, memory):
     starts, view = range(0, SIZE, PIECE), memoryview(memory)
-    places = [(Span(key, at, at + PIECE, etag), Target.borrow(view[at : at + PIECE])) for at in starts]
+    places = [(Span(key, at, at + PIECE, etag), Buffer.borrow(view[at : at + PIECE])) for at in starts]
     assert len([*scatter(engine, iter(places), SIZE)]) == len(places)
 
 

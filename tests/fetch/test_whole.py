@@ -3,6 +3,7 @@
 import pytest
 
 from penstock.budget import Budget
+from penstock.buffer import Buffer
 from penstock.errors import Bug, Cancelled, Changed, Truncated, Unreachable, Unusable
 from penstock.fetch import reader
 from penstock.fetch.fetcher import Fetcher
@@ -12,7 +13,6 @@ from penstock.fetch.scatter import scatter
 from penstock.options import ReadOptions, RetryOptions
 from penstock.protocols.driver import Abilities
 from penstock.protocols.exchange import Exchange, Request, Response
-from penstock.target import Target
 from penstock.values import ObjectMeta, Span
 from penstock.waiting import Inbox
 from tests.fetch.store import Gate, serving, serving_whole
@@ -39,7 +39,7 @@ def _pieces(count=24):
 
 def _into_place(engine):
     memory = bytearray(SIZE)
-    engine.read_into(_span(0, SIZE), Target.borrow(memory))
+    engine.read_into(_span(0, SIZE), Buffer.borrow(memory))
     assert memory == DATA
 
 
@@ -49,7 +49,7 @@ def _at_once(engine):
 
 def _scattered(engine):
     memory = [bytearray(span.stop - span.start) for span in _pieces()]
-    places = zip(_pieces(), map(Target.borrow, memory), strict=True)
+    places = zip(_pieces(), map(Buffer.borrow, memory), strict=True)
     assert [*scatter(engine, places, 2 * MIB)] == _pieces()
     assert b"".join(memory) == DATA
 

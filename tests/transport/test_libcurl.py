@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.buffer import Buffer
 from penstock.errors import Bug, Unusable
 from penstock.options import TransportOptions
 from penstock.protocols.exchange import TEXT_BYTES, Request
-from penstock.target import Target
 from penstock.testing.servers import Scripted, reply
 from penstock.transport import libcurl
 from penstock.transport.libcurl import version
@@ -54,7 +54,7 @@ def _body(size):
 @pytest.mark.parametrize("size", SIZES)
 def test_every_byte_is_kept_and_no_neighbour_touched(session, echo, size):
     buffer = bytearray(b"#" * (size + 2 * EDGE))
-    target = Target.borrow(buffer).slice(EDGE, EDGE + size)
+    target = Buffer.borrow(buffer).slice(EDGE, EDGE + size)
     response = carry(session, get(f"{echo.url}/{size}", target))[0]
     assert (response.status, response.fault, response.overflow, response.received) == (200, None, False, size)
     assert bytes(buffer) == b"#" * EDGE + _body(size) + b"#" * EDGE
@@ -87,7 +87,7 @@ def test_an_endless_answer_is_cut_off(session, status, most_bytes, target):
             sent += 0x10000
 
     with Scripted(script) as server:
-        response = carry(session, get(server.url, target and Target.allocate(target), most_bytes=most_bytes))[0]
+        response = carry(session, get(server.url, target and Buffer.allocate(target), most_bytes=most_bytes))[0]
     assert (response.status, response.fault, response.overflow) == (status, None, status == 200 or target == 100_000)
     assert sent < 512 << 20
     assert response.received == (target if target and (status == 200 or target == 100_000) else 0)
@@ -136,7 +136,7 @@ def test_an_answer_that_memory_runs_short_for_is_an_error_and_never_a_part_of_it
 @pytest.mark.parametrize("more", [1, 5000])
 def test_a_longer_body_is_told_and_cut(session, echo, size, more):
     buffer = bytearray(b"#" * (size + 2 * EDGE))
-    target = Target.borrow(buffer).slice(EDGE, EDGE + size)
+    target = Buffer.borrow(buffer).slice(EDGE, EDGE + size)
     response = carry(session, get(f"{echo.url}/{size + more}", target))[0]
     assert response.overflow
     assert response.fault is None
@@ -148,7 +148,7 @@ def test_a_longer_body_is_told_and_cut(session, echo, size, more):
 @pytest.mark.parametrize("size", [100, 4096, 8192])
 def test_a_shorter_body_fills_the_beginning(session, echo, size):
     buffer = bytearray(b"#" * 10_000)
-    response = carry(session, get(f"{echo.url}/{size}", Target.borrow(buffer)))[0]
+    response = carry(session, get(f"{echo.url}/{size}", Buffer.borrow(buffer)))[0]
     assert response.received == size
     assert bytes(buffer[:size]) == _body(size)
 
@@ -157,7 +157,7 @@ def test_a_shorter_body_fills_the_beginning(session, echo, size):
 def test_an_error_s_text_is_a_body_and_no_data(session, size):
     text = b"<Error>" + b"x" * 9_000
     with Scripted(lambda _received, send: send(reply(404, text)) or True) as server:
-        response = carry(session, get(server.url, Target.allocate(size)))[0]
+        response = carry(session, get(server.url, Buffer.allocate(size)))[0]
     assert response.status == 404
     assert response.body == text[: size if size >= 9_007 or size == 4096 else None]
 
@@ -273,7 +273,7 @@ def test_slices_of_one_buffer_meet_without_a_seam(cuts):
         return True
 
     with Scripted(script) as server:
-        whole = Target.allocate(size)
+        whole = Buffer.allocate(size)
         bounds = list(pairwise([0, *cuts, size]))
         carry(
             session,

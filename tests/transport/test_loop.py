@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from penstock.buffer import Buffer
 from penstock.errors import (
     Bug,
     Cancelled,
@@ -19,7 +20,6 @@ from penstock.errors import (
 )
 from penstock.options import TransportOptions
 from penstock.protocols.exchange import Request, Work
-from penstock.target import Target
 from penstock.testing.servers import Scripted, reply
 from penstock.transport import loop
 from penstock.transport.loop import connect
@@ -124,7 +124,7 @@ class TestManyCalls:
 
     def test_reads_proceed_beside_busy_python(self, session):
         with Scripted(lambda _received, send: send(reply(200, b"x" * 100_000)) or True) as server:
-            calls = [get(server.url, Target.allocate(100_000)) for _ in range(64)]
+            calls = [get(server.url, Buffer.allocate(100_000)) for _ in range(64)]
             session.submit(calls)
             deadline = time.monotonic() + 60
             while not all(call.over() for call in calls):  # pure Python, holding the GIL as hard as it can
@@ -137,14 +137,14 @@ class TestFailures:
     @pytest.mark.parametrize("target", [None, 100, 10_000])
     def test_a_body_cut_short(self, session, target):
         with Scripted(lambda _received, send: send(reply(200, b"x" * 60, content_length="10000")) and False) as server:
-            response = carry(session, get(server.url, target and Target.allocate(target)))[0]
+            response = carry(session, get(server.url, target and Buffer.allocate(target)))[0]
         assert type(response.fault) is Unreachable
         assert (response.body, response.received) == ((b"x" * 60, 0) if target is None else (b"", 60))
 
     def test_a_body_without_a_length_is_whole_to_libcurl(self, session):
         # Trap 15: that is why drivers compare sizes.
         with Scripted(lambda _received, send: send(b"HTTP/1.1 200 OK\r\n\r\nhalf") and False) as server:
-            response = carry(session, get(server.url, Target.allocate(8)))[0]
+            response = carry(session, get(server.url, Buffer.allocate(8)))[0]
         assert (response.fault, response.received) == (None, 4)
 
     @pytest.mark.parametrize("body", [None, bytes(100_000)])
@@ -291,7 +291,7 @@ class TestCancel:
             session.submit([delayed])
             while not delayed.responses:
                 threading.Event().wait(0.01)
-            active, queued, spared = get(slow.url, Target.allocate(10_000)), get(slow.url), get(slow.url)
+            active, queued, spared = get(slow.url, Buffer.allocate(10_000)), get(slow.url), get(slow.url)
             session.submit([active, queued, spared])
             assert gate.asked.acquire(timeout=60)
             session.cancel([active, queued, delayed])
@@ -333,7 +333,7 @@ class TestTLS:
 _FORKS = """
 import os, sys, threading
 from penstock.options import TransportOptions
-from penstock.target import Target
+from penstock.buffer import Buffer
 from penstock.testing.servers import Scripted, reply
 from penstock.transport.loop import connect
 from tests.children import forked
@@ -347,7 +347,7 @@ size = 100_000
 stop = threading.Event()
 
 def read(session, url, count=1):
-    calls = [get(url, Target.allocate(size)) for _ in range(count)]
+    calls = [get(url, Buffer.allocate(size)) for _ in range(count)]
     for call, response in zip(calls, carry(session, *calls)):
         assert (response.status, response.received, response.fault) == (200, size, None), response
 

@@ -1,4 +1,4 @@
-"""Manifests: files that say which objects a data set consists of, as lines, CSV, JSON lines or Parquet."""
+"""Manifests: files that say which objects a dataset consists of, as lines, CSV, JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def resolve_key(text: str, base: Base) -> str:
         return _storable(text.lstrip("/") if absolute else as_folder(base.key) + text, base.scheme)
     scheme, bucket, key = match.groups()
     if (scheme.lower(), bucket) != (base.scheme, base.bucket):
-        message = f"{_short(text)} does not lie in {base.scheme}://{base.bucket}/: make a data set per bucket"
+        message = f"{_short(text)} does not lie in {base.scheme}://{base.bucket}/: make a dataset per bucket"
         raise ManifestError(message)
     return _storable(key, base.scheme)
 

@@ -1,4 +1,4 @@
-"""Which keys of a listing belong to a data set: globs over relative keys."""
+"""Which keys of a listing belong to a dataset: globs over relative keys."""
 
 from __future__ import annotations
 

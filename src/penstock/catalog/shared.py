@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Region", "Slot"]
 
-_ARENA = 1 << 20  # bytes of a region that slots share: some 600 data sets; memory is used as they come
+_ARENA = 1 << 20  # bytes of a region that slots share: some 600 datasets; memory is used as they come
 _LINE = 64  # where slots begin, so that no two share a line of the processor's cache
 
 

@@ -1,4 +1,4 @@
-"""The catalog: a frozen table of a data set's objects that a million of them cost a worker nothing to hold."""
+"""The catalog: a frozen table of a dataset's objects that a million of them cost a worker nothing to hold."""
 
 from __future__ import annotations
 

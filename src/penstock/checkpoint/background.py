@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from penstock.checkpoint.torch import torch_module
 from penstock.errors import Unusable
-from penstock.nest import mapped
+from penstock.tree import tree_map
 from penstock.waiting import LOOK_S
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Stage:
                 copies[id(tensor)] = empty.copy_(tensor.detach(), non_blocking=True)
             return copies[id(tensor)]
 
-        result = mapped(aside, state, torch.Tensor)
+        result = tree_map(aside, state, torch.Tensor)
         self._held = [each.detach() for each in copies.values() if type(each.detach()) is torch.Tensor]
         if torch.cuda.is_available():
             torch.cuda.synchronize()
@@ -158,7 +158,7 @@ def staged_bytes(state: Any) -> int:  # noqa: ANN401  see Stage
         sizes[id(tensor)] = tensor.numel() * tensor.element_size()
         return tensor
 
-    mapped(measure, state, torch_module().Tensor)
+    tree_map(measure, state, torch_module().Tensor)
     return sum(sizes.values())
 
 

@@ -128,7 +128,7 @@ class Committed:
             NotFound: One is missing. ``Truncated``: one has another length.
 
         """
-        found = self._source.heads([self._folder + name for name in names])
+        found = self._source.stat_many([self._folder + name for name in names])
         return {name: self._object(name, meta) for name, meta in zip(names, found, strict=True)}
 
     def _object(self, name: str, meta: ObjectMeta) -> Object:

@@ -91,7 +91,7 @@ def _objects(source: Source, folder: str, places: list[Placed]) -> dict[str, Obj
     for place in places:
         ends[place.name] = max(place.start + place.length, ends.get(place.name, 0))
     objects = {}
-    for name, meta in zip(sealed, source.heads([folder + name for name in sealed]), strict=True):
+    for name, meta in zip(sealed, source.stat_many([folder + name for name in sealed]), strict=True):
         seal, url = sealed[name], source.url(meta.key)
         if meta.size < ends[name] or (seal is not None and meta.size != seal.size):
             written = f"at least {ends[name]}" if seal is None else seal.size

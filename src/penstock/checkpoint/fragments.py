@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.blocks import moved
+from penstock.buffer import flat
 from penstock.checkpoint.gather import Want, gather
 from penstock.errors import CheckpointError
-from penstock.target import flat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 from penstock.checkpoint.archive import Use, archive
 from penstock.checkpoint.storages import storages
 from penstock.errors import Unusable
-from penstock.nest import mapped
+from penstock.tree import tree_map
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,7 +146,7 @@ def deferred(source: Source, of: Object, *, weights_only: bool) -> Any:  # noqa:
         raise Unusable(f"this file can only be loaded whole: its tensors are made by {odd[0]!r}", url=of.url)
     hand, records = _noting(opened.uses)
     with opened.file.telling(), torch.serialization.skip_data():
-        nest = torch.load(cast("BinaryIO", opened.file), map_location=hand, weights_only=weights_only)
+        tree = torch.load(cast("BinaryIO", opened.file), map_location=hand, weights_only=weights_only)
     made: dict[int, LazyTensor] = {}
 
     def lazy(tensor: torch.Tensor) -> LazyTensor:
@@ -155,7 +155,7 @@ def deferred(source: Source, of: Object, *, weights_only: bool) -> Any:  # noqa:
             made[id(tensor)] = _lazy(tensor, source, of, record)
         return made[id(tensor)]
 
-    result = mapped(lazy, nest, torch.Tensor)
+    result = tree_map(lazy, tree, torch.Tensor)
     if len(made) != len(opened.uses):
         raise Unusable("this file can only be loaded whole: objects in it hold tensors", url=of.url)
     return result

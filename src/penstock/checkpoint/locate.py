@@ -40,7 +40,7 @@ def locate(source: Source, key: str, names: Collection[str] | None = None) -> di
     if key.endswith(".json"):
         return _indexed(source, key, stored_index(source, key), names)
     folder = folder_of(key)
-    index, whole = source.known([folder + INDEX, folder + WHOLE])
+    index, whole = source.stat_existing([folder + INDEX, folder + WHOLE])
     if index is not None:
         return _indexed(source, index.key, stored_index(source, index.key, index), names)
     if whole is None:
@@ -89,7 +89,7 @@ def _indexed(source: Source, key: str, index: Index, names: Collection[str] | No
 
 def _opened(source: Source, keys: Sequence[str]) -> list[File]:
     """Read and check the headers of files, each held to the version that is there now."""
-    metas = source.heads(keys)
+    metas = source.stat_many(keys)
     urls = [source.url(key) for key in keys]
     for meta, url in zip(metas, urls, strict=True):
         stop_of(b"", meta.size, url)  # refuses what is shorter than any

@@ -65,7 +65,7 @@ def remove(url: str | os.PathLike[str], store: StoreOptions | None) -> None:
         return
     names = [each.key.removeprefix(f"{key}/") for page in source.pages(f"{key}/") for each in page.entries]
     made, others = told_apart(names)
-    if others and not made and (path or source.known([key]) == [None]):
+    if others and not made and (path or source.stat_existing([key]) == [None]):
         raise Unusable(
             f"this is no checkpoint but a folder that holds {others[0]!r}: nothing was deleted", url=source.url(key)
         )

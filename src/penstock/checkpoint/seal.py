@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Self
 import xxhash
 
 from penstock.blocks import BlockReader
+from penstock.buffer import flat
 from penstock.checkpoint.layout import BLOCK_BYTES, Sealed
 from penstock.errors import ChecksumMismatch, Truncated
-from penstock.target import flat
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from penstock.buffer import Buffer
     from penstock.source import Reader, Writer
-    from penstock.target import Target
 
 __all__ = ["SealedReader", "Sealing", "SealingWriter"]
 
@@ -138,7 +138,7 @@ class SealedReader(BlockReader):
         self._kept.clear()
         super().close()
 
-    def _straight(self, start: int, target: Target) -> None:
+    def _straight(self, start: int, target: Buffer) -> None:
         view, at, stop = target.view(), start, start + target.size
         while at < stop:
             number, offset = divmod(at, BLOCK_BYTES)

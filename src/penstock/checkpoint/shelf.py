@@ -204,7 +204,7 @@ class Shelf:
 
     def _found(self, folders: Sequence[int]) -> dict[int, ObjectMeta]:
         """Return what the store says of the manifest of each step that is committed, in order."""
-        manifests = self._source.known([self.folder(step) + MANIFEST for step in folders])
+        manifests = self._source.stat_existing([self.folder(step) + MANIFEST for step in folders])
         return {step: manifest for step, manifest in zip(folders, manifests, strict=True) if manifest is not None}
 
     def _foreign(self, key: str, mine: Container[str]) -> bool:

@@ -62,7 +62,7 @@ class Mark(NamedTuple):
 
     def replaced(self, source: Source) -> bool:
         """Say whether there is another version, or none, by now: one request."""
-        (meta,) = source.known([self.key])
+        (meta,) = source.stat_existing([self.key])
         return meta is None or meta.etag != self.etag
 
 
@@ -81,7 +81,7 @@ class Standing(NamedTuple):
 
 def standing(source: Source, folder: str, *, look: bool) -> Standing:
     """Return which checkpoints are there; with ``look`` also what they name."""
-    found = [meta for meta in source.known([folder + MANIFEST, folder + METADATA]) if meta is not None]
+    found = [meta for meta in source.stat_existing([folder + MANIFEST, folder + METADATA]) if meta is not None]
     objects = {folder + name for meta in found if look for name in _named(source, meta.key)}
     return Standing({meta.key: meta.etag for meta in found}, objects)
 

@@ -76,7 +76,7 @@ class Writing:
 
     def _vacant(self, keys: list[str]) -> list[ObjectMeta | None]:
         """Look what is there, before anything is sent."""
-        found = self.source.known(keys)
+        found = self.source.stat_existing(keys)
         taken = [meta.key for meta in found if meta is not None]
         if taken and not self.overwrite:
             message = "there is one already: pass overwrite=True to replace it"
@@ -86,7 +86,7 @@ class Writing:
     def _free(self, folder: str, count: int) -> list[str]:
         """Return names under which nothing lies: the usual ones, unless another save's files have them."""
         names = file_names(count)
-        free = not any(self.source.known([folder + name for name in names]))
+        free = not any(self.source.stat_existing([folder + name for name in names]))
         return names if free else file_names(count, uuid4().hex[:8])
 
     def _shards(self, folder: str, shards: Mapping[str, list[str]], size: int) -> None:

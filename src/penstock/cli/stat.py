@@ -35,7 +35,7 @@ def stat(urls: Sequence[str], shown: Callable[[str, ObjectMeta], str], store: St
         found = named(url, store)
         entries = found.entries()
         while some := list(islice(entries, _AT_ONCE)):
-            for meta in [found.meta] if found.meta else found.source.heads([entry.key for entry in some]):
+            for meta in [found.meta] if found.meta else found.source.stat_many([entry.key for entry in some]):
                 write(shown(found.source.url(meta.key), meta))
 
 

@@ -91,7 +91,7 @@ def resolve(options: StoreOptions, environ: Mapping[str, str] = os.environ) -> S
 def unsigned(options: StoreOptions, environ: Mapping[str, str]) -> bool:
     """Say whether requests go unsigned: ``anonymous=True``, or ``AWS_NO_SIGN_REQUEST`` with no explicit identity.
 
-    The variable is GDAL's and rasterio's, which data sets of public imagery set; like there, anything but NO, FALSE,
+    The variable is GDAL's and rasterio's, which datasets of public imagery set; like there, anything but NO, FALSE,
     OFF and 0 switches it on.
     """
     explicit = options.access_key is not None or options.profile is not None

@@ -1,1 +1,1 @@
-"""Data sets for PyTorch: a catalog, an order, and samples read from the store."""
+"""Datasets for PyTorch: a catalog, an order, and samples read from the store."""

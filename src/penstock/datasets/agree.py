@@ -50,7 +50,7 @@ def agree(catalog: Catalog) -> None:
         raise StateMismatch(
             f"rank {mine['rank']} has {mine['objects']} objects (digest {mine['digest']}), "
             f"rank {first['rank']} has {first['objects']} (digest {first['digest']}): the prefix has changed between "
-            "their listings, or they made its data sets in another order; save one catalog and open it on every rank",
+            "their listings, or they made its datasets in another order; save one catalog and open it on every rank",
             url=name,
         )
     _compared[catalog] = weakref.ref(store)

@@ -28,7 +28,7 @@ __all__ = ["Batched"]
 
 
 class Batched(Resumable, TorchIterableDataset[Any]):
-    """A data set's batches, for ``DataLoader(batch_size=None)``; what is yielded is collated.
+    """A dataset's batches, for ``DataLoader(batch_size=None)``; what is yielded is collated.
 
     Attributes:
         dataset: Whose samples.

@@ -47,7 +47,7 @@ class Delivery(NamedTuple):
 
 
 def attempt(item: Item, on_error: OnError) -> Any:  # noqa: ANN401  whatever a transform returns
-    """Return what the data set yields of an item; with "skip", a ``Skipped`` for an error that is the sample's own."""
+    """Return what the dataset yields of an item; with "skip", a ``Skipped`` for an error that is the sample's own."""
     try:
         return item.make()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The iterable data set: reads ahead, in the order of seed and epoch, each sample once over ranks and workers."""
+"""The iterable dataset: reads ahead, in the order of seed and epoch, each sample once over ranks and workers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class IterableDataset(Opening, TorchIterableDataset[Any]):
     def batched(
         self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
     ) -> Batched:
-        """Return this data set as batches of ``batch_size`` per rank, formed here, for ``DataLoader(batch_size=None)``.
+        """Return this dataset as batches of ``batch_size`` per rank, formed here, for ``DataLoader(batch_size=None)``.
 
         ``collate_fn`` takes a list; default: torch's own, and the plain list where there is no ``transform``. ``tail``
         says what becomes of the last samples of an epoch where they fill no global batch (``batch_size`` times ranks):

@@ -1,4 +1,4 @@
-"""The map-style data set: a sample by index, a batch of them in one go."""
+"""The map-style dataset: a sample by index, a batch of them in one go."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _OneByOne:
 class MapDataset(Opening, Dataset[Any]):
     """``dataset[i]`` reads object ``i`` of the catalog; a DataLoader's batch is read at once, every object in flight.
 
-    Negative indices count from the end; a slice is a data set over the same catalog. Engines are opened in whichever
+    Negative indices count from the end; a slice is a dataset over the same catalog. Engines are opened in whichever
     process reads, so it works under fork, forkserver and spawn, also after the parent has read from it.
 
     A subclass may override ``__getitem__`` (which every loader then calls for each sample, one object in flight per
@@ -67,7 +67,7 @@ class MapDataset(Opening, Dataset[Any]):
     @overload
     def __getitem__(self, index: slice) -> MapDataset: ...
     def __getitem__(self, index: SupportsIndex | slice) -> Any:
-        """Read one object, or return a data set of some without reading."""
+        """Read one object, or return a dataset of some without reading."""
         if isinstance(index, slice):
             return type(self)(self.catalog[index], transform=self.transform, store=self._source.options)
         return self._read((index,))[0]
@@ -99,7 +99,7 @@ class MapDataset(Opening, Dataset[Any]):
         tail: Tail = "short",
         place: PlaceLike = None,
     ) -> Batched:
-        """Return this data set as batches of ``batch_size`` per rank: see ``IterableDataset.batched``."""
+        """Return this dataset as batches of ``batch_size`` per rank: see ``IterableDataset.batched``."""
         course = Course(total=len(self), batch=batch_size, shuffle=shuffle, seed=seed, tail=tail)
         return Batched(self, course, Standing(place), collate_fn)
 

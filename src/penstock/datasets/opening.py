@@ -1,4 +1,4 @@
-"""How every data set is opened: from a prefix, a list of objects, a manifest or a catalog."""
+"""How every dataset is opened: from a prefix, a list of objects, a manifest or a catalog."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Opening"]
 
 
 class Opening:
-    """The constructors that map-style and iterable data sets share. One listing per job: workers map its result."""
+    """The constructors that map-style and iterable datasets share. One listing per job: workers map its result."""
 
     def __init__(
         self, catalog: Catalog, *, transform: Callable[[Sample], Any] | None = None, store: StoreOptions | None = None
@@ -110,7 +110,7 @@ class Opening:
         first = locations[0]
         stray = next((location.url for location in locations if location.root != first.root), "")
         if stray:
-            raise InvalidURL(f"not in {first.root}: make a data set per bucket", url=stray)
+            raise InvalidURL(f"not in {first.root}: make a dataset per bucket", url=stray)
         entries = (Entry(location.key) for location in locations)
         return cls(Catalog.build(first.root, "", entries), store=store, **options)
 

@@ -26,7 +26,7 @@ def singles(dataset: Opening, indices: Iterable[int], workers: int) -> Iterator[
     """
     drawn, rows = tee(indices)
     spans, names = tee(map(dataset.catalog.span, drawn))
-    with dataset._source.lookahead(spans, workers) as bodies:  # noqa: SLF001  a data set's own other half
+    with dataset._source.lookahead(spans, workers) as bodies:  # noqa: SLF001  a dataset's own other half
         yield from map(dataset._sample, rows, names, bodies)  # noqa: SLF001  the same
 
 
@@ -57,7 +57,7 @@ class Item(NamedTuple):
         slot: Its place in it.
         size: How many samples that batch has.
         url: Its object's.
-        make: Returns what the data set yields of it, or raises what went wrong; any thread may call it, once.
+        make: Returns what the dataset yields of it, or raises what went wrong; any thread may call it, once.
 
     """
 
@@ -71,7 +71,7 @@ class Item(NamedTuple):
 class Reading:
     """The samples of ``batches`` one by one, read ahead in order; an error is its own sample's and ends nothing.
 
-    What a subclass of the data set reads its own way is not read ahead: ``Item.make`` reads.
+    What a subclass of the dataset reads its own way is not read ahead: ``Item.make`` reads.
     ``next`` is for one thread at a time; ``close`` may be called from another, and wakes one that waits.
     """
 

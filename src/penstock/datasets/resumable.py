@@ -104,6 +104,6 @@ class Resumable:
 
     def _agree(self) -> None:
         # Only in a group is a rank asked for: Lightning's make their loaders before it, and cannot say which they are.
-        # And a data set of one rank is nobody else's.
+        # And a dataset of one rank is nobody else's.
         if self._catalog is not None and grouped() and self._standing.rank().world > 1:
             agree(self._catalog)

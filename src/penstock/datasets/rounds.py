@@ -1,4 +1,4 @@
-"""Where an iteration begins, epoch and position: kept in memory that a data set's parent and workers share."""
+"""Where an iteration begins, epoch and position: kept in memory that a dataset's parent and workers share."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _MOST_EPOCHS = 1 << 62  # either way, so that counting on fits 64 bits
 
 
 class Rounds:
-    """Gives each iteration over a data set its cursor: the next epoch from its start, or what it was told.
+    """Gives each iteration over a dataset its cursor: the next epoch from its start, or what it was told.
 
-    A DataLoader calls ``iter(dataset)`` once in every worker and tells the parent's data set nothing. Workers of one
+    A DataLoader calls ``iter(dataset)`` once in every worker and tells the parent's dataset nothing. Workers of one
     iteration recognise each other by the seed their loader drew for it, by how many they are and by how often each has
     begun: the first takes the next cursor, the others join it. A worker that has joined already begins another
     iteration, so seeding torch alike for each epoch does no harm. Persistent workers see what the parent sets because
     the memory is shared.
 
     Only the workers of the process that owns the memory share it. Any other process that inherits it or receives it
-    as it is spawned (a rank that is started after its data set was made) owns a copy from its first use on.
+    as it is spawned (a rank that is started after its dataset was made) owns a copy from its first use on.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Rounds:
     def join(self, worker: int, workers: int, seed: int) -> Cursor:
         """Return the cursor of the iteration that begins in one of ``workers`` whose loader drew ``seed`` for it."""
         if workers > _MOST_WORKERS:
-            raise Unusable(f"at most {_MOST_WORKERS} workers can share a data set, not {workers}")
+            raise Unusable(f"at most {_MOST_WORKERS} workers can share a dataset, not {workers}")
         with self._exclusive(worker=True):
             key = (seed, workers, self._begun)
             self._begun += 1
@@ -185,7 +185,7 @@ def _settle() -> None:
         rounds.settle()
 
 
-# A rank that hands a data set it inherited straight to a loader with forked workers never uses it itself.
+# A rank that hands a dataset it inherited straight to a loader with forked workers never uses it itself.
 os.register_at_fork(before=_settle)
 
 

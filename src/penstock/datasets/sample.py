@@ -1,4 +1,4 @@
-"""What a data set yields: one object's bytes with what is known of it, readable like a file."""
+"""What a dataset yields: one object's bytes with what is known of it, readable like a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The batch sampler: a map-style data set's batches as indices, for torch's own DataLoader and torchdata's."""
+"""The batch sampler: a map-style dataset's batches as indices, for torch's own DataLoader and torchdata's."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class BatchSampler(Resumable, Sampler[list[int]]):
         tail: Tail = "short",
         place: PlaceLike = None,
     ) -> None:
-        """Order ``data_source``, any data set with a length; one of ours also lends its catalog's digest to the state.
+        """Order ``data_source``, any dataset with a length; one of ours also lends its catalog's digest to the state.
 
         ``tail`` and ``place`` as in ``IterableDataset``.
         """

@@ -1,4 +1,4 @@
-"""Where a data set stands: this process's place among ranks and workers, and where its next iteration begins."""
+"""Where a dataset stands: this process's place among ranks and workers, and where its next iteration begins."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Standing"]
 
 
 class Standing:
-    """The rank is found when it is asked for (a process group may come after the data set), in the parent.
+    """The rank is found when it is asked for (a process group may come after the dataset), in the parent.
 
     Attributes:
         rounds: Counts the epochs, for the parent and its workers.

@@ -1,4 +1,4 @@
-"""The training, as one would write it: a small network, Penstock's data sets, a checkpoint after each epoch.
+"""The training, as one would write it: a small network, Penstock's datasets, a checkpoint after each epoch.
 
 Run by itself, ``python -m penstock.demo.train s3://bucket/prefix/ 8``, it trains on what ``penstock demo --keep`` left
 there, from the newest checkpoint, and prints what happens as lines of JSON.
@@ -65,7 +65,7 @@ def train(url: str, epochs: int, report: Report) -> None:
     dataset = ps.IterableDataset.from_prefix(f"{url}train/", transform=picture, shuffle=True, seed=SEED)
     loader = DataLoader(
         dataset.batched(_BATCH),
-        batch_size=None,  # the data set forms the batches: the same ones for any number of workers
+        batch_size=None,  # the dataset forms the batches: the same ones for any number of workers
         num_workers=_WORKERS,
         multiprocessing_context="fork",
         persistent_workers=True,

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     import io
     from collections.abc import Iterator, Sequence
 
+    from penstock.buffer import Buffer
     from penstock.protocols.driver import Attributes, Part, Payload
     from penstock.protocols.exchange import Exchange
-    from penstock.target import Target
     from penstock.values import Page, Span
 
 __all__ = ["Local"]
@@ -83,7 +83,7 @@ class Local:
 
         return direct(run)
 
-    def read(self, span: Span, target: Target) -> Exchange[int]:
+    def read(self, span: Span, target: Buffer) -> Exchange[int]:
         """Read one span into the target."""
 
         def run() -> int:

@@ -1,4 +1,4 @@
-"""Objects in this process's memory: for tests, examples and data sets small enough to hold."""
+"""Objects in this process's memory: for tests, examples and datasets small enough to hold."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from penstock.values import ObjectMeta, Upload, Uploads
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.buffer import Buffer
     from penstock.protocols.driver import Part, Payload
     from penstock.protocols.exchange import Exchange
-    from penstock.target import Target
     from penstock.values import Page, Span
 
 __all__ = ["Memory"]
@@ -80,7 +80,7 @@ class Memory:
 
         return direct(run)
 
-    def read(self, span: Span, target: Target) -> Exchange[int]:
+    def read(self, span: Span, target: Buffer) -> Exchange[int]:
         """Copy one span."""
 
         def run() -> int:

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from xml.etree.ElementTree import Element
 
+    from penstock.buffer import Buffer
     from penstock.errors import Conflict, PenstockError
     from penstock.protocols.credentials import Identity
     from penstock.protocols.driver import Attributes, Part
     from penstock.protocols.exchange import Response
-    from penstock.target import Target
     from penstock.values import Page, Span, Uploads
 
 __all__ = ["S3", "Bucket"]
@@ -140,7 +140,7 @@ class S3:
 
         return Exchange(self._listing(query), parse)
 
-    def read(self, span: Span, target: Target) -> Exchange[int]:
+    def read(self, span: Span, target: Buffer) -> Exchange[int]:
         """Read one span; no ``Range`` is sent where it is the whole object, and a HEAD where it is empty."""
         key, start, _, etag, whole = span
         method, headers = "GET", {}
@@ -157,7 +157,7 @@ class S3:
         request = Request(method, self._origin + path, lines, wants, target)
         return Exchange(request, partial(self._arrived, span, target))
 
-    def _arrived(self, span: Span, target: Target, response: Response) -> int:
+    def _arrived(self, span: Span, target: Buffer, response: Response) -> int:
         """Verify what came for ``read``; says how many bytes of it are right."""
         key, start, _, etag, whole = span
         status = response.status

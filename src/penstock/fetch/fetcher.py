@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from penstock.buffer import Buffer
 from penstock.errors import Changed, PenstockError, Unusable
 from penstock.fetch.judge import Judge
 from penstock.fetch.operation import Operation
 from penstock.fetch.read import Parts, Probe, Read
 from penstock.fetch.whole import Wholes
-from penstock.target import Target
 from penstock.values import Span
 from penstock.waiting import Inbox
 
@@ -81,7 +81,7 @@ class Fetcher:
         self._transport.submit(_calls(reads))
         return reads
 
-    def make_reads(self, places: Iterable[tuple[Span, Target]], inbox: Inbox) -> list[Read]:
+    def make_reads(self, places: Iterable[tuple[Span, Buffer]], inbox: Inbox) -> list[Read]:
         """Return reads to be sent, each into a target of its span's size, in one request; none where that is empty."""
         self.driver.prepare()
         places = [*places]
@@ -107,7 +107,7 @@ class Fetcher:
             raise
         return [read.take() for read in reads]
 
-    def read_into(self, span: Span, target: Target) -> None:
+    def read_into(self, span: Span, target: Buffer) -> None:
         """Fill ``target`` with the span, in parallel ranges; on any way out, nobody writes into it any more."""
         if span.stop is not None and span.stop - span.start != target.size:
             message = f"{span.stop - span.start} bytes were to be read into a buffer of {target.size}"
@@ -153,9 +153,9 @@ class Fetcher:
             failed = Read(self._judge, span, inbox)
             failed.error, failed.complete = error, True
             return failed
-        return self._parts(span, inbox, Target.allocate(size_bytes))
+        return self._parts(span, inbox, Buffer.allocate(size_bytes))
 
-    def _parts(self, span: Span, inbox: Inbox, target: Target) -> Parts:
+    def _parts(self, span: Span, inbox: Inbox, target: Buffer) -> Parts:
         most_bytes = self.options.split_bytes
         if self.driver.abilities.ranges is False and span.start == 0:
             most_bytes = max(1, target.size)  # from front to back, straight into place

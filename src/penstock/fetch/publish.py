@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
+from penstock.buffer import flat
 from penstock.errors import (
     AlreadyExists,
     Changed,
@@ -20,7 +21,6 @@ from penstock.errors import (
 )
 from penstock.events import Committed, emit, listening
 from penstock.protocols.driver import Payload
-from penstock.target import flat
 from penstock.values import Span
 
 if TYPE_CHECKING:

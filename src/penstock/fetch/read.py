@@ -6,12 +6,12 @@ from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.buffer import Buffer
 from penstock.errors import Bug, Cancelled, PenstockError, Transient, Truncated, Unusable
 from penstock.events import RangeRead, emit, listening
 from penstock.fetch.judge import again, bug
 from penstock.fetch.plan import split
 from penstock.protocols.driver import RANGE_IGNORED
-from penstock.target import Target
 from penstock.values import Span
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Read:
         "value",
     )
 
-    def __init__(self, judge: Judge, span: Span, owner: Owner, target: Target | None = None) -> None:
+    def __init__(self, judge: Judge, span: Span, owner: Owner, target: Buffer | None = None) -> None:
         """Prepare a read of ``span``; memory is allocated when it is sent, unless ``target`` brings its own."""
         self._judge = judge
         self._owner = owner
@@ -114,7 +114,7 @@ class Read:
             raise self._unranged()
         target = self.target
         if target is None:
-            target = self.target = Target.allocate(span.stop - span.start)
+            target = self.target = Buffer.allocate(span.stop - span.start)
         if self._reached:
             span = Span(span.key, span.start + self._reached, span.stop, span.etag)
             target = target.slice(self._reached, target.size)
@@ -144,7 +144,7 @@ class Read:
             return
         try:
             if self.target is None:
-                self.target = Target.allocate(stop - start)
+                self.target = Buffer.allocate(stop - start)
             self.target.fill(memoryview(whole)[start:stop])
         except Exception as error:  # noqa: BLE001  see done
             self.end(bug(error))
@@ -224,7 +224,7 @@ class Parts(Read):
 
     __slots__ = ("_ended", "_reads")
 
-    def __init__(self, judge: Judge, span: Span, owner: Inbox, whole: Target, most_bytes: int) -> None:
+    def __init__(self, judge: Judge, span: Span, owner: Inbox, whole: Buffer, most_bytes: int) -> None:
         super().__init__(judge, span, owner, whole)
         start = span.start
         self._reads = [

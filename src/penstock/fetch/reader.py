@@ -13,9 +13,9 @@ from penstock.waiting import Inbox
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.buffer import Buffer
     from penstock.fetch.fetcher import Fetcher
     from penstock.fetch.read import Read
-    from penstock.target import Target
 
 __all__ = ["Reader"]
 
@@ -59,7 +59,7 @@ class Reader(BlockReader):
             self._blocks.clear()
         super().close()
 
-    def _straight(self, start: int, target: Target) -> None:
+    def _straight(self, start: int, target: Buffer) -> None:
         span = Span(self._meta.key, start, start + target.size, self._meta.etag)
         self._engine().read_into(span, target)
 

@@ -12,15 +12,15 @@ from penstock.waiting import Inbox
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from penstock.buffer import Buffer
     from penstock.fetch.fetcher import Fetcher
     from penstock.fetch.read import Read
-    from penstock.target import Target
     from penstock.values import Span
 
 __all__ = ["scatter"]
 
 
-def scatter(fetcher: Fetcher, places: Iterator[tuple[Span, Target]], window_bytes: int) -> Generator[Span]:
+def scatter(fetcher: Fetcher, places: Iterator[tuple[Span, Buffer]], window_bytes: int) -> Generator[Span]:
     """Fill each target with its span, one request each, and yield the spans in order, once they are full.
 
     ``places`` is drawn from lazily: what is drawn and not yet yielded is at most ``window_bytes``, and one place more.
@@ -31,7 +31,7 @@ def scatter(fetcher: Fetcher, places: Iterator[tuple[Span, Target]], window_byte
     held_bytes, drained = 0, False
     try:
         while True:
-            batch: list[tuple[Span, Target]] = []
+            batch: list[tuple[Span, Buffer]] = []
             while held_bytes < window_bytes and not drained:
                 place = next(places, None)
                 if place is None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Self
 
+from penstock.buffer import flat
 from penstock.errors import Cancelled, PenstockError, Unusable
 from penstock.events import Committed, PartSent, emit, listening
 from penstock.fetch.filling import Filling
@@ -19,7 +20,6 @@ from penstock.fetch.judge import again
 from penstock.fetch.plan import part_bytes
 from penstock.fetch.publish import Publication, marked, payload
 from penstock.protocols.driver import Part
-from penstock.target import flat
 from penstock.waiting import Inbox, Turn
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from penstock.datasets.delivery import Delivery
-from penstock.nest import mapped
+from penstock.tree import tree_map
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ __all__ = ["handed_over", "pinned"]
 
 def pinned(batch: Any) -> Any:  # noqa: ANN401  any nest of tensors
     """Copy a batch's tensors into page-locked memory, from which copies to the device need not wait."""
-    return mapped(torch.Tensor.pin_memory, batch, torch.Tensor)
+    return tree_map(torch.Tensor.pin_memory, batch, torch.Tensor)
 
 
 def handed_over(deliveries: Iterable[Delivery], device: torch.device) -> Iterator[Delivery]:
@@ -27,7 +27,7 @@ def handed_over(deliveries: Iterable[Delivery], device: torch.device) -> Iterato
     To a CUDA device each is copied while the training loop still works on the one before: on a stream of its own, from
     pinned memory without waiting. An error comes where its batch would have come.
     """
-    move = partial(mapped, lambda tensor: tensor.to(device, non_blocking=True), kind=torch.Tensor)
+    move = partial(tree_map, lambda tensor: tensor.to(device, non_blocking=True), kind=torch.Tensor)
     if device.type != "cuda":
         for delivery in deliveries:
             yield delivery._replace(batch=move(delivery.batch))
@@ -64,5 +64,5 @@ def _arrived(delivery: Delivery, copied: torch.cuda.Event, device: torch.device)
         tensor.record_stream(current)
         return tensor
 
-    mapped(keep, delivery.batch, torch.Tensor)
+    tree_map(keep, delivery.batch, torch.Tensor)
     return delivery

@@ -48,7 +48,7 @@ _INSTEAD = {
 
 
 class DataLoader:
-    """Batches of a data set of ours: each sample exactly once per epoch over ranks, workers, stops and restarts.
+    """Batches of a dataset of ours: each sample exactly once per epoch over ranks, workers, stops and restarts.
 
     An epoch's last samples, where they fill no global batch, are the one exception: ``tail="short"``, the default,
     repeats samples where fewer are left than there are ranks, ``"pad"`` to fill the batch up, and ``"drop"`` leaves
@@ -66,7 +66,7 @@ class DataLoader:
     Args:
         dataset: A ``MapDataset`` or an ``IterableDataset``.
         batch_size: Samples per batch and rank.
-        shuffle: Permute all samples anew each epoch. Of an ``IterableDataset`` it is the data set's own, as are
+        shuffle: Permute all samples anew each epoch. Of an ``IterableDataset`` it is the dataset's own, as are
             ``seed`` and ``place``.
         seed: Of the permutation; default 0.
         num_workers: Processes that read, transform and collate; 0: threads of this one.
@@ -253,11 +253,11 @@ class _Delivering(TorchIterableDataset[Any]):
 def _stranger(dataset: object) -> str:
     if isinstance(dataset, Batched):
         return (
-            "this loader forms the batches itself: give it the data set, or give these batches to torch's DataLoader "
+            "this loader forms the batches itself: give it the dataset, or give these batches to torch's DataLoader "
             "with batch_size=None"
         )
     return (
-        f"a {type(dataset).__name__} is no data set of Penstock's; any data set with a length resumes under "
+        f"a {type(dataset).__name__} is no dataset of Penstock's; any dataset with a length resumes under "
         "torch's DataLoader with batch_sampler=penstock.BatchSampler(…)"
     )
 

@@ -1,4 +1,4 @@
-"""The course of a training run over a data set: which samples make which batch, and where to go on after a stop."""
+"""The course of a training run over a dataset: which samples make which batch, and where to go on after a stop."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Course:
     """What decides, together with a place and a cursor, which sample is delivered where and when. Pure.
 
     Attributes:
-        total: Samples of the data set.
+        total: Samples of the dataset.
         batch: Samples per batch and rank.
         shuffle: Permute all samples anew each epoch; else they come as the catalog has them.
         seed: Of the permutation.
@@ -98,7 +98,7 @@ class Course:
         """
         ours = self.state(Cursor(), world, catalog)
         if not isinstance(state, Mapping) or "penstock" not in state:
-            raise StateMismatch(f"this is no state of a data set: {_shown(state)}")
+            raise StateMismatch(f"this is no state of a dataset: {_shown(state)}")
         if _same(state["penstock"], _VERSION) and set(state) != set(ours):
             raise StateMismatch(f"this state has lost something, or gained it: {_shown(list(state))}")
         for name, meaning in _MEANINGS.items():

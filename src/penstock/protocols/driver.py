@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from penstock.buffer import Buffer
     from penstock.protocols.exchange import Exchange
-    from penstock.target import Target
     from penstock.values import ObjectMeta, Page, Span, Uploads
 
 __all__ = [
@@ -106,7 +106,7 @@ class Reads(Protocol):
         ``start_after`` is exclusive and is for the first page only; ``token`` continues an earlier page.
         """
 
-    def read(self, span: Span, target: Target) -> Exchange[int]:
+    def read(self, span: Span, target: Buffer) -> Exchange[int]:
         """Read ``[span.start, span.stop)`` into a target of just that size; returns how many bytes of it are right.
 
         Fewer than asked means that the body ended early: ask for the rest. Another version is ``Changed``.

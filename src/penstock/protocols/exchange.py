@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from penstock.buffer import Buffer
     from penstock.errors import PenstockError
-    from penstock.target import Target
 
 __all__ = ["TEXT_BYTES", "Call", "Exchange", "Request", "Response", "Transport", "Work"]
 
@@ -39,7 +39,7 @@ class Request:
     url: str
     headers: tuple[str, ...] = ()
     wants: tuple[str, ...] | None = None
-    target: Target | None = None
+    target: Buffer | None = None
     body: bytes | bytearray | memoryview | None = None
     most_bytes: int = TEXT_BYTES
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import pytest
 
+from penstock.buffer import Buffer
 from penstock.errors import AlreadyExists, Changed, NotFound, PenstockError, PreconditionFailed, Truncated, Unusable
 from penstock.protocols.driver import UNKNOWN_BYTES, Attributes, Driver, Part, Payload
-from penstock.target import Target
 from penstock.values import ObjectMeta, Page, Span
 from penstock.waiting import Inbox
 
@@ -110,7 +110,7 @@ class Trial:
 
     def read(self, key: str, start: int, stop: int, etag: str = "", *, whole: bool = False) -> bytes:
         """Read one span."""
-        target = Target.allocate(stop - start)
+        target = Buffer.allocate(stop - start)
         got = self.do(self.driver.read(Span(key, start, stop, etag, whole), target))
         return target.take()[:got]
 
@@ -202,7 +202,7 @@ class DriverContract:
         data = _bytes(10_000)
         trial.put("key", data)
         buffer = bytearray(b"#" * 10_000)
-        target = Target.borrow(buffer).slice(100, 6_100)
+        target = Buffer.borrow(buffer).slice(100, 6_100)
         assert trial.do(trial.driver.read(Span("key", 1_000, 7_000), target)) == target.size
         assert bytes(buffer) == b"#" * 100 + data[1_000:7_000] + b"#" * 3_900
 
@@ -226,14 +226,14 @@ class DriverContract:
         trial.put("key", b"new bytes, and more of them")
         for span in (Span("key", 0, 9, old, whole=True), Span("key", 1, 3, old), Span("key", 0, 0, old)):
             with pytest.raises(Changed):
-                trial.do(trial.driver.read(span, Target.allocate((span.stop or 0) - span.start)))
+                trial.do(trial.driver.read(span, Buffer.allocate((span.stop or 0) - span.start)))
         with pytest.raises(Changed):
             trial.get("key", old)
 
     def test_a_missing_object_is_not_found(self, trial: Trial) -> None:
         """By every verb that needs one; the error names it."""
         driver, key = trial.driver, "no/such"
-        ranges = [driver.read(Span(key, 0, size), Target.allocate(size)) for size in (0, 10)]
+        ranges = [driver.read(Span(key, 0, size), Buffer.allocate(size)) for size in (0, 10)]
         verbs: list[Exchange[Any]] = [driver.head(key), driver.get(key, ""), driver.copy(key, "copy"), *ranges]
         for exchange in verbs:
             with pytest.raises(NotFound) as caught:

@@ -19,7 +19,7 @@ __all__ = ["Counted", "Resumes", "check_restarts", "shown"]
 
 
 class Resumes(Protocol):
-    """A loader or a data set: each iteration is an epoch, or what is left of one."""
+    """A loader or a dataset: each iteration is an epoch, or what is left of one."""
 
     def __iter__(self) -> Iterator[Any]:
         """Begin the next epoch, or go on where the last state loaded was taken."""

@@ -24,9 +24,9 @@ from penstock.version import VERSION
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.buffer import Buffer
     from penstock.options import TransportOptions
     from penstock.protocols.exchange import Request
-    from penstock.target import Target
 
 __all__ = ["CUT", "OK", "WRITE_ERROR", "Easy", "Multi", "version"]
 
@@ -311,7 +311,7 @@ class Easy:
             _set(handle, _POSTFIELDS, _void(address))
             _set(handle, _CUSTOMREQUEST, ctypes.c_char_p(request.method.encode()))
 
-    def _open(self, target: Target | None) -> None:
+    def _open(self, target: Buffer | None) -> None:
         if target is not None and target.size >= _DIRECT_BYTES:
             self._stream = open_over(target.address, target.size)
         else:

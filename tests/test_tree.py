@@ -5,28 +5,28 @@ from types import MappingProxyType
 
 import pytest
 
-from penstock.nest import mapped
+from penstock.tree import tree_map
 
 Pair = namedtuple("Pair", ["left", "right"])  # noqa: PYI024  what users have
 
 
 def test_leaves_change_and_containers_stay_what_they_were():
-    nest = {"a": [1, "x", (2, None)], "b": Pair(3, [4.0]), "c": OrderedDict(d=5)}
-    doubled = mapped(lambda number: 2 * number, nest, int)
+    tree = {"a": [1, "x", (2, None)], "b": Pair(3, [4.0]), "c": OrderedDict(d=5)}
+    doubled = tree_map(lambda number: 2 * number, tree, int)
     assert doubled == {"a": [2, "x", (4, None)], "b": Pair(6, [4.0]), "c": OrderedDict(d=10)}
     assert type(doubled["b"]) is Pair
     assert type(doubled["c"]) is OrderedDict
-    assert nest["a"][0] == 1, "the original stays"
-    assert mapped(str, 7, int) == "7"
-    assert mapped(str, MappingProxyType({1: 2}), int) == {1: "2"}
+    assert tree["a"][0] == 1, "the original stays"
+    assert tree_map(str, 7, int) == "7"
+    assert tree_map(str, MappingProxyType({1: 2}), int) == {1: "2"}
 
 
 def test_a_dict_keeps_what_it_carries_beside_its_items():
     state = OrderedDict(weight=1)
     state._metadata = {"": {"version": 1}}
-    assert mapped(str, state, int)._metadata == {"": {"version": 1}}
+    assert tree_map(str, state, int)._metadata == {"": {"version": 1}}
 
 
 @pytest.mark.parametrize("leaf", [None, 5, "text", b"bytes", {1, 2}, [], (), {}, object])
 def test_what_holds_none_stays_as_it_is(leaf):
-    assert mapped(str, leaf, complex) == leaf
+    assert tree_map(str, leaf, complex) == leaf

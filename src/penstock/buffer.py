@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-__all__ = ["Target", "flat"]
+__all__ = ["Buffer", "flat"]
 
 _new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
 _new_bytes.restype = ctypes.py_object  # no argtypes: checking them would take as long as the call
@@ -27,7 +27,7 @@ def flat(buffer: object) -> memoryview:
     return memoryview(b"") if view.readonly else memoryview(bytearray())  # a shape with a zero cannot be cast
 
 
-class Target:
+class Buffer:
     """A region of memory with exactly one writer until its transfer ends.
 
     ``allocate`` makes a fresh ``bytes`` object whose contents are undefined until filled. That is what C extensions do
@@ -51,7 +51,7 @@ class Target:
         self._pin = pin
 
     @classmethod
-    def allocate(cls, size: int) -> Target:
+    def allocate(cls, size: int) -> Buffer:
         """Allocate ``size`` uninitialised bytes, which become an ordinary ``bytes`` object once filled."""
         if size <= 1:
             # CPython shares the empty and the one-byte objects: those must never be written to.
@@ -61,7 +61,7 @@ class Target:
         return cls(owner, id(owner) + _BYTES_HEADER, size)
 
     @classmethod
-    def borrow(cls, buffer: object) -> Target:
+    def borrow(cls, buffer: object) -> Buffer:
         """Use a caller's writable, contiguous buffer (bytearray, numpy, pinned tensor's numpy view).
 
         Raises:
@@ -74,12 +74,12 @@ class Target:
         pin = ctypes.c_char.from_buffer(view)  # the first byte holds the whole buffer
         return cls(buffer, ctypes.addressof(pin), view.nbytes, pin)
 
-    def slice(self, start: int, stop: int) -> Target:
+    def slice(self, start: int, stop: int) -> Buffer:
         """Return the part ``[start, stop)``; its owner is still the whole."""
         if not 0 <= start <= stop <= self.size:
-            message = f"slice [{start}, {stop}) of a target of {self.size} bytes"
+            message = f"slice [{start}, {stop}) of a buffer of {self.size} bytes"
             raise ValueError(message)
-        return Target(self.owner, self.address + start, stop - start, self._pin)
+        return Buffer(self.owner, self.address + start, stop - start, self._pin)
 
     def view(self) -> memoryview:
         """Return a writable view of the region, for drivers that fill it themselves."""
@@ -92,7 +92,7 @@ class Target:
     def fill(self, data: bytes | memoryview) -> None:
         """Copy ``data`` to the start of the region; it must fit."""
         if len(data) > self.size:
-            message = f"{len(data)} bytes do not fit a target of {self.size}"
+            message = f"{len(data)} bytes do not fit a buffer of {self.size}"
             raise ValueError(message)
         if len(data):
             self.view()[: len(data)] = data
