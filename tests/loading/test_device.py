@@ -9,7 +9,7 @@ import torch
 
 import penstock as ps
 from penstock.datasets.delivery import Delivery, Skipped
-from penstock.loading.device import handed_over
+from penstock.loading.device import to_device
 from penstock.order.course import Cursor
 from tests.datasets.transforms import number, numbered
 
@@ -23,7 +23,7 @@ class Pair(NamedTuple):
 
 def test_deliveries_keep_their_cursor_and_what_was_skipped():
     deliveries = [Delivery([torch.tensor([number])], Cursor(1, 2), (Skipped("a", "b"),)) for number in range(3)]
-    moved = list(handed_over(iter(deliveries), CPU))
+    moved = list(to_device(iter(deliveries), CPU))
     assert [delivery.batch[0].device for delivery in moved] == [CPU] * 3
     assert moved == deliveries
 
@@ -35,7 +35,7 @@ def test_an_error_comes_after_the_batches_before_it():
 
     got = []
     with pytest.raises(ValueError, match="two"):
-        got.extend(handed_over(broken(), CPU))
+        got.extend(to_device(broken(), CPU))
     assert [delivery.batch.item() for delivery in got] == [1]
 
 

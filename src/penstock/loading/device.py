@@ -13,7 +13,7 @@ from penstock.tree import tree_map
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["handed_over", "pinned"]
+__all__ = ["pinned", "to_device"]
 
 
 def pinned(batch: Any) -> Any:  # noqa: ANN401  any nest of tensors
@@ -21,7 +21,7 @@ def pinned(batch: Any) -> Any:  # noqa: ANN401  any nest of tensors
     return tree_map(torch.Tensor.pin_memory, batch, torch.Tensor)
 
 
-def handed_over(deliveries: Iterable[Delivery], device: torch.device) -> Iterator[Delivery]:
+def to_device(deliveries: Iterable[Delivery], device: torch.device) -> Iterator[Delivery]:
     """Yield deliveries with their tensors on ``device``.
 
     To a CUDA device each is copied while the training loop still works on the one before: on a stream of its own, from

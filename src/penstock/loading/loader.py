@@ -15,8 +15,8 @@ from penstock.datasets.batched import Batched
 from penstock.datasets.iterable import IterableDataset
 from penstock.datasets.map import MapDataset
 from penstock.errors import Unusable
-from penstock.loading.crew import Crew, Orders
-from penstock.loading.device import handed_over, pinned
+from penstock.loading.decoding import DecodeOptions, DecodePool
+from penstock.loading.device import pinned, to_device
 from penstock.values import whole
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ _AHEAD = 2  # batches: torch's own prefetch_factor
 _MOST_THREADS = 16  # beyond that, decoders mostly wait for Python's own lock
 _REMEMBERED = 1000
 _FOR_WORKERS = {"persistent_workers", "worker_init_fn", "multiprocessing_context", "timeout"}
-_ORDERS = ": it shuffles and shares out over ranks by itself; see shuffle, seed, place and tail"
+_ORDERED = ": it shuffles and shares out over ranks by itself; see shuffle, seed, place and tail"
 _INSTEAD = {
-    "batch_sampler": _ORDERS,
-    "generator": _ORDERS,
-    "sampler": _ORDERS,
+    "batch_sampler": _ORDERED,
+    "generator": _ORDERED,
+    "sampler": _ORDERED,
     "prefetch_factor": ": say prefetch",
     "pin_memory_device": ": say device",
     "in_order": ": batches always come in order",
@@ -187,16 +187,16 @@ class DataLoader:
 
         It begins with the first ``next``, not here and now: Lightning makes an iterator, and sets the epoch then.
         """
-        deliveries = self._crew() if self._workers is None else self._from_workers(self._workers)
-        yield from self._receive(deliveries if self.device is None else handed_over(deliveries, self.device))
+        deliveries = self._decoded() if self._workers is None else self._from_workers(self._workers)
+        yield from self._receive(deliveries if self.device is None else to_device(deliveries, self.device))
 
-    def _crew(self) -> Crew:
+    def _decoded(self) -> DecodePool:
         batches = self._batches
         cursor, reading = batches.reading()
         self._note(cursor, 0)
         finish = _then(batches.collate_fn, pinned) if self.pin_memory else batches.collate_fn
-        orders = Orders(self._threads, self._prefetch, self._on_error, finish)
-        return Crew(reading, cursor, orders)
+        options = DecodeOptions(self._threads, self._prefetch, self._on_error, finish)
+        return DecodePool(reading, cursor, options)
 
     def _from_workers(self, workers: TorchDataLoader[Any]) -> Iterator[Delivery]:
         self._note(self._batches.coming(), 0)  # until a worker says where it has begun

@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from penstock.datasets.reading import Item, Reading
     from penstock.order.course import Cursor
 
-__all__ = ["Crew", "Orders"]
+__all__ = ["DecodeOptions", "DecodePool"]
 
 _CLOSE_S = 30.0  # how long closing waits for transforms that are under way; they are abandoned after that
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
-    """What a crew is to do.
+class DecodeOptions:
+    """How a pool decodes.
 
     Attributes:
         threads: How many transform side by side.
         ahead: How many batches at most are begun and not yet taken.
         on_error: Whether a sample that fails ends the iteration or is left out.
-        finish: Makes a batch of a list of samples, on a thread of the crew.
+        finish: Makes a batch of a list of samples, on a thread of the pool.
 
     """
 
@@ -45,7 +45,7 @@ class Orders:
 
 
 @dataclass(slots=True)
-class _Slots:
+class _Batch:
     """A batch being filled: its samples (or what went wrong with them) by place, and in the end what came of it."""
 
     made: list[Any]
@@ -58,19 +58,19 @@ class _Failure:
     error: BaseException
 
 
-class Crew:
+class DecodePool:
     """An iterator over batches that ``reading``'s samples make; dropped or closed, it leaves no thread behind.
 
     Each thread takes the next sample as its bytes arrive, transforms it, and the one that completes a batch collates
     it. An error is raised where its batch would have come, after all batches before it.
     """
 
-    def __init__(self, reading: Reading, cursor: Cursor, orders: Orders) -> None:
+    def __init__(self, reading: Reading, cursor: Cursor, options: DecodeOptions) -> None:
         """Begin: threads start here and now."""
-        self._work = _Work(reading, cursor, orders)
-        self._stop = weakref.finalize(self, self._work.stop)
+        self._shared = _Shared(reading, cursor, options)
+        self._stop = weakref.finalize(self, self._shared.stop)
         try:
-            self._work.start()
+            self._shared.start()
         except BaseException:  # see __next__
             self.close()
             raise
@@ -81,10 +81,10 @@ class Crew:
 
     def __next__(self) -> Delivery:
         """Return the next batch; Ctrl-C interrupts the wait."""
-        if self._work.pid != os.getpid():
+        if self._shared.pid != os.getpid():
             raise Unusable("an iteration was begun before a fork and continued after it")
         try:
-            outcome = self._work.take()
+            outcome = self._shared.take()
         except BaseException:  # Ctrl-C; whoever keeps its traceback keeps this, too
             self.close()
             raise
@@ -103,12 +103,12 @@ class Crew:
 
 
 @dataclass(slots=True)
-class _Work:
-    """What the threads share; it does not know the ``Crew``, so that one can be dropped while they run."""
+class _Shared:
+    """What the threads share; it does not know the ``DecodePool``, so that one can be dropped while they run."""
 
     reading: Reading
     cursor: Cursor
-    orders: Orders
+    options: DecodeOptions
     pid: int = field(default_factory=os.getpid)
     _drawing: threading.Lock = field(default_factory=threading.Lock)  # samples are drawn one at a time, in order
     # Of all below. Reentrant, for the collector may run ``stop`` on whatever thread it likes, one that holds it too.
@@ -116,7 +116,7 @@ class _Work:
     # Queues and no conditions: an interrupt in the middle of one would leave its lock to the training loop for ever.
     _filled: SimpleQueue[None] = field(default_factory=SimpleQueue)  # look again whether the next batch is there
     _room: SimpleQueue[None] = field(default_factory=SimpleQueue)  # look again whether there is room for another
-    _batches: dict[int, _Slots] = field(default_factory=dict)
+    _batches: dict[int, _Batch] = field(default_factory=dict)
     _taken: int = 0  # batches the training loop has
     _begun: int = 0  # the batch the next sample belongs to
     _ended: bool = False  # nothing more is to be drawn
@@ -125,8 +125,8 @@ class _Work:
 
     def start(self) -> None:
         self._threads = [
-            threading.Thread(target=self._labour, name=f"penstock-decode-{number}", daemon=True)
-            for number in range(self.orders.threads)
+            threading.Thread(target=self._run, name=f"penstock-decode-{number}", daemon=True)
+            for number in range(self.options.threads)
         ]
         for thread in self._threads:
             thread.start()
@@ -135,10 +135,10 @@ class _Work:
         """Wait for the next batch: what came of it, or None at the end."""
         self._await(self._filled, self._decided)
         with self._lock:
-            slots = None if self._stopped else self._batches.pop(self._taken, None)
+            batch = None if self._stopped else self._batches.pop(self._taken, None)
             self._taken += 1
         self._room.put(None)
-        return slots.outcome if slots is not None else None
+        return batch.outcome if batch is not None else None
 
     def _await(self, signal: SimpleQueue[None], condition: Callable[[], bool]) -> None:
         """Block until ``condition`` holds: it is looked at for each signal, and once a second (see LOOK_S)."""
@@ -155,8 +155,8 @@ class _Work:
     def _decided(self) -> bool:
         if self._stopped:
             return True
-        slots = self._batches.get(self._taken)
-        return slots.outcome is not None if slots is not None else self._ended
+        batch = self._batches.get(self._taken)
+        return batch.outcome is not None if batch is not None else self._ended
 
     def stop(self) -> None:
         if self.pid != os.getpid():
@@ -172,22 +172,22 @@ class _Work:
                 thread.join(min(LOOK_S, left_s))
         self.reading.close()  # what was sent while it closed
 
-    def _labour(self) -> None:
+    def _run(self) -> None:
         while (item := self._draw()) is not None:
             try:
-                made = attempt(item, self.orders.on_error)
+                made = attempt(item, self.options.on_error)
             except BaseException as error:  # noqa: BLE001  the training loop's to hear, in its turn
                 made = _Failure(error)
             self._put(item, made)
 
     def _draw(self) -> Item | None:
         with self._drawing:
-            self._await(self._room, lambda: self._ended or self._begun < self._taken + self.orders.ahead)
+            self._await(self._room, lambda: self._ended or self._begun < self._taken + self.options.ahead)
             if self._ended:
                 return None
             try:
                 item = next(self.reading, None)
-            except BaseException as error:  # noqa: BLE001  see _labour
+            except BaseException as error:  # noqa: BLE001  see _run
                 self._end(error)
                 return None
             if item is None:
@@ -199,7 +199,7 @@ class _Work:
     def _begin(self, item: Item) -> None:
         with self._lock:
             if item.slot == 0:
-                self._batches[item.batch] = _Slots([None] * item.size, item.size)
+                self._batches[item.batch] = _Batch([None] * item.size, item.size)
             self._begun = item.batch + (item.slot + 1 == item.size)
 
     def _end(self, error: BaseException | None) -> None:
@@ -207,22 +207,22 @@ class _Work:
         with self._lock:
             self._ended = True
             if error is not None:
-                self._batches[self._begun] = _Slots([], 0, error)
+                self._batches[self._begun] = _Batch([], 0, error)
         self._room.put(None)
         self._filled.put(None)
 
     def _put(self, item: Item, made: object) -> None:
-        slots = self._batches.get(item.batch)
-        if slots is None or not slots.made:
+        batch = self._batches.get(item.batch)
+        if batch is None or not batch.made:
             return  # the batch has failed already, or nobody wants it any more
         with self._lock:
-            slots.made[item.slot] = made
-            slots.left -= 1
-            if slots.left:
+            batch.made[item.slot] = made
+            batch.left -= 1
+            if batch.left:
                 return
-        outcome = self._finished(slots.made)
+        outcome = self._finished(batch.made)
         with self._lock:
-            slots.outcome = outcome
+            batch.outcome = outcome
         self._filled.put(None)
 
     def _finished(self, made: list[Any]) -> Delivery | BaseException:
@@ -231,6 +231,6 @@ class _Work:
             return failure.error
         try:
             samples, skipped = remaining(made)
-            return Delivery(self.orders.finish(samples), self.cursor, skipped)
-        except BaseException as error:  # noqa: BLE001  see _labour
+            return Delivery(self.options.finish(samples), self.cursor, skipped)
+        except BaseException as error:  # noqa: BLE001  see _run
             return error

@@ -1,4 +1,4 @@
-"""A crew of threads keeps the order, never runs ahead of its bound, and is gone when its iterator is."""
+"""A pool of decoding threads keeps the order, never runs ahead of its bound, and is gone when its iterator is."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import pytest
 import penstock as ps
 from penstock.datasets.reading import Reading
 from penstock.errors import Damaged, Unusable
-from penstock.loading import crew as crews
-from penstock.loading.crew import Crew, Orders
+from penstock.loading import decoding
+from penstock.loading.decoding import DecodeOptions, DecodePool
 from tests.children import forked
 from tests.datasets.transforms import number, numbered
 
@@ -32,11 +32,11 @@ def folder(tmp_path):
     assert not decoders(), "a thread has outlived its test"
 
 
-def crew(folder: str, transform=number, **changes) -> Crew:
+def pool(folder: str, transform=number, **changes) -> DecodePool:
     dataset = ps.MapDataset.from_prefix(folder, transform=transform)
-    orders = Orders(**{"threads": 3, "ahead": 2, "on_error": "raise", "finish": list, **changes})
+    options = DecodeOptions(**{"threads": 3, "ahead": 2, "on_error": "raise", "finish": list, **changes})
     cursor, reading = dataset.batched(BATCH).reading()
-    return Crew(reading, cursor, orders)
+    return DecodePool(reading, cursor, options)
 
 
 def decoders() -> list[str]:
@@ -52,7 +52,7 @@ def until(condition) -> None:
 
 
 def waits(function: str) -> bool:
-    """Say whether some thread waits in that function of the crew."""
+    """Say whether some thread waits in that function of the pool."""
     frames = list(sys._current_frames().values())
     stacks = [[each.f_code.co_name for each, _ in traceback.walk_stack(frame)] for frame in frames]
     return any(stack[:2] == ["_await", function] for stack in stacks)
@@ -86,7 +86,7 @@ class Turnstile:
 @pytest.mark.parametrize("ahead", [1, 3])
 def test_batches_come_in_order_whatever_each_sample_takes(folder, seed, ahead):
     for draw in range(5):
-        deliveries = list(crew(folder, Turnstile(seed + draw), threads=6, ahead=ahead))
+        deliveries = list(pool(folder, Turnstile(seed + draw), threads=6, ahead=ahead))
         assert [delivery.batch for delivery in deliveries] == whole()
         assert {delivery.cursor for delivery in deliveries} == {(0, 0)}
 
@@ -103,13 +103,13 @@ def test_no_more_batches_are_begun_than_it_may_be_ahead(folder, ahead):
         begun.append(number(sample))
         return begun[-1]
 
-    of = crew(folder, noted, ahead=ahead)
+    decoded = pool(folder, noted, ahead=ahead)
     for taken in range(3):
         until(lambda: waits("_draw"))  # it wants to begin another batch, and may not
         until(lambda expected=(taken + ahead) * BATCH: len(begun) >= expected)
         assert len(begun) == (taken + ahead) * BATCH
-        next(of)
-    of.close()
+        next(decoded)
+    decoded.close()
 
 
 def test_an_error_comes_in_its_turn_and_ends_it(folder):
@@ -118,15 +118,15 @@ def test_an_error_comes_in_its_turn_and_ends_it(folder):
             raise ValueError("nine")
         return int(sample.data[:])
 
-    of = crew(folder, ninth, ahead=5)
-    got = [next(of).batch, next(of).batch]
+    decoded = pool(folder, ninth, ahead=5)
+    got = [next(decoded).batch, next(decoded).batch]
     with pytest.raises(ValueError, match="nine") as caught:
-        next(of)
+        next(decoded)
     assert got == whole()[:2]
     assert "while transforming" in caught.value.__notes__[0]
     assert "009" in caught.value.__notes__[0]
     assert decoders() == []
-    assert list(of) == []
+    assert list(decoded) == []
 
 
 def test_of_two_errors_in_a_batch_the_first_in_order_is_raised(folder):
@@ -142,7 +142,7 @@ def test_of_two_errors_in_a_batch_the_first_in_order_is_raised(folder):
         return 1
 
     with pytest.raises(ValueError, match="zero"):
-        next(crew(folder, broken, threads=4))
+        next(pool(folder, broken, threads=4))
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit, BaseException])
@@ -153,10 +153,10 @@ def test_whatever_a_transform_raises_in_a_thread_is_raised_here(folder, kind):
         return 1
 
     for on_error in ("raise", "skip"):
-        of = crew(folder, broken, on_error=on_error)
-        next(of)
+        decoded = pool(folder, broken, on_error=on_error)
+        next(decoded)
         with pytest.raises(kind, match="six"):
-            next(of)
+            next(decoded)
         assert decoders() == []
 
 
@@ -167,23 +167,23 @@ def test_a_collate_fn_that_raises_does_so_in_its_turn(folder, raised, heard):
             raise raised("odd")
         return samples
 
-    of = crew(folder, finish=finish)
-    assert [next(of).batch, next(of).batch] == whole()[:2]
+    decoded = pool(folder, finish=finish)
+    assert [next(decoded).batch, next(decoded).batch] == whole()[:2]
     with pytest.raises((ValueError, RuntimeError), match=heard):
-        next(of)
+        next(decoded)
 
 
 def test_an_object_that_is_gone_is_an_error_in_its_turn(folder, tmp_path):
-    of = crew(folder, ahead=1)
-    first = next(of)
-    of.close()
+    decoded = pool(folder, ahead=1)
+    first = next(decoded)
+    decoded.close()
     (tmp_path / "data" / "005").unlink()
-    of = crew(folder, ahead=1)
+    decoded = pool(folder, ahead=1)
     (tmp_path / "data" / "007").unlink()
-    assert next(of).batch == first.batch
-    got = [delivery.batch for delivery in crew(folder)]
+    assert next(decoded).batch == first.batch
+    got = [delivery.batch for delivery in pool(folder)]
     assert sum(got, []) == [index for index in range(COUNT) if index not in (5, 7)]
-    of.close()
+    decoded.close()
 
 
 def test_an_order_that_breaks_is_raised_and_ends_it(folder):
@@ -192,11 +192,11 @@ def test_an_order_that_breaks_is_raised_and_ends_it(folder):
         raise ValueError("no more")
 
     dataset = ps.MapDataset.from_prefix(folder, transform=number)
-    of = Crew(Reading(dataset, order(), 1), None, Orders(3, 10, "raise", list))
+    decoded = DecodePool(Reading(dataset, order(), 1), None, DecodeOptions(3, 10, "raise", list))
     with pytest.raises(ValueError, match="no more"):
-        list(of)
+        list(decoded)
     assert decoders() == []
-    assert list(of) == []
+    assert list(decoded) == []
 
 
 def test_skipping_shrinks_a_batch_and_names_what_is_missing(folder, tmp_path):
@@ -208,7 +208,7 @@ def test_skipping_shrinks_a_batch_and_names_what_is_missing(folder, tmp_path):
     dataset = ps.MapDataset.from_prefix(folder, transform=picky)
     (tmp_path / "data" / "014").unlink()
     cursor, reading = dataset.batched(BATCH).reading()
-    deliveries = list(Crew(reading, cursor, Orders(3, 2, "skip", list)))
+    deliveries = list(DecodePool(reading, cursor, DecodeOptions(3, 2, "skip", list)))
     assert [delivery.batch for delivery in deliveries[:4]] == [[0, 1, 2, 3], [5, 7], [8, 9, 10, 11], [12, 15]]
     assert [[skipped.url[-3:] for skipped in delivery.skipped] for delivery in deliveries[:4]] == [
         *([], ["004", "006"], [], ["013", "014"])
@@ -223,27 +223,27 @@ def test_a_batch_of_which_nothing_is_left_ends_it(folder):
             raise ValueError("no")
         return int(sample.data[:])
 
-    of = crew(folder, none, on_error="skip")
-    assert [next(of).batch, next(of).batch] == whole()[:2]
+    decoded = pool(folder, none, on_error="skip")
+    assert [next(decoded).batch, next(decoded).batch] == whole()[:2]
     with pytest.raises(Damaged, match=r"008 \(ValueError: no\).*011"):
-        next(of)
+        next(decoded)
 
 
 def test_break_and_dropping_it_unused_leave_no_thread(folder):
-    for _ in crew(folder):
+    for _ in pool(folder):
         break
     assert decoders() == []
-    crew(folder)
+    pool(folder)
     assert decoders() == []
-    of = crew(folder)
+    decoded = pool(folder)
     assert len(decoders()) == 3
-    del of
+    del decoded
     assert decoders() == []
 
 
 def test_an_exception_that_is_kept_keeps_no_thread(folder):
     def train() -> None:
-        for _ in crew(folder):
+        for _ in pool(folder):
             raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine") as caught:
@@ -256,17 +256,17 @@ def test_interrupts_at_random_moments_leave_no_thread_of_it_waiting(folder, seed
     chance, before = random.Random(seed), signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         for _ in range(150):
-            of = crew(folder)
+            decoded = pool(folder)
             try:
                 try:
                     signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, 5e-3))
-                    list(of)
+                    list(decoded)
                 finally:
                     signal.setitimer(signal.ITIMER_REAL, 0)
             except KeyboardInterrupt:
                 pass
             began = monotonic()
-            of.close()
+            decoded.close()
             until(lambda: not decoders())
             assert monotonic() - began < 10
     finally:
@@ -274,13 +274,13 @@ def test_interrupts_at_random_moments_leave_no_thread_of_it_waiting(folder, seed
 
 
 def test_closing_twice_and_going_on_afterwards(folder):
-    of = crew(folder)
-    next(of)
-    of.close()
+    decoded = pool(folder)
+    next(decoded)
+    decoded.close()
     assert decoders() == []
-    of.close()
-    assert list(of) == []
-    assert next(of, None) is None
+    decoded.close()
+    assert list(decoded) == []
+    assert next(decoded, None) is None
 
 
 def test_what_is_being_transformed_is_waited_for_and_abandoned_when_it_hangs(folder, monkeypatch):
@@ -291,10 +291,10 @@ def test_what_is_being_transformed_is_waited_for_and_abandoned_when_it_hangs(fol
         assert go_on.wait(WAIT_S)
         return number(sample)
 
-    monkeypatch.setattr(crews, "_CLOSE_S", 0.05)
-    of = crew(folder, hung, threads=1)
+    monkeypatch.setattr(decoding, "_CLOSE_S", 0.05)
+    decoded = pool(folder, hung, threads=1)
     assert begun.wait(WAIT_S)
-    of.close()
+    decoded.close()
     assert len(decoders()) == 1
     go_on.set()
     until(lambda: not decoders())
@@ -308,13 +308,13 @@ def test_closing_from_another_thread_wakes_who_waits_for_a_batch(folder, monkeyp
         assert go_on.wait(WAIT_S)
         return number(sample)
 
-    monkeypatch.setattr(crews, "_CLOSE_S", 0.05)
-    of = crew(folder, hung)
-    consumer = threading.Thread(target=lambda: outcome.append(next(of, "ended")), daemon=True)
+    monkeypatch.setattr(decoding, "_CLOSE_S", 0.05)
+    decoded = pool(folder, hung)
+    consumer = threading.Thread(target=lambda: outcome.append(next(decoded, "ended")), daemon=True)
     consumer.start()
     assert begun.wait(WAIT_S)
     until(lambda: waits("take"))
-    of.close()
+    decoded.close()
     consumer.join(WAIT_S)
     assert outcome == ["ended"]
     go_on.set()
@@ -330,18 +330,18 @@ def test_the_last_reference_may_go_on_a_thread_of_its_own(folder):
         held.clear()
         return number(sample)
 
-    held.append(crew(folder, dropping))
+    held.append(pool(folder, dropping))
     ready.set()
     until(lambda: not decoders())
 
 
 def test_in_a_fork_it_is_refused_and_may_be_dropped_whoever_held_its_lock(folder):
-    of = crew(folder)
-    assert next(of).batch == whole()[0]
+    decoded = pool(folder)
+    assert next(decoded).batch == whole()[0]
     held, let_go = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with of._work._lock:
+        with decoded._shared._lock:
             held.set()
             let_go.wait(WAIT_S)
 
@@ -350,18 +350,18 @@ def test_in_a_fork_it_is_refused_and_may_be_dropped_whoever_held_its_lock(folder
     assert held.wait(WAIT_S)
 
     def child() -> None:
-        nonlocal of
+        nonlocal decoded
         with pytest.raises(Unusable, match="fork"):
-            next(of)
-        of = None
+            next(decoded)
+        decoded = None
         gc.collect()
-        assert [delivery.batch for delivery in crew(folder)] == whole()
+        assert [delivery.batch for delivery in pool(folder)] == whole()
 
     with forked(child) as status:
         let_go.set()
         assert status() == 0
     holder.join(WAIT_S)
-    assert [delivery.batch for delivery in of] == whole()[1:]
+    assert [delivery.batch for delivery in decoded] == whole()[1:]
 
 
 SCRIPT = """
