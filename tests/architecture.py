@@ -75,7 +75,7 @@ FACING = {
     ),
 }
 
-PURE_FILES = {"plan", "retry", "hedge", "evict", "select", "shuffle", "partition", "key", "layout"}
+PURE_FILES = {"plan", "backoff", "hedge", "evict", "select", "shuffle", "partition", "key", "layout"}
 PURE_ROOMS = {"order", "budget", "listing"}
 DOES_IO = {
     *("os", "io", "pathlib", "shutil", "tempfile", "glob", "mmap", "logging"),

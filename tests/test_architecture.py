@@ -121,7 +121,7 @@ FAULTS = {
     ),
     "pointers-away-from-home": (
         {"penstock.transport.loop": "import ctypes"},
-        "penstock.transport.loop:1: rule 6: ctypes lives in transport.libcurl, transport.stream, target",
+        "penstock.transport.loop:1: rule 6: ctypes lives in transport.libcurl, transport.stream, buffer",
     ),
     "library-without-a-home": (
         {"penstock.cache": "from penstock.errors import MissingExtra\ndef f():\n    import zstandard"},
@@ -144,8 +144,8 @@ FAULTS = {
         "penstock.transport.loop:1: rule 7: engines emit events: transport may not import a sink",
     ),
     "pure-file-does-io": (
-        {"penstock.fetch.retry": "import random"},
-        "penstock.fetch.retry:1: rule 8: a pure file may not import random",
+        {"penstock.fetch.backoff": "import random"},
+        "penstock.fetch.backoff:1: rule 8: a pure file may not import random",
     ),
     "pure-file-opens": (
         {"penstock.cache.evict": "def f(path):\n    return open(path)"},

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from penstock import events, waiting
 from penstock.buffer import Buffer
 from penstock.errors import Cancelled, Changed, Forbidden, NotFound, Throttled, Truncated, Unreachable, Unusable
-from penstock.fetch import judge
+from penstock.fetch import policy
 from penstock.fetch.fetcher import Fetcher
 from penstock.options import ReadOptions, RetryOptions
 from penstock.testing.servers import reply
@@ -163,7 +163,7 @@ class TestWarnings:
 
     @pytest.fixture(autouse=True)
     def _soon(self, monkeypatch):
-        monkeypatch.setattr(judge, "_FIRST_S", 0.1)
+        monkeypatch.setattr(policy, "_FIRST_S", 0.1)
         monkeypatch.setattr(waiting, "LOOK_S", 0.02)
 
     @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ class TestWarnings:
             _,
             engine,
         ):
-            engine._judge.succeeded()
+            engine._policy.succeeded()
             with caplog.at_level("WARNING", "penstock"):
                 assert engine.run(lambda: engine.driver.get("key", "")) == DATA
                 assert engine.read_many([Span("key", 0, 10)]) == [DATA[:10]]
@@ -205,7 +205,7 @@ class TestWarnings:
                 told.append(record.getMessage())
                 raise OSError("the disk that logs go to is full")
 
-        monkeypatch.setattr(judge, "_EVERY_S", 0.2)
+        monkeypatch.setattr(policy, "_EVERY_S", 0.2)
         engine = fetcher("http://127.0.0.1:1", RetryOptions(first_contact_s=1))
         logger, handler = logging.getLogger("penstock"), Broken()
         logger.addHandler(handler)

@@ -120,7 +120,7 @@ class TestWhole:
         with source.open_write("key") as file:
             for _ in range(40):
                 file.write(bytes(1 << 20))
-                assert sum(len(sent.buffer) for sent in file._sent) + len(file._filling.buffer) <= OPTIONS.buffer_bytes
+                assert sum(len(sent.buffer) for sent in file._sent) + len(file._part.buffer) <= OPTIONS.buffer_bytes
             file.abort()
 
 

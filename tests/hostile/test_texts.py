@@ -15,7 +15,7 @@ from penstock.errors import PenstockError, Unreachable, conceal
 from penstock.protocols.exchange import Response
 from penstock.source import open_source
 from penstock.testing.servers import Scripted, reply
-from penstock.transport.faults import fault
+from penstock.transport.codes import fault
 from tests.servers.hostile import document, listing
 
 SECRET, TOKEN = "wJalrXUtnFEMI/xyzzy", "FwoGZXIvYXdz/xyzzy+token=="

@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import Throttled
-from penstock.fetch.judge import Judge
+from penstock.fetch.policy import RetryPolicy
 from penstock.testing.clock import no_waiting
 from penstock.testing.faults import FAULTS, FaultServer, Match
 
@@ -28,6 +28,6 @@ def test_all_attempts_are_made_and_none_is_waited_for():
 
 def test_waiting_comes_back():
     with pytest.raises(ZeroDivisionError), no_waiting():
-        assert Judge.pace == 0
+        assert RetryPolicy.pace == 0
         raise ZeroDivisionError
-    assert Judge.pace == 1
+    assert RetryPolicy.pace == 1

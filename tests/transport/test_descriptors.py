@@ -86,7 +86,7 @@ def test_descriptors_closed_under_the_io_thread_are_noticed_within_seconds(tmp_p
 _FEW = """
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 sessions = [connect(TransportOptions()) for _ in range(3)]
-assert all(32 <= session.places() < 100 for session in sessions), [session.places() for session in sessions]
+assert all(32 <= session.concurrency() < 100 for session in sessions), [session.concurrency() for session in sessions]
 calls = [get(url.replace("127.0.0.1", "localhost")) for _ in range(900)]
 for number, session in enumerate(sessions):
     session.submit(calls[number::3])

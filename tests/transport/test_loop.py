@@ -108,9 +108,9 @@ class TestManyCalls:
 
         with Scripted(script) as server:
             session = connect(TransportOptions())
-            before = session.places()
+            before = session.concurrency()
             carry(session, *[get(server.url) for _ in range(before)])
-        assert session.places() == 256 > before
+        assert session.concurrency() == 256 > before
 
     def test_calls_come_from_any_thread(self, session):
         with Scripted(_hello) as server:

@@ -26,7 +26,7 @@ def test_a_value_comes_back(threads):
 
 
 def test_there_are_as_many_places_as_threads():
-    assert Threads(3).places() == 3
+    assert Threads(3).concurrency() == 3
 
 
 def test_errors_come_back(threads):

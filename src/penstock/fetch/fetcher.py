@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.buffer import Buffer
 from penstock.errors import Changed, PenstockError, Unusable
-from penstock.fetch.judge import Judge
 from penstock.fetch.operation import Operation
-from penstock.fetch.read import Parts, Probe, Read
-from penstock.fetch.whole import Wholes
+from penstock.fetch.policy import RetryPolicy
+from penstock.fetch.spanread import RangeProbe, SpanRead, SplitRead
+from penstock.fetch.unranged import WholeObjects
 from penstock.values import Span
 from penstock.waiting import Inbox
 
@@ -35,9 +35,9 @@ class Fetcher:
         self.driver = driver
         self.options = read
         self._transport = transport
-        self._judge = Judge(driver, retry)
-        self._wholes = Wholes(self._judge, transport, read.ahead_bytes)
-        self._judge.unranged = self._wholes.add
+        self._policy = RetryPolicy(driver, retry)
+        self._wholes = WholeObjects(self._policy, transport, read.ahead_bytes)
+        self._policy.unranged = self._wholes.add
 
     def run(self, make: Callable[[], Exchange[T]]) -> T:
         """Carry one verb out and return its result; Ctrl-C calls it off, lest it happen later."""
@@ -51,7 +51,7 @@ class Fetcher:
 
     def operation(self, make: Callable[[], Exchange[T]], inbox: Inbox) -> Operation[T]:
         """Return one verb, to be sent; ``make`` is called anew for every attempt, and ``inbox`` told of the end."""
-        return Operation(self._judge, make, inbox)
+        return Operation(self._policy, make, inbox)
 
     def send(self, operations: Sequence[Operation[T]]) -> None:
         """Send operations on their way. Where they are to be called off, hold them first: Ctrl-C may come meanwhile."""
@@ -63,17 +63,17 @@ class Fetcher:
         if running := [each for each in operations if not each.complete]:
             self._transport.cancel(running)
 
-    def places(self) -> int:
+    def concurrency(self) -> int:
         """Return how many requests the transport has under way, at most, at present."""
-        return self._transport.places()
+        return self._transport.concurrency()
 
-    def begin(self, spans: Iterable[Span], inbox: Inbox) -> list[Read]:
+    def begin(self, spans: Iterable[Span], inbox: Inbox) -> list[SpanRead]:
         """Send reads on their way; each tells ``inbox`` when it is complete."""
         self.driver.prepare()
         spans, most_bytes = [*spans], self.options.split_bytes
         self._learn_ranges(spans)
         reads = [
-            Read(self._judge, span, inbox)
+            SpanRead(self._policy, span, inbox)
             if span.stop is None or span.stop - span.start <= most_bytes
             else self._long(span, span.stop - span.start, inbox)
             for span in spans
@@ -81,17 +81,17 @@ class Fetcher:
         self._transport.submit(_calls(reads))
         return reads
 
-    def make_reads(self, places: Iterable[tuple[Span, Buffer]], inbox: Inbox) -> list[Read]:
+    def make_reads(self, places: Iterable[tuple[Span, Buffer]], inbox: Inbox) -> list[SpanRead]:
         """Return reads to be sent, each into a target of its span's size, in one request; none where that is empty."""
         self.driver.prepare()
         places = [*places]
         self._learn_ranges([span for span, _ in places])
-        reads = [Read(self._judge, span, inbox, target) for span, target in places]
+        reads = [SpanRead(self._policy, span, inbox, target) for span, target in places]
         for read in reads:
             read.complete = read.span.start == read.span.stop
         return reads
 
-    def send_reads(self, reads: Iterable[Read]) -> None:
+    def send_reads(self, reads: Iterable[SpanRead]) -> None:
         """Send reads on their way. Hold them first, to ``stop`` them: an interrupt may come meanwhile."""
         self._transport.submit(_calls(reads))
 
@@ -124,11 +124,11 @@ class Fetcher:
             raise
         whole.check()
 
-    def cancel(self, reads: Iterable[Read]) -> None:
+    def cancel(self, reads: Iterable[SpanRead]) -> None:
         """Stop what is in flight; its memory stays alive until libcurl has let go of it."""
         self._cancel(_calls(reads))
 
-    def stop(self, reads: Iterable[Read], inbox: Inbox) -> None:
+    def stop(self, reads: Iterable[SpanRead], inbox: Inbox) -> None:
         """Call reads off and wait until none of them writes into its target any more, nor ever will.
 
         An interrupt may have kept some from being sent, which then never complete: only what has begun is waited for.
@@ -139,27 +139,27 @@ class Fetcher:
             if call.attempts:
                 inbox.wait(call)
 
-    def _cancel(self, calls: Sequence[Read]) -> None:
+    def _cancel(self, calls: Sequence[SpanRead]) -> None:
         for call in calls:
             call.called_off = True  # first: one that the transport does not know yet may come late
         self._transport.cancel(calls)
         self._wholes.call_off(calls)
 
-    def _long(self, span: Span, size_bytes: int, inbox: Inbox) -> Read:
+    def _long(self, span: Span, size_bytes: int, inbox: Inbox) -> SpanRead:
         """Return a read in parts; where no version to pin can be had, one that has failed, to be told in its turn."""
         try:
             span = self._pinned(span)
         except PenstockError as error:
-            failed = Read(self._judge, span, inbox)
+            failed = SpanRead(self._policy, span, inbox)
             failed.error, failed.complete = error, True
             return failed
         return self._parts(span, inbox, Buffer.allocate(size_bytes))
 
-    def _parts(self, span: Span, inbox: Inbox, target: Buffer) -> Parts:
+    def _parts(self, span: Span, inbox: Inbox, target: Buffer) -> SplitRead:
         most_bytes = self.options.split_bytes
         if self.driver.abilities.ranges is False and span.start == 0:
             most_bytes = max(1, target.size)  # from front to back, straight into place
-        return Parts(self._judge, span, inbox, target, most_bytes)
+        return SplitRead(self._policy, span, inbox, target, most_bytes)
 
     def _learn_ranges(self, spans: Sequence[Span]) -> None:
         """Find out, once for a store, whether it heeds ``Range``, before many bytes rely on it: a small request.
@@ -175,7 +175,7 @@ class Fetcher:
             return
         span, start = ranged[0][0], ranged[0][0].start + 1  # at 0 an answer could be right by chance
         inbox, stop = Inbox(), min(ranged[0][1], 1 + _PROBE_BYTES) + span.start
-        probe = Probe(self._judge, Span(span.key, start, stop, span.etag), inbox)
+        probe = RangeProbe(self._policy, Span(span.key, start, stop, span.etag), inbox)
         try:
             self._transport.submit((probe,))
             inbox.wait(probe)
@@ -193,5 +193,5 @@ class Fetcher:
         return span._replace(etag=found.etag)
 
 
-def _calls(reads: Iterable[Read]) -> list[Read]:
+def _calls(reads: Iterable[SpanRead]) -> list[SpanRead]:
     return [call for read in reads if not read.complete for call in read.calls()]

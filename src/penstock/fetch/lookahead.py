@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from penstock.budget import Budget
     from penstock.fetch.fetcher import Fetcher
-    from penstock.fetch.read import Read
+    from penstock.fetch.spanread import SpanRead
     from penstock.values import Span
 
 __all__ = ["Lookahead"]
@@ -38,7 +38,7 @@ class Lookahead:
         self._spans = spans
         self._budget = budget
         self._inbox = Inbox()
-        self._reads: deque[Read] = deque()
+        self._reads: deque[SpanRead] = deque()
         self._next: Span | None = None
         self._drained = False
         self._window = budget.items_limit
@@ -57,7 +57,7 @@ class Lookahead:
             self.close()
             raise
 
-    def advance(self) -> Read:
+    def advance(self) -> SpanRead:
         """Return the next read, complete: ``take`` has its bytes, or raises, and the next one comes all the same."""
         if self._pid != os.getpid():
             raise Unusable("an iterator over objects was begun before a fork and continued after it")
@@ -80,10 +80,10 @@ class Lookahead:
 
         A consumer that keeps up finds a short queue sufficient; one that takes many at once after a pause does not.
         """
-        reads, places, most = self._reads, self._fetcher.places(), self._budget.items_limit
-        if len(reads) >= places and reads[-places].complete:
+        reads, limit, most = self._reads, self._fetcher.concurrency(), self._budget.items_limit
+        if len(reads) >= limit and reads[-limit].complete:
             self._window = min(2 * self._window, most)
-        elif len(reads) > 2 * places and not reads[-2 * places].complete:
+        elif len(reads) > 2 * limit and not reads[-2 * limit].complete:
             self._window = max(self._window - self._window // _SHRINK, min(_LEAST, most))
         self._low = self._window - max(1, self._window // _REFILL)
 

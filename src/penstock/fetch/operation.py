@@ -7,12 +7,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from penstock.errors import Bug, PenstockError
-from penstock.fetch.judge import again, bug
+from penstock.fetch.policy import again, bug
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.fetch.judge import Judge
+    from penstock.fetch.policy import RetryPolicy
     from penstock.protocols.exchange import Exchange, Request, Response, Work
     from penstock.waiting import Inbox
 
@@ -36,16 +36,16 @@ class Operation(Generic[T]):
         "_attempts",
         "_began",
         "_exchange",
-        "_judge",
         "_make",
+        "_policy",
         "_value",
         "complete",
         "error",
         "inbox",
     )
 
-    def __init__(self, judge: Judge, make: Callable[[], Exchange[T]], inbox: Inbox) -> None:
-        self._judge = judge
+    def __init__(self, policy: RetryPolicy, make: Callable[[], Exchange[T]], inbox: Inbox) -> None:
+        self._policy = policy
         self._make = make
         self._exchange: Exchange[T] | None = None
         self._attempts = 0
@@ -63,7 +63,7 @@ class Operation(Generic[T]):
         """Log what it has met with, if it takes long; on the thread that waits for it."""
         error = self.error
         if error is not None and not self.complete:
-            self._judge.warn(error, "", self._attempts, self._began)
+            self._policy.warn(error, "", self._attempts, self._began)
 
     def result(self) -> T:
         """Return what the verb returned, or raise what went wrong; only once complete."""
@@ -87,13 +87,13 @@ class Operation(Generic[T]):
             self._value = self._exchange.parse(response)
         except PenstockError as error:
             return self._failed(error)
-        except Exception as error:  # noqa: BLE001  see Read.done
+        except Exception as error:  # noqa: BLE001  see SpanRead.done
             return self._failed(bug(error))
         self._end(None)
         return None
 
     def _failed(self, error: PenstockError) -> float | None:
-        wait_s = self._judge.decide(error, self._attempts, self._began)
+        wait_s = self._policy.decide(error, self._attempts, self._began)
         if wait_s is None:
             self._end(error)
         else:
@@ -104,9 +104,9 @@ class Operation(Generic[T]):
         self.error = error
         try:
             if error is not None:
-                self._judge.blame(error, "", self._attempts, self._began)
+                self._policy.blame(error, "", self._attempts, self._began)
             else:
-                self._judge.succeeded()
+                self._policy.succeeded()
         finally:  # whatever goes wrong in telling, who waits must wake
             self._exchange = None
             self.complete = True

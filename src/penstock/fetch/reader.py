@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from penstock.buffer import Buffer
     from penstock.fetch.fetcher import Fetcher
-    from penstock.fetch.read import Read
+    from penstock.fetch.spanread import SpanRead
 
 __all__ = ["Reader"]
 
@@ -38,7 +38,7 @@ class Reader(BlockReader):
         self._engine = fetcher
         self._meta = meta
         self._inbox = Inbox()
-        self._blocks: OrderedDict[int, Read] = OrderedDict()
+        self._blocks: OrderedDict[int, SpanRead] = OrderedDict()
         self._last = -2
         self._pid = os.getpid()
 
@@ -91,7 +91,7 @@ class Reader(BlockReader):
         stop = min(start + self._block_bytes, self.size)
         return Span(self._meta.key, start, stop, self._meta.etag, whole=start == 0 and stop == self.size)
 
-    def _drop(self, reads: list[Read]) -> None:
+    def _drop(self, reads: list[SpanRead]) -> None:
         unfinished = [read for read in reads if not read.complete]
         if unfinished and self._pid == os.getpid():
             self._engine().cancel(unfinished)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from penstock.buffer import Buffer
     from penstock.fetch.fetcher import Fetcher
-    from penstock.fetch.read import Read
+    from penstock.fetch.spanread import SpanRead
     from penstock.values import Span
 
 __all__ = ["scatter"]
@@ -27,7 +27,7 @@ def scatter(fetcher: Fetcher, places: Iterator[tuple[Span, Buffer]], window_byte
     The first error, in order, ends it. On any way out (an error, Ctrl-C, closing) nobody writes into any target more.
     """
     pid, inbox = os.getpid(), Inbox()
-    reads: deque[Read] = deque()
+    reads: deque[SpanRead] = deque()
     held_bytes, drained = 0, False
     try:
         while True:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Self
 from penstock.buffer import flat
 from penstock.errors import Cancelled, PenstockError, Unusable
 from penstock.events import Committed, PartSent, emit, listening
-from penstock.fetch.filling import Filling
-from penstock.fetch.judge import again
+from penstock.fetch.partbuffer import PartBuffer
 from penstock.fetch.plan import part_bytes
+from penstock.fetch.policy import again
 from penstock.fetch.publish import Publication, marked, payload
 from penstock.protocols.driver import Part
 from penstock.waiting import Inbox, Turn
@@ -81,7 +81,7 @@ class Writer(io.BufferedIOBase):
         self._fetcher = fetcher
         self._key = key
         self._options = options
-        self._filling = self._into(bytearray(_FIRST_BYTES))
+        self._part = self._into(bytearray(_FIRST_BYTES))
         self._offset = 0
         self._written = 0
         self._upload = ""
@@ -150,9 +150,9 @@ class Writer(io.BufferedIOBase):
             self._check_open()  # another thread may have closed it meanwhile
             try:
                 while done < len(view):
-                    if self._filling.full:
+                    if self._part.full:
                         self._make_room()
-                    done += self._filling.take(view[done:])
+                    done += self._part.take(view[done:])
             except BaseException as error:
                 self._fail(error)
                 self._untold = self._failure
@@ -316,28 +316,28 @@ class Writer(io.BufferedIOBase):
     def _end(self) -> None:
         self._ended = True
         _open.discard(self)
-        self._filling = Filling(bytearray(), digests=False)
+        self._part = PartBuffer(bytearray(), digests=False)
         self._handled = None
         super().close()
 
     def _make_room(self) -> None:
         """Grow the first buffer until it is a part; send a full one and go on in the next."""
         size = part_bytes(len(self._etags) + 1, self._options.part_bytes)
-        if len(self._filling.buffer) < size:
-            self._filling.grow(size)
+        if len(self._part.buffer) < size:
+            self._part.grow(size)
         else:
             self._send()
-            self._filling = self._into(self._spare(part_bytes(len(self._etags) + 1, self._options.part_bytes)))
+            self._part = self._into(self._spare(part_bytes(len(self._etags) + 1, self._options.part_bytes)))
 
-    def _into(self, buffer: bytearray) -> Filling:
-        return Filling(buffer, digests=self._fetcher.driver.abilities.digests)
+    def _into(self, buffer: bytearray) -> PartBuffer:
+        return PartBuffer(buffer, digests=self._fetcher.driver.abilities.digests)
 
     def _send(self) -> None:
         """Send what the buffer holds as the next part."""
-        driver, key, filling = self._fetcher.driver, self._key, self._filling
-        body = filling.payload()
-        self._pieces.append((filling.size, body.sha256))
-        self._start(filling.buffer, filling.size, lambda upload, part: driver.part(key, upload, part, body))
+        driver, key, filled = self._fetcher.driver, self._key, self._part
+        body = filled.payload()
+        self._pieces.append((filled.size, body.sha256))
+        self._start(filled.buffer, filled.size, lambda upload, part: driver.part(key, upload, part, body))
 
     def _start(self, buffer: bytearray, size_bytes: int, make: Callable[[str, Part], Exchange[str]]) -> None:
         """Begin the upload, if need be, and send its next part on its way."""
@@ -375,11 +375,11 @@ class Writer(io.BufferedIOBase):
         driver, key, attributes = self._fetcher.driver, self._key, self._attributes
         publication = Publication(self._fetcher, key, self._pieces, attributes)
         if not self._upload:
-            body = self._filling.payload()
-            self._pieces.append((self._filling.size, body.sha256))
+            body = self._part.payload()
+            self._pieces.append((self._part.size, body.sha256))
             self._check_wanted()
             return publication.send(lambda: driver.put(key, body, attributes))
-        if self._filling.size:
+        if self._part.size:
             self._send()
         self.settle()
         self._check_wanted()

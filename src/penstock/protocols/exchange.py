@@ -103,7 +103,7 @@ class Transport(Protocol):
     def submit(self, calls: Iterable[Call]) -> None:
         """Queue calls; returns at once."""
 
-    def places(self) -> int:
+    def concurrency(self) -> int:
         """Return how many calls may be under way at once, at present; further ones wait for their place."""
 
     def cancel(self, calls: Iterable[Call]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.fetch.judge import Judge
+from penstock.fetch.policy import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,8 +20,8 @@ def no_waiting() -> Iterator[None]:
     Patience is measured by a clock that hardly moves then, so it is ``RetryOptions.attempts`` that ends them. Timeouts
     of transfers are real: shorten them with ``TransportOptions``. Children forked in the block do not wait either.
     """
-    before, Judge.pace = Judge.pace, 0.0
+    before, RetryPolicy.pace = RetryPolicy.pace, 0.0
     try:
         yield
     finally:
-        Judge.pace = before
+        RetryPolicy.pace = before

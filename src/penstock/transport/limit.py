@@ -76,10 +76,10 @@ class Limit:
             self._elapsed_s += at - self._at
         self._at = at if waiting else None
         if self._count >= 4 * self.now and self._elapsed_s >= _EPOCH_S:
-            self._judge(self._count / self._elapsed_s, at)
+            self._evaluate(self._count / self._elapsed_s, at)
             self._count, self._elapsed_s = 0, 0.0
 
-    def _judge(self, rate: float, at: float) -> None:
+    def _evaluate(self, rate: float, at: float) -> None:
         if self.now == self._before:
             self._rate = rate
             if at >= self._rest_until:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import Bug, Cancelled, PenstockError, Transient, Unreachable, Unusable
 from penstock.protocols.exchange import Request, Response
+from penstock.transport.codes import deliver, fault, ours
 from penstock.transport.descriptors import Token, crowded, room
-from penstock.transport.faults import deliver, fault, ours
 from penstock.transport.libcurl import CUT, OK, WRITE_ERROR, Easy, Multi
 from penstock.transport.limit import Limit
 
@@ -61,7 +61,7 @@ class Session:
         """End those of the calls that are not done; each gets ``done`` with a ``Cancelled`` fault, soon."""
         self._loop.tell(self, calls, cancel=True)
 
-    def places(self) -> int:
+    def concurrency(self) -> int:
         """Return how many may be in flight at present."""
         return self.limit.now
 

@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from penstock.errors import Bug, Cancelled
 from penstock.protocols.exchange import Response, Work
-from penstock.transport.faults import deliver, ours
+from penstock.transport.codes import deliver, ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -66,7 +66,7 @@ class Threads:
             self._queue.put(job)
         self._hire()
 
-    def places(self) -> int:
+    def concurrency(self) -> int:
         """Return the number of threads."""
         return self._threads
 

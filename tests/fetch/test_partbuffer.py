@@ -5,10 +5,10 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
-from penstock.fetch import filling
-from penstock.fetch.filling import Filling
+from penstock.fetch import partbuffer
+from penstock.fetch.partbuffer import PartBuffer
 
-PIECE = filling._PIECE_BYTES
+PIECE = partbuffer._PIECE_BYTES
 SIZES = [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE, 3 * PIECE + 5]
 
 
@@ -20,7 +20,7 @@ def _bytes(size):
 @pytest.mark.parametrize("size", SIZES)
 def test_the_digest_is_of_what_was_taken(size, at_once):
     data = _bytes(size)
-    taking = Filling(bytearray(4 * PIECE), digests=True)
+    taking = PartBuffer(bytearray(4 * PIECE), digests=True)
     for start in range(0, size, at_once):
         piece = memoryview(data)[start : start + at_once]
         assert taking.take(piece) == len(piece)
@@ -32,13 +32,13 @@ def test_the_digest_is_of_what_was_taken(size, at_once):
 @pytest.mark.parametrize("room", [1, PIECE, 2 * PIECE + 3])
 def test_what_does_not_fit_is_left(room):
     data = _bytes(room + 10)
-    taking = Filling(bytearray(room), digests=True)
+    taking = PartBuffer(bytearray(room), digests=True)
     assert (taking.take(memoryview(data)), taking.take(memoryview(data)), taking.full) == (room, 0, True)
     assert taking.payload().sha256 == sha256(data[:room]).hexdigest()
 
 
 def test_it_grows_by_doubling_up_to_a_bound():
-    taking = Filling(bytearray(PIECE), digests=True)
+    taking = PartBuffer(bytearray(PIECE), digests=True)
     data = memoryview(_bytes(3 * PIECE))
     sizes, taken = [], 0
     while taken < len(data):
@@ -51,7 +51,7 @@ def test_it_grows_by_doubling_up_to_a_bound():
 
 
 def test_what_was_given_away_cannot_move():
-    taking = Filling(bytearray(2), digests=True)
+    taking = PartBuffer(bytearray(2), digests=True)
     body = taking.payload()
     with pytest.raises(BufferError):
         taking.grow(4)
@@ -59,7 +59,7 @@ def test_what_was_given_away_cannot_move():
 
 
 def test_where_nobody_compares_them_no_digest_is_made():
-    taking = Filling(bytearray(2 * PIECE), digests=False)
+    taking = PartBuffer(bytearray(2 * PIECE), digests=False)
     data = _bytes(2 * PIECE)
     assert taking.take(memoryview(data)) == 2 * PIECE
     body = taking.payload()
@@ -80,8 +80,8 @@ def test_large_pieces_are_digested_as_they_come(monkeypatch):
         def hexdigest(self):
             return self.real.hexdigest()
 
-    monkeypatch.setattr(filling, "sha256", Seen)
-    taking = Filling(bytearray(3 * PIECE), digests=True)
+    monkeypatch.setattr(partbuffer, "sha256", Seen)
+    taking = PartBuffer(bytearray(3 * PIECE), digests=True)
     for size in (10, 10, 3 * PIECE - 20):
         taking.take(memoryview(bytes(size)))
     assert seen == [PIECE] * 3, "no Python call per small write, no whole part at once"

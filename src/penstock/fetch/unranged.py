@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import Bug, Cancelled, PenstockError, Unusable
 from penstock.fetch.operation import Operation
-from penstock.fetch.read import Read
+from penstock.fetch.spanread import SpanRead
 from penstock.values import Span
 from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.fetch.judge import Judge
+    from penstock.fetch.policy import RetryPolicy
     from penstock.protocols.exchange import Request, Response, Transport, Work
 
-__all__ = ["Wholes"]
+__all__ = ["WholeObjects"]
 
 _KEPT_S = 10.0  # after its last use: what reads an object in pieces asks for the next ones by then
 _LOOK_S = 0.05  # how often what needs memory looks whether there is some
@@ -28,29 +28,29 @@ class _Awake(Unusable):
     """What an object that only waits is woken with when its delay is over: there is nothing to ask for."""
 
 
-class Wholes:
+class WholeObjects:
     """Objects that are on their way or held whole, ``most_bytes`` of them together; an object beyond it is refused.
 
     All of it happens on the transport's thread, but for ``call_off``.
     """
 
-    def __init__(self, judge: Judge, transport: Transport, most_bytes: int) -> None:
+    def __init__(self, policy: RetryPolicy, transport: Transport, most_bytes: int) -> None:
         """Hold nothing yet."""
-        self.judge = judge
+        self.policy = policy
         self.most_bytes = most_bytes
         self._transport = transport
-        self._held: dict[tuple[str, str], _Whole] = {}
+        self._held: dict[tuple[str, str], _WholeObject] = {}
 
-    def add(self, read: Read) -> None:
+    def add(self, read: SpanRead) -> None:
         """Give ``read`` its span of the whole object: one HEAD and one GET for all who come while it is held."""
         at = read.span.key, read.span.etag
         whole = self._held.get(at)
         if whole is None:
-            whole = self._held[at] = _Whole(self, *at)
+            whole = self._held[at] = _WholeObject(self, *at)
             self._transport.submit((whole,))
         whole.add(read)
 
-    def call_off(self, reads: Sequence[Read]) -> None:
+    def call_off(self, reads: Sequence[SpanRead]) -> None:
         """End those of the reads, each ``called_off``, that wait for an object with ``Cancelled``; from any thread."""
         for whole in list(self._held.values()):
             for read in reads:
@@ -65,27 +65,27 @@ class Wholes:
                 self.forget(whole)
         return not any(each.size_bytes for each in self._held.values())
 
-    def forget(self, whole: _Whole) -> None:
+    def forget(self, whole: _WholeObject) -> None:
         """Hold it no longer."""
         if self._held.get(whole.at) is whole:
             del self._held[whole.at]
 
 
-class _Whole:
+class _WholeObject:
     """One object, as a call: a look at its size, its bytes, and then a wait until nobody has used it for a while."""
 
-    def __init__(self, wholes: Wholes, key: str, etag: str) -> None:
+    def __init__(self, wholes: WholeObjects, key: str, etag: str) -> None:
         self.at = key, etag
         self.size_bytes = 0  # what it takes, or will take, of the memory
         self.used_s = monotonic()
         self.data: bytes | None = None
         self._wholes = wholes
-        self._waiting: dict[Read, None] = {}  # whoever takes a read out ends it, in one step: see drop
-        judge = wholes.judge
-        self._look = Operation(judge, lambda: judge.driver.head(key), Inbox())
-        self._read: Read | None = None
+        self._waiting: dict[SpanRead, None] = {}  # whoever takes a read out ends it, in one step: see drop
+        policy = wholes.policy
+        self._look = Operation(policy, lambda: policy.driver.head(key), Inbox())
+        self._read: SpanRead | None = None
 
-    def add(self, read: Read) -> None:
+    def add(self, read: SpanRead) -> None:
         """Serve a read now or once the object is here."""
         self.used_s = monotonic()
         if self.data is not None:
@@ -95,12 +95,12 @@ class _Whole:
         if read.called_off:
             self.drop(read)
 
-    def drop(self, read: Read) -> None:
+    def drop(self, read: SpanRead) -> None:
         """End a read that waits here, if it does."""
         if self._waiting.pop(read, self) is None:
             read.end(Cancelled("called off"))
 
-    def finished(self, read: Read) -> None:
+    def finished(self, read: SpanRead) -> None:
         """Take note that the object is here; ``done`` looks at it."""
 
     def request(self) -> Request | Work:
@@ -147,7 +147,7 @@ class _Whole:
             return _LOOK_S
         self.size_bytes = meta.size
         span = Span(meta.key, 0, meta.size, self.at[1] or meta.etag)
-        self._read = Read(self._wholes.judge, span, self)
+        self._read = SpanRead(self._wholes.policy, span, self)
         self._read.front = True
         return 0.0
 

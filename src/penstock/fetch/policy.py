@@ -1,4 +1,4 @@
-"""Judges a failed attempt: another one after a while, or an error that says all that is known of it."""
+"""Decides on a failed attempt: another one after a while, or an error that says all that is known of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.errors import Bug, Cancelled, PenstockError, TimedOut, Unreachable, printable
 from penstock.events import Retried, emit, listening
-from penstock.fetch.retry import Failure, Tokens, delay
+from penstock.fetch.backoff import Failure, Tokens, delay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from penstock.options import RetryOptions
     from penstock.protocols.driver import Driver
 
-__all__ = ["Judge", "again", "bug"]
+__all__ = ["RetryPolicy", "again", "bug"]
 
 _LOG = getLogger("penstock")
 _FIRST_S = 5.0  # without success: a short hiccup is nobody's business
 _EVERY_S = 30.0
 
 
-class Judge:
+class RetryPolicy:
     """What all operations on one store share when they fail: the budget of retries, and what the store has shown.
 
     Attributes:
@@ -39,9 +39,9 @@ class Judge:
     pace: ClassVar[float] = 1.0
 
     def __init__(self, driver: Driver, retry: RetryOptions) -> None:
-        """Judge by ``retry``; the store has not answered yet."""
+        """Follow ``retry``; the store has not answered yet."""
         self.driver = driver
-        self.unranged: Callable[[Any], None]  # of a Read, whose file knows this one
+        self.unranged: Callable[[Any], None]  # of a SpanRead, whose file knows this one
         self._retry = retry
         self._tokens = Tokens(retry.tokens, retry.tokens)
         self._answered = False

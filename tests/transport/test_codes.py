@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.errors import Bug, ConfigError, PenstockError, Transient, Unreachable
-from penstock.transport.faults import KINDS, fault
+from penstock.transport.codes import KINDS, fault
 from penstock.transport.libcurl import _strerror
 
 

@@ -10,7 +10,7 @@ from penstock.protocols.driver import Payload
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-__all__ = ["Filling"]
+__all__ = ["PartBuffer"]
 
 # CPU seconds for copying and digesting 1 GiB (Xeon with SHA extensions, 2 MiB of L2): 0.79 in pieces of 512 KiB, 0.75
 # of 256 KiB, 0.77 of 128 KiB, 0.84 of 1 MiB, 1.13 when 16 MiB are copied first; where others digest the same pieces in
@@ -18,7 +18,7 @@ __all__ = ["Filling"]
 _PIECE_BYTES = 256 << 10
 
 
-class Filling:
+class PartBuffer:
     """A buffer that grows full, and the SHA-256 of what is in it where that is wanted.
 
     Attributes:

@@ -9,29 +9,29 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.buffer import Buffer
 from penstock.errors import Bug, Cancelled, PenstockError, Transient, Truncated, Unusable
 from penstock.events import RangeRead, emit, listening
-from penstock.fetch.judge import again, bug
 from penstock.fetch.plan import split
+from penstock.fetch.policy import again, bug
 from penstock.protocols.driver import RANGE_IGNORED
 from penstock.values import Span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.fetch.judge import Judge
+    from penstock.fetch.policy import RetryPolicy
     from penstock.protocols.exchange import Exchange, Request, Response, Work
     from penstock.waiting import Inbox
 
-__all__ = ["Parts", "Probe", "Read"]
+__all__ = ["RangeProbe", "SpanRead", "SplitRead"]
 
 
 class Owner(Protocol):
     """Who is told when a read is complete, on the transport's thread."""
 
-    def finished(self, read: Read, /) -> None:
+    def finished(self, read: SpanRead, /) -> None:
         """Take note that it is."""
 
 
-class Read:
+class SpanRead:
     """One span on its way into memory. Bytes that arrived count even when their body broke off.
 
     Attributes:
@@ -45,8 +45,8 @@ class Read:
     __slots__ = (
         "_began",
         "_exchange",
-        "_judge",
         "_owner",
+        "_policy",
         "_reached",
         "attempts",
         "called_off",
@@ -58,9 +58,9 @@ class Read:
         "value",
     )
 
-    def __init__(self, judge: Judge, span: Span, owner: Owner, target: Buffer | None = None) -> None:
+    def __init__(self, policy: RetryPolicy, span: Span, owner: Owner, target: Buffer | None = None) -> None:
         """Prepare a read of ``span``; memory is allocated when it is sent, unless ``target`` brings its own."""
-        self._judge = judge
+        self._policy = policy
         self._owner = owner
         self._exchange: Exchange[int] | Exchange[bytes] | None = None
         self._began = 0.0
@@ -74,7 +74,7 @@ class Read:
         self.error: PenstockError | None = None
         self.complete = False
 
-    def calls(self) -> Sequence[Read]:
+    def calls(self) -> Sequence[SpanRead]:
         """Return what the transport carries for this read."""
         return (self,)
 
@@ -82,7 +82,7 @@ class Read:
         """Log what it has met with, if it takes long; on the thread that waits for it."""
         error = self.error
         if error is not None and not self.complete:
-            self._judge.warn(error, self.span.key, self.attempts, self._began)
+            self._policy.warn(error, self.span.key, self.attempts, self._began)
 
     def check(self) -> None:
         """Raise what went wrong, if anything did; only once complete."""
@@ -105,7 +105,7 @@ class Read:
         if self.called_off:
             self._exchange = None
             raise Cancelled("called off")
-        span, driver = self.span, self._judge.driver
+        span, driver = self.span, self._policy.driver
         if span.stop is None:
             self._exchange = driver.get(span.key, span.etag)
             return self._exchange.request
@@ -152,8 +152,8 @@ class Read:
             self.end(None)
 
     def _unranged(self) -> PenstockError:
-        """Return what leads to ``judge.unranged``: requests are made here, and answers taken in ``done``."""
-        error = Unusable("this server ignores Range", url=self._judge.driver.url(self.span.key))
+        """Return what leads to ``policy.unranged``: requests are made here, and answers taken in ``done``."""
+        error = Unusable("this server ignores Range", url=self._policy.driver.url(self.span.key))
         error.code = RANGE_IGNORED
         return error
 
@@ -164,7 +164,7 @@ class Read:
         size = self.target.size if self.target is not None else 0
         error = fault or Truncated(f"{self._reached + got} of {size} bytes arrived")
         # Without a version to pin, the rest might be another object's; without ranges there is no asking for it.
-        if got and self.span.etag and self._judge.driver.abilities.ranges is not False:
+        if got and self.span.etag and self._policy.driver.abilities.ranges is not False:
             self._reached += got
             self._began = monotonic()  # patience is for lack of progress
         if isinstance(error, Truncated):
@@ -177,9 +177,9 @@ class Read:
             if self._reached:
                 self._reached = 0  # from its start, then
                 return 0.0
-            self._judge.unranged(self)  # from here on it waits for the whole object
+            self._policy.unranged(self)  # from here on it waits for the whole object
             return None
-        wait_s = self._judge.decide(error, self.attempts, self._began)
+        wait_s = self._policy.decide(error, self.attempts, self._began)
         if wait_s is None:
             self.end(error)
         else:
@@ -191,9 +191,9 @@ class Read:
         self.error = error
         try:
             if error is not None:
-                self._judge.blame(error, self.span.key, self.attempts, self._began)
+                self._policy.blame(error, self.span.key, self.attempts, self._began)
             else:
-                self._judge.succeeded()
+                self._policy.succeeded()
                 if listening():
                     self._tell()
         except Exception as broken:
@@ -206,11 +206,11 @@ class Read:
 
     def _tell(self) -> None:
         size_bytes = len(self.value) if self.value is not None else self.target.size if self.target else 0
-        url, elapsed_s = self._judge.driver.url(self.span.key), monotonic() - self._began
+        url, elapsed_s = self._policy.driver.url(self.span.key), monotonic() - self._began
         emit(RangeRead(url, self.span.start, size_bytes, elapsed_s, self.attempts))
 
 
-class Probe(Read):
+class RangeProbe(SpanRead):
     """A read whose answer teaches the driver something: tried once, whatever comes of it."""
 
     __slots__ = ()
@@ -219,22 +219,22 @@ class Probe(Read):
         self.end(error)
 
 
-class Parts(Read):
+class SplitRead(SpanRead):
     """A long span, as several reads into one target."""
 
     __slots__ = ("_ended", "_reads")
 
-    def __init__(self, judge: Judge, span: Span, owner: Inbox, whole: Buffer, most_bytes: int) -> None:
-        super().__init__(judge, span, owner, whole)
+    def __init__(self, policy: RetryPolicy, span: Span, owner: Inbox, whole: Buffer, most_bytes: int) -> None:
+        super().__init__(policy, span, owner, whole)
         start = span.start
         self._reads = [
-            Read(judge, Span(span.key, low, high, span.etag), self, whole.slice(low - start, high - start))
+            SpanRead(policy, Span(span.key, low, high, span.etag), self, whole.slice(low - start, high - start))
             for low, high in split(start, start + whole.size, most_bytes)
         ]
         self._reads[0].front = start == 0 and len(self._reads) == 1
         self._ended = count(1)  # counts in one step: a transport may have several threads
 
-    def calls(self) -> Sequence[Read]:
+    def calls(self) -> Sequence[SpanRead]:
         """Return the reads of the parts."""
         return self._reads
 
@@ -243,7 +243,7 @@ class Parts(Read):
         for read in self._reads:
             read.look()
 
-    def finished(self, part: Read) -> None:
+    def finished(self, part: SpanRead) -> None:
         """Count a part; the first error is the whole's, told when no part writes into the target any more."""
         self.error = self.error or part.error
         if part.called_off:  # then it may be waited for by itself: see Fetcher.stop

@@ -6,7 +6,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.fetch.retry import Failure, Tokens, delay
+from penstock.fetch.backoff import Failure, Tokens, delay
 from penstock.options import RetryOptions
 
 _seconds = st.floats(0, 1e6)
