@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from penstock import errors
-from penstock.cli.exits import MEANINGS, told
+from penstock.cli.exits import MEANINGS, exit_on_error
 
 CODES = {
     errors.ConfigError: 2,
@@ -28,7 +28,7 @@ CODES = {
 
 @pytest.mark.parametrize(("kind", "code"), CODES.items())
 def test_an_error_is_one_line_and_its_code(kind, code, capsys):
-    with pytest.raises(SystemExit) as ended, told():
+    with pytest.raises(SystemExit) as ended, exit_on_error():
         raise kind("what\nhappened", url="s3://bucket/key")
     assert ended.value.code == code
     assert code in MEANINGS

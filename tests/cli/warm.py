@@ -63,7 +63,7 @@ def run(descriptor: int) -> None:
     """Take orders until there are no more; in each child, be the command, and end as it ends."""
     import penstock.cli
 
-    for each in pkgutil.iter_modules(penstock.cli.__path__, "penstock.cli."):
+    for each in pkgutil.walk_packages(penstock.cli.__path__, "penstock.cli."):
         import_module(each.name)
     import_module("penstock.transport.libcurl")
     assert threading.active_count() == 1, "what is forked would miss them"

@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 from io import TextIOWrapper
 
-from penstock.cli.exits import told
+from penstock.cli.exits import exit_on_error
 from penstock.errors import MissingExtra
 
 __all__ = ["main"]
@@ -14,7 +14,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line; ends the process with one of the codes that ``penstock --help`` lists."""
-    with told():
+    with exit_on_error():
         if isinstance(sys.stdout, TextIOWrapper):  # names of files that are no UTF-8 go out as they are
             utf_8 = sys.stdout.encoding.lower() == "utf-8"
             sys.stdout.reconfigure(errors="surrogateescape" if utf_8 else "backslashreplace")

@@ -6,10 +6,10 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated
 
 import penstock as ps
-from penstock.cli import ls as listing
+from penstock.cli.commands import ls as listing
+from penstock.cli.commands.steps import steps
 from penstock.cli.exits import MEANINGS
 from penstock.cli.objects import OBJECTS
-from penstock.cli.steps import steps
 from penstock.cli.store import with_store
 
 if TYPE_CHECKING:

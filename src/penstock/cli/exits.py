@@ -12,7 +12,7 @@ from penstock.errors import Damaged, Denied, NoSpace, PenstockError, Transient, 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["CODES", "MEANINGS", "outgoing", "told", "write"]
+__all__ = ["CODES", "MEANINGS", "exit_on_error", "outgoing", "write"]
 
 MEANINGS = {
     0: "done",
@@ -30,7 +30,7 @@ _OTHER, _INTERRUPTED, _PIPE_CLOSED = 1, 130, 141  # the last two as a shell coun
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def exit_on_error() -> Iterator[None]:
     """Say Penstock's errors in one line on standard error and end with their code; ``PENSTOCK_DEBUG=1`` shows all."""
     try:
         yield

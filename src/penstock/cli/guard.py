@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from penstock.cli.pick import Pick, local, settled
 from penstock.cli.plan import Origin
+from penstock.cli.selection import Selection, local, resolved
 from penstock.config.protected import check_deletable
 from penstock.config.urls import parse
 from penstock.errors import Unusable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["check_links", "check_tree", "link", "link_on_the_way"]
 
 
-def check_tree(picked: Pick, advice: str, *, whole_bucket: bool = False) -> None:
+def check_tree(selected: Selection, advice: str, *, whole_bucket: bool = False) -> None:
     """Refuse to delete a whole bucket, the home or working directory, or what is above them; no request.
 
     A glob of only stars and slashes with a ``**`` among them counts as all that lies there, and so does a lone ``*``
@@ -31,8 +31,8 @@ def check_tree(picked: Pick, advice: str, *, whole_bucket: bool = False) -> None
         Unusable: It is one of those.
 
     """
-    origin = picked.origin
-    bucket = not origin.prefix and not local(picked.source)
+    origin = selected.origin
+    bucket = not origin.prefix and not local(selected.source)
     everything = "**" in origin.glob and not origin.glob.strip("*/")
     if origin.kind != "tree" and not everything and not (bucket and origin.glob == "*"):
         return
@@ -43,7 +43,7 @@ def check_tree(picked: Pick, advice: str, *, whole_bucket: bool = False) -> None
     check_deletable(parse(origin.root + origin.prefix))
 
 
-def link(url: str, store: StoreOptions) -> Pick | None:
+def link(url: str, store: StoreOptions) -> Selection | None:
     """Return the link of this machine that ``url`` names, for itself and not for what it leads to; None for no link.
 
     Raises:
@@ -56,7 +56,7 @@ def link(url: str, store: StoreOptions) -> Pick | None:
     name = key.rstrip("/").rpartition("/")[2]
     if name in (".", ".."):
         raise Unusable("'.' and '..' are not deleted: name the directory itself", url=source.url(key))
-    bare = settled(key.rstrip("/")) if name else ""
+    bare = resolved(key.rstrip("/")) if name else ""
     if not bare or not os.path.islink(f"/{bare}"):
         return None
     if key.endswith("/"):
@@ -64,7 +64,7 @@ def link(url: str, store: StoreOptions) -> Pick | None:
         raise Unusable(f"this is a link: write it without the / for the link itself, or {where}/ for what it leads to")
     found = os.lstat(f"/{bare}")
     meta = ObjectMeta(bare, found.st_size, modified=found.st_mtime)
-    return Pick(source, Origin(source.root, bare, "object"), meta)
+    return Selection(source, Origin(source.root, bare, "object"), meta)
 
 
 def check_links(urls: Iterable[str], store: StoreOptions) -> None:

@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import penstock as ps
-from penstock.cli import cat as reading
-from penstock.cli import cp as copying
-from penstock.cli import du as summing
-from penstock.cli import incomplete as aborting
-from penstock.cli import rm as deleting
-from penstock.cli import stat as describing
-from penstock.cli.store import folded, with_store
+from penstock.cli.commands import cat as reading
+from penstock.cli.commands import cp as copying
+from penstock.cli.commands import du as summing
+from penstock.cli.commands import incomplete as aborting
+from penstock.cli.commands import rm as deleting
+from penstock.cli.commands import stat as describing
+from penstock.cli.store import with_options, with_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +75,7 @@ def _with_how(command: "Callable[..., None]") -> "Callable[..., None]":
     ) -> copying.How:
         return copying.How(recursive=recursive, dry_run=dry_run, json=json, fail_fast=fail_fast)
 
-    return folded("how", how)(command)
+    return with_options("how", how)(command)
 
 
 def _cp(app: "typer.Typer") -> None:
@@ -138,7 +138,7 @@ def _with_uploads(command: "Callable[..., None]") -> "Callable[..., None]":
     ) -> float | None:
         return older_than if incomplete else None
 
-    return folded("hours", hours)(command)
+    return with_options("hours", hours)(command)
 
 
 def _with_deletion(command: "Callable[..., None]") -> "Callable[..., None]":
@@ -154,7 +154,7 @@ def _with_deletion(command: "Callable[..., None]") -> "Callable[..., None]":
     ) -> deleting.How:
         return deleting.How(recursive=recursive, dry_run=dry_run, yes=yes, whole_bucket=whole_bucket)
 
-    return folded("how", how)(command)
+    return with_options("how", how)(command)
 
 
 def _rm(app: "typer.Typer") -> None:

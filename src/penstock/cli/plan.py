@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from penstock.values import ObjectMeta
 
-__all__ = ["Aim", "Origin", "Step", "check", "plan"]
+__all__ = ["Destination", "Origin", "Step", "check", "plan"]
 
 _FILE = "file:///"
 _NAME_BYTES = 255  # of one component of a path, on every file system in use
@@ -48,7 +48,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class Destination:
     """What DEST means: a key to write to, or, when ``into``, a prefix that ends in ``/`` or is empty."""
 
     root: str
@@ -73,40 +73,44 @@ class Step:
     note: str = ""
 
 
-def check(origins: Sequence[Origin], aim: Aim) -> None:
+def check(origins: Sequence[Origin], dest: Destination) -> None:
     """Refuse a tree that would be copied into itself: listing it would never end. Raises ``Unusable``."""
-    base = aim.key if aim.into else f"{aim.key}/"
+    base = dest.key if dest.into else f"{dest.key}/"
     for each in origins:
-        if each.kind == "tree" and each.root == aim.root and base.startswith(each.prefix):
-            raise Unusable("the destination lies inside the source: copy to a place beside it", url=aim.root + aim.key)
+        if each.kind == "tree" and each.root == dest.root and base.startswith(each.prefix):
+            raise Unusable(
+                "the destination lies inside the source: copy to a place beside it", url=dest.root + dest.key
+            )
 
 
-def plan(origins: Sequence[Origin], found: Iterable[tuple[Origin, ObjectMeta]], aim: Aim) -> Iterator[Step]:
+def plan(origins: Sequence[Origin], found: Iterable[tuple[Origin, ObjectMeta]], dest: Destination) -> Iterator[Step]:
     """Yield a step for each object found, in order; one origin's come in the order of their keys.
 
     Of two that want one place the first gets it. Memory: one key for a level of one tree; all keys, where there are
     several origins.
     """
-    sources = _Sources(origins, aim.root)
+    sources = _Sources(origins, dest.root)
     places = _Places() if len(origins) > 1 else _Nested()
     for origin, meta in found:
-        to = aim.place(origin, meta.key)
+        to = dest.place(origin, meta.key)
         note = fault = ""
-        if not to or (aim.root == _FILE and to.endswith("/") and not meta.size):
+        if not to or (dest.root == _FILE and to.endswith("/") and not meta.size):
             note = "a directory's marker"
         else:
-            fault = _unnameable(aim, to) or sources.hold(meta.size, to) or places.take(to, exclusive=aim.root == _FILE)
+            fault = (
+                _unnameable(dest, to) or sources.hold(meta.size, to) or places.take(to, exclusive=dest.root == _FILE)
+            )
         yield Step(origin.root, meta, to, fault, note)
 
 
-def _unnameable(aim: Aim, to: str) -> str:
+def _unnameable(dest: Destination, to: str) -> str:
     """Say why nothing can be called ``to``; a file is never put outside of the destination."""
-    scheme, _, bucket = aim.root.removesuffix("/").partition("://")
+    scheme, _, bucket = dest.root.removesuffix("/").partition("://")
     try:
         Location(scheme, bucket, to)
     except InvalidURL as error:
         return error.message
-    return _unfit(to[len(aim.key) :] if aim.into else to) if aim.root == _FILE else ""
+    return _unfit(to[len(dest.key) :] if dest.into else to) if dest.root == _FILE else ""
 
 
 def _unfit(path: str) -> str:

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from penstock.cli.exits import CODES, write
-from penstock.cli.ls import readable
+from penstock.cli.text import readable
 from penstock.errors import printable
 
 if TYPE_CHECKING:

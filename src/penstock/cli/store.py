@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from penstock.options import StoreOptions
 
-__all__ = ["folded", "with_store"]
+__all__ = ["with_options", "with_store"]
 
 
 def with_store(command: Callable[..., None]) -> Callable[..., None]:
@@ -24,10 +24,10 @@ def with_store(command: Callable[..., None]) -> Callable[..., None]:
     ) -> StoreOptions:
         return StoreOptions(endpoint=endpoint, region=region, profile=profile, anonymous=anonymous)
 
-    return folded("store", store)(command)
+    return with_options("store", store)(command)
 
 
-def folded(keyword: str, make: Callable[..., object]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_options(keyword: str, make: Callable[..., object]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator: the command gets the options of ``make``, and takes what it makes of them as one keyword."""
     options = signature(make).parameters.values()
 

@@ -1,4 +1,4 @@
-"""Works at many objects at once, within bounds; whatever happens, and Ctrl-C above all, nobody is left at it."""
+"""A bounded thread pool: many objects at once; an exception or Ctrl-C stops every thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
     from threading import Event
 
-__all__ = ["crew"]
+__all__ = ["run_jobs"]
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -26,7 +26,7 @@ _BYTES = 384 << 20
 _GRACE_S = 3.0  # for those who are at it to notice; a store that answers takes milliseconds
 
 
-def crew(
+def run_jobs(
     jobs: Iterable[J], work: Callable[[J], R], cost_bytes: Callable[[J], int], stop: Event
 ) -> Generator[tuple[J, R | PenstockError]]:
     """Yield each job and what came of it, as they end; up to 32 at once, and 384 MiB by ``cost_bytes``.
@@ -37,7 +37,7 @@ def crew(
     budget = Budget(_BYTES, _AT_ONCE)
     todo: SimpleQueue[J | None] = SimpleQueue()
     done: SimpleQueue[tuple[J, R | PenstockError]] = SimpleQueue()
-    hands = 0
+    workers = 0
 
     def take(limit_s: float = inf) -> tuple[J, R | PenstockError]:
         ended = received(done, limit_s)
@@ -50,10 +50,10 @@ def crew(
                 yield take()
             budget.admit(cost_bytes(job))
             todo.put(job)
-            if hands < budget.items_held:
+            if workers < budget.items_held:
                 # Daemons: one that waits for a store that is gone must not keep the process from ending.
-                Thread(target=_hand, args=(todo, done, work, stop), daemon=True).start()
-                hands += 1
+                Thread(target=_worker, args=(todo, done, work, stop), daemon=True).start()
+                workers += 1
         while budget.items_held:
             yield take()
     finally:
@@ -64,11 +64,11 @@ def crew(
                 take(left_s)
             except Empty:
                 break
-        for _ in range(hands):
+        for _ in range(workers):
             todo.put(None)
 
 
-def _hand(
+def _worker(
     todo: SimpleQueue[J | None], done: SimpleQueue[tuple[J, R | PenstockError]], work: Callable[[J], R], stop: Event
 ) -> None:
     for job in iter(todo.get, None):

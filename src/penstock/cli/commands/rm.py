@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING
 
-from penstock.cli.crew import crew
 from penstock.cli.exits import write
 from penstock.cli.guard import check_tree, link
-from penstock.cli.ls import harmless, readable
-from penstock.cli.pick import pick
+from penstock.cli.pool import run_jobs
 from penstock.cli.report import Report, bar
+from penstock.cli.selection import select
+from penstock.cli.text import harmless, readable
 from penstock.errors import Cancelled, PenstockError, printable
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ def rm(urls: Sequence[str], how: How, store: StoreOptions) -> None:
         SystemExit: Something could not be deleted: the code of the worst.
 
     """
-    picks = [link(url, store) or pick(url, store, recursive=how.recursive) for url in urls]
-    for each in picks:
+    selections = [link(url, store) or select(url, store, recursive=how.recursive) for url in urls]
+    for each in selections:
         check_tree(each, "name a prefix in it, or say --whole-bucket if you mean it", whole_bucket=how.whole_bucket)
-    found = [(each.source, each.entries()) for each in picks]
+    found = [(each.source, each.entries()) for each in selections]
     victims: Iterable[Victim] = ((source, meta) for source, metas in found for meta in metas)
     if how.dry_run:
         for source, meta in victims:
@@ -82,7 +82,7 @@ def _delete(victims: Iterable[Victim]) -> None:
     report, stop = Report("deleted"), Event()
     with (
         bar(None, None) as count,
-        closing(crew(victims, lambda each: each[0].delete([each[1].key]), lambda _: 0, stop)) as results,
+        closing(run_jobs(victims, lambda each: each[0].delete([each[1].key]), lambda _: 0, stop)) as results,
     ):
         for (source, meta), result in results:
             count(1, meta.size)

@@ -8,14 +8,14 @@ from itertools import chain, islice
 from threading import Event
 from typing import TYPE_CHECKING
 
-from penstock.cli.carry import Load, carry, cost_bytes, is_there, settle
-from penstock.cli.crew import crew
+from penstock.cli.copy import Job, copy, cost_bytes, delete_source, is_there
 from penstock.cli.exits import write
 from penstock.cli.guard import check_links, check_tree, link_on_the_way
-from penstock.cli.ls import harmless
-from penstock.cli.pick import aim, local, overlooked, pick
 from penstock.cli.plan import check, plan
+from penstock.cli.pool import run_jobs
 from penstock.cli.report import Report, bar
+from penstock.cli.selection import destination, left_out, local, select
+from penstock.cli.text import harmless
 from penstock.errors import NoSpace, PenstockError, Unusable
 
 if TYPE_CHECKING:
@@ -66,21 +66,21 @@ def transfer(urls: Sequence[str], dest: str, how: How, store: StoreOptions) -> N
         raise Unusable("'-' is no file: penstock cat writes to standard output; a file of that name is ./-")
     if how.move:
         check_links(urls, store)
-    picks = [pick(url, store, recursive=how.recursive) for url in urls]
+    selections = [select(url, store, recursive=how.recursive) for url in urls]
     if how.move:
-        for each in picks:
+        for each in selections:
             check_tree(each, "copy it (cp -r) and then empty it (rm -r --whole-bucket), if you mean it")
-    origins = [each.origin for each in picks]
-    target, place = aim(dest, store, origins)
+    origins = [each.origin for each in selections]
+    target, place = destination(dest, store, origins)
     check(origins, place)
-    found = [(each.origin, each.entries()) for each in picks]
+    found = [(each.origin, each.entries()) for each in selections]
     steps = plan(origins, ((origin, meta) for origin, metas in found for meta in metas), place)
     first = list(islice(steps, _AHEAD))
     report = Report(how.verb, as_json=how.json)
-    for path, kind in chain.from_iterable(map(overlooked, picks)):
+    for path, kind in chain.from_iterable(map(left_out, selections)):
         report.add({"source": path, "dest": None}, 0, "skipped", kind)
     with bar(*_sums(first), shown=not how.dry_run) as count:
-        work = _Work(how, {each.source.root: each.source for each in picks}, (target, place.key), count)
+        work = _Work(how, {each.source.root: each.source for each in selections}, (target, place.key), count)
         _carry_out(chain(first, steps), work, report)
     report.end()
 
@@ -99,21 +99,21 @@ class _Work:
 
     def __call__(self, step: Step) -> str:
         """Do it; returns its status."""
-        load = Load(self._sources[step.root], step.meta, self._target, step.to)
+        job = Job(self._sources[step.root], step.meta, self._target, step.to)
         if step.fault:
-            raise Unusable(step.fault, url=load.source.url(step.meta.key))
+            raise Unusable(step.fault, url=job.source.url(step.meta.key))
         if step.note:
             return "skipped"
         if local(self._target) and (path := link_on_the_way(self._base, step.to)):
             raise Unusable("written through this link to a directory? remove it, or name it as DEST", url=path)
-        there = self.how.resume and is_there(load, surely=self.how.move)
+        there = self.how.resume and is_there(job, surely=self.how.move)
         if there and not self.how.move:
             return "skipped"
         if not self.how.dry_run:
             if not there:
-                carry(load, lambda moved_bytes: self.count(0, moved_bytes), self.stop)
+                copy(job, lambda moved_bytes: self.count(0, moved_bytes), self.stop)
             if self.how.move:
-                settle(load)
+                delete_source(job)
         return self.how.verb
 
     def record(self, step: Step) -> dict[str, object]:
@@ -122,7 +122,7 @@ class _Work:
 
 
 def _carry_out(steps: Iterable[Step], work: _Work, report: Report) -> None:
-    with closing(crew(steps, work, lambda step: cost_bytes(step.meta), work.stop)) as results:
+    with closing(run_jobs(steps, work, lambda step: cost_bytes(step.meta), work.stop)) as results:
         for step, result in results:
             record, size = work.record(step), step.meta.size
             work.count(1, 0)

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from penstock.cli.exits import outgoing
-from penstock.cli.pick import named
+from penstock.cli.selection import select_objects
 from penstock.errors import Unusable
 from penstock.values import Span
 
@@ -40,7 +40,7 @@ def cat(urls: Sequence[str], span: str, store: StoreOptions) -> None:
     """
     start, stop = _bounds(span)
     for url in urls:
-        found = named(url, store)
+        found = select_objects(url, store)
         spans = (span for meta in found.entries() for span in _spans(meta, start, stop))
         with found.source.lookahead(spans, _READERS) as pieces:
             for piece in pieces:

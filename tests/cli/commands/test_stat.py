@@ -11,25 +11,25 @@ def test_people_and_programs_are_told_what_the_store_says(penstock, bucket):
     bucket.client.put_object(
         Bucket=bucket.name, Key=key, Body=bytes(2048), Metadata={"made-by": "hand"}, ContentType="x/y"
     )
-    said = bucket.client.head_object(Bucket=bucket.name, Key=key)
+    described = bucket.client.head_object(Bucket=bucket.name, Key=key)
     done = penstock("stat", bucket.url + key, bucket=bucket)
     assert (done.returncode, done.stderr) == (0, "")
     url, *rows = done.stdout.splitlines()
     assert url == bucket.url + key
     assert dict(row.split(None, 1) for row in rows) == {
         "size": "2048 bytes (2 KiB)",
-        "modified": f"{said['LastModified']:%Y-%m-%dT%H:%M:%SZ}",
-        "etag": said["ETag"].strip('"'),
+        "modified": f"{described['LastModified']:%Y-%m-%dT%H:%M:%SZ}",
+        "etag": described["ETag"].strip('"'),
         "type": "x/y",
         "metadata": "made-by hand",
     }
     record = json.loads(penstock("stat", "--json", bucket.url + key, bucket=bucket).stdout)
-    assert datetime.fromisoformat(record.pop("modified")) == said["LastModified"]
+    assert datetime.fromisoformat(record.pop("modified")) == described["LastModified"]
     assert record == {
         "url": bucket.url + key,
         "key": key,
         "size": 2048,
-        "etag": said["ETag"].strip('"'),
+        "etag": described["ETag"].strip('"'),
         "type": "x/y",
         "metadata": {"made-by": "hand"},
     }

@@ -14,7 +14,7 @@ from threading import Event
 import pytest
 
 import penstock as ps
-from penstock.cli.carry import Load, carry
+from penstock.cli.copy import Job, copy
 from penstock.errors import Changed
 from penstock.source import open_source
 from penstock.testing.faults import FAULTS, FaultServer, Match
@@ -106,7 +106,7 @@ def test_what_is_there_never_decides_where_things_go(penstock, faulty, tmp_path,
     (tmp_path / "file").write_text("mine")
     (tmp_path / "dir").mkdir()
     prefix, folder = f"s3://{faulty.bucket}/p", f"file://{tmp_path}/dir"
-    for words, said in [
+    for words, described in [
         ((f"{tmp_path}/file", prefix), f"{prefix} is a prefix: write {prefix}/ to copy into it"),
         ((f"{tmp_path}/file", folder), f"{folder} is a directory: write {folder}/ to copy into it"),
         (("-r", f"{prefix}/", f"{tmp_path}/file"), "the destination is a file"),
@@ -115,7 +115,7 @@ def test_what_is_there_never_decides_where_things_go(penstock, faulty, tmp_path,
     ]:
         done = penstock(command, *words, bucket=faulty)
         assert (done.returncode, done.stdout) == (2, "")
-        assert said in done.stderr
+        assert described in done.stderr
     assert faulty.objects(faulty.bucket) == {"p/x": b"there"}
     assert set(contents(tmp_path)) == {"file"}
     assert penstock(command, f"{tmp_path}/file", f"{prefix}/", bucket=faulty).returncode == 0
@@ -239,7 +239,7 @@ def test_a_file_that_changes_while_it_goes_up_publishes_nothing(tmp_path):
     path.write_bytes(bytes(40 * MIB))
     source, key = open_source(path)
     target, _ = open_source("memory://changing/")
-    load = Load(source, source.head(key), target, "copy")
+    job = Job(source, source.head(key), target, "copy")
     sizes = []
 
     def write_to_it(moved_bytes):
@@ -249,7 +249,7 @@ def test_a_file_that_changes_while_it_goes_up_publishes_nothing(tmp_path):
                 file.write(b"more")
 
     with pytest.raises(Changed, match="written to while it was copied"):
-        carry(load, write_to_it, Event())
+        copy(job, write_to_it, Event())
     assert list(ps.list("memory://changing/")) == []
     assert sum(sizes) == 40 * MIB
 
@@ -395,8 +395,8 @@ def test_type_and_metadata_go_along(penstock, bucket, size):
     """Between buckets, through this machine, and within one, on the server's side: for the store is the same."""
     client, other = bucket.client, f"{bucket.name}-other"
     client.create_bucket(Bucket=other)
-    said = {"ContentType": "x/y; charset=z", "Metadata": {"made-by": "hand, and eye"}}
-    client.put_object(Bucket=bucket.name, Key="t/a ü", Body=b"x" * size, **said)
+    described = {"ContentType": "x/y; charset=z", "Metadata": {"made-by": "hand, and eye"}}
+    client.put_object(Bucket=bucket.name, Key="t/a ü", Body=b"x" * size, **described)
     for words in [("-r", f"{bucket.url}t/", f"s3://{other}/"), (f"s3://{other}/a ü", f"s3://{other}/b")]:
         done = penstock("cp", *words, bucket=bucket)
         assert done.returncode == 0, done.stderr
@@ -404,8 +404,8 @@ def test_type_and_metadata_go_along(penstock, bucket, size):
     for place, key in [(other, "a ü"), (other, "b"), (bucket.name, "c")]:
         found = client.head_object(Bucket=place, Key=key)
         assert found["ContentLength"] == size
-        assert found["ContentType"] == said["ContentType"]
-        assert said["Metadata"].items() <= found["Metadata"].items()
+        assert found["ContentType"] == described["ContentType"]
+        assert described["Metadata"].items() <= found["Metadata"].items()
 
 
 def test_a_file_s_type_is_told_by_its_name(penstock, faulty, tmp_path):
@@ -424,5 +424,5 @@ def test_an_object_that_was_replaced_since_it_was_listed_is_not_mixed_with_its_s
     listed = replace(source.head("key"), content_type="")  # as stores list it
     source.put("key", b"new", metadata={"of": "new"})
     with pytest.raises(Changed):
-        carry(Load(source, listed, target, "copy"), lambda _: None, Event())
+        copy(Job(source, listed, target, "copy"), lambda _: None, Event())
     assert target.page("").entries == ()

@@ -14,7 +14,7 @@ from datetime import datetime
 import pytest
 
 import penstock as ps
-from penstock.cli.ls import as_url, ls
+from penstock.cli.commands.ls import as_url, ls
 from penstock.events import Listed, subscribe
 from penstock.source import open_source
 
@@ -56,12 +56,12 @@ def test_the_options_say_where_the_store_is(penstock, filled, monkeypatch):
 
 
 def test_long_lines_and_json_say_what_the_store_says(penstock, filled):
-    said = {entry["Key"]: entry for entry in filled.client.list_objects_v2(Bucket=filled.name)["Contents"]}
+    described = {entry["Key"]: entry for entry in filled.client.list_objects_v2(Bucket=filled.name)["Contents"]}
     long = [line.split(None, 2) for line in penstock("ls", "-l", filled.url, bucket=filled).stdout.splitlines()]
     entries = [json.loads(line) for line in penstock("ls", "--json", filled.url, bucket=filled).stdout.splitlines()]
     assert [entry["key"] for entry in entries] == KEYS
     for (size, time, url), entry in zip(long, entries, strict=True):
-        other = said[entry["key"]]
+        other = described[entry["key"]]
         assert int(size) == entry["size"] == other["Size"]
         assert url == entry["url"] == filled.url + entry["key"]
         assert entry["etag"] == other["ETag"].strip('"')

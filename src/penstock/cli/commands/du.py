@@ -6,8 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.cli.commands.ls import nothing
 from penstock.cli.exits import write
-from penstock.cli.ls import harmless, nothing
+from penstock.cli.text import harmless
 from penstock.source import open_source
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import penstock as ps
 from penstock.checkpoint.commit import Committed
 from penstock.cli.exits import write
-from penstock.cli.ls import harmless, readable
 from penstock.cli.store import with_store
+from penstock.cli.text import harmless, readable
 from penstock.errors import CheckpointError, NotFound
 from penstock.source import open_source
 

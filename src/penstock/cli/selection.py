@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from penstock.catalog.select import selector
-from penstock.cli.plan import Aim, Origin
+from penstock.cli.plan import Destination, Origin
 from penstock.errors import Denied, NotFound, Unusable
 from penstock.source import Source, open_source
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.values import ObjectMeta
 
-__all__ = ["Pick", "aim", "local", "named", "overlooked", "pick", "settled"]
+__all__ = ["Selection", "destination", "left_out", "local", "resolved", "select", "select_objects"]
 
 _WILD = "*?["
 
 
 @dataclass(frozen=True, slots=True)
-class Pick:
+class Selection:
     """A SOURCE that was found: where it is, what it means, and, for one object, what its store says of it."""
 
     source: Source
@@ -54,7 +54,7 @@ class Pick:
             yield from (entry for entry in page.entries if chosen(entry.key[len(prefix) :], entry.size))
 
 
-def pick(url: str, store: StoreOptions, *, recursive: bool) -> Pick:
+def select(url: str, store: StoreOptions, *, recursive: bool) -> Selection:
     """Find what ``url`` means: an object of just this name; else a glob, if it has wildcards; else a tree.
 
     Takes one request, or two.
@@ -65,21 +65,21 @@ def pick(url: str, store: StoreOptions, *, recursive: bool) -> Pick:
 
     """
     source, key = open_source(url, store)
-    key = settled(key) if local(source) else key
-    tree = Pick(source, _tree(source, key))
+    key = resolved(key) if local(source) else key
+    tree = Selection(source, _tree(source, key))
     if recursive and tree.origin.prefix == key:
         return tree
     meta = _head(source, key)
     if meta is None and not set(_WILD).isdisjoint(key):
-        return Pick(source, _glob(source, key))
+        return Selection(source, _glob(source, key))
     if (meta is None or recursive) and _inhabited(source, tree.origin.prefix):
         return _the_one(tree, meta, recursive=recursive)
     if meta is None:
         raise NotFound("nothing there", url=source.url(key))
-    return Pick(source, Origin(source.root, key, "object"), meta)
+    return Selection(source, Origin(source.root, key, "object"), meta)
 
 
-def named(url: str, store: StoreOptions) -> Pick:
+def select_objects(url: str, store: StoreOptions) -> Selection:
     """Find what ``url`` means where trees are not meant: an object of just this name, else a glob. One request.
 
     Raises:
@@ -90,16 +90,16 @@ def named(url: str, store: StoreOptions) -> Pick:
     source, key = open_source(url, store)
     if not key:
         raise Unusable("this names a bucket, not an object in it", url=source.root)
-    key = settled(key) if local(source) else key
+    key = resolved(key) if local(source) else key
     try:
-        return Pick(source, Origin(source.root, key, "object"), source.head(key))
+        return Selection(source, Origin(source.root, key, "object"), source.head(key))
     except NotFound:
         if set(_WILD).isdisjoint(key):
             raise
-        return Pick(source, _glob(source, key))
+        return Selection(source, _glob(source, key))
 
 
-def aim(url: str, store: StoreOptions, origins: Sequence[Origin]) -> tuple[Source, Aim]:
+def destination(url: str, store: StoreOptions, origins: Sequence[Origin]) -> tuple[Source, Destination]:
     """Find where DEST is and what it means for these sources; one request, if it is not on this machine.
 
     Into it: when it ends in ``/``, is a whole bucket, or when there are several sources or a glob. Otherwise it is the
@@ -110,12 +110,12 @@ def aim(url: str, store: StoreOptions, origins: Sequence[Origin]) -> tuple[Sourc
 
     """
     source, key = open_source(url, store)
-    key = settled(key) if local(source) else key
+    key = resolved(key) if local(source) else key
     several = len(origins) > 1 or origins[0].kind == "glob"
     into = several or not key or key.endswith("/")
     base = f"{key}/" if into and key and not key.endswith("/") else key
     _fitting(source, base, tree=into or origins[0].kind == "tree")
-    return source, Aim(source.root, base, into)
+    return source, Destination(source.root, base, into)
 
 
 def local(source: Source) -> bool:
@@ -123,11 +123,11 @@ def local(source: Source) -> bool:
     return source.root == "file:///"
 
 
-def overlooked(picked: Pick) -> Iterator[tuple[str, str]]:
+def left_out(selected: Selection) -> Iterator[tuple[str, str]]:
     """Yield the path and the kind of what lies in a local tree and is no object: ``entries`` is silent about it."""
-    if picked.origin.kind != "tree" or not local(picked.source):
+    if selected.origin.kind != "tree" or not local(selected.source):
         return
-    for folder, folders, files in os.walk(f"/{picked.origin.prefix}"):
+    for folder, folders, files in os.walk(f"/{selected.origin.prefix}"):
         for path in sorted(os.path.join(folder, name) for name in (*folders, *files)):
             if os.path.islink(path) and not os.path.isfile(path):
                 yield path, "a link to a directory" if os.path.isdir(path) else "a link to no file"
@@ -148,7 +148,7 @@ def _tree(source: Source, key: str) -> Origin:
     if not key or key.endswith("/"):
         return Origin(source.root, key, "tree")
     name = key.rpartition("/")[2]
-    prefix = settled(f"{key}/") if local(source) else f"{key}/"
+    prefix = resolved(f"{key}/") if local(source) else f"{key}/"
     return Origin(source.root, prefix, "tree", lead=f"{name}/")
 
 
@@ -163,7 +163,7 @@ def _still(glob: str) -> str:
     return glob[: min((at for each in _WILD if (at := glob.find(each)) >= 0), default=0)]
 
 
-def _the_one(tree: Pick, meta: ObjectMeta | None, *, recursive: bool) -> Pick:
+def _the_one(tree: Selection, meta: ObjectMeta | None, *, recursive: bool) -> Selection:
     url = tree.source.url(tree.origin.prefix)
     if meta is not None:
         raise Unusable(f"both an object and a prefix: write {url} for the tree, or leave out -r for the object")
@@ -192,7 +192,7 @@ def _fitting(source: Source, base: str, *, tree: bool) -> None:
         raise Unusable(f"{name} is a {'directory' if local(source) else 'prefix'}: write {name}/ to copy into it")
 
 
-def settled(key: str) -> str:
+def resolved(key: str) -> str:
     """Return a local path's key without ``.``, ``..`` and links on its way; its last name stays as it was written."""
     folder, _, name = key.rpartition("/")
     if name in ("", ".", ".."):

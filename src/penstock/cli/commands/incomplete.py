@@ -7,8 +7,8 @@ from time import time
 from typing import TYPE_CHECKING
 
 from penstock.cli.exits import write
-from penstock.cli.ls import harmless
-from penstock.cli.pick import local
+from penstock.cli.selection import local
+from penstock.cli.text import harmless
 from penstock.errors import NotFound, Unusable
 from penstock.source import open_source
 

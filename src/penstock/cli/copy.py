@@ -1,4 +1,4 @@
-"""Takes one object from where it is to where it goes, whole or not at all, in bounded memory."""
+"""Copies one object, atomically and in bounded memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import md5
 from typing import TYPE_CHECKING
 
-from penstock.cli.pick import local
+from penstock.cli.selection import local
 from penstock.errors import Cancelled, Changed, Damaged, NoSpace, NotFound
 from penstock.values import Span
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import ObjectMeta
 
-__all__ = ["Load", "carry", "cost_bytes", "is_there", "settle"]
+__all__ = ["Job", "copy", "cost_bytes", "delete_source", "is_there"]
 
 _WHOLE_BYTES = 8 << 20  # up to here an object is two requests: read, put
 _PIECE_BYTES = 8 << 20
@@ -27,7 +27,7 @@ _MD5_HEX = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class Job:
     """One object, as it was listed, and where it goes."""
 
     source: Source
@@ -37,12 +37,12 @@ class Load:
 
 
 def cost_bytes(meta: ObjectMeta) -> int:
-    """Return how much memory carrying an object takes, at most."""
+    """Return the most memory that copying an object takes."""
     return meta.size if meta.size <= _WHOLE_BYTES else _STREAM_BYTES
 
 
-def carry(load: Load, moved: Callable[[int], None], stop: Event) -> None:
-    """Copy it: on the server within a bucket, in two requests when it is small, else in pieces.
+def copy(job: Job, moved: Callable[[int], None], stop: Event) -> None:
+    """Copy one object: on the server within a bucket, in two requests when it is small, else in pieces.
 
     ``moved`` is told the bytes as they go. Once ``stop`` is set nothing is published that still comes in pieces.
 
@@ -51,85 +51,85 @@ def carry(load: Load, moved: Callable[[int], None], stop: Event) -> None:
         NoSpace: The disk is full, or a quota used up; the text says how much the object takes.
 
     """
-    size = load.meta.size
-    if load.source.root == load.target.root and not local(load.source):
-        load.source.copy(load.meta.key, load.to, load.meta)
+    size = job.meta.size
+    if job.source.root == job.target.root and not local(job.source):
+        job.source.copy(job.meta.key, job.to, job.meta)
         moved(size)
     else:
-        _through(load, moved, stop)
+        _relay(job, moved, stop)
 
 
-def is_there(load: Load, *, surely: bool) -> bool:
+def is_there(job: Job, *, surely: bool) -> bool:
     """Say whether what is at the destination is this object: one request.
 
     Its size must be the same; and its ETag, where both stores made it of the content. Else its time must not be before
     the source's, or, ``surely``, files are read for their MD5, and what cannot be compared is not there.
     """
     try:
-        found = load.target.head(load.to)
+        found = job.target.head(job.to)
     except NotFound:
         return False
-    if found.size != load.meta.size:
+    if found.size != job.meta.size:
         return False
-    if _of_content(found.etag) and _of_content(load.meta.etag):
-        return found.etag == load.meta.etag
+    if _of_content(found.etag) and _of_content(job.meta.etag):
+        return found.etag == job.meta.etag
     if surely:
-        content = _content(load.source, load.meta)
-        return content != "" and content == _content(load.target, found)
-    return found.modified is not None and load.meta.modified is not None and found.modified >= load.meta.modified
+        content = _content(job.source, job.meta)
+        return content != "" and content == _content(job.target, found)
+    return found.modified is not None and job.meta.modified is not None and found.modified >= job.meta.modified
 
 
-def settle(load: Load) -> None:
-    """Delete the source of what was carried, once its copy was seen whole and the source as it was: three requests.
+def delete_source(job: Job) -> None:
+    """Delete a copied source after a check that the copy is complete and the source unchanged: three requests.
 
     Raises:
         Damaged: The copy has another size. The source stands.
         Changed: The source was written since. It stands, and the copy is of its former version.
 
     """
-    found = load.target.head(load.to)
-    if found.size != load.meta.size:
-        message = f"{load.meta.size} bytes were copied, {found.size} are there; the source was not deleted"
-        raise Damaged(message, url=load.target.url(load.to))
-    _unchanged(load)
-    load.source.delete([load.meta.key])
+    found = job.target.head(job.to)
+    if found.size != job.meta.size:
+        message = f"{job.meta.size} bytes were copied, {found.size} are there; the source was not deleted"
+        raise Damaged(message, url=job.target.url(job.to))
+    _unchanged(job)
+    job.source.delete([job.meta.key])
 
 
-def _through(load: Load, moved: Callable[[int], None], stop: Event) -> None:
-    """Carry it through this machine, and with it what its store says of it."""
-    size, said = load.meta.size, _said(load)
+def _relay(job: Job, moved: Callable[[int], None], stop: Event) -> None:
+    """Copy through this machine, with content type and user metadata."""
+    size, described = job.meta.size, _with_metadata(job)
     if size <= _WHOLE_BYTES:
-        data = load.source.read(Span(load.meta.key, 0, size, load.meta.etag, whole=True))
-        load.target.put(load.to, data, metadata=said.metadata, content_type=said.content_type)
+        data = job.source.read(Span(job.meta.key, 0, size, job.meta.etag, whole=True))
+        job.target.put(job.to, data, metadata=described.metadata, content_type=described.content_type)
         moved(size)
         return
     try:
-        _stream(load, said, moved, stop)
+        _stream(job, described, moved, stop)
     except NoSpace as error:
         error.message += f"; the whole object takes {size}"
         raise
 
 
-def _said(load: Load) -> ObjectMeta:
-    """Return what is known of the object besides its bytes, where it is going to a place for it: one request."""
-    if local(load.target) or load.meta.content_type:
-        return load.meta
-    said = load.source.head(load.meta.key)
-    if said.etag != load.meta.etag:
-        raise Changed("it was written to since it was listed: copy it again", url=load.source.url(load.meta.key))
-    return said
+def _with_metadata(job: Job) -> ObjectMeta:
+    """Return the object with its metadata where the destination can hold it: one request."""
+    if local(job.target) or job.meta.content_type:
+        return job.meta
+    described = job.source.head(job.meta.key)
+    if described.etag != job.meta.etag:
+        raise Changed("it was written to since it was listed: copy it again", url=job.source.url(job.meta.key))
+    return described
 
 
-def _stream(load: Load, said: ObjectMeta, moved: Callable[[int], None], stop: Event) -> None:
-    target = load.target.open_write(load.to, metadata=said.metadata, content_type=said.content_type)
-    with load.source.lookahead(_spans(load.meta), _READERS) as pieces, target as writer:
+def _stream(job: Job, described: ObjectMeta, moved: Callable[[int], None], stop: Event) -> None:
+    target = job.target.open_write(job.to, metadata=described.metadata, content_type=described.content_type)
+    with job.source.lookahead(_spans(job.meta), _READERS) as pieces, target as writer:
         for piece in pieces:
             if stop.is_set():
                 raise Cancelled("called off", url=writer.url)
             writer.write(piece)
             moved(len(piece))
-        if local(load.source):  # a store holds every read to the version that was listed; a file may yet have moved on
-            _unchanged(load)
+        if local(job.source):  # a store holds every read to the version that was listed; a file may yet have moved on
+            _unchanged(job)
 
 
 def _spans(meta: ObjectMeta) -> Iterator[Span]:
@@ -137,10 +137,10 @@ def _spans(meta: ObjectMeta) -> Iterator[Span]:
         yield Span(meta.key, start, min(start + _PIECE_BYTES, meta.size), meta.etag)
 
 
-def _unchanged(load: Load) -> None:
-    now = load.source.head(load.meta.key)
-    if (now.size, now.etag) != (load.meta.size, load.meta.etag):
-        raise Changed("it was written to while it was copied: copy it again", url=load.source.url(load.meta.key))
+def _unchanged(job: Job) -> None:
+    now = job.source.head(job.meta.key)
+    if (now.size, now.etag) != (job.meta.size, job.meta.etag):
+        raise Changed("it was written to while it was copied: copy it again", url=job.source.url(job.meta.key))
 
 
 def _content(source: Source, meta: ObjectMeta) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.cli.exits import write
-from penstock.errors import NotFound, printable
+from penstock.cli.text import harmless, moment, readable
+from penstock.errors import NotFound
 from penstock.source import open_source
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Line = Callable[[str, ObjectMeta], str]
 
-__all__ = ["as_json", "as_long", "as_url", "harmless", "ls", "moment", "nothing", "readable"]
+__all__ = ["as_json", "as_long", "as_url", "ls", "nothing"]
 
 
 def ls(url: str, line: Line, store: StoreOptions) -> None:
@@ -66,29 +66,6 @@ def as_json(url: str, entry: ObjectMeta) -> str:
     """Return a JSON object on one line: whatever a key holds, it is escaped."""
     modified = moment(entry.modified)
     return json.dumps({"url": url, "key": entry.key, "size": entry.size, "etag": entry.etag, "modified": modified})
-
-
-def moment(seconds: float | None) -> str | None:
-    """Return a time as ISO 8601 in UTC; None for none, and for one that no calendar has."""
-    try:
-        return None if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
-    except (ValueError, OverflowError, OSError):
-        return None
-
-
-def harmless(text: str) -> str:
-    """Keep keys from steering a terminal; what goes to a file or a program stays as it is."""
-    return printable(text) if sys.stdout.isatty() else text
-
-
-def readable(size_bytes: int) -> str:
-    """Return a number of bytes for people: ``1.5 GiB``."""
-    size = float(size_bytes)
-    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
-        if size < 1024:  # noqa: PLR2004  what the units are made of
-            return f"{size:.3g} {unit}" if unit != "bytes" else f"{size_bytes} bytes"
-        size /= 1024
-    return f"{size:,.3g} PiB"
 
 
 @contextmanager

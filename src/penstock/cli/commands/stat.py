@@ -7,9 +7,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.cli.exits import write
-from penstock.cli.ls import harmless, readable
-from penstock.cli.ls import moment as time
-from penstock.cli.pick import named
+from penstock.cli.selection import select_objects
+from penstock.cli.text import harmless, readable
+from penstock.cli.text import moment as time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ def stat(urls: Sequence[str], shown: Callable[[str, ObjectMeta], str], store: St
 
     """
     for url in urls:
-        found = named(url, store)
+        found = select_objects(url, store)
         entries = found.entries()
         while some := list(islice(entries, _AT_ONCE)):
             for meta in [found.meta] if found.meta else found.source.stat_many([entry.key for entry in some]):
