@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock import events
-from penstock.drivers.faults import refused
+from penstock.drivers.http.codes import refused
 from penstock.errors import PenstockError, Unreachable, conceal
 from penstock.protocols.exchange import Response
 from penstock.source import open_source

@@ -1,6 +1,6 @@
 """Whether a request is signed by someone the server knows, and its body the one that was signed (SigV4, headers only).
 
-Written from the standard's text and on purpose without ``penstock.drivers.signing``, which it judges.
+Written from the standard's text and on purpose without ``penstock.drivers.s3.signing``, which it judges.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from botocore.credentials import Credentials as BotoCredentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.drivers.signing import EMPTY_SHA256, UNSIGNED, Signer, escape, query_string, trimmed
+from penstock.drivers.s3.signing import EMPTY_SHA256, UNSIGNED, Signer, escape, query_string, trimmed
 from penstock.protocols.credentials import Credentials
 
 # "Signature Calculations for the Authorization Header", Amazon S3 API reference.

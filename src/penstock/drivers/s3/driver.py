@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 from zlib import crc32
 
-from penstock.drivers.answers import bare, document, name_of, page, seconds, size_of, texts, uploads
 from penstock.drivers.direct import beyond
-from penstock.drivers.faults import CODES, refused, region_of
-from penstock.drivers.metadata import described, metadata
-from penstock.drivers.signing import EMPTY_SHA256, UNSIGNED, Signer, escape, query_string, trimmed
+from penstock.drivers.http.codes import CODES, refused, region_of
+from penstock.drivers.http.metadata import described, metadata
+from penstock.drivers.http.xml import bare, document, name_of, page, seconds, size_of, texts, uploads
+from penstock.drivers.s3.signing import EMPTY_SHA256, UNSIGNED, Signer, escape, query_string, trimmed
 from penstock.errors import (
     AlreadyExists,
     Changed,

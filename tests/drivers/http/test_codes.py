@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.drivers.faults import CODES, STATUSES, refused
+from penstock.drivers.http.codes import CODES, STATUSES, refused
 from penstock.errors import ConfigError, PenstockError, Throttled, Transient, Unusable
 from penstock.protocols.exchange import Response
 

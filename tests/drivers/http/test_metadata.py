@@ -6,7 +6,7 @@ import uuid
 import pytest
 
 import penstock as ps
-from penstock.drivers.metadata import described, metadata
+from penstock.drivers.http.metadata import described, metadata
 from penstock.errors import Unusable
 from penstock.protocols.driver import Attributes
 from penstock.testing.faults import FaultServer

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.drivers.answers import bare, document, page, seconds, uploads
+from penstock.drivers.http.xml import bare, document, page, seconds, uploads
 from penstock.errors import Damaged
 from tests.servers.hostile import document as xml
 from tests.servers.hostile import listing

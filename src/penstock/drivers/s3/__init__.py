@@ -1,0 +1,5 @@
+"""The S3 dialect: verbs, vocabulary, code table and signature."""
+
+from penstock.drivers.s3.driver import S3, Bucket
+
+__all__ = ["S3", "Bucket"]

@@ -1,0 +1,5 @@
+"""Contract tests for drivers: subclass ``DriverContract`` and let pytest run its tests on your driver."""
+
+from penstock.testing.drivers.contract import KEYS, DriverContract, Trial
+
+__all__ = ["KEYS", "DriverContract", "Trial"]
