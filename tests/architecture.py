@@ -37,7 +37,7 @@ HOMES = {
     "boto3": ("demo", "testing"),
     "botocore": ("drivers.credentials",),
     "certifi": ("config",),
-    "ctypes": ("transport.libcurl", "transport.stream", "buffer"),
+    "ctypes": ("transport.libcurl", "transport.easy", "transport.multi", "transport.stream", "buffer"),
     "fsspec": ("interop", "drivers.fsspec"),
     "hypothesis": ("testing",),
     "isal": ("checkpoint.crc",),

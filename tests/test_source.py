@@ -24,7 +24,7 @@ from penstock.source import Source, open_source
 from penstock.testing.faults.message import Refused, Request
 from penstock.testing.faults.signature import check_signature
 from penstock.testing.servers import Scripted, reply
-from penstock.transport.libcurl import Easy
+from penstock.transport.easy import Easy
 from penstock.values import Span
 from tests.children import forked, python
 from tests.fetch.store import Gate, Objects

@@ -4,13 +4,13 @@ import pytest
 
 from penstock.errors import Bug, ConfigError, PenstockError, Transient, Unreachable
 from penstock.transport.codes import KINDS, fault
-from penstock.transport.libcurl import _strerror
+from penstock.transport.libcurl import strerror
 
 
 @pytest.mark.parametrize("code", KINDS)
 def test_every_code_has_its_error(code):
     kind, advice = KINDS[code]
-    words = _strerror(code).decode()
+    words = strerror(code).decode()
     assert words not in ("", "Unknown error"), "libcurl does not know this number"
     error = fault(code, words)
     assert type(error) is kind

@@ -428,7 +428,7 @@ class TestEnds:
             from penstock.errors import Bug
             from penstock.options import TransportOptions
             from penstock.testing.servers import Scripted, reply
-            from penstock.transport.libcurl import Multi
+            from penstock.transport.multi import Multi
             from penstock.transport.loop import connect
             from tests.transport.calls import carry, get
             hold = threading.Event()

@@ -1,9 +1,8 @@
-"""The binding to libcurl: the only file that knows its pointers.
+"""The binding to libcurl: the library found, its functions declared, its version checked.
 
-No Python code runs per chunk of a body. libcurl's own ``fwrite`` fills a stream of ``stream.py``: one laid over the
-destination (bounds-checked by the C library) or one that grows. Calls that wait or move bytes go through ``_waiting``
-and drop the GIL; short ones go through ``_short`` and keep it, so that a poll cycle takes the GIL twice and not once
-per option: with another thread busy in Python, taking it costs up to 5 ms each time.
+Calls that wait or move bytes go through ``_waiting`` and drop the GIL; short ones go through ``_short`` and keep it, so
+that a poll cycle takes the GIL twice and not once per option: with another thread busy in Python, taking it costs up to
+5 ms each time.
 """
 
 from __future__ import annotations
@@ -12,53 +11,47 @@ import ctypes
 import ctypes.util
 import sys
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import Bug, ConfigError, Unusable
-from penstock.protocols.exchange import TEXT_BYTES, Response
-from penstock.transport.stream import Collected, Pointer, close_over, open_over
-from penstock.version import VERSION
+from penstock.errors import ConfigError
+from penstock.transport.stream import Pointer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.buffer import Buffer
-    from penstock.options import TransportOptions
-    from penstock.protocols.exchange import Request
-
-__all__ = ["CUT", "OK", "WRITE_ERROR", "Easy", "Multi", "version"]
+__all__ = [
+    "OK",
+    "Header",
+    "Line",
+    "easy_cleanup",
+    "easy_header",
+    "easy_init",
+    "easy_nextheader",
+    "easy_reset",
+    "getinfo",
+    "multi_add",
+    "multi_info",
+    "multi_init",
+    "multi_perform",
+    "multi_poll",
+    "multi_remove",
+    "multi_remove_waiting",
+    "multi_setopt",
+    "multi_wakeup",
+    "setopt",
+    "strerror",
+    "version",
+]
 
 OK: Final = 0
-WRITE_ERROR: Final = 23
-_OUT_OF_MEMORY: Final = 27
-CUT: Final = -1  # none of libcurl's: a transfer that we ended
-
-# From curl/curl.h. Numbers of options and info are part of libcurl's ABI and never change.
-_WRITEDATA, _URL, _PROXY, _ERRORBUFFER, _POSTFIELDS, _USERAGENT = 10001, 10002, 10004, 10010, 10015, 10018
-_HTTPHEADER, _CUSTOMREQUEST, _CAINFO, _PROTOCOLS_STR = 10023, 10036, 10065, 10318
-_LOW_SPEED_LIMIT, _LOW_SPEED_TIME, _NOBODY, _SSL_VERIFYPEER, _FRESH_CONNECT = 19, 20, 44, 64, 74
-_SSL_VERIFYHOST, _HTTP_VERSION, _BUFFERSIZE, _NOSIGNAL = 81, 84, 98, 99
-_CONNECTTIMEOUT_MS, _PATH_AS_IS, _UPLOAD_BUFFERSIZE, _MAXAGE_CONN = 156, 234, 280, 288
-_POSTFIELDSIZE_LARGE = 30120
-_RESPONSE_CODE, _SIZE_DOWNLOAD_T, _PRETRANSFER_TIME_T, _STARTTRANSFER_TIME_T = 0x200002, 0x600008, 0x600035, 0x600036
-_HTTP_1_1, _MULTI_MAXCONNECTS = 2, 6
-_HEADER_ORIGIN, _LAST_REQUEST = 1, -1
 _FEATURE_SSL, _FEATURE_ASYNCHDNS = 1 << 2, 1 << 7
 _OLDEST = (7, 87, 0)
-
-_RECEIVE_BYTES = 128 << 10  # measured with 100 KiB objects: 16 KiB costs a third more CPU, 512 KiB gains nothing
-_SEND_BYTES = 512 << 10
-_DIRECT_BYTES = 4096  # below it the body is collected and copied, so that an error's text always has room
-_GOOD = (200, 206)  # what a body in the destination may come with; any other status brings the text of an error
-_REFUSED = 300  # from here on a status says that it was not done
-_ERROR_BYTES = 256  # CURL_ERROR_SIZE
 
 _void, _int, _long, _size = ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_size_t
 
 
-class _Line(ctypes.Structure):
+class Line(ctypes.Structure):
     """A node of libcurl's list of header lines (``struct curl_slist``)."""
 
     _fields_ = (("data", ctypes.c_char_p), ("next", _void))
@@ -68,7 +61,9 @@ class _Message(ctypes.Structure):
     _fields_ = (("kind", _int), ("easy", _void), ("result", _long))
 
 
-class _Header(ctypes.Structure):
+class Header(ctypes.Structure):
+    """A header of an answer (``struct curl_header``)."""
+
     _fields_ = (
         ("name", ctypes.c_char_p),
         ("value", ctypes.c_char_p),
@@ -135,37 +130,31 @@ def _hot(owner: ctypes.CDLL, name: str, result: object, *, variadic: bool = Fals
 
 _global_init = _declare(_short, "curl_global_init", _int, _long)
 _version_info = _declare(_short, "curl_version_info", ctypes.POINTER(_Version), _int)
-_strerror = _declare(_short, "curl_easy_strerror", ctypes.c_char_p, _int)
-_easy_init = _declare(_short, "curl_easy_init", Pointer)
-_easy_cleanup = _declare(_short, "curl_easy_cleanup", None, _void)
-_easy_reset = _declare(_short, "curl_easy_reset", None, _void)
-_setopt = _hot(_short, "curl_easy_setopt", _int, variadic=True)
-_getinfo = _hot(_short, "curl_easy_getinfo", _int, variadic=True)
-_easy_header = _hot(_short, "curl_easy_header", _int)
-_easy_nextheader = _declare(
-    _short, "curl_easy_nextheader", ctypes.POINTER(_Header), _void, ctypes.c_uint, _int, ctypes.POINTER(_Header)
+strerror = _declare(_short, "curl_easy_strerror", ctypes.c_char_p, _int)
+easy_init = _declare(_short, "curl_easy_init", Pointer)
+easy_cleanup = _declare(_short, "curl_easy_cleanup", None, _void)
+easy_reset = _declare(_short, "curl_easy_reset", None, _void)
+setopt = _hot(_short, "curl_easy_setopt", _int, variadic=True)
+getinfo = _hot(_short, "curl_easy_getinfo", _int, variadic=True)
+easy_header = _hot(_short, "curl_easy_header", _int)
+easy_nextheader = _declare(
+    _short, "curl_easy_nextheader", ctypes.POINTER(Header), _void, ctypes.c_uint, _int, ctypes.POINTER(Header)
 )
-_multi_init = _declare(_short, "curl_multi_init", Pointer)
-_multi_setopt = _hot(_short, "curl_multi_setopt", _int, variadic=True)
-_multi_add = _hot(_short, "curl_multi_add_handle", _int)
-_multi_remove = _hot(_short, "curl_multi_remove_handle", _int)
-_multi_remove_waiting = _hot(_waiting, "curl_multi_remove_handle", _int)
-_multi_info = _hot(_short, "curl_multi_info_read", ctypes.POINTER(_Message))
-_multi_wakeup = _declare(_short, "curl_multi_wakeup", _int, _void)
-_multi_perform = _declare(_waiting, "curl_multi_perform", _int, _void, ctypes.POINTER(_int))
-_multi_poll = _declare(_waiting, "curl_multi_poll", _int, _void, _void, ctypes.c_uint, _int, ctypes.POINTER(_int))
-
-_NONE = _size(0)
+multi_init = _declare(_short, "curl_multi_init", Pointer)
+multi_setopt = _hot(_short, "curl_multi_setopt", _int, variadic=True)
+multi_add = _hot(_short, "curl_multi_add_handle", _int)
+multi_remove = _hot(_short, "curl_multi_remove_handle", _int)
+multi_remove_waiting = _hot(_waiting, "curl_multi_remove_handle", _int)
+multi_info = _hot(_short, "curl_multi_info_read", ctypes.POINTER(_Message))
+multi_wakeup = _declare(_short, "curl_multi_wakeup", _int, _void)
+multi_perform = _declare(_waiting, "curl_multi_perform", _int, _void, ctypes.POINTER(_int))
+multi_poll = _declare(_waiting, "curl_multi_poll", _int, _void, _void, ctypes.c_uint, _int, ctypes.POINTER(_int))
 
 
 def version() -> str:
     """Return libcurl's version and TLS library, such as ``8.23.0 OpenSSL/3.6.5``."""
     info = _version_info(0).contents
     return f"{info.text.decode()} {(info.tls or b'no TLS').decode()}"
-
-
-_PYTHON = f"Python/{sys.version_info.major}.{sys.version_info.minor}"
-_AGENT = f"penstock/{VERSION} ({_PYTHON}; libcurl/{version().partition(' ')[0]})"
 
 
 def _check() -> None:
@@ -177,299 +166,6 @@ def _check() -> None:
         needs = "TLS, a threaded resolver and version 7.87 are needed; `pip install -U pycurl`"
         message = f"libcurl {version()} will not do: {needs}"
         raise ConfigError(message)
-
-
-def _set(handle: Pointer, option: int, value: object) -> None:
-    code = _setopt(handle, option, value)
-    if code != OK:
-        if code == _OUT_OF_MEMORY:
-            raise MemoryError
-        message = f"curl_easy_setopt({option}): {code}"
-        raise Bug(message)
-
-
-class Easy:
-    """One reusable transfer, configured once per store and loaded with a request at a time."""
-
-    __slots__ = (
-        "_clean",
-        "_collected",
-        "_errors",
-        "_found",
-        "_found_at",
-        "_kept",
-        "_lines",
-        "_nodes",
-        "_options",
-        "_status",
-        "_status_at",
-        "_stream",
-        "handle",
-        "pointer",
-        "request",
-    )
-
-    def __init__(self, options: TransportOptions) -> None:
-        """Create the handle; raises MemoryError where libcurl cannot."""
-        self.handle: Pointer = _easy_init()
-        if not self.handle:
-            raise MemoryError
-        self.pointer = self.handle.value or 0
-        self._options = options
-        self._errors = ctypes.create_string_buffer(_ERROR_BYTES)
-        self._status, self._found = _long(), ctypes.POINTER(_Header)()
-        self._status_at, self._found_at = ctypes.byref(self._status), ctypes.byref(self._found)
-        self._stream: Pointer | None = None
-        self._collected: Collected | None = None
-        self._lines: tuple[str, ...] = ()  # what the nodes hold
-        self._nodes: list[_Line] = []
-        self._kept: object = None
-        self.request: Request | None = None
-        self._clean = False
-        self._configure()
-
-    def _configure(self) -> None:
-        """Set what does not change from request to request."""
-        options = self._options
-        handle = self.handle
-        for option, number in (
-            (_BUFFERSIZE, _RECEIVE_BYTES),
-            (_UPLOAD_BUFFERSIZE, _SEND_BYTES),
-            (_NOSIGNAL, 1),
-            (_PATH_AS_IS, 1),
-            (_HTTP_VERSION, _HTTP_1_1),
-            (_CONNECTTIMEOUT_MS, int(options.connect_timeout_s * 1000)),
-            (_LOW_SPEED_LIMIT, options.stall_bytes_per_s),
-            (_LOW_SPEED_TIME, max(1, round(options.stall_timeout_s))),
-            (_MAXAGE_CONN, options.idle_s),
-            (_SSL_VERIFYPEER, int(options.verify)),
-            (_SSL_VERIFYHOST, 2 if options.verify else 0),
-        ):
-            _set(handle, option, _long(number))
-        _set(handle, _ERRORBUFFER, self._errors)
-        _set(handle, _USERAGENT, ctypes.c_char_p(f"{_AGENT} {options.user_agent_extra}".strip().encode("ascii")))
-        _set(handle, _PROTOCOLS_STR, ctypes.c_char_p(b"http,https"))
-        if options.ca_file is not None:
-            _set(handle, _CAINFO, ctypes.c_char_p(options.ca_file.encode()))
-        if options.proxy is not None:
-            _set(handle, _PROXY, ctypes.c_char_p(options.proxy.encode()))
-        self._lines, self._nodes = (), []
-        self._clean = True
-
-    def close(self) -> None:
-        """Free the handle, which is in no set and is not used any more."""
-        _easy_cleanup(self.handle)
-
-    def load(self, request: Request, *, fresh: bool) -> None:
-        """Take the next request; ``fresh`` demands a new connection."""
-        handle = self.handle
-        if not self._clean:
-            _easy_reset(handle)
-            self._configure()
-        self.request = request
-        if request.method != "GET" or fresh:
-            self._load_method(request, fresh=fresh)
-        self._head(request.headers)
-        _set(handle, _URL, request.url.encode("ascii"))
-        self._open(request.target)
-
-    def _head(self, lines: tuple[str, ...]) -> None:
-        """Have these lines sent. libcurl reads a list of ours, in which mostly the last two change: what and proof."""
-        first = len(lines) - 2
-        if first <= 0 or lines[:first] != self._lines[:-2]:
-            first = 0
-            self._chain(len(lines))
-        self._lines = ()  # until they are all there
-        for at in range(first, len(lines)):
-            line = lines[at]
-            if "\n" in line or "\r" in line or "\0" in line:  # an ETag from a stranger's manifest, say
-                raise Unusable("a header cannot hold a line break or a NUL")
-            self._nodes[at].data = line.encode("latin-1")
-        self._lines = lines
-
-    def _chain(self, count: int) -> None:
-        nodes = [_Line() for _ in range(count)]
-        for node, following in pairwise(nodes):
-            node.next = ctypes.addressof(following)
-        _set(self.handle, _HTTPHEADER, ctypes.byref(nodes[0]) if nodes else None)
-        self._nodes = nodes
-
-    def _load_method(self, request: Request, *, fresh: bool) -> None:
-        """Set up what the next GET must not inherit; the handle is reset after it."""
-        handle = self.handle
-        self._clean = False
-        if fresh:
-            _set(handle, _FRESH_CONNECT, _long(1))
-        if request.method == "HEAD":
-            _set(handle, _NOBODY, _long(1))
-        elif request.method != "GET":
-            # POSTFIELDS is read in place and rewound by libcurl itself, also when a kept-alive connection turns
-            # out dead under a request; a read function would need a seek function for that.
-            body = request.body if request.body is not None else b""
-            address, self._kept = _readable(body)
-            _set(handle, _POSTFIELDSIZE_LARGE, ctypes.c_longlong(memoryview(body).nbytes))
-            _set(handle, _POSTFIELDS, _void(address))
-            _set(handle, _CUSTOMREQUEST, ctypes.c_char_p(request.method.encode()))
-
-    def _open(self, target: Buffer | None) -> None:
-        if target is not None and target.size >= _DIRECT_BYTES:
-            self._stream = open_over(target.address, target.size)
-        else:
-            self._collected = Collected()
-            self._stream = self._collected.stream
-        _set(self.handle, _WRITEDATA, self._stream)
-
-    def excessive(self) -> bool:
-        """Say whether more of an answer that is collected has arrived than may be."""
-        request = self.request
-        if self._collected is None or request is None or self._arrived() <= TEXT_BYTES:
-            return False
-        return self._arrived() > self._most_bytes(request, self._answered())
-
-    def _answered(self) -> int:
-        _getinfo(self.handle, _RESPONSE_CODE, self._status_at)
-        return self._status.value
-
-    def _arrived(self) -> int:
-        arrived = ctypes.c_longlong()
-        _getinfo(self.handle, _SIZE_DOWNLOAD_T, ctypes.byref(arrived))
-        return arrived.value
-
-    def _most_bytes(self, request: Request, status: int) -> int:
-        """Return how much of an answer with this status is collected; of an error's text, only the beginning."""
-        return request.most_bytes if request.target is None and status < _REFUSED else TEXT_BYTES
-
-    def unload(self, code: int = CUT) -> Response:
-        """Close what ``load`` opened and return what came back, for libcurl's ``code``; faults are the caller's to add.
-
-        Where nothing is loaded, or not wholly, nothing came back. Unless the exchange is whole, all headers are kept,
-        for they may say what went wrong.
-
-        Raises:
-            MemoryError: Memory ran short for the body; what had been opened is closed all the same.
-
-        """
-        request, self.request, self._kept = self.request, None, None
-        if request is None:
-            return Response()
-        response = Response(self._answered())
-        self._close(request, response, code)
-        whole = code == OK and (request.target is None or response.received == request.target.size)
-        if request.wants is None or not whole or response.status not in _GOOD:
-            response.headers = self._all_headers()
-        else:
-            handle, found, at = self.handle, self._found, self._found_at
-            for name in request.wants:
-                if _easy_header(handle, name.encode(), _NONE, _HEADER_ORIGIN, _LAST_REQUEST, at) == OK:
-                    response.headers[name] = found.contents.value.decode("latin-1")
-        return response
-
-    def _all_headers(self) -> dict[str, str]:
-        headers, found = {}, None
-        while found := _easy_nextheader(self.handle, _HEADER_ORIGIN, _LAST_REQUEST, found):
-            name: bytes = found.contents.name
-            value: bytes = found.contents.value
-            headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-        return headers
-
-    def _close(self, request: Request, response: Response, code: int) -> None:
-        stream, self._stream = self._stream, None
-        collected, self._collected = self._collected, None
-        target, good = request.target, response.status in _GOOD
-        if collected is not None:
-            self._collect(collected, request, response, code)
-        elif stream is not None and target is not None:
-            response.received = close_over(stream)
-            response.overflow = code == WRITE_ERROR
-            if not good:
-                response.body = bytes(target.view()[: min(response.received, TEXT_BYTES)])
-
-    def _collect(self, collected: Collected, request: Request, response: Response, code: int) -> None:
-        """Take over what was collected: all of it, or of an error's text the beginning."""
-        try:
-            kept, target = collected.close(), request.target
-            if code == WRITE_ERROR or not kept or (code == OK and collected.size != self._arrived()):
-                raise MemoryError  # a stream that grows refuses nothing else
-            most_bytes = self._most_bytes(request, response.status)
-            if target is not None and response.status in _GOOD:
-                body = collected.copy(target.size)
-                target.fill(body)
-                response.received, response.overflow = len(body), collected.size > target.size
-            elif collected.size <= most_bytes or response.status >= _REFUSED:
-                response.body = collected.copy(most_bytes)
-            else:
-                response.overflow = True
-        finally:
-            collected.free()
-
-    def first_byte_s(self) -> float:
-        """Return the seconds from the request, on a connection that stood, to the first byte of its answer."""
-        sent, answered = ctypes.c_longlong(), ctypes.c_longlong()
-        _getinfo(self.handle, _PRETRANSFER_TIME_T, ctypes.byref(sent))
-        _getinfo(self.handle, _STARTTRANSFER_TIME_T, ctypes.byref(answered))
-        return (answered.value - sent.value) / 1e6
-
-    def explain(self, code: int) -> str:
-        """Return libcurl's own words for a failure of this transfer."""
-        return (self._errors.value or _strerror(code)).decode("utf-8", "replace")
-
-
-def _readable(body: bytes | bytearray | memoryview) -> tuple[int, object]:
-    """Return the address of a buffer to be sent, and what must live until it has been."""
-    if isinstance(body, bytes):
-        pointer = ctypes.c_char_p(body)
-        return ctypes.cast(pointer, _void).value or 0, (body, pointer)
-    view = memoryview(body).cast("B")
-    if view.readonly or not view.nbytes:
-        return _readable(bytes(view))
-    pin = (ctypes.c_char * view.nbytes).from_buffer(view)
-    return ctypes.addressof(pin), pin
-
-
-class Multi:
-    """Many transfers at once, on one thread; only ``wakeup`` may be called from another."""
-
-    __slots__ = ("_handle", "_left", "_left_at", "_running")
-
-    def __init__(self, connections: int) -> None:
-        """Create the set; ``connections`` idle ones are kept for reuse."""
-        self._handle: Pointer = _multi_init()
-        if not self._handle:
-            raise MemoryError
-        self._running, self._left = _int(), _int()
-        self._left_at = ctypes.byref(self._left)
-        _multi_setopt(self._handle, _MULTI_MAXCONNECTS, _long(connections))
-
-    def add(self, easy: Easy) -> None:
-        """Start a loaded transfer at the next ``perform``."""
-        code = _multi_add(self._handle, easy.handle)
-        if code != OK:
-            message = f"curl_multi_add_handle: {code}"
-            raise Bug(message)
-
-    def remove(self, easy: Easy, *, unfinished: bool = False) -> None:
-        """Take a transfer out; an unfinished one closes its connection, which may take a moment."""
-        (_multi_remove_waiting if unfinished else _multi_remove)(self._handle, easy.handle)
-
-    def perform(self) -> bool:
-        """Move what can be moved without waiting; False where the set is broken."""
-        return bool(_multi_perform(self._handle, self._running) == OK)
-
-    def poll(self, timeout_ms: int) -> bool:
-        """Wait until something can be moved, ``wakeup`` is called, or the time is over; False as for ``perform``."""
-        return bool(_multi_poll(self._handle, None, 0, timeout_ms, None) == OK)
-
-    def wakeup(self) -> bool:
-        """End the present or the next ``poll`` at once; False where the set is broken."""
-        return bool(_multi_wakeup(self._handle) == OK)
-
-    def finished(self) -> list[tuple[int, int]]:
-        """Return (pointer of the transfer, libcurl's code) for all that ended since the last call."""
-        ended = []
-        while message := _multi_info(self._handle, self._left_at):
-            found = message.contents
-            ended.append((found.easy, found.result))
-        return ended
 
 
 _check()

@@ -17,8 +17,10 @@ from penstock.errors import Bug, Cancelled, PenstockError, Transient, Unreachabl
 from penstock.protocols.exchange import Request, Response
 from penstock.transport.codes import deliver, fault, ours
 from penstock.transport.descriptors import Token, crowded, room
-from penstock.transport.libcurl import CUT, OK, WRITE_ERROR, Easy, Multi
+from penstock.transport.easy import CUT, WRITE_ERROR, Easy
+from penstock.transport.libcurl import OK
 from penstock.transport.limit import Limit
+from penstock.transport.multi import Multi
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
