@@ -16,6 +16,7 @@ FLOORS = (
     {"values", "buffer", "options", "budget", "tree", "version", "waiting"},
     {"protocols", "events", "config", "listing", "blocks"},
     {"drivers", "transport", "fetch", "cache"},
+    {"providers"},
     {"source"},
     {"verbs"},
     {"catalog", "formats", "order"},
@@ -28,7 +29,7 @@ FLOORS = (
 ROOMS = set().union(*FLOORS)
 GROUND = FLOORS[0] | FLOORS[1]
 ENGINES = FLOORS[3]
-ABOVE_THE_WAIST = set().union(*FLOORS[5:]) - {"testing"}  # testing tests the engines, so it may name them
+ABOVE_THE_WAIST = set().union(*FLOORS[6:]) - {"testing"}  # testing tests the engines, so it may name them
 USERS = {"cli", "demo", "__main__"}  # rooms that use Penstock as a user does: `import penstock`
 
 # Foreign library -> its homes (a room, or one file of it). A library that is not here has no home yet.

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from penstock import source as module
-from penstock.config.urls import parse
 from penstock.drivers.direct import direct
 from penstock.errors import ConfigError, Forbidden, NotFound, PenstockError, Unauthenticated, Unreachable, Unusable
 from penstock.options import ReadOptions, RetryOptions, StoreOptions, TransportOptions
+from penstock.providers.urls import parse
 from penstock.source import Source, open_source
 from penstock.testing.faults.message import Refused, Request
 from penstock.testing.faults.signature import check_signature

@@ -13,7 +13,6 @@ from penstock.budget import Budget
 from penstock.buffer import Buffer
 from penstock.config.endpoint import path_style
 from penstock.config.resolve import StoreSettings, resolve
-from penstock.config.urls import Location, parse
 from penstock.drivers.credentials import Held, source
 from penstock.drivers.local import Local
 from penstock.drivers.memory import Memory
@@ -31,6 +30,7 @@ from penstock.fetch.upload import Writer, put
 from penstock.listing import Listing, UploadListing
 from penstock.options import StoreOptions
 from penstock.protocols.driver import Attributes
+from penstock.providers.urls import Location, parse
 from penstock.transport.loop import connect
 from penstock.transport.work import Threads
 from penstock.waiting import Inbox

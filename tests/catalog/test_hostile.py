@@ -11,8 +11,8 @@ import pytest
 import penstock as ps
 from penstock.catalog.manifest import read_manifest
 from penstock.catalog.table import Catalog, Entry
-from penstock.config.urls import parse
 from penstock.errors import Damaged, ManifestError
+from penstock.providers.urls import parse
 from tests.catalog.test_file import _bytes, _parts, _put, _sealed
 
 BUCKET = parse("s3://bucket/")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.catalog.manifest import read_manifest, resolve_key
 from penstock.catalog.table import Entry
-from penstock.config.urls import parse
 from penstock.errors import ManifestError, MissingExtra
+from penstock.providers.urls import parse
 
 BUCKET = parse("s3://bucket/")
 

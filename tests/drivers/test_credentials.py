@@ -17,11 +17,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from penstock.config.resolve import resolve
-from penstock.config.urls import parse
 from penstock.drivers.credentials import Held, source
 from penstock.errors import ConfigError, PenstockError, Throttled, Unauthenticated, Unreachable
 from penstock.options import StoreOptions, TransportOptions
 from penstock.protocols.credentials import Credentials
+from penstock.providers.urls import parse
 
 MARK = "hush0hush"  # stands for every secret that must not be seen
 ENV = {"AWS_ACCESS_KEY_ID": "env-id", "AWS_SECRET_ACCESS_KEY": "env-secret", "AWS_SESSION_TOKEN": "env-token"}

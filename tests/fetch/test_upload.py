@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from penstock import events
-from penstock.config.urls import parse
 from penstock.errors import Cancelled, Damaged, Forbidden, NotFound, PenstockError, Transient, Unusable
 from penstock.fetch import upload
 from penstock.fetch.upload import Writer, put
 from penstock.options import RetryOptions, StoreOptions, WriteOptions
 from penstock.protocols.driver import Attributes
 from penstock.protocols.exchange import Request
+from penstock.providers.urls import parse
 from penstock.source import Source
 from penstock.testing.servers import Scripted, reply
 from tests.children import forked, python

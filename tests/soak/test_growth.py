@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.config.urls import parse
+from penstock.providers.urls import parse
 from penstock.source import Source
 from penstock.testing.clock import no_waiting
 from penstock.testing.faults import FAULTS, FaultServer, Match

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from penstock.catalog.columns import Columns, Shape, encode, layout
 from penstock.catalog.digest import digest_of
 from penstock.catalog.shared import Region
-from penstock.config.urls import parse
 from penstock.errors import ChecksumMismatch, ManifestError, Unusable
+from penstock.providers.urls import parse
 
 if TYPE_CHECKING:
     from io import BufferedIOBase

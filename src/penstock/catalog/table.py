@@ -14,8 +14,8 @@ from penstock.catalog import file
 from penstock.catalog.columns import Columns, Growing, decode, encode
 from penstock.catalog.digest import digest_of
 from penstock.catalog.scan import scan
-from penstock.config.urls import parse
 from penstock.errors import Damaged, ManifestError, NotFound, Unusable
+from penstock.providers.urls import parse
 from penstock.source import open_source
 from penstock.values import Span, whole
 from penstock.verbs import open as open_object
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.config.urls import Location
     from penstock.options import StoreOptions
+    from penstock.providers.urls import Location
 
 __all__ = ["Catalog", "Entry", "as_folder"]
 

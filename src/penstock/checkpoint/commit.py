@@ -9,8 +9,8 @@ from uuid import uuid4
 from penstock.checkpoint.layout import MANIFEST, Manifest, Sealed, fits, span
 from penstock.checkpoint.plan import Object
 from penstock.checkpoint.seal import SealedReader, SealingWriter
-from penstock.config.urls import parse
 from penstock.errors import AlreadyExists, Changed, Conflict, InvalidURL, NotFound, PenstockError, Truncated
+from penstock.providers.urls import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

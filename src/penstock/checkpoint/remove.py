@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock.checkpoint.layout import MANIFEST, METADATA
-from penstock.config.protected import check_deletable
-from penstock.config.urls import parse
 from penstock.errors import Unusable
+from penstock.providers.protected import check_deletable
+from penstock.providers.urls import parse
 from penstock.source import open_source
 
 if TYPE_CHECKING:

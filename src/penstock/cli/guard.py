@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.plan import Origin
 from penstock.cli.selection import Selection, local, resolved
-from penstock.config.protected import check_deletable
-from penstock.config.urls import parse
 from penstock.errors import Unusable
+from penstock.providers.protected import check_deletable
+from penstock.providers.urls import parse
 from penstock.source import open_source
 from penstock.values import ObjectMeta
 

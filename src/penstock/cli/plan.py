@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from penstock.catalog.select import selector
-from penstock.config.urls import Location
 from penstock.errors import InvalidURL, Unusable
+from penstock.providers.urls import Location
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

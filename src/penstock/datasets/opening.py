@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from penstock.catalog.manifest import read_manifest
 from penstock.catalog.table import Catalog, Entry, as_folder
-from penstock.config.urls import parse
 from penstock.datasets.sample import Sample
 from penstock.errors import InvalidURL, NotFound, Unusable
 from penstock.order.partition import Repeat
+from penstock.providers.urls import parse
 from penstock.source import open_source
 from penstock.values import Span
 

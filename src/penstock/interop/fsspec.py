@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from fsspec import AbstractFileSystem, register_implementation
 
-from penstock.config.protected import check_deletable
-from penstock.config.urls import parse
 from penstock.errors import InvalidURL, NotFound, Unusable
+from penstock.providers.protected import check_deletable
+from penstock.providers.urls import parse
 from penstock.source import open_source
 from penstock.verbs import copy, delete
 from penstock.verbs import open as open_object

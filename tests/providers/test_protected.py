@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from penstock.config.protected import check_deletable
-from penstock.config.urls import Location, parse
 from penstock.errors import InvalidURL
+from penstock.providers.protected import check_deletable
+from penstock.providers.urls import Location, parse
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.config.urls import Location, parse
 from penstock.errors import InvalidURL, PenstockError, UnknownScheme
+from penstock.providers.urls import Location, parse
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=256)
 SPICY = st.text(st.sampled_from("/.%?#+&=@: ~\\\n\u00e9\U0001f600"), max_size=60)

@@ -12,7 +12,7 @@ from penstock.errors import InvalidURL
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.config.urls import Location
+    from penstock.providers.urls import Location
 
 __all__ = ["check_deletable"]
 
