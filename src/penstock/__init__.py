@@ -10,7 +10,7 @@ from penstock.version import VERSION
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.catalog.table import Catalog
+    from penstock.catalog.catalog import Catalog
     from penstock.checkpoint.background import AsyncCheckpointer
     from penstock.checkpoint.file import Checkpoint
     from penstock.checkpoint.safetensors import load_safetensors, open_safetensors, save_safetensors
@@ -34,7 +34,7 @@ __version__ = VERSION
 _HOMES = {
     "AsyncCheckpointer": "checkpoint.background",
     "BatchSampler": "datasets.sampler",
-    "Catalog": "catalog.table",
+    "Catalog": "catalog.catalog",
     "Checkpoint": "checkpoint.file",
     "CheckpointManager": "checkpoint.steps",
     "DataLoader": "loading.loader",

@@ -9,11 +9,11 @@ from contextlib import suppress
 import pytest
 
 import penstock as ps
+from penstock.catalog.catalog import Catalog, Entry
 from penstock.catalog.manifest import read_manifest
-from penstock.catalog.table import Catalog, Entry
 from penstock.errors import Damaged, ManifestError
 from penstock.providers.urls import parse
-from tests.catalog.test_file import _bytes, _parts, _put, _sealed
+from tests.catalog.test_saved import _bytes, _parts, _put, _sealed
 
 BUCKET = parse("s3://bucket/")
 GOOD = '{"key": "fine"}\n'

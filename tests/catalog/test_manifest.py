@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.catalog.catalog import Entry
 from penstock.catalog.manifest import read_manifest, resolve_key
-from penstock.catalog.table import Entry
 from penstock.errors import ManifestError, MissingExtra
 from penstock.providers.urls import parse
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.catalog import scan as scanning
-from penstock.catalog.table import Catalog
+from penstock.catalog.catalog import Catalog
 from penstock.errors import ConfigError, Damaged, Throttled
 from penstock.values import ObjectMeta, Page
 

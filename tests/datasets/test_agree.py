@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 from torch.utils.data import DataLoader, Dataset
 
-from penstock.catalog.table import Catalog, Entry
+from penstock.catalog.catalog import Catalog, Entry
 from penstock.datasets.agree import agree
 from penstock.errors import StateMismatch, TimedOut, Unreachable
 from tests.children import forked

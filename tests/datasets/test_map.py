@@ -119,7 +119,7 @@ def _rollup() -> int:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_trap_12_a_million_keys_cost_a_worker_less_than_10_mb(method):
-    from penstock.catalog.table import Catalog, Entry
+    from penstock.catalog.catalog import Catalog, Entry
 
     entries = (Entry(f"train/{index:09d}.jpg", index, None, "0" * 32) for index in range(1_000_000))
     dataset = ps.MapDataset.from_catalog(Catalog.build("s3://bucket/", "train/", entries))

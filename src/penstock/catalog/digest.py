@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from penstock.catalog.columns import Columns, Strings
+    from penstock.catalog.table import Strings, Table
 
 __all__ = ["digest_of"]
 
@@ -18,7 +18,7 @@ _BLOCK = 4096  # rows at once: part of the form
 _AT_ONCE = 1 << 20  # bytes of bases compared at once
 
 
-def digest_of(columns: Columns, rows: range, base: bytes) -> str:
+def digest_of(table: Table, rows: range, base: bytes) -> str:
     """Return the SHA-256, in hex, of the rows' names below ``base`` and their sizes: 0.1 s for a million.
 
     Raises:
@@ -26,10 +26,10 @@ def digest_of(columns: Columns, rows: range, base: bytes) -> str:
 
     """
     whole = hashlib.sha256(f"penstock catalog 1, {len(rows)} objects\n".encode())
-    sizes = np.frombuffer(columns.sizes, np.int64)
+    sizes = np.frombuffer(table.sizes, np.int64)
     for start in range(0, len(rows), _BLOCK):
         block = rows[start : start + _BLOCK]
-        lengths, names = _below(columns.keys, block, np.frombuffer(base, np.uint8))
+        lengths, names = _below(table.keys, block, np.frombuffer(base, np.uint8))
         # Lengths before the names, or ("ab", "c") would be ("a", "bc").
         whole.update(lengths.astype("<i8").tobytes())
         whole.update(sizes[np.arange(block.start, block.stop, block.step)].astype("<i8").tobytes())

@@ -12,8 +12,8 @@ from pathlib import PurePosixPath
 from reprlib import Repr
 from typing import BinaryIO, Protocol
 
+from penstock.catalog.catalog import Entry, as_folder
 from penstock.catalog.parquet import rows as _parquet
-from penstock.catalog.table import Entry, as_folder
 from penstock.errors import ManifestError
 
 __all__ = ["Base", "Parser", "read_manifest", "resolve_key"]

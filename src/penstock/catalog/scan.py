@@ -5,9 +5,9 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, Self
 
-from penstock.catalog.columns import Columns, Growing, decode, encode
+from penstock.catalog.keyrange import KeyRange
 from penstock.catalog.select import selector
-from penstock.catalog.stretch import Stretch
+from penstock.catalog.table import Table, TableBuilder, decode, encode
 from penstock.errors import ConfigError, Damaged
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def scan(
     exclude: str | Iterable[str] = (),
     workers: int = 16,
     progress: Callable[[int], None] | None = None,
-) -> tuple[str, Columns]:
+) -> tuple[str, Table]:
     """List every key that begins with the string ``prefix``, in UTF-8 byte order, each once, into a table.
 
     A key written or deleted meanwhile is in the result or not. Globs (see ``select``) are relative to the prefix up to
@@ -92,62 +92,62 @@ def scan(
 
 
 class _Scan:
-    """Stretches of a listing, each with its next page under way, and advice on where to cut them."""
+    """Key ranges of a listing, each with its next page under way, and advice on where to cut them."""
 
     def __init__(self, pages: Pages, prefix: str, keep: Callable[[ObjectMeta], bool], workers: int) -> None:
-        self._stretches: list[Stretch] = []
+        self._pieces: list[KeyRange] = []
         self._found = 0
         self._pages, self._prefix, self._keep, self._workers = pages, prefix, keep, workers
-        # What each request in flight is for: the next page of a stretch, or (with a directory) advice for it.
-        self._flying: dict[Hashable, tuple[Stretch, bytes | None]] = {}
+        # What each request in flight is for: the next page of a piece, or (with a directory) advice for it.
+        self._flying: dict[Hashable, tuple[KeyRange, bytes | None]] = {}
 
     def run(self, progress: Callable[[int], None]) -> None:
-        self._open([Stretch(encode(self._prefix))])
+        self._open([KeyRange(encode(self._prefix))])
         while self._flying:
             for request, page in self._pages.take():
-                stretch, directory = self._flying.pop(request)
+                piece, directory = self._flying.pop(request)
                 if directory is None:
-                    self._found += stretch.take(page, self._keep)
+                    self._found += piece.take(page, self._keep)
                     progress(self._found)
-                    self._next(stretch)
-                elif not stretch.over:
-                    stretch.advise(directory, page)
-                    self._share(stretch)
+                    self._next(piece)
+                elif not piece.over:
+                    piece.advise(directory, page)
+                    self._share(piece)
 
-    def rows(self) -> Growing:
+    def rows(self) -> TableBuilder:
         """Join the parts in key order, letting go of each as it is copied."""
-        rows = Growing()
-        self._stretches.sort(key=attrgetter("after"), reverse=True)
-        while self._stretches:
-            rows.extend(self._stretches.pop().rows)
+        rows = TableBuilder()
+        self._pieces.sort(key=attrgetter("after"), reverse=True)
+        while self._pieces:
+            rows.extend(self._pieces.pop().rows)
         return rows
 
-    def _open(self, stretches: list[Stretch]) -> None:
-        self._stretches += stretches
-        for stretch in stretches:
-            self._request(stretch)
+    def _open(self, pieces: list[KeyRange]) -> None:
+        self._pieces += pieces
+        for piece in pieces:
+            self._request(piece)
 
-    def _request(self, stretch: Stretch) -> None:
-        request = self._pages.start(self._prefix, token=stretch.token, start_after=stretch.start_after())
-        self._flying[request] = stretch, None
+    def _request(self, piece: KeyRange) -> None:
+        request = self._pages.start(self._prefix, token=piece.token, start_after=piece.start_after())
+        self._flying[request] = piece, None
 
-    def _next(self, stretch: Stretch) -> None:
-        if stretch.over:
+    def _next(self, piece: KeyRange) -> None:
+        if piece.over:
             return
-        self._request(stretch)
-        if stretch.cuts:
-            self._share(stretch)
-        elif len(self._flying) < self._workers and not self._asking(stretch):
-            self._ask(stretch)
+        self._request(piece)
+        if piece.cuts:
+            self._share(piece)
+        elif len(self._flying) < self._workers and not self._asking(piece):
+            self._ask(piece)
 
-    def _share(self, stretch: Stretch) -> None:
-        self._open(stretch.split(self._workers - len(self._flying)))
+    def _share(self, piece: KeyRange) -> None:
+        self._open(piece.split(self._workers - len(self._flying)))
 
-    def _asking(self, stretch: Stretch) -> bool:
-        return any(each is stretch and directory is not None for each, directory in self._flying.values())
+    def _asking(self, piece: KeyRange) -> bool:
+        return any(each is piece and directory is not None for each, directory in self._flying.values())
 
-    def _ask(self, stretch: Stretch) -> None:
-        directory = stretch.directory()
+    def _ask(self, piece: KeyRange) -> None:
+        directory = piece.directory()
         if directory is not None:
-            request = self._pages.start(decode(directory), start_after=decode(stretch.last), delimiter="/")
-            self._flying[request] = stretch, directory
+            request = self._pages.start(decode(directory), start_after=decode(piece.last), delimiter="/")
+            self._flying[request] = piece, directory

@@ -1,285 +1,231 @@
-"""The catalog: a frozen table of a dataset's objects that a million of them cost a worker nothing to hold."""
+"""How a table of objects lies in one region of memory: sizes and offsets first, then the strings end to end."""
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import json
-from functools import cached_property
-from itertools import filterfalse
-from typing import TYPE_CHECKING, NamedTuple, overload
+from array import array
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.catalog import file
-from penstock.catalog.columns import Columns, Growing, decode, encode
-from penstock.catalog.digest import digest_of
-from penstock.catalog.scan import scan
-from penstock.errors import Damaged, ManifestError, NotFound, Unusable
-from penstock.providers.urls import parse
-from penstock.source import open_source
-from penstock.values import Span, whole
-from penstock.verbs import open as open_object
+from penstock.catalog.region import Region
+from penstock.errors import Unusable
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from penstock.options import StoreOptions
-    from penstock.providers.urls import Location
+__all__ = ["Shape", "Strings", "Table", "TableBuilder", "decode", "encode", "layout"]
 
-__all__ = ["Catalog", "Entry", "as_folder"]
+_WORD = 8
+_BLOCK = 1 << 16  # strings gathered at once
 
 
-class Entry(NamedTuple):
-    """One object of a catalog or a manifest.
+def encode(key: str) -> bytes:
+    """Return a key's bytes as the store orders them; file names that are no UTF-8 come back as they were."""
+    return key.encode("utf-8", "surrogateescape")
 
-    Attributes:
-        key: Full key within the bucket; in a manifest, what stands there.
-        size: Bytes; -1 when not known.
-        label: Whatever the manifest says of it: any JSON value; None for nothing.
-        etag: The version listed, without quotes; empty when not known.
 
+def decode(key: bytes) -> str:
+    """Undo ``encode``."""
+    return key.decode("utf-8", "surrogateescape")
+
+
+class Shape(NamedTuple):
+    """All one must know to read a region: rows, and bytes of each column of strings (0: the column is left out)."""
+
+    rows: int
+    keys: int
+    etags: int
+    labels: int
+
+    @property
+    def size_bytes(self) -> int:
+        """All columns together."""
+        return sum(_lengths(self))
+
+
+def layout(shape: Shape) -> list[dict[str, Any]]:
+    """Say of each column, in order, its name, numpy's name of its type (byte order included), its offset and length."""
+    names = ("sizes", "key_ends", "etag_ends", "label_ends", "keys", "etags", "labels")
+    types = [np.dtype(each).str for each in (np.int64, *3 * (np.uint64,), *3 * (np.uint8,))]
+    lengths = _lengths(shape)
+    starts = itertools.accumulate(lengths, initial=0)
+    return [
+        {"name": name, "dtype": dtype, "offset": start, "bytes": length}
+        for name, dtype, start, length in zip(names, types, starts, lengths, strict=False)  # starts end with the whole
+    ]
+
+
+class Strings:
+    """A column of byte strings; ``column[row]`` is one of them, for ``row`` in [0, rows), unchecked."""
+
+    __slots__ = ("_data", "_ends")
+
+    def __init__(self, data: memoryview, ends: memoryview) -> None:
+        """Take the strings end to end, and rows + 1 offsets into them; both empty when every string is."""
+        self._data = data
+        self._ends = ends
+
+    def __getitem__(self, row: int) -> bytes:
+        """Copy one string out."""
+        return self._data[self._ends[row] : self._ends[row + 1]].tobytes() if self._data else b""
+
+    def check(self) -> None:
+        """Raise ValueError where the offsets are none into these strings."""
+        ends = np.frombuffer(self._ends, np.uint64)
+        if len(ends) and (ends[0] != 0 or ends[-1] != len(self._data) or (ends[1:] < ends[:-1]).any()):
+            raise ValueError("offsets that lead outside")
+
+    def ends(self, rows: range) -> NDArray[np.uint64]:
+        """Return the offsets that ``rows`` of these strings would have by themselves; none when all are empty."""
+        if not self._data:
+            return np.zeros(0, np.uint64)
+        ends, index = np.frombuffer(self._ends, np.uint64), _index(rows)
+        lengths = ends[1:][index] - ends[:-1][index]
+        return np.concatenate(([np.uint64(0)], np.cumsum(lengths))) if lengths.any() else np.zeros(0, np.uint64)
+
+    def gather(self, rows: range, target: memoryview) -> None:
+        """Write ``rows`` of these strings, end to end; ``target`` is as long as they are."""
+        if not target:
+            return
+        if rows.step == 1:
+            target[:] = self._data[self._ends[rows.start] : self._ends[rows.stop]]
+            return
+        data, ends = np.frombuffer(self._data, np.uint8), np.frombuffer(self._ends, np.int64)
+        whole, at = np.frombuffer(target, np.uint8), 0
+        for block in (rows[start : start + _BLOCK] for start in range(0, len(rows), _BLOCK)):
+            index = _index(block)
+            starts, lengths = ends[:-1][index], ends[1:][index] - ends[:-1][index]
+            count = int(lengths.sum())
+            # Where each byte stands now: its place among the gathered ones, and how far its string has moved.
+            whole[at : at + count] = data[np.arange(count) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)]
+            at += count
+
+
+class Table:
+    """The table as mapped: ``sizes`` (int64, -1 unknown) and three columns of strings; labels are JSON, empty for None.
+
+    It pickles as its region does, so a worker maps it. Nothing here checks a row number.
     """
 
-    key: str
-    size: int = -1
-    label: object = None
-    etag: str = ""
+    __slots__ = ("etags", "keys", "labels", "region", "rows", "shape", "sizes")
 
+    def __init__(self, region: Region, shape: Shape) -> None:
+        """Look at a region that ``TableBuilder.freeze`` has filled."""
+        self.region = region
+        self.shape = shape
+        self.rows = shape.rows
+        lengths = _lengths(shape)
+        stops = list(itertools.accumulate(lengths))
+        view = region.view.toreadonly()
+        sizes, *rest = (view[stop - length : stop] for length, stop in zip(lengths, stops, strict=True))
+        self.sizes = sizes.cast("q")
+        self.keys, self.etags, self.labels = (Strings(rest[i + 3], rest[i].cast("Q")) for i in range(3))
 
-class Catalog:
-    """``len(catalog)`` objects in a fixed order, held in shared memory.
+    def __reduce__(self) -> tuple[Callable[..., Table], tuple[Region, Shape]]:
+        """Travel as the region does."""
+        return Table, (self.region, self.shape)
 
-    ``scan``, ``open`` and ``save`` ask a store; nothing else here does.
+    def check(self) -> None:
+        """Raise ValueError where the table contradicts itself: it came from elsewhere. About 10 ns per row."""
+        for strings in (self.keys, self.etags, self.labels):
+            strings.check()
+        if (np.frombuffer(self.sizes, np.int64) < -1).any():
+            raise ValueError("sizes below nothing")
 
-    ``catalog[i]`` is an ``Entry`` (negative ``i`` counts from the end; IndexError past it). ``catalog[a:b:c]`` is a
-    Catalog over the same memory: it copies nothing, and pickles the whole. A key may stand in it more than once.
-
-    Attributes:
-        root: What every key is appended to to make its URL: ``s3://bucket/``.
-        base: The prefix of all keys that does not count as part of their names; "" when they have none in common.
-
-    """
-
-    def __init__(self, root: str, base: str, columns: Columns, rows: range | None = None) -> None:
-        """Show ``rows`` (default all) of a table whose keys all begin with ``base``; others make it for you."""
-        self.root = root
-        self.base = base
-        self._columns = columns
-        self._rows = range(columns.rows) if rows is None else rows
-
-    @classmethod
-    def scan(
-        cls,
-        url: str | os.PathLike[str],
-        *,
-        include: str | Iterable[str] = (),
-        exclude: str | Iterable[str] = (),
-        allow_empty: bool = False,
-        store: StoreOptions | None = None,
-    ) -> Catalog:
-        """List every object whose key begins with the URL's; one request for each 1,000, in parallel where it can.
-
-        ``include`` and ``exclude`` are globs over the key below the prefix; directory markers are left out.
-
-        Raises:
-            NotFound: Nothing is there, and ``allow_empty`` is not set.
-
-        """
-        source, prefix = open_source(url, store)
-        catalog = cls(source.root, *scan(source, prefix, include=include, exclude=exclude))
-        return catalog if allow_empty else catalog.filled(source.url(prefix))
-
-    @classmethod
-    def open(
-        cls,
-        url: str | os.PathLike[str],
-        *,
-        root: str | os.PathLike[str] | None = None,
-        store: StoreOptions | None = None,
-    ) -> Catalog:
-        """Read a catalog that ``save`` has written, and verify all of it: HEAD, GET, and one GET for each 16 MiB.
-
-        A file says which objects are read, with your credentials; so without ``root`` they must lie in the bucket that
-        the file lies in, or both on this machine. ``root`` says below which URL they lie: where they were listed, or
-        where there is a copy. Of a copy names, sizes, labels and digest stay; versions are not known, and it takes a
-        second table.
-
-        Raises:
-            NotFound: No such file.
-            ManifestError: It is no catalog, a newer one, cut short, or needs ``root``.
-            ChecksumMismatch: It has changed since it was written.
-
-        """
-        place = parse(url)
-        try:
-            with open_object(url, "rb", store=store) as reader:
-                saved = file.load(reader)
-            catalog = cls(saved.root, saved.base, saved.columns)
-            catalog.__dict__["digest"] = saved.digest
-            if root is None and saved.root != place.root:
-                where = saved.root + saved.base
-                raise ManifestError(f"its objects lie elsewhere: if you mean to read them, pass root={where!r}")
-            return catalog if root is None else catalog._below(parse(root))
-        except Damaged as error:
-            error.url = place.url
-            raise
-
-    def save(self, url: str | os.PathLike[str], *, store: StoreOptions | None = None) -> None:
-        """Write this catalog, or this part of one, to a file that ``open`` reads: some 50 bytes per object and its key.
-
-        The file appears whole or not at all, and replaces what is there. A part is copied first; nothing else is.
-        """
-        columns = self._columns.take(self._rows)
-        with open_object(url, "wb", store=store) as writer:
-            file.save(writer, file.Saved(self.root, self.base, self.digest, columns))
-
-    def filled(self, url: str) -> Catalog:
-        """Return itself; raises ``NotFound``, about ``url``, when it is empty."""
-        if not len(self):
-            message = "no objects there (after include= and exclude=); pass allow_empty=True if that is meant"
-            raise NotFound(message, url=url)
-        return self
-
-    def _below(self, place: Location) -> Catalog:
-        """Return the catalog of the same names at another place; itself for where they were listed."""
-        below, skip = as_folder(place.key), len(self.base)
-        if (place.root, below) == (self.root, self.base):
+    def take(self, rows: range) -> Table:
+        """Copy some rows, in their order, into a table of their own; itself when they are all."""
+        if rows == range(self.rows):
             return self
-        entries = (entry._replace(key=below + entry.key[skip:], etag="") for entry in self)
-        return Catalog.build(place.root, below, entries if place.scheme != "file" else map(_contained, entries))
+        strings = (self.keys, self.etags, self.labels)
+        ends = [each.ends(rows) for each in strings]
+        shape = Shape(len(rows), *(int(each[-1]) if len(each) else 0 for each in ends))
+        region, start = Region(shape.size_bytes), 0
+        sizes = np.frombuffer(self.sizes, np.int64)[_index(rows)]
+        for words in (sizes, *ends):
+            region.view[start : start + words.nbytes] = words.tobytes()
+            start += words.nbytes
+        for each, length in zip(strings, shape[1:], strict=True):
+            each.gather(rows, region.view[start : start + length])
+            start += length
+        return Table(region, shape)
 
-    @classmethod
-    def build(cls, root: str, base: str, entries: Iterable[Entry]) -> Catalog:
-        """Write ``entries`` (full keys) into a table as they come; holds twice the table's bytes while it does.
 
-        When a key does not begin with ``base``, ``base`` becomes "": a name is either relative for all or for none.
+def _index(rows: range) -> slice | NDArray[np.int64]:
+    """Return what takes ``rows`` out of an array: a view where it can."""
+    return slice(rows.start, rows.stop) if rows.step == 1 else np.arange(rows.start, rows.stop, rows.step)
 
-        Raises:
-            Unusable: A label cannot be written as JSON (tuples become lists, keys of dicts strings).
 
-        """
-        growing = Growing()
-        inside = True
-        for key, size, label, etag in entries:
-            growing.add(encode(key), size, etag, label)
-            inside = inside and key.startswith(base)
-        return cls(root, base if inside else "", growing.freeze())
+def _lengths(shape: Shape) -> tuple[int, ...]:
+    """Bytes of: sizes, then the offsets of keys, etags, labels, then their strings. Words first keeps them aligned."""
+    strings = shape[1:]
+    return (_WORD * shape.rows, *(_WORD * (shape.rows + 1) if length else 0 for length in strings), *strings)
+
+
+class _Pile:
+    """A column of strings while it grows."""
+
+    __slots__ = ("data", "ends")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.ends = array("Q", (0,))
+
+    def add(self, piece: bytes) -> None:
+        self.data += piece
+        self.ends.append(len(self.data))
+
+    def extend(self, other: _Pile) -> None:
+        shift = len(self.data)
+        self.data += other.data
+        self.ends.extend(end + shift for end in itertools.islice(other.ends, 1, None))
+
+
+class TableBuilder:
+    """A table being written: about 8 bytes a field and the strings themselves, never one Python object per row."""
+
+    __slots__ = ("_piles", "_sizes")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._sizes = array("q")
+        self._piles = (_Pile(), _Pile(), _Pile())
 
     def __len__(self) -> int:
-        """Return how many objects there are."""
-        return len(self._rows)
+        """Return the rows so far."""
+        return len(self._sizes)
 
-    @overload
-    def __getitem__(self, index: int) -> Entry: ...
-    @overload
-    def __getitem__(self, index: slice) -> Catalog: ...
-    def __getitem__(self, index: int | slice) -> Entry | Catalog:
-        """Return one entry, or a catalog of some."""
-        if isinstance(index, slice):
-            return Catalog(self.root, self.base, self._columns, self._rows[index])
-        return self._entry(self._rows[index])
-
-    def split(self, fraction: float, *, seed: int = 0) -> tuple[Catalog, Catalog]:
-        """Return about ``fraction`` of the objects, drawn at random, and all the others: two catalogs, in this order.
-
-        On which side an object is follows from its name below ``base`` and ``seed`` alone, so it stays there when the
-        prefix has grown. Both are tables of their own, made at some 10 µs per object.
-
-        Raises:
-            Unusable: ``fraction`` is not within [0, 1], or ``seed`` no whole number.
-
-        """
-        if not 0 <= fraction <= 1:
-            raise Unusable(f"a fraction lies within 0 and 1, not {fraction!r}")
-        key, skip, limit = str(whole(seed, "seed")).encode()[:64], len(encode(self.base)), int(fraction * 2**64)
-
-        def first(entry: Entry) -> bool:
-            draw = hashlib.blake2b(encode(entry.key)[skip:], digest_size=8, key=key).digest()
-            return int.from_bytes(draw, "big") < limit
-
-        return (
-            Catalog.build(self.root, self.base, filter(first, self)),
-            Catalog.build(self.root, self.base, filterfalse(first, self)),
-        )
-
-    def __iter__(self) -> Iterator[Entry]:
-        """Yield the entries in order."""
-        return map(self._entry, self._rows)
-
-    def __repr__(self) -> str:
-        """Say what and how much, not which."""
-        return f"<Catalog of {len(self):,} objects under {self.root}{self.base}>"
-
-    def _entry(self, row: int) -> Entry:
-        columns = self._columns
-        return Entry(
-            key=decode(columns.keys[row]),
-            size=columns.sizes[row],
-            label=self._label(row),
-            etag=decode(columns.etags[row]),
-        )
-
-    def _label(self, row: int) -> object:
-        label = self._columns.labels[row]
+    def add(self, key: bytes, size: int, etag: str = "", label: object = None) -> None:
+        """Append one row; a label must be JSON-able, else ``Unusable``."""
         try:
-            return json.loads(label) if label else None
-        except (ValueError, RecursionError) as error:  # only where a catalog was written by something else
-            raise ManifestError(f"the label of {decode(self._columns.keys[row])!r} is not JSON") from error
+            text = b"" if label is None else json.dumps(label).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise Unusable(f"the label of {decode(key)!r} is no JSON value ({error}): use plain ones") from error
+        keys, etags, labels = self._piles
+        keys.add(key)
+        etags.add(etag.encode())
+        labels.add(text)
+        self._sizes.append(size)
 
-    def span(self, index: int) -> Span:
-        """Return all bytes of one object, pinned to the version that was listed; ``stop`` is None for an unknown size.
+    def extend(self, other: TableBuilder) -> None:
+        """Append all rows of ``other``."""
+        self._sizes.extend(other._sizes)
+        for mine, theirs in zip(self._piles, other._piles, strict=True):
+            mine.extend(theirs)
 
-        One call per sample: about 1 µs.
-        """
-        row, columns = self._rows[index], self._columns
-        size = columns.sizes[row]
-        return Span(decode(columns.keys[row]), 0, size if size >= 0 else None, decode(columns.etags[row]), whole=True)
-
-    def label(self, index: int) -> object:
-        """Return one object's label."""
-        return self._label(self._rows[index])
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """Bytes of each object, -1 where unknown: int64, shape (len,), read-only; a view unless sliced with a step."""
-        sizes = _some(np.frombuffer(self._columns.sizes, np.int64), self._rows)
-        sizes.flags.writeable = False
-        return sizes
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of all objects together; -1 when one is unknown."""
-        sizes = self.sizes
-        if (sizes < 0).any():
-            return -1
-        return (int((sizes >> 32).sum()) << 32) + int((sizes & 0xFFFFFFFF).sum())  # the sum may pass 2⁶³
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256, in hex, of the names below ``base`` and the sizes, in order.
-
-        Neither where they lie nor ETags count, so a copy elsewhere has the same one. Computed once, at about 0.1 µs per
-        object, and carried along when pickled.
-        """
-        return digest_of(self._columns, self._rows, encode(self.base))
-
-
-def as_folder(key: str) -> str:
-    """Return the prefix of everything below ``key``; "" is the whole bucket."""
-    return key if key.endswith("/") or not key else key + "/"
-
-
-def _contained(entry: Entry) -> Entry:
-    """Return an entry whose name stays below the directory that ``root`` named: whoever wrote it may be a stranger."""
-    if ".." in entry.key.split("/"):
-        raise ManifestError(f"{entry.key[:200]!r} leads out of its directory")
-    return entry
-
-
-def _some(values: NDArray[np.int64], rows: range) -> NDArray[np.int64]:
-    if rows.step == 1:
-        return values[rows.start : rows.stop]
-    return values[np.arange(rows.start, rows.stop, rows.step)]
+    def freeze(self) -> Table:
+        """Copy everything into one region; the table being written is not needed any more."""
+        shape = Shape(len(self), *(len(pile.data) for pile in self._piles))
+        parts: tuple[array[int] | bytearray, ...] = (
+            self._sizes,
+            *(pile.ends for pile in self._piles),
+            *(pile.data for pile in self._piles),
+        )
+        region, start = Region(shape.size_bytes), 0
+        for part, length in zip(parts, _lengths(shape), strict=True):
+            region.view[start : start + length] = memoryview(part).cast("B")[:length]
+            start += length
+        return Table(region, shape)

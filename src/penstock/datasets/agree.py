@@ -17,7 +17,7 @@ from penstock.errors import StateMismatch, TimedOut, Unreachable
 from penstock.waiting import received
 
 if TYPE_CHECKING:
-    from penstock.catalog.table import Catalog
+    from penstock.catalog.catalog import Catalog
 
 __all__ = ["agree", "grouped"]
 

@@ -20,7 +20,7 @@ from penstock.order.course import Course
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.catalog.table import Catalog
+    from penstock.catalog.catalog import Catalog
     from penstock.datasets.place import PlaceLike
     from penstock.datasets.sample import Sample
     from penstock.options import StoreOptions

@@ -6,8 +6,8 @@ import inspect
 import os
 from typing import TYPE_CHECKING, Any, Self
 
+from penstock.catalog.catalog import Catalog, Entry, as_folder
 from penstock.catalog.manifest import read_manifest
-from penstock.catalog.table import Catalog, Entry, as_folder
 from penstock.datasets.sample import Sample
 from penstock.errors import InvalidURL, NotFound, Unusable
 from penstock.order.partition import Repeat

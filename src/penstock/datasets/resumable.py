@@ -11,7 +11,7 @@ from penstock.order.course import Cursor
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.catalog.table import Catalog
+    from penstock.catalog.catalog import Catalog
     from penstock.datasets.standing import Standing
     from penstock.order.course import Course
     from penstock.values import Place

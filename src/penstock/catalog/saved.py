@@ -7,9 +7,9 @@ import json
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from penstock.catalog.columns import Columns, Shape, encode, layout
 from penstock.catalog.digest import digest_of
-from penstock.catalog.shared import Region
+from penstock.catalog.region import Region
+from penstock.catalog.table import Shape, Table, encode, layout
 from penstock.errors import ChecksumMismatch, ManifestError, Unusable
 from penstock.providers.urls import parse
 
@@ -32,7 +32,7 @@ class Saved(NamedTuple):
     root: str
     base: str
     digest: str
-    columns: Columns
+    table: Table
 
 
 class Readable(Protocol):
@@ -56,23 +56,23 @@ def save(file: BufferedIOBase, saved: Saved) -> None:
     """Write it all; the file is the caller's to close.
 
     The form: 16 bytes of magic; the header's length (uint64) and SHA-256; the header, JSON padded with spaces, which
-    names every column with its offset, length and type; the columns, as ``columns.layout`` describes them.
+    names every column with its offset, length and type; the columns, as ``table.layout`` describes them.
     """
-    columns = saved.columns
+    table = saved.table
     header = {
         "format": "penstock catalog",
         "version": _VERSION,
-        "objects": columns.rows,
+        "objects": table.rows,
         "root": saved.root,
         "base": saved.base,
         "digest": saved.digest,
-        "columns": layout(columns.shape),
-        "sha256": hashlib.sha256(columns.region.view).hexdigest(),
+        "columns": layout(table.shape),
+        "sha256": hashlib.sha256(table.region.view).hexdigest(),
     }
     text = json.dumps(header).encode()
     text += b" " * (-(_START.size + len(text)) % _ALIGN)
     file.write(_START.pack(_MAGIC, len(text), hashlib.sha256(text).digest()) + text)
-    file.write(columns.region.view)
+    file.write(table.region.view)
 
 
 def load(file: Readable) -> Saved:
@@ -93,15 +93,15 @@ def load(file: Readable) -> Saved:
         root, base, digest = (_text(header[name]) for name in ("root", "base", "digest"))
         if parse(root).root != root:
             raise ValueError(f"{root[:200]!r} is no bucket")
-        columns = Columns(_region(file, start, shape.size_bytes, header["sha256"]), shape)
-        columns.check()
-        if digest_of(columns, range(columns.rows), encode(base)) != digest:
+        table = Table(_region(file, start, shape.size_bytes, header["sha256"]), shape)
+        table.check()
+        if digest_of(table, range(table.rows), encode(base)) != digest:
             raise ValueError("its digest is another one than that of what it lists")
     except (KeyError, TypeError, ValueError, Unusable) as error:
         if isinstance(error, ManifestError):
             raise
         raise ManifestError(f"not a catalog that can be read: {error!r}") from error
-    return Saved(root, base, digest, columns)
+    return Saved(root, base, digest, table)
 
 
 def _header(file: Readable) -> tuple[dict[str, Any], int]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.catalog.stretch import Stretch
+from penstock.catalog.keyrange import KeyRange
 from penstock.errors import Damaged
 from penstock.values import ObjectMeta, Page
 
@@ -21,14 +21,14 @@ def _names(stretch):
 
 
 def test_it_takes_what_lies_within_its_bounds_and_ends_at_the_first_key_beyond():
-    stretch = Stretch(b"", after=b"b", until=b"d")
+    stretch = KeyRange(b"", after=b"b", until=b"d")
     assert stretch.start_after() == "b"
     assert stretch.take(_page("c", "d", "e", token="more"), _all) == 2
     assert (_names(stretch), stretch.over) == (["c", "d"], True)
 
 
 def test_what_is_not_kept_counts_as_seen():
-    stretch = Stretch(b"")
+    stretch = KeyRange(b"")
     assert stretch.take(_page("a", "b", token="t"), lambda meta: meta.key == "a") == 1
     assert (stretch.last, stretch.over, stretch.start_after()) == (b"b", False, "")
 
@@ -45,7 +45,7 @@ def test_what_is_not_kept_counts_as_seen():
     ids=["begins again", "repeats a token", "out of order", "twice", "in UTF-16 order"],
 )
 def test_a_listing_that_does_not_advance_is_damaged(pages):
-    stretch = Stretch(b"")
+    stretch = KeyRange(b"")
     for page in pages[:-1]:
         stretch.take(page, _all)
     with pytest.raises(Damaged, match="not advance"):
@@ -54,11 +54,11 @@ def test_a_listing_that_does_not_advance_is_damaged(pages):
 
 def test_keys_outside_the_prefix_are_damage():
     with pytest.raises(Damaged, match="astray"):
-        Stretch(b"train/").take(_page("test/a"), _all)
+        KeyRange(b"train/").take(_page("test/a"), _all)
 
 
 def test_some_empty_pages_are_fine_and_endless_ones_are_not():
-    stretch = Stretch(b"")
+    stretch = KeyRange(b"")
     for number in range(1000):
         stretch.take(_page(token=str(number)), _all)
     with pytest.raises(Damaged, match="empty"):
@@ -83,13 +83,13 @@ def test_some_empty_pages_are_fine_and_endless_ones_are_not():
     ],
 )
 def test_it_asks_for_the_shallowest_directory_it_does_not_know(prefix, asked, last, directory):
-    stretch = Stretch(prefix, asked=asked)
+    stretch = KeyRange(prefix, asked=asked)
     stretch.last = last
     assert stretch.directory() == directory
 
 
 def test_parts_join_without_gap_or_overlap():
-    stretch = Stretch(b"")
+    stretch = KeyRange(b"")
     stretch.take(_page("a/1", token="t"), _all)
     stretch.advise(b"", _page(prefixes=["a/", "b/", "c/", "d/", "e/"]))
     parts = stretch.split(2)
@@ -99,20 +99,20 @@ def test_parts_join_without_gap_or_overlap():
 
 
 def test_small_directories_are_not_worth_a_request_each():
-    stretch = Stretch(b"")
+    stretch = KeyRange(b"")
     stretch.take(_page(*(f"{i:03}/x" for i in range(100)), token="t"), _all)
     stretch.advise(b"", _page(prefixes=[f"{i:03}/" for i in range(300)]))
     assert [part.after for part in stretch.split(15)] == [b"166/", b"233/"], "a page covers 100 of them, 200 are left"
 
 
 def test_absurd_advice_is_dropped():
-    stretch = Stretch(b"m/", after=b"m/c", until=b"m/f")
+    stretch = KeyRange(b"m/", after=b"m/c", until=b"m/f")
     stretch.advise(b"m/", _page(prefixes=["m/e/", "m/e/", "", "m/", "m/c", "m/f", "zzz/", "m/d/"]))
     assert stretch.cuts == [b"m/d/", b"m/e/"]
 
 
 def test_a_truncated_answer_is_worth_asking_for_again_unless_it_said_nothing():
-    stretch = Stretch(b"", after=b"a")
+    stretch = KeyRange(b"", after=b"a")
     stretch.advise(b"", _page(token="t", prefixes=["b/"]))
     assert stretch.directory() == b""
     stretch.advise(b"", _page("c", token="t"))

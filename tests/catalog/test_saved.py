@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import events
-from penstock.catalog import file
-from penstock.catalog.columns import Shape, layout
-from penstock.catalog.table import Catalog, Entry
+from penstock.catalog import saved
+from penstock.catalog.catalog import Catalog, Entry
+from penstock.catalog.table import Shape, layout
 from penstock.errors import ChecksumMismatch, Damaged, InvalidURL, ManifestError, NotFound
 from tests.children import python
 
@@ -169,7 +169,7 @@ def test_keys_are_read_into_the_memory_they_stay_in(tmp_path):
     finally:
         tracemalloc.stop()
     assert len(opened) == 300_000
-    assert opened._columns.region.size > 20 << 20
+    assert opened._table.region.size > 20 << 20
     assert peak < 10 << 20
 
 
@@ -277,8 +277,8 @@ def _hostile():
 def test_a_file_that_lies_is_refused_and_believed_in_nothing(header, columns, monkeypatch):
     data = _sealed(header, columns)
     asked = []
-    region = file.Region
-    monkeypatch.setattr(file, "Region", lambda size: asked.append(size) or region(size))
+    region = saved.Region
+    monkeypatch.setattr(saved, "Region", lambda size: asked.append(size) or region(size))
     _refused(data)
     assert all(size <= len(data) for size in asked)
 
@@ -321,7 +321,7 @@ class TestPlaces:
         catalog = Catalog.build(bucket.url, "", (Entry(f"{i:090}", i, None, f"{i:032}") for i in range(150_000)))
         catalog.save(f"{bucket.url}large", store=bucket.store)
         opened = ps.Catalog.open(f"{bucket.url}large", store=bucket.store)
-        assert opened._columns.region.view == catalog._columns.region.view
+        assert opened._table.region.view == catalog._table.region.view
 
 
 class TestScan:
@@ -346,7 +346,7 @@ def test_a_writer_that_dies_leaves_the_catalog_that_was_there(tmp_path):
     _pets().save(tmp_path / "train.catalog")
     script = """
         import os, sys
-        from penstock.catalog.table import Catalog, Entry
+        from penstock.catalog.catalog import Catalog, Entry
         from penstock.fetch.upload import Writer
         write = Writer.write
         Writer.write = lambda *some: (write(*some), os._exit(9)) if len(some[1]) > 1 << 20 else write(*some)

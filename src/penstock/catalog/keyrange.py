@@ -1,4 +1,4 @@
-"""A stretch of a listing: the keys between two bounds, taken in page by page, checked, and split on demand."""
+"""A key range of a listing: the keys between two bounds, taken in page by page, checked, and split on demand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.catalog.columns import Growing, decode, encode
+from penstock.catalog.table import TableBuilder, decode, encode
 from penstock.listing import Listing
 
 if TYPE_CHECKING:
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
     from penstock.values import ObjectMeta, Page
 
-__all__ = ["Stretch"]
+__all__ = ["KeyRange"]
 
 _SLASH = b"/"
 
 
 @dataclass(slots=True, eq=False)
-class Stretch:
+class KeyRange:
     """The keys below ``prefix`` in ``(after, until]``, in UTF-8 byte order (all bounds are UTF-8 bytes).
 
-    Any string may serve as a bound between two stretches: together they always hold every key exactly once. So what a
+    Any string may serve as a bound between two pieces: together they always hold every key exactly once. So what a
     delimiter listing says is only advice on where to cut, and a wrong answer costs time, never a key.
 
     Attributes:
@@ -47,7 +47,7 @@ class Stretch:
     asked: bytes | None = None
     last: bytes = field(init=False)
     over: bool = False
-    rows: Growing = field(default_factory=Growing)
+    rows: TableBuilder = field(default_factory=TableBuilder)
     _recent: list[bytes] = field(default_factory=list)
     _listing: Listing = field(init=False)
 
@@ -95,7 +95,7 @@ class Stretch:
         if not (page.token and self.cuts):  # otherwise it is worth asking again, once these are used up
             self.asked = directory
 
-    def split(self, most: int) -> list[Stretch]:
+    def split(self, most: int) -> list[KeyRange]:
         """Hand over up to ``most`` later parts, at cuts, none expected to be shorter than a page; returns them."""
         # How many sub-directories a page covers: with 50 keys in each, a part of fewer than 20 is not worth a request.
         start = len(self.level)
@@ -103,7 +103,7 @@ class Stretch:
         parts = min(most, len(self.cuts) // max(width, 1))
         bounds = [self.cuts[part * len(self.cuts) // (parts + 1)] for part in range(1, parts + 1)]
         made = [
-            Stretch(self.prefix, after, until, self._between(after, until), self.level, self.asked)
+            KeyRange(self.prefix, after, until, self._between(after, until), self.level, self.asked)
             for after, until in zip(bounds, [*bounds[1:], self.until], strict=False)
         ]
         if made:
