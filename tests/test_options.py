@@ -1,14 +1,14 @@
 """Options refuse what could never work, when they are made, and show no secret."""
 
 import pickle
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from multiprocessing.reduction import ForkingPickler
 
 import pytest
 
 from penstock import options
-from penstock.errors import ConfigError
-from penstock.options import ReadOptions, RetryOptions, StoreOptions, TransportOptions, WriteOptions
+from penstock.errors import ConfigError, Unusable
+from penstock.options import ReadOptions, RetryOptions, S3Options, StoreOptions, TransportOptions, WriteOptions
 
 KINDS = [getattr(options, name) for name in options.__all__]
 
@@ -17,17 +17,17 @@ KINDS = [getattr(options, name) for name in options.__all__]
 def test_every_field_has_a_default_and_is_documented(kind):
     assert kind() == kind()
     assert hash(kind()) == hash(pickle.loads(pickle.dumps(kind())))
-    for field in fields(kind):
-        assert f"        {field.name}: " in kind.__doc__, field.name
+    for each in fields(kind):
+        assert f"        {each.name}: " in kind.__doc__, each.name
 
 
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        (kind, field.name)
+        (kind, each.name)
         for kind in (TransportOptions, RetryOptions, ReadOptions)
-        for field in fields(kind)
-        if field.type in ("int", "float")
+        for each in fields(kind)
+        if each.type in ("int", "float")
     ],
 )
 @pytest.mark.parametrize("value", [0, -1, float("nan")])
@@ -62,11 +62,11 @@ def test_parts_are_as_s3_wants_them():
 )
 def test_halves_and_contradictions_are_refused(fault, match):
     with pytest.raises(ConfigError, match=match):
-        StoreOptions(**fault)
+        S3Options(**fault)
 
 
 def test_nothing_shows_a_secret():
-    store = StoreOptions(
+    store = S3Options(
         access_key="xyzzy1",
         secret_key="xyzzy2",
         session_token="xyzzy3",
@@ -74,3 +74,31 @@ def test_nothing_shows_a_secret():
     )
     assert "xyzzy" not in repr(store)
     assert pickle.loads(ForkingPickler.dumps(store)) == store, "they travel to workers, for you passed them"
+
+
+def test_neutral_options_refuse_an_option_of_s3_and_name_its_class():
+    with pytest.raises(ConfigError, match=r"StoreOptions has no option 'endpoint': it is S3's, write S3Options\(endp"):
+        StoreOptions(endpoint="http://localhost")
+    with pytest.raises(ConfigError, match="S3Options has no option 'acess_key': did you mean 'access_key'"):
+        S3Options(acess_key="a")
+    with pytest.raises(ConfigError, match="only transport, retry, read, write"):
+        StoreOptions(bucket="a")
+
+
+def test_neutral_options_become_s3s_with_the_same_parts():
+    neutral = StoreOptions(retry=RetryOptions(patience_s=3))
+    assert S3Options.of(neutral) == S3Options(retry=RetryOptions(patience_s=3))
+    own = S3Options(region="eu-west-1")
+    assert S3Options.of(own) is own
+    assert StoreOptions.of(own) is own
+
+
+def test_a_third_partys_options_keep_their_secrets_without_a_word_of_its_own():
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Theirs(StoreOptions):
+        password: str | None = field(default=None, repr=False)
+
+    assert "hidden" not in repr(Theirs(password="hidden"))
+    with pytest.raises(Unusable, match="Theirs with a secret in it is pickled for worker processes only"):
+        pickle.dumps(Theirs(password="hidden"))
+    assert ForkingPickler._extra_reducers[Theirs]

@@ -21,7 +21,7 @@ from penstock.interop.fsspec import FileSystem
 from penstock.source import open_source
 
 CANARY = "xyzzy-never-to-be-seen"
-STORE = ps.StoreOptions(
+STORE = ps.S3Options(
     access_key=f"{CANARY}-key",
     secret_key=f"{CANARY}-secret",
     session_token=f"{CANARY}-token",
@@ -134,7 +134,7 @@ def test_workers_get_all_of_it():
 
 def test_options_without_a_secret_go_anywhere():
     for options in (
-        ps.StoreOptions(region="r", profile="p"),
+        ps.S3Options(region="r", profile="p"),
         ps.TransportOptions(proxy="http://proxy:1"),
         ps.ReadOptions(),
     ):

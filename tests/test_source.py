@@ -18,7 +18,7 @@ import pytest
 from penstock import source as module
 from penstock.drivers.direct import direct
 from penstock.errors import ConfigError, Forbidden, NotFound, PenstockError, Unauthenticated, Unreachable, Unusable
-from penstock.options import ReadOptions, RetryOptions, StoreOptions, TransportOptions
+from penstock.options import ReadOptions, RetryOptions, S3Options, TransportOptions
 from penstock.providers.urls import parse
 from penstock.source import Source, open_source
 from penstock.testing.faults.message import Refused, Request
@@ -72,7 +72,7 @@ def test_many_are_looked_up_side_by_side_and_in_order(filled):
         filled.stat_many([NAMES[0], "never/was", "nor/this"])
     gate = Gate()
     with Scripted(Objects({str(number): b"x" * number for number in range(40)}, gate)) as server:
-        source, _ = open_source("s3://bucket/", StoreOptions(endpoint=server.url, anonymous=True))
+        source, _ = open_source("s3://bucket/", S3Options(endpoint=server.url, anonymous=True))
         with ThreadPoolExecutor(1) as pool:
             looking = pool.submit(source.stat_many, [str(number) for number in range(40)])
             gate.wait_for(8)  # however many the pace allows at first: more than one
@@ -82,7 +82,7 @@ def test_many_are_looked_up_side_by_side_and_in_order(filled):
 
 def test_a_refused_look_is_no_missing_object():
     with Scripted(lambda _received, send: send(reply(403)) or True) as server:
-        source, _ = open_source("s3://bucket/", StoreOptions(endpoint=server.url, anonymous=True))
+        source, _ = open_source("s3://bucket/", S3Options(endpoint=server.url, anonymous=True))
         with pytest.raises(Forbidden):
             source.stat_existing(["a", "b"])
 
@@ -137,7 +137,7 @@ def test_a_delimiter_groups(filled):
 
 def test_nothing_is_sent_before_it_is_asked_for():
     with Scripted(lambda _received, send: send(reply(200)) or True) as server:
-        source, key = open_source("s3://bucket/some/key", StoreOptions(endpoint=server.url, anonymous=True))
+        source, key = open_source("s3://bucket/some/key", S3Options(endpoint=server.url, anonymous=True))
         source.open_write(key)
         assert (key, server.received, server.connections) == ("some/key", [], 0)
 
@@ -191,7 +191,7 @@ def test_it_travels_as_what_you_passed(source):
 def test_secrets_of_the_environment_stay_in_it(bucket, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", bucket.server.access_key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", bucket.server.secret_key)
-    source = Source(parse(bucket.url), StoreOptions(endpoint=bucket.server.endpoint))
+    source = Source(parse(bucket.url), S3Options(endpoint=bucket.server.endpoint))
     source.put("key", b"bytes")
     travelling = pickle.dumps(source)
     assert bucket.server.access_key.encode() not in travelling
@@ -215,7 +215,7 @@ def test_trap_09_an_explicit_endpoint_beats_the_environment(bucket, monkeypatch)
 def test_a_proxy_of_the_environment_is_used(monkeypatch):
     with Scripted(lambda _received, send: send(reply(200, content_length="5")) or True) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url)
-        source, key = open_source("s3://bucket/key", StoreOptions(endpoint="http://store.invalid", anonymous=True))
+        source, key = open_source("s3://bucket/key", S3Options(endpoint="http://store.invalid", anonymous=True))
         assert source.head(key).size == 5
         assert proxy.received[0].path == "http://store.invalid/bucket/key"
 
@@ -226,21 +226,21 @@ def test_a_proxy_of_the_environment_is_used(monkeypatch):
 def test_buckets_are_addressed_as_told(virtual, path, host):
     with Scripted(lambda _received, send: send(reply(200, content_length="5")) or True) as server:
         port = server.url.rpartition(":")[2]
-        store = StoreOptions(endpoint=f"http://localhost:{port}", anonymous=True, addressing=virtual)
+        store = S3Options(endpoint=f"http://localhost:{port}", anonymous=True, addressing=virtual)
         source, key = open_source("s3://bucket/key", store)
         assert source.head(key).size == 5
         assert (server.received[0].path, server.received[0].headers["host"]) == (path, f"{host}:{port}")
 
 
 def test_an_unreachable_endpoint_is_told_in_seconds():
-    store = StoreOptions(endpoint="http://127.0.0.1:1", anonymous=True, retry=RetryOptions(first_contact_s=0.5))
+    store = S3Options(endpoint="http://127.0.0.1:1", anonymous=True, retry=RetryOptions(first_contact_s=0.5))
     with pytest.raises(Unreachable, match=r"check endpoint=.*s3://bucket/key"):
         Source(parse("s3://bucket/"), store).head("key")
 
 
 def test_settings_that_cannot_work_are_told_at_once():
-    with pytest.raises(ConfigError, match=r"StoreOptions\.endpoint"):
-        open_source("s3://bucket/key", StoreOptions(endpoint="nonsense"))
+    with pytest.raises(ConfigError, match=r"S3Options\.endpoint"):
+        open_source("s3://bucket/key", S3Options(endpoint="nonsense"))
 
 
 def test_deleting_tells_the_first_refusal():
@@ -249,7 +249,7 @@ def test_deleting_tells_the_first_refusal():
         return True
 
     with Scripted(script) as server:
-        source, _ = open_source("s3://bucket/", StoreOptions(endpoint=server.url, anonymous=True))
+        source, _ = open_source("s3://bucket/", S3Options(endpoint=server.url, anonymous=True))
         with pytest.raises(Forbidden):
             source.delete([str(number) for number in range(600)])
         assert len(server.received) <= 256, "what had begun goes on, and nothing more begins"
@@ -276,10 +276,10 @@ def test_an_interpreter_that_read_ends_quickly_and_quietly(bucket, source):
     source.put("key", b"bytes" * 100_000)
     script = """
         import sys
-        from penstock.options import StoreOptions
+        from penstock.options import S3Options, StoreOptions
         from penstock.source import open_source
         from penstock.values import Span
-        store = StoreOptions(endpoint=sys.argv[1], access_key=sys.argv[2], secret_key=sys.argv[3])
+        store = S3Options(endpoint=sys.argv[1], access_key=sys.argv[2], secret_key=sys.argv[3])
         source, key = open_source(sys.argv[4], store)
         ahead = source.lookahead(Span(key) for _ in range(10_000))
         print(len(next(ahead)))
@@ -335,7 +335,7 @@ def signer(tmp_path, monkeypatch):
             return signers[-1]
 
         signs.server, signs.credentials = server, credentials
-        signs.open = lambda **keys: open_source("s3://bucket/", StoreOptions(endpoint=server.url, **keys))[0]
+        signs.open = lambda **keys: open_source("s3://bucket/", S3Options(endpoint=server.url, **keys))[0]
         yield signs
 
 
@@ -482,7 +482,7 @@ def test_an_endpoint_under_a_path_works(moto_server, addressing):
 
 
 def test_a_store_that_is_not_verified_is_warned_of_once(caplog):
-    options = StoreOptions(anonymous=True, retry=RetryOptions(attempts=1), transport=TransportOptions(verify=False))
+    options = S3Options(anonymous=True, retry=RetryOptions(attempts=1), transport=TransportOptions(verify=False))
     for endpoint in ("https://127.0.0.1:1", "https://127.0.0.1:1", "http://127.0.0.1:1"):
         for bucket in ("one", "two"):
             with pytest.raises(Unreachable):

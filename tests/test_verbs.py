@@ -114,7 +114,7 @@ def test_a_prefix_is_a_string():
 def test_listing_asks_for_a_page_when_it_is_needed():
     pages = [listing([("a", 1)], token="t"), listing([("b", 1)])]
     with Scripted(lambda received, send: send(reply(200, pages[received.number - 1])) or True) as server:
-        found = ps.list("s3://bucket/", store=ps.StoreOptions(endpoint=server.url, anonymous=True))
+        found = ps.list("s3://bucket/", store=ps.S3Options(endpoint=server.url, anonymous=True))
         assert server.received == []
         assert next(found).key == "a"
         assert len(server.received) == 1
@@ -124,7 +124,7 @@ def test_listing_asks_for_a_page_when_it_is_needed():
 
 def test_options_reach_every_verb():
     with Scripted(lambda _received, send: send(reply(200, content_length="0", etag='"e"')) or True) as server:
-        store = ps.StoreOptions(endpoint=server.url, anonymous=True)
+        store = ps.S3Options(endpoint=server.url, anonymous=True)
         ps.stat("s3://bucket/key", store=store)
         ps.delete("s3://bucket/key", store=store)
         assert [received.method for received in server.received] == ["HEAD", "DELETE"]

@@ -49,7 +49,7 @@ def test_ctrl_c_ends_every_verb_within_a_second_where_a_store_never_answers():
         from penstock.source import open_source
 
         listener = socket.create_server(("127.0.0.1", 0), backlog=512)  # it connects, and says nothing
-        store = ps.StoreOptions(endpoint=f"http://127.0.0.1:{listener.getsockname()[1]}", anonymous=True)
+        store = ps.S3Options(endpoint=f"http://127.0.0.1:{listener.getsockname()[1]}", anonymous=True)
         url, state = "s3://bucket/some/key", {"weight": torch.zeros(10)}
         known = ps.ObjectMeta("some/key", 64 << 20, "e1")
         source, _ = open_source(url, store)

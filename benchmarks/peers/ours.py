@@ -7,7 +7,7 @@ import penstock as ps
 
 def store(meter):
     """Return the options that reach the load server; every limit is the default, but for what a table names."""
-    return ps.StoreOptions(
+    return ps.S3Options(
         endpoint=meter.endpoint,
         region=REGION,
         access_key=KEY,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -11,7 +12,7 @@ from penstock.errors import ConfigError, Unusable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ReadOptions", "RetryOptions", "StoreOptions", "TransportOptions", "WriteOptions"]
+__all__ = ["ReadOptions", "RetryOptions", "S3Options", "StoreOptions", "TransportOptions", "WriteOptions"]
 
 _MIB = 1 << 20
 _S3_LEAST_PART = 5 * _MIB  # AWS: every part but the last is at least 5 MiB
@@ -28,13 +29,19 @@ def _positive(owner: object, *names: str) -> None:
 class _Private:
     """Options that may hold a secret: those that do are pickled for workers of this process alone (design/0012).
 
-    A copy in memory is the value itself: it cannot change.
+    Fields that are not shown (``repr=False``) and set are secrets. A copy in memory is the value itself: it cannot
+    change.
     """
 
     __slots__ = ()
 
+    def __init_subclass__(cls, **options: object) -> None:
+        """Let ``multiprocessing`` pickle each kind of options for worker processes, third parties' kinds too."""
+        super().__init_subclass__(**options)
+        ForkingPickler.register(cls, _for_worker)
+
     def _secret(self) -> bool:
-        raise NotImplementedError
+        return any(not each.repr and getattr(self, each.name) is not None for each in fields(self))  # type: ignore[arg-type]
 
     def __copy__(self) -> Self:
         return self
@@ -188,7 +195,41 @@ class WriteOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOptions(_Private):
-    """Where a store is and who you are to it. What you set here beats the environment and every file.
+    """How a store is talked to, whichever provider it is; each provider's own class adds to these.
+
+    Given for a URL of any provider, these are its defaults with the parts below. Options with secrets are pickled for
+    worker processes and nowhere else.
+
+    Attributes:
+        transport: HTTP options.
+        retry: Retry options.
+        read: Reading options.
+        write: Writing options.
+
+    """
+
+    transport: TransportOptions = field(default_factory=TransportOptions)
+    retry: RetryOptions = field(default_factory=RetryOptions)
+    read: ReadOptions = field(default_factory=ReadOptions)
+    write: WriteOptions = field(default_factory=WriteOptions)
+
+    def __new__(cls, **options: object) -> Self:
+        """Refuse an option that this class does not have, and name the one that was meant."""
+        if strange := [name for name in options if name not in cls.__dataclass_fields__]:
+            raise ConfigError(_stranger(cls, strange[0]))
+        return object.__new__(cls)
+
+    @classmethod
+    def of(cls, options: StoreOptions) -> Self:
+        """Return ``options`` where they are of this class, else this class's defaults with their neutral parts."""
+        if isinstance(options, cls):
+            return options
+        return cls(**{each.name: getattr(options, each.name) for each in fields(StoreOptions)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Options(StoreOptions):
+    """Where an S3-compatible store is and who you are to it. These beat the environment and every file.
 
     Attributes:
         endpoint: Base URL of an S3-compatible server, with a path where it has one; default ``AWS_ENDPOINT_URL_S3``,
@@ -216,10 +257,6 @@ class StoreOptions(_Private):
     profile: str | None = None
     anonymous: bool = False
     addressing: Literal["auto", "path", "virtual"] = "auto"
-    transport: TransportOptions = field(default_factory=TransportOptions)
-    retry: RetryOptions = field(default_factory=RetryOptions)
-    read: ReadOptions = field(default_factory=ReadOptions)
-    write: WriteOptions = field(default_factory=WriteOptions)
 
     def __post_init__(self) -> None:
         """Refuse halves and contradictions at once, not at the first request."""
@@ -236,9 +273,11 @@ class StoreOptions(_Private):
             message = f"addressing must be 'auto', 'path' or 'virtual', not {self.addressing!r}"
             raise ConfigError(message)
 
-    def _secret(self) -> bool:
-        return self.secret_key is not None
 
-
-for _kind in (TransportOptions, StoreOptions):
-    ForkingPickler.register(_kind, _for_worker)
+def _stranger(kind: type[StoreOptions], name: str) -> str:
+    """Say what to do about an option that ``kind`` does not have."""
+    if name in S3Options.__dataclass_fields__:
+        return f"{kind.__name__} has no option {name!r}: it is S3's, write S3Options({name}=…)"
+    near = get_close_matches(name, kind.__dataclass_fields__, 1)
+    meant = f": did you mean {near[0]!r}?" if near else f", only {', '.join(kind.__dataclass_fields__)}"
+    return f"{kind.__name__} has no option {name!r}{meant}"

@@ -28,7 +28,7 @@ from penstock.fetch.reader import Reader
 from penstock.fetch.scatter import scatter
 from penstock.fetch.upload import Writer, put
 from penstock.listing import Listing, UploadListing
-from penstock.options import StoreOptions
+from penstock.options import S3Options, StoreOptions
 from penstock.protocols.driver import Attributes
 from penstock.providers.urls import Location, parse
 from penstock.transport.loop import connect
@@ -78,7 +78,10 @@ class Source:
 
     def __init__(self, location: Location, options: StoreOptions) -> None:
         """Point at the bucket of ``location``; nothing is sent. ``ConfigError`` for settings that cannot work."""
-        settings = resolve(options) if location.scheme == "s3" else None
+        settings = None
+        if location.scheme == "s3":
+            options = S3Options.of(options)
+            settings = resolve(options)
         self._store = _Store(location.scheme, location.bucket, options, settings)
         self._engine: tuple[int, Fetcher] | None = None  # with its process
         self.options = options
@@ -290,7 +293,7 @@ class Source:
         if fetcher is None:
             environ = dict(os.environ)  # an engine keeps the identity that it names now
             if self._store.settings is not None:  # keys are looked up now, whatever they were when this was made
-                settings = replace(self._store.settings, identity=resolve(self.options, environ).identity)
+                settings = replace(self._store.settings, identity=resolve(S3Options.of(self.options), environ).identity)
                 self._store = replace(self._store, settings=settings)
             fetcher = _engines.setdefault(self._store, _build(self._store, environ))
             _forget_former(self._store)
@@ -339,7 +342,7 @@ def _build(store: _Store, environ: Mapping[str, str]) -> Fetcher:
     driver: Driver
     transport: Transport
     if store.settings is not None:
-        driver, transport = _s3(store.bucket, options, store.settings, environ)
+        driver, transport = _s3(store.bucket, S3Options.of(options), store.settings, environ)
     elif store.scheme == "file":
         driver, transport = Local(), Threads()
     elif store.scheme == "memory":
@@ -349,9 +352,7 @@ def _build(store: _Store, environ: Mapping[str, str]) -> Fetcher:
     return Fetcher(driver, transport, options.retry, options.read)
 
 
-def _s3(
-    bucket: str, options: StoreOptions, settings: StoreSettings, environ: Mapping[str, str]
-) -> tuple[S3, Transport]:
+def _s3(bucket: str, options: S3Options, settings: StoreSettings, environ: Mapping[str, str]) -> tuple[S3, Transport]:
     virtual = not path_style(bucket, settings.addressing, settings.endpoint)
     if not options.transport.verify:
         _warn_unverified(settings.endpoint or "https://s3.amazonaws.com")

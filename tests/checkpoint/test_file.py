@@ -55,7 +55,7 @@ ENDINGS = {
 def test_trap_02_a_process_that_ends_publishes_nothing(bucket, url, ending, tmp_path):
     code = f"""
 import os, sys, penstock as ps
-store = ps.StoreOptions(endpoint=sys.argv[1], access_key=sys.argv[2], secret_key=sys.argv[3])
+store = ps.S3Options(endpoint=sys.argv[1], access_key=sys.argv[2], secret_key=sys.argv[3])
 writer = ps.open({url!r}, "wb", store=store)
 writer.write(b"n" * (40 << 20))
 {ENDINGS[ending]}

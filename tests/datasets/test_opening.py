@@ -143,7 +143,7 @@ class TestBoth:
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-of-environment")
         silent = kind.from_objects(["s3://bucket/key"])
         assert b"secret-of" not in pickle.dumps(silent)
-        told = kind.from_objects(["s3://bucket/key"], store=ps.StoreOptions(access_key="a", secret_key="secret-told"))
+        told = kind.from_objects(["s3://bucket/key"], store=ps.S3Options(access_key="a", secret_key="secret-told"))
         assert b"secret-told" in bytes(ForkingPickler.dumps(told))
         with pytest.raises(Unusable, match="worker processes only"):
             pickle.dumps(told)
@@ -203,7 +203,7 @@ def test_manifest_in_the_bucket_and_listing_of_it(bucket):
 
 
 def test_secrets_are_in_no_error_of_a_dataset(bucket):
-    wrong = ps.StoreOptions(endpoint=bucket.server.endpoint, access_key="AKWRONG", secret_key="very-secret-value")
+    wrong = ps.S3Options(endpoint=bucket.server.endpoint, access_key="AKWRONG", secret_key="very-secret-value")
     with pytest.raises(ps.PenstockError) as caught:
         ps.MapDataset.from_prefix(f"{bucket.url}none/", store=wrong)
     assert "very-secret" not in f"{caught.value!r} {caught.value} {vars(caught.value)}"

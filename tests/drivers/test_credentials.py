@@ -19,7 +19,7 @@ import pytest
 from penstock.config.resolve import resolve
 from penstock.drivers.credentials import Held, source
 from penstock.errors import ConfigError, PenstockError, Throttled, Unauthenticated, Unreachable
-from penstock.options import StoreOptions, TransportOptions
+from penstock.options import S3Options, TransportOptions
 from penstock.protocols.credentials import Credentials
 from penstock.providers.urls import parse
 
@@ -58,7 +58,7 @@ def _no_botocore(monkeypatch):
 
 
 def keys(options=None):
-    found = source(options or StoreOptions()).load()
+    found = source(options or S3Options()).load()
     return found and (found.access_key, found.secret_key, found.token)
 
 
@@ -68,14 +68,14 @@ def keys(options=None):
 def test_explicit_keys_beat_everything(write, environment):
     write(credentials=DEFAULT)
     environment(**ENV, AWS_NO_SIGN_REQUEST="YES")
-    assert keys(StoreOptions(access_key="a", secret_key="b")) == ("a", "b", "")
-    assert keys(StoreOptions(access_key="a", secret_key="b", session_token="c")) == ("a", "b", "c")
+    assert keys(S3Options(access_key="a", secret_key="b")) == ("a", "b", "")
+    assert keys(S3Options(access_key="a", secret_key="b", session_token="c")) == ("a", "b", "c")
 
 
 def test_anonymous_beats_the_environment_and_every_file(write, environment):
     write(credentials=DEFAULT)
     environment(**ENV)
-    assert keys(StoreOptions(anonymous=True)) is None
+    assert keys(S3Options(anonymous=True)) is None
     environment(AWS_NO_SIGN_REQUEST="YES")
     assert keys() is None
 
@@ -92,13 +92,13 @@ def test_the_environment_beats_the_files_and_an_explicit_profile_beats_the_envir
     assert keys() == ("lab-id", "lab-secret", "")
     environment(**ENV)
     assert keys() == ("env-id", "env-secret", "env-token")
-    assert keys(StoreOptions(profile="lab")) == ("lab-id", "lab-secret", "")
+    assert keys(S3Options(profile="lab")) == ("lab-id", "lab-secret", "")
 
 
 def test_another_environment_than_the_process_s_names_its_own_files(tmp_path):
     (tmp_path / "c").write_text(LAB, encoding="utf-8")
     environ = {**os.environ, "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "c"), "AWS_PROFILE": "lab"}
-    assert source(StoreOptions(), environ).load() == Credentials("lab-id", "lab-secret")
+    assert source(S3Options(), environ).load() == Credentials("lab-id", "lab-secret")
 
 
 @pytest.mark.parametrize("missing", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
@@ -122,7 +122,7 @@ def test_keys_that_cannot_be_sent_are_refused(environment):
     with pytest.raises(ConfigError, match="line break"):
         keys()
     with pytest.raises(ConfigError, match="empty"):
-        keys(StoreOptions(access_key="", secret_key=""))
+        keys(S3Options(access_key="", secret_key=""))
 
 
 def test_finding_nothing_says_where_was_looked_and_what_to_do(write):
@@ -138,7 +138,7 @@ def test_finding_nothing_says_where_was_looked_and_what_to_do(write):
 def test_finding_nothing_without_botocore_says_what_it_would_add(write):
     write(config="[profile lab]\ncredential_process = /bin/x\n")
     with pytest.raises(Unauthenticated, match=r"profile 'lab'.*pip install penstock\[s3\].*anonymous=True"):
-        keys(StoreOptions(profile="lab"))
+        keys(S3Options(profile="lab"))
 
 
 # --- botocore's chain, for real
@@ -194,7 +194,7 @@ def test_a_container_s_role(write, environment):
     write()
     with http({("GET", "/role"): (200, json.dumps(role("container")))}) as (url, seen):
         environment(AWS_CONTAINER_CREDENTIALS_FULL_URI=f"{url}/role", AWS_CONTAINER_AUTHORIZATION_TOKEN="open-sesame")
-        check_role(source(StoreOptions()).load(), "container")
+        check_role(source(S3Options()).load(), "container")
     assert seen == [("GET", "/role", "open-sesame")]
 
 
@@ -208,7 +208,7 @@ def test_an_instance_s_role(write, environment):
     }
     with http(answers) as (url, seen):
         environment(AWS_EC2_METADATA_DISABLED="false", AWS_EC2_METADATA_SERVICE_ENDPOINT=f"{url}/")
-        check_role(source(StoreOptions()).load(), "instance")
+        check_role(source(S3Options()).load(), "instance")
     assert [path for _, path, _ in seen][-1] == f"{base}node"
 
 
@@ -223,7 +223,7 @@ def test_a_role_is_assumed_in_the_store_s_region(write, environment):
     answer = f"<AssumeRoleResponse>{result}</AssumeRoleResponse>"
     with http({("POST", "/"): (200, answer)}) as (url, seen):
         environment(AWS_ENDPOINT_URL_STS=url, AWS_REGION="cn-north-1")
-        check_role(source(StoreOptions(profile="lab")).load(), "assumed")
+        check_role(source(S3Options(profile="lab")).load(), "assumed")
     assert "Credential=lab-id/" in seen[0][2]
     assert "/cn-north-1/sts/" in seen[0][2]
 
@@ -239,7 +239,7 @@ def test_a_credential_process_is_asked_again_for_every_load(write, tmp_path):
     answer = {"Version": 1, **role("process")}
     counter = tmp_path / "runs"
     write(process(tmp_path, f"print({json.dumps(answer)!r}); open({str(counter)!r}, 'a').write('x')"))
-    chain = source(StoreOptions(profile="lab"))
+    chain = source(S3Options(profile="lab"))
     check_role(chain.load(), "process")
     check_role(chain.load(), "process")
     assert counter.read_text(encoding="utf-8") == "xx"
@@ -247,7 +247,7 @@ def test_a_credential_process_is_asked_again_for_every_load(write, tmp_path):
 
 def test_a_rotated_file_is_seen_by_the_next_load(write):
     write(credentials=LAB)
-    chain = source(StoreOptions(profile="lab"))
+    chain = source(S3Options(profile="lab"))
     assert chain.load().access_key == "lab-id"
     write(credentials=LAB.replace("lab-id", "new-id"))
     assert chain.load().access_key == "new-id"
@@ -269,7 +269,7 @@ def identity(write, environment, tmp_path):
 @pytest.mark.usefixtures("identity")
 def test_a_web_identity_with_only_aws_region_set(environment, moto_server):
     environment(AWS_ENDPOINT_URL_STS=moto_server.endpoint)
-    found = source(StoreOptions()).load()
+    found = source(S3Options()).load()
     assert found.access_key.startswith("ASIA")
     assert found.token
     assert found.expires_at == pytest.approx(time.time() + 3600, abs=60)
@@ -308,7 +308,7 @@ def test_role_keys_are_renewed_from_a_real_container_service(write, environment)
     with http(answers) as (url, _):
         environment(AWS_CONTAINER_CREDENTIALS_FULL_URI=f"{url}/role")
         now = [time.time()]
-        held = Held(source(StoreOptions()), now=lambda: now[0])
+        held = Held(source(S3Options()), now=lambda: now[0])
         assert held.current().access_key == "first-id"
         answers["GET", "/role"] = (200, json.dumps(role("second", 14400)))
         held.refresh_if_due()
@@ -322,7 +322,7 @@ def test_role_keys_are_renewed_from_a_real_container_service(write, environment)
 
 
 def keys_of_resolved():
-    resolve(StoreOptions())
+    resolve(S3Options())
     keys()
 
 
@@ -367,7 +367,7 @@ def test_no_error_about_files_shows_a_secret(config, credentials, botocore, writ
 def test_no_error_of_a_credential_process_shows_what_it_said(text, write, tmp_path):
     write(process(tmp_path, text))
     with pytest.raises(Unauthenticated, match="credential chain failed") as caught:
-        keys(StoreOptions(profile="lab"))
+        keys(S3Options(profile="lab"))
     assert MARK not in "".join(shown(caught.value))
 
 
@@ -402,8 +402,8 @@ def test_no_error_about_the_environment_shows_a_secret(variables, environment):
 def test_no_repr_shows_a_secret(write):
     write(credentials=f"[lab]\naws_access_key_id = {MARK}\naws_secret_access_key = {MARK}\n")
     proxied = TransportOptions(proxy=f"http://{MARK}:{MARK}@proxy")
-    options = StoreOptions(access_key=MARK, secret_key=MARK, session_token=MARK, transport=proxied)
-    for each in (options, StoreOptions(profile="lab", transport=proxied)):
+    options = S3Options(access_key=MARK, secret_key=MARK, session_token=MARK, transport=proxied)
+    for each in (options, S3Options(profile="lab", transport=proxied)):
         chain = source(each)
         held = Held(chain)
         current = held.current()

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.drivers.credentials import Held, source
 from penstock.errors import Unreachable
-from penstock.options import StoreOptions
+from penstock.options import S3Options
 from penstock.protocols.credentials import Credentials
 
 
@@ -221,11 +221,11 @@ def test_a_child_forked_while_a_thread_renews_does_not_hang(held, scripted, cloc
 
 
 def test_the_clock_is_the_wall_s_unless_said_otherwise():
-    held = Held(source(StoreOptions(access_key="a", secret_key="b")))
+    held = Held(source(S3Options(access_key="a", secret_key="b")))
     assert held.current().access_key == "a"
     assert held._state.due == math.inf
 
 
 def test_it_does_not_travel_to_another_process():
     with pytest.raises(TypeError, match="lock"):
-        pickle.dumps(Held(source(StoreOptions(anonymous=True), {})))
+        pickle.dumps(Held(source(S3Options(anonymous=True), {})))

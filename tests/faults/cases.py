@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from penstock.errors import Changed, PenstockError
-from penstock.options import RetryOptions, StoreOptions, TransportOptions, WriteOptions
+from penstock.options import RetryOptions, S3Options, TransportOptions, WriteOptions
 from penstock.protocols.driver import Abilities
 from penstock.source import open_source
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
@@ -88,7 +88,7 @@ def small_parts():
 
 def store(server, *, attempts=ATTEMPTS):
     """Return options that give up soon, with credentials that come from the environment, where new ones could be."""
-    return StoreOptions(
+    return S3Options(
         endpoint=server.endpoint,
         region=server.settings.region,
         transport=TransportOptions(stall_timeout_s=2, connect_timeout_s=2),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from penstock.errors import NotFound, PenstockError
-from penstock.options import StoreOptions
+from penstock.options import S3Options
 from penstock.source import open_source
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from penstock.values import Span
@@ -40,7 +40,7 @@ class Machine(RuleBasedStateMachine):
         keys = self.server.settings
         short = store(self.server, attempts=2)
         options = {name: getattr(short, name) for name in ("endpoint", "region", "transport", "retry", "write")}
-        explicit = StoreOptions(**options, access_key=keys.access_key, secret_key=keys.secret_key)
+        explicit = S3Options(**options, access_key=keys.access_key, secret_key=keys.secret_key)
         self.source, _ = open_source("s3://bucket/", explicit)
         self.model = {}
 

@@ -50,7 +50,7 @@ def test_an_object_is_sent_and_held_once(way, data, monkeypatch):
     most_sent, most_held = UNRANGED[way]
     script = Unranged(data)
     with Scripted(script) as server:
-        store = ps.StoreOptions(
+        store = ps.S3Options(
             endpoint=server.url, region="us-east-1", anonymous=True, read=ps.ReadOptions(split_bytes=4 << 20)
         )
         peak["forget_peak"]()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from penstock.drivers.credentials import Held, source
 from penstock.drivers.s3 import S3, Bucket
 from penstock.fetch.fetcher import Fetcher
-from penstock.options import ReadOptions, RetryOptions, StoreOptions, TransportOptions
+from penstock.options import ReadOptions, RetryOptions, S3Options, TransportOptions
 from penstock.testing.servers import Scripted, reply
 from penstock.transport.loop import connect
 
@@ -99,7 +99,7 @@ def fetcher(url, retry=QUICK, read=None, *, ranges=True, **transport):
 
     With ``ranges=None`` the store has yet to show whether it heeds ``Range``, which may take a request more.
     """
-    driver = S3(Bucket("bucket", url, virtual=False), "us-east-1", Held(source(StoreOptions(anonymous=True))))
+    driver = S3(Bucket("bucket", url, virtual=False), "us-east-1", Held(source(S3Options(anonymous=True))))
     driver.abilities = replace(driver.abilities, ranges=ranges)
     return Fetcher(driver, connect(TransportOptions(**transport)), retry, read or ReadOptions())
 

@@ -12,7 +12,7 @@ import pytest
 
 from penstock import events
 from penstock.errors import AlreadyExists, Changed, Damaged, PreconditionFailed, Transient, Unusable
-from penstock.options import RetryOptions, StoreOptions, WriteOptions
+from penstock.options import RetryOptions, S3Options, StoreOptions, WriteOptions
 from penstock.protocols.driver import Attributes, Payload
 from penstock.source import open_source
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
@@ -159,7 +159,7 @@ def test_what_is_not_offered_for_another_reason_teaches_nothing():
         return True
 
     with Scripted(script) as server:
-        source, _ = open_source("s3://bucket/", StoreOptions(endpoint=server.url, anonymous=True))
+        source, _ = open_source("s3://bucket/", S3Options(endpoint=server.url, anonymous=True))
         with pytest.raises(Unusable, match="NotImplemented"):
             source.publish("key", b"x")
         assert source._fetcher().driver.abilities.conditions == "quoted"
@@ -174,7 +174,7 @@ def test_a_refused_write_does_not_undo_what_reads_have_learned_meanwhile():
         return True
 
     with Scripted(script) as server:
-        source, _ = open_source("s3://bucket/", StoreOptions(endpoint=server.url, anonymous=True))
+        source, _ = open_source("s3://bucket/", S3Options(endpoint=server.url, anonymous=True))
         with pytest.raises(Unusable, match="NotImplemented"):
             source.publish("key", b"x")
         abilities = source._fetcher().driver.abilities
@@ -200,7 +200,7 @@ def test_who_lost_on_a_store_without_conditions_is_told(others, condition):
         return True
 
     with Scripted(script) as server:
-        source, _ = open_source("s3://bucket/", StoreOptions(endpoint=server.url, anonymous=True))
+        source, _ = open_source("s3://bucket/", S3Options(endpoint=server.url, anonymous=True))
         with pytest.raises(Changed, match="another writer"):
             _writes(source, "key", b"x", **condition)
         assert len(written) == 1
@@ -209,7 +209,7 @@ def test_who_lost_on_a_store_without_conditions_is_told(others, condition):
 
 def test_a_look_that_fails_is_no_vacant_place():
     with Scripted(lambda _received, send: send(reply(503)) or True) as server:
-        store = StoreOptions(endpoint=server.url, anonymous=True, retry=RetryOptions(base_s=0.001, attempts=2))
+        store = S3Options(endpoint=server.url, anonymous=True, retry=RetryOptions(base_s=0.001, attempts=2))
         source, _ = open_source("s3://bucket/", store)
         for replaces in ("", "etag"):
             with pytest.raises(Transient):

@@ -233,11 +233,11 @@ def test_a_block_left_well_inside_a_newer_handler_publishes(source, bucket):
 
 _PROCESS = """
     import os, signal, sys, threading
-    from penstock.options import StoreOptions, WriteOptions
+    from penstock.options import S3Options, StoreOptions, WriteOptions
     from penstock.source import open_source
     endpoint, access, secret, url, way, size = sys.argv[1:]
     part = 5 << 20
-    store = StoreOptions(endpoint=endpoint, access_key=access, secret_key=secret, region="us-east-1",
+    store = S3Options(endpoint=endpoint, access_key=access, secret_key=secret, region="us-east-1",
                          write=WriteOptions(part_bytes=part, buffer_bytes=2 * part))
     source, key = open_source(url, store)
     file = source.open_write(key)
@@ -276,7 +276,7 @@ class TestProcesses:
     def test_a_store_that_does_not_answer_delays_no_exit(self):
         script = """
             import threading
-            from penstock.options import StoreOptions, WriteOptions
+            from penstock.options import S3Options, StoreOptions, WriteOptions
             from penstock.source import open_source
             from penstock.testing.servers import Scripted, reply
             def answer(received, send):
@@ -287,7 +287,7 @@ class TestProcesses:
                 return True
             server = Scripted(answer).__enter__()
             write = WriteOptions(part_bytes=5 << 20, buffer_bytes=10 << 20)
-            store = StoreOptions(endpoint=server.url, anonymous=True, write=write)
+            store = S3Options(endpoint=server.url, anonymous=True, write=write)
             source, key = open_source("s3://bucket/key", store)
             file = source.open_write(key)
             file.write(bytes((5 << 20) + 1))

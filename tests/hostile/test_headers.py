@@ -78,7 +78,7 @@ def test_headers_of_any_kind_are_read_or_refused(verb, seed):
         return False
 
     with Scripted(script) as server:
-        source, _ = open_source("s3://bucket/", ps.StoreOptions(endpoint=server.url, **STORE))
+        source, _ = open_source("s3://bucket/", ps.S3Options(endpoint=server.url, **STORE))
         run = _verbs(source)[verb]
         for _ in range(60):
             with suppress(PenstockError):
@@ -91,7 +91,7 @@ def test_headers_of_any_kind_are_read_or_refused(verb, seed):
 @pytest.mark.parametrize("length", ["²", "-1", "9" * 19, "9" * 30, "9" * 5000, "5, 5", "", "0x5"])
 def test_a_length_that_is_none_is_no_size(length):
     with Scripted(lambda _received, send: send(reply(200, content_length=length, etag='"e"'))) as server:
-        source, _ = open_source("s3://bucket/", ps.StoreOptions(endpoint=server.url, **STORE))
+        source, _ = open_source("s3://bucket/", ps.S3Options(endpoint=server.url, **STORE))
         with pytest.raises(PenstockError) as caught:
             source.head("key")
         assert isinstance(caught.value, (Damaged, Unreachable)), caught.value

@@ -46,7 +46,7 @@ def test_no_text_quotes_a_secret_that_a_server_echoes(number):
     heard = []
     with Scripted(lambda received, send: send(_echoes(received)[number]) or True) as server:
         keys = {"access_key": "AKIDEXAMPLE", "secret_key": SECRET, "session_token": TOKEN}
-        source, _ = open_source("s3://bucket/run/", ps.StoreOptions(endpoint=server.url, retry=RETRY, **keys))
+        source, _ = open_source("s3://bucket/run/", ps.S3Options(endpoint=server.url, retry=RETRY, **keys))
         stop = events.subscribe(heard.append)
         for verb in (
             lambda: source.head("run/key"),
@@ -118,5 +118,5 @@ def test_a_retry_after_that_is_nonsense_is_none(value):
 def test_a_nonsensical_retry_after_does_not_end_the_retries():
     answers = [reply(503, retry_after="9" * 30), reply(200, content_length="3", etag='"e"')]
     with Scripted(lambda received, send: send(answers[received.number - 1]) or True) as server:
-        store = ps.StoreOptions(endpoint=server.url, anonymous=True, retry=replace(RETRY, attempts=3))
+        store = ps.S3Options(endpoint=server.url, anonymous=True, retry=replace(RETRY, attempts=3))
         assert ps.stat("s3://bucket/key", store=store).size == 3

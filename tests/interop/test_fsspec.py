@@ -126,8 +126,8 @@ def test_a_transaction_publishes_at_its_end(files):
 
 
 def test_a_store_that_cannot_be_asked_is_an_error_and_not_a_no(opened):
-    refused = ps.StoreOptions(endpoint="http://127.0.0.1:9", access_key="a", secret_key="b", region="us-east-1")
-    fs = FileSystem(ps.StoreOptions(**{**_fields(refused), "retry": ps.RetryOptions(attempts=1)}))
+    refused = ps.S3Options(endpoint="http://127.0.0.1:9", access_key="a", secret_key="b", region="us-east-1")
+    fs = FileSystem(ps.S3Options(**{**_fields(refused), "retry": ps.RetryOptions(attempts=1)}))
     for ask in (fs.exists, fs.isfile, fs.isdir, fs.ls):
         with pytest.raises(PenstockError, match=r"127\.0\.0\.1"):
             ask("bucket/key")

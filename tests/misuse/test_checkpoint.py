@@ -29,7 +29,7 @@ MISUSES = [
     (lambda run: run.save_folder(6, "there"), NotFound, "no such folder"),
     (lambda run: run.save_folder(6, "notes.txt"), NotFound, "no such folder"),
     (lambda run: run.save(6, {"x": [object()]}), Unusable, "weights_only=False when it is saved"),
-    (lambda run: run.save(6, {"keys": ps.StoreOptions(access_key="a", secret_key="b")}), Unusable, "pass profile="),
+    (lambda run: run.save(6, {"keys": ps.S3Options(access_key="a", secret_key="b")}), Unusable, "pass profile="),
     (lambda _: ps.load("s3://bucket"), InvalidURL, "names a bucket, not an object"),
     (lambda _: ps.save({}, "s3://bucket/"), InvalidURL, "names a bucket, not an object"),
     (lambda _: ps.CheckpointManager(""), InvalidURL, "empty"),

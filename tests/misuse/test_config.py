@@ -7,7 +7,7 @@ from penstock.errors import ConfigError
 
 
 def _head(**where):
-    ps.stat("s3://bucket/a", store=ps.StoreOptions(anonymous=True, **where))
+    ps.stat("s3://bucket/a", store=ps.S3Options(anonymous=True, **where))
 
 
 MISUSES = [

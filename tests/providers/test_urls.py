@@ -167,7 +167,7 @@ def test_credentials_in_a_url_are_refused_and_never_echoed(url):
         ("https://s3-us-west-2.amazonaws.com/bucket/key", "write s3://bucket/key"),
         ("https://s3.dualstack.us-west-2.amazonaws.com/bucket/key", "write s3://bucket/key"),
         ("https://s3.cn-north-1.amazonaws.com.cn/bucket/key", "write s3://bucket/key"),
-        ("http://localhost:9000/bucket/key", "write s3://bucket/key and pass StoreOptions(endpoint="),
+        ("http://localhost:9000/bucket/key", "write s3://bucket/key and pass S3Options(endpoint="),
     ],
 )
 def test_a_near_miss_is_told_what_was_meant(url, meant):

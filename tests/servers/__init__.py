@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.options import StoreOptions
+from penstock.options import S3Options, StoreOptions
 
 __all__ = ["Bucket", "Server"]
 
@@ -22,7 +22,7 @@ class Server:
     @property
     def store(self) -> StoreOptions:
         """The same, as Penstock takes it."""
-        return StoreOptions(
+        return S3Options(
             endpoint=self.endpoint, region=self.region, access_key=self.access_key, secret_key=self.secret_key
         )
 

@@ -17,7 +17,7 @@ from html import escape
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from penstock.options import RetryOptions, StoreOptions
+from penstock.options import RetryOptions, S3Options, StoreOptions
 from penstock.testing.servers import Scripted, reply
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def hostile(objects: Mapping[str, bytes] | None = None, **lies: Lie) -> Iterator
     """Yield a ``Hostile`` that serves ``objects``, with these lies."""
     server = Hostile(objects or {}, lies)
     with Scripted(server) as listener:
-        server.store = StoreOptions(
+        server.store = S3Options(
             endpoint=listener.url, anonymous=True, retry=RetryOptions(base_s=0.001, cap_s=0.01, attempts=3)
         )
         server.received = listener.received

@@ -6,7 +6,7 @@ from functools import wraps
 from inspect import signature
 from typing import Annotated, Any
 
-from penstock.options import StoreOptions
+from penstock.options import S3Options, StoreOptions
 
 __all__ = ["with_options", "with_store"]
 
@@ -22,7 +22,7 @@ def with_store(command: Callable[..., None]) -> Callable[..., None]:
         profile: Annotated[str | None, Option(help="A profile of the shared AWS files.")] = None,
         anonymous: Annotated[bool, Option("--anonymous", help="Send unsigned requests: for public data.")] = False,
     ) -> StoreOptions:
-        return StoreOptions(endpoint=endpoint, region=region, profile=profile, anonymous=anonymous)
+        return S3Options(endpoint=endpoint, region=region, profile=profile, anonymous=anonymous)
 
     return with_options("store", store)(command)
 

@@ -15,7 +15,7 @@ from penstock.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from penstock.options import StoreOptions
+    from penstock.options import S3Options
 
 __all__ = ["StoreSettings", "chain_reads", "resolve", "unsigned"]
 
@@ -64,8 +64,8 @@ class StoreSettings:
     identity: bytes = field(default=b"", repr=False)
 
 
-def resolve(options: StoreOptions, environ: Mapping[str, str] = os.environ) -> StoreSettings:
-    """Look every setting up in the order ``StoreOptions`` documents; an empty variable counts as unset.
+def resolve(options: S3Options, environ: Mapping[str, str] = os.environ) -> StoreSettings:
+    """Look every setting up in the order ``S3Options`` documents; an empty variable counts as unset.
 
     ``AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true`` (or the profile's like) hides endpoints of environment and profile,
     never an explicit one. Reads the two shared AWS files; makes no request.
@@ -88,7 +88,7 @@ def resolve(options: StoreOptions, environ: Mapping[str, str] = os.environ) -> S
     )
 
 
-def unsigned(options: StoreOptions, environ: Mapping[str, str]) -> bool:
+def unsigned(options: S3Options, environ: Mapping[str, str]) -> bool:
     """Say whether requests go unsigned: ``anonymous=True``, or ``AWS_NO_SIGN_REQUEST`` with no explicit identity.
 
     The variable is GDAL's and rasterio's, which datasets of public imagery set; like there, anything but NO, FALSE,
@@ -107,7 +107,7 @@ def chain_reads(environ: Mapping[str, str], profile: str | None) -> list[str | N
     return [environ.get(name) or None for name in names]
 
 
-def _identity(options: StoreOptions, environ: Mapping[str, str], profile: shared.Profile) -> bytes:
+def _identity(options: S3Options, environ: Mapping[str, str], profile: shared.Profile) -> bytes:
     """Digest all that says who a store is asked as; explicit keys are told apart by the options themselves."""
     if options.access_key is not None or unsigned(options, environ):
         return b""
@@ -115,8 +115,8 @@ def _identity(options: StoreOptions, environ: Mapping[str, str], profile: shared
     return sha256(repr((said, profile.name, profile.digest)).encode("utf-8", "surrogateescape")).digest()
 
 
-def _endpoint(options: StoreOptions, environ: Mapping[str, str], profile: shared.Profile) -> str | None:
-    candidates: list[tuple[str, str | None]] = [("StoreOptions.endpoint", options.endpoint)]
+def _endpoint(options: S3Options, environ: Mapping[str, str], profile: shared.Profile) -> str | None:
+    candidates: list[tuple[str, str | None]] = [("S3Options.endpoint", options.endpoint)]
     ignore = environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
     if not (ignore.lower() == "true" if ignore else profile.ignore_endpoints):
         candidates += _variables(environ, "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
@@ -125,10 +125,10 @@ def _endpoint(options: StoreOptions, environ: Mapping[str, str], profile: shared
     return None if text is None else endpoint.normal(text, named)
 
 
-def _region(options: StoreOptions, environ: Mapping[str, str], profile: shared.Profile) -> str:
+def _region(options: S3Options, environ: Mapping[str, str], profile: shared.Profile) -> str:
     variables = _variables(environ, "AWS_REGION", "AWS_DEFAULT_REGION")
     named, text = _first(
-        [("StoreOptions.region", options.region), *variables, (f"region of {_title(profile)}", profile.region)],
+        [("S3Options.region", options.region), *variables, (f"region of {_title(profile)}", profile.region)],
     )
     if text is None:
         return "us-east-1"
@@ -138,7 +138,7 @@ def _region(options: StoreOptions, environ: Mapping[str, str], profile: shared.P
     return text
 
 
-def _addressing(options: StoreOptions, profile: shared.Profile, url: str | None) -> Literal["path", "virtual"]:
+def _addressing(options: S3Options, profile: shared.Profile, url: str | None) -> Literal["path", "virtual"]:
     style = options.addressing if options.addressing != "auto" else profile.addressing or "auto"
     styles: dict[str, Literal["path", "virtual"]]
     styles = {"path": "path", "virtual": "virtual", "auto": "virtual" if url is None else "path"}
@@ -148,7 +148,7 @@ def _addressing(options: StoreOptions, profile: shared.Profile, url: str | None)
     return styles[style]
 
 
-def _ca_file(options: StoreOptions, environ: Mapping[str, str], profile: shared.Profile) -> str | None:
+def _ca_file(options: S3Options, environ: Mapping[str, str], profile: shared.Profile) -> str | None:
     named, text = _first(
         [
             ("TransportOptions.ca_file", options.transport.ca_file),

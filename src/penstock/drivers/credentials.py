@@ -20,7 +20,7 @@ from penstock.waiting import Turn
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from penstock.options import StoreOptions
+    from penstock.options import S3Options
     from penstock.protocols.credentials import CredentialSource
 
 __all__ = ["Held", "source"]
@@ -29,7 +29,7 @@ _MARGIN_S = 300.0  # AWS hands out new role credentials at least five minutes be
 _PAUSE_S = 15.0  # between two looks at a source that failed, or that keeps giving keys about to expire
 
 
-def source(options: StoreOptions, environ: Mapping[str, str] = os.environ) -> CredentialSource:
+def source(options: S3Options, environ: Mapping[str, str] = os.environ) -> CredentialSource:
     """Return where credentials come from; nothing is looked up before its ``load``.
 
     In this order: explicit keys; unsigned (``anonymous=True``, ``AWS_NO_SIGN_REQUEST``); the environment's keys, unless
@@ -54,13 +54,13 @@ def source(options: StoreOptions, environ: Mapping[str, str] = os.environ) -> Cr
 class _Chain:
     """The order ``source`` documents."""
 
-    def __init__(self, options: StoreOptions, environ: Mapping[str, str]) -> None:
+    def __init__(self, options: S3Options, environ: Mapping[str, str]) -> None:
         self._options = options
         self._environ = environ
 
     def load(self) -> Credentials | None:
         options, environ = self._options, self._environ
-        explicit = _pair("StoreOptions", options.access_key, options.secret_key, options.session_token)
+        explicit = _pair("S3Options", options.access_key, options.secret_key, options.session_token)
         if explicit or unsigned(options, environ):
             return explicit
         found = None if options.profile else _from_environment(environ)
@@ -181,7 +181,7 @@ def _from_environment(environ: Mapping[str, str]) -> Credentials | None:
     return _pair("the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)", access_key, secret_key, token)
 
 
-def _from_files(options: StoreOptions, environ: Mapping[str, str]) -> Credentials | None:
+def _from_files(options: S3Options, environ: Mapping[str, str]) -> Credentials | None:
     profile = shared.profile(options.profile, environ)
     return _pair(f"profile {profile.name or 'default'!r}", profile.access_key, profile.secret_key, profile.token)
 
@@ -193,7 +193,7 @@ def _has_botocore() -> bool:
     return False
 
 
-def _from_botocore(options: StoreOptions, environ: Mapping[str, str]) -> Credentials | None:
+def _from_botocore(options: S3Options, environ: Mapping[str, str]) -> Credentials | None:
     profile = shared.profile(options.profile, environ).name
     if chain_reads(os.environ, profile) != chain_reads(environ, profile):
         raise Unauthenticated("the environment names another identity by now: open the source anew")
@@ -250,10 +250,10 @@ def _refused(response: Mapping[str, Any]) -> PenstockError:
     return Unreachable(message) if status >= 500 else Unauthenticated(message)  # noqa: PLR2004  HTTP's server errors
 
 
-def _nowhere(options: StoreOptions, environ: Mapping[str, str]) -> str:
+def _nowhere(options: S3Options, environ: Mapping[str, str]) -> str:
     profile = options.profile or environ.get("AWS_PROFILE") or "default"
     environment = "" if options.profile else "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
-    looked = f"StoreOptions, {environment}profile {profile!r} of {' and '.join(map(str, shared.files(environ)))}"
+    looked = f"S3Options, {environment}profile {profile!r} of {' and '.join(map(str, shared.files(environ)))}"
     more = "and in container and instance metadata"
     if not _has_botocore():
         more = "(roles, SSO, processes and instance metadata need botocore: pip install penstock[s3])"

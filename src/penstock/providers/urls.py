@@ -136,7 +136,7 @@ def _meant(text: str, scheme: str) -> str:
         place = "/".join(part for part in match.groups() if part)
         return f"; for this object write s3://{unquote(place)}"
     if scheme in ("http", "https"):
-        return "; for an object on an S3-compatible server write s3://bucket/key and pass StoreOptions(endpoint=…)"
+        return "; for an object on an S3-compatible server write s3://bucket/key and pass S3Options(endpoint=…)"
     near = [known for known in difflib.get_close_matches(scheme, _KNOWN, cutoff=0.5) if known[0] == scheme[0]]
     return f"; did you mean {near[0]}://?" if near else ""
 
@@ -149,7 +149,7 @@ def _bucket_fault(scheme: str, bucket: str) -> str:
     if "@" in bucket or ":" in bucket:
         return (
             f"credentials and ports do not belong in a URL: write {scheme}://bucket/key, and pass "
-            "StoreOptions(endpoint=…, access_key=…, secret_key=…) or set the environment"
+            "S3Options(endpoint=…, access_key=…, secret_key=…) or set the environment"
         )
     if scheme == "file":
         return "a file URL names no host: write file:///absolute/path with three slashes, or a bare path"

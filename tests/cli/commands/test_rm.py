@@ -111,7 +111,7 @@ def test_what_cannot_be_deleted_does_not_save_the_others(penstock):
 def test_what_a_server_lists_outside_of_the_prefix_is_not_touched(penstock, tmp_path, command):
     listing = b"<ListBucketResult><Contents><Key>other/x</Key><Size>1</Size></Contents></ListBucketResult>"
     with Scripted(lambda _received, send: send(reply(200, listing)) or True) as server:
-        store = ps.StoreOptions(endpoint=server.url, access_key="key", secret_key="secret", region="r")
+        store = ps.S3Options(endpoint=server.url, access_key="key", secret_key="secret", region="r")
         words = [*command, "s3://bucket/t/", *([f"{tmp_path}/"] if command[0] == "mv" else [])]
         done = penstock(*words, bucket=SimpleNamespace(store=store))
         assert done.returncode == 5, done.stderr

@@ -21,7 +21,7 @@ from penstock.errors import (
     Unreachable,
     Unusable,
 )
-from penstock.options import StoreOptions, TransportOptions
+from penstock.options import S3Options, TransportOptions
 from penstock.protocols.credentials import Credentials
 from penstock.protocols.driver import Abilities, Attributes, Part, Payload
 from penstock.testing.drivers import KEYS, DriverContract, Trial
@@ -46,7 +46,7 @@ VERBS = {
 
 
 def _driver(endpoint, bucket, keys=("id", "secret")):
-    options = StoreOptions(access_key=keys[0], secret_key=keys[1]) if keys else StoreOptions(anonymous=True)
+    options = S3Options(access_key=keys[0], secret_key=keys[1]) if keys else S3Options(anonymous=True)
     return S3(Bucket(bucket, endpoint, virtual=False), "us-east-1", Held(source(options)))
 
 

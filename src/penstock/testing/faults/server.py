@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.options import StoreOptions
+from penstock.options import S3Options, StoreOptions
 from penstock.testing.faults.engine import Engine, Seen, Settings
 from penstock.testing.faults.script import Match
 
@@ -71,7 +71,7 @@ class FaultServer:
     def store(self) -> StoreOptions:
         """The options that reach it."""
         mine = self.settings
-        return StoreOptions(
+        return S3Options(
             endpoint=self.endpoint, region=mine.region, access_key=mine.access_key, secret_key=mine.secret_key
         )
 
