@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from penstock.checkpoint.torch import load, save
     from penstock.datasets.iterable import IterableDataset
     from penstock.datasets.map import MapDataset
+    from penstock.datasets.positions.stateful import elastic_state
     from penstock.datasets.sample import Sample
     from penstock.datasets.sampler import BatchSampler
-    from penstock.datasets.stateful import elastic_state
     from penstock.errors import PenstockError
     from penstock.loading.loader import DataLoader
     from penstock.options import ReadOptions, RetryOptions, StoreOptions, TransportOptions, WriteOptions
@@ -53,7 +53,7 @@ _HOMES = {
     "WriteOptions": "options",
     "copy": "verbs",
     "delete": "verbs",
-    "elastic_state": "datasets.stateful",
+    "elastic_state": "datasets.positions.stateful",
     "list": "verbs",
     "load": "checkpoint.torch",
     "load_safetensors": "checkpoint.safetensors",

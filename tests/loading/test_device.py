@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.datasets.delivery import Delivery, Skipped
+from penstock.datasets.policy import Delivery, Skipped
 from penstock.loading.device import to_device
-from penstock.order.course import Cursor
+from penstock.order.sampling import Cursor
 from tests.datasets.transforms import number, numbered
 
 CPU = torch.device("cpu")

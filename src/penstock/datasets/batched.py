@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import default_collate, get_worker_info
 
-from penstock.datasets.delivery import Delivery, OnError, attempt, remaining
+from penstock.datasets.policy import Delivery, OnError, attempt, remaining
+from penstock.datasets.positions.resumable import Resumable
+from penstock.datasets.positions.stateful import Progress, StatefulIterator
+from penstock.datasets.positions.wrappers import check_batching
 from penstock.datasets.reading import Reading, lists
-from penstock.datasets.resumable import Resumable
 from penstock.datasets.sample import Sample
-from penstock.datasets.stateful import Progress, StatefulIterator
-from penstock.datasets.walk import walk
-from penstock.datasets.wrappers import check_batching
 from penstock.errors import Unusable
+from penstock.order.indices import batch_indices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.datasets.opening import Opening
-    from penstock.datasets.standing import Standing
-    from penstock.order.course import Course, Cursor
+    from penstock.datasets.constructors import CatalogDataset
+    from penstock.datasets.positions.iteration import Iterations
+    from penstock.order.sampling import Cursor, SamplingPlan
     from penstock.values import Place
 
 __all__ = ["Batched"]
@@ -38,13 +38,13 @@ class Batched(Resumable, TorchIterableDataset[Any]):
 
     def __init__(
         self,
-        dataset: Opening,
-        course: Course,
-        standing: Standing,
+        dataset: CatalogDataset,
+        plan: SamplingPlan,
+        iterations: Iterations,
         collate_fn: Callable[[list[Any]], Any] | None = None,
     ) -> None:
-        """Form the batches that ``course`` says of ``dataset``'s samples."""
-        super().__init__(course, dataset.catalog, standing)
+        """Form the batches that ``plan`` says of ``dataset``'s samples."""
+        super().__init__(plan, dataset.catalog, iterations)
         if collate_fn is not None and not callable(collate_fn):
             raise Unusable(f"collate_fn is a function that makes a batch of a list, not {collate_fn!r}")
         self.dataset = dataset
@@ -54,7 +54,7 @@ class Batched(Resumable, TorchIterableDataset[Any]):
     @property
     def batch_size(self) -> int:
         """Samples per batch and rank."""
-        return self.course.batch
+        return self.plan.batch
 
     def __iter__(self) -> StatefulIterator:
         """Begin the next epoch, here and now; reads begin with the first ``next``. See ``StatefulIterator``."""
@@ -64,7 +64,7 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         return batches
 
     def _collated(self, cursor: Cursor, place: Place) -> Iterator[Any]:
-        whole = lists(self.dataset, walk(self.course, cursor, place), place.workers)
+        whole = lists(self.dataset, batch_indices(self.plan, cursor, place), place.workers)
         return (self.collate_fn(samples) for samples in whole)  # not map: a StopIteration in it would end the epoch
 
     def state_dict(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Batched(Resumable, TorchIterableDataset[Any]):
             Unusable: The latest iteration was not begun here.
 
         """
-        begun, coming, latest = self._standing.rounds.latest(), self.coming(), self._latest
+        begun, coming, latest = self._iterations.epochs.latest(), self.coming(), self._latest
         here = latest is not None and (latest.cursor == begun or get_worker_info() is not None)
         if latest is not None and here and begun != coming and not latest.ended:
             return self.state(latest.cursor, latest.batches)
@@ -92,7 +92,7 @@ class Batched(Resumable, TorchIterableDataset[Any]):
     def deliveries(self, on_error: OnError) -> Iterator[Delivery]:
         """Begin the next epoch, here and now, and return its batches with what a loader wants to know of them."""
         cursor, place = self.begin()
-        batches = walk(self.course, cursor, place)
+        batches = batch_indices(self.plan, cursor, place)
         if on_error == "raise":
             whole = lists(self.dataset, batches, place.workers)
             return (Delivery(self.collate_fn(samples), cursor) for samples in whole)
@@ -101,7 +101,7 @@ class Batched(Resumable, TorchIterableDataset[Any]):
     def reading(self) -> tuple[Cursor, Reading]:
         """Begin the next epoch: return where, and this process's samples as they arrive."""
         cursor, place = self.begin()
-        return cursor, Reading(self.dataset, walk(self.course, cursor, place), place.workers)
+        return cursor, Reading(self.dataset, batch_indices(self.plan, cursor, place), place.workers)
 
     def _skipping(self, reading: Reading, cursor: Cursor) -> Iterator[Delivery]:
         made: list[Any] = []

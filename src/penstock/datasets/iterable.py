@@ -8,30 +8,30 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from penstock.datasets.batched import Batched
-from penstock.datasets.opening import Opening
+from penstock.datasets.constructors import CatalogDataset
+from penstock.datasets.positions.iteration import Iterations
+from penstock.datasets.positions.resumable import Resumable
+from penstock.datasets.positions.stateful import StatefulIterator
 from penstock.datasets.reading import singles
-from penstock.datasets.resumable import Resumable
-from penstock.datasets.standing import Standing
-from penstock.datasets.stateful import StatefulIterator
-from penstock.datasets.walk import stroll
 from penstock.errors import StateMismatch, Unusable
-from penstock.order.course import Course
+from penstock.order.indices import sample_indices
+from penstock.order.sampling import SamplingPlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.catalog.catalog import Catalog
-    from penstock.datasets.place import PlaceLike
+    from penstock.datasets.positions.place import PlaceLike
     from penstock.datasets.sample import Sample
     from penstock.options import StoreOptions
-    from penstock.order.course import Cursor
     from penstock.order.partition import Tail
+    from penstock.order.sampling import Cursor
     from penstock.values import Place
 
 __all__ = ["IterableDataset"]
 
 
-class IterableDataset(Opening, TorchIterableDataset[Any]):
+class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
     """Yields every sample of the catalog once per epoch, shared out over ranks and workers, read ahead.
 
     ``shuffle=True`` permutes the whole catalog anew each epoch, by ``seed`` and epoch alone: any number of workers sees
@@ -64,11 +64,11 @@ class IterableDataset(Opening, TorchIterableDataset[Any]):
         super().__init__(catalog, transform=transform, store=store)
         self._shuffle = shuffle
         self._seed = seed
-        self._standing = Standing(place)
+        self._iterations = Iterations(place)
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration epoch ``epoch``, also in persistent workers; later iterations count on from it."""
-        self._standing.rounds.set(epoch)
+        self._iterations.epochs.set(epoch)
 
     def batched(
         self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
@@ -86,32 +86,34 @@ class IterableDataset(Opening, TorchIterableDataset[Any]):
                 f"{type(self).__name__} overrides __iter__, which has no part in batches that are formed here: do it "
                 "in transform=, or iterate under torch's DataLoader(batch_size=…)"
             )
-        return Batched(self, self._course(batch_size, tail), self._standing, collate_fn)
+        return Batched(self, self._plan(batch_size, tail), self._iterations, collate_fn)
 
     def __iter__(self) -> StatefulIterator:
         """Begin the next epoch, here and now; reads begin with the first ``next``."""
-        course = self._course(1)
+        plan = self._plan(1)
 
         def samples(cursor: Cursor, place: Place) -> Iterator[Any]:
-            return singles(self, stroll(course, cursor, place), place.workers)
+            return singles(self, sample_indices(plan, cursor, place), place.workers)
 
-        iterator = StatefulIterator(_Samples(course, self.catalog, self._standing), samples)
+        iterator = StatefulIterator(_Samples(plan, self.catalog, self._iterations), samples)
         iterator.begin()
         return iterator
 
-    def _course(self, batch_size: int, tail: Tail = "short") -> Course:
-        return Course(total=len(self.catalog), batch=batch_size, shuffle=self._shuffle, seed=self._seed, tail=tail)
+    def _plan(self, batch_size: int, tail: Tail = "short") -> SamplingPlan:
+        return SamplingPlan(
+            total=len(self.catalog), batch=batch_size, shuffle=self._shuffle, seed=self._seed, tail=tail
+        )
 
 
 class _Samples(Resumable):
     """Samples one by one, which a loader then makes batches of in each worker: only as many workers may go on."""
 
-    def _agree(self) -> None:
+    def _compare(self) -> None:
         """Ask no other rank: none is bound to have as many samples."""
 
     def restart(self, state: object) -> tuple[Cursor, Place]:
         """Refuse another number of workers, and do what any other does."""
-        workers = self._standing.place().workers
+        workers = self._iterations.place().workers
         if isinstance(state, Mapping) and state.get("workers") == workers:
             return super().restart({name: state[name] for name in state if name != "workers"})
         raise StateMismatch(
@@ -121,4 +123,4 @@ class _Samples(Resumable):
 
     def state(self, cursor: Cursor, batches: int = 0) -> dict[str, Any]:
         """Return the state, which tells of how many workers it is."""
-        return super().state(cursor, batches) | {"workers": self._standing.place().workers}
+        return super().state(cursor, batches) | {"workers": self._iterations.place().workers}

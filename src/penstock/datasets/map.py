@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 from torch.utils.data import Dataset
 
 from penstock.datasets.batched import Batched
-from penstock.datasets.opening import Opening
+from penstock.datasets.constructors import CatalogDataset
+from penstock.datasets.positions.iteration import Iterations
 from penstock.datasets.reading import singles
-from penstock.datasets.standing import Standing
-from penstock.order.course import Course
 from penstock.order.partition import Repeat
+from penstock.order.sampling import SamplingPlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from penstock.datasets.place import PlaceLike
+    from penstock.datasets.positions.place import PlaceLike
     from penstock.order.partition import Tail
 
 __all__ = ["MapDataset"]
@@ -37,7 +37,7 @@ class _OneByOne:
         return [self._read(dataset, index) for index in indices]
 
 
-class MapDataset(Opening, Dataset[Any]):
+class MapDataset(CatalogDataset, Dataset[Any]):
     """``dataset[i]`` reads object ``i`` of the catalog; a DataLoader's batch is read at once, every object in flight.
 
     Negative indices count from the end; a slice is a dataset over the same catalog. Engines are opened in whichever
@@ -100,8 +100,8 @@ class MapDataset(Opening, Dataset[Any]):
         place: PlaceLike = None,
     ) -> Batched:
         """Return this dataset as batches of ``batch_size`` per rank: see ``IterableDataset.batched``."""
-        course = Course(total=len(self), batch=batch_size, shuffle=shuffle, seed=seed, tail=tail)
-        return Batched(self, course, Standing(place), collate_fn)
+        plan = SamplingPlan(total=len(self), batch=batch_size, shuffle=shuffle, seed=seed, tail=tail)
+        return Batched(self, plan, Iterations(place), collate_fn)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         """Read a batch, all requests in flight together; the transform runs on them in order."""

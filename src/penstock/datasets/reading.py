@@ -13,13 +13,13 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.datasets.opening import Opening
+    from penstock.datasets.constructors import CatalogDataset
     from penstock.values import Span
 
 __all__ = ["Item", "Reading", "lists", "singles"]
 
 
-def singles(dataset: Opening, indices: Iterable[int], workers: int) -> Iterator[Any]:
+def singles(dataset: CatalogDataset, indices: Iterable[int], workers: int) -> Iterator[Any]:
     """Yield samples one by one, transformed on this thread; the first error ends it.
 
     ``workers`` is how many processes read side by side, and share the budget.
@@ -30,7 +30,7 @@ def singles(dataset: Opening, indices: Iterable[int], workers: int) -> Iterator[
         yield from map(dataset._sample, rows, names, bodies)  # noqa: SLF001  the same
 
 
-def lists(dataset: Opening, batches: Iterable[list[int]], workers: int) -> Iterator[list[Any]]:
+def lists(dataset: CatalogDataset, batches: Iterable[list[int]], workers: int) -> Iterator[list[Any]]:
     """Yield the samples of each batch as a list; else as ``singles``."""
     if dataset.overrides:
         yield from ([make() for make in _makers(dataset, batch)] for batch in batches)
@@ -75,7 +75,7 @@ class Reading:
     ``next`` is for one thread at a time; ``close`` may be called from another, and wakes one that waits.
     """
 
-    def __init__(self, dataset: Opening, batches: Iterable[list[int]], workers: int) -> None:
+    def __init__(self, dataset: CatalogDataset, batches: Iterable[list[int]], workers: int) -> None:
         """Begin with the first ``next``."""
         self._dataset = dataset
         self._drawn: deque[tuple[int, int, int, int, Span]] = deque()
@@ -150,7 +150,7 @@ def _makers(dataset: Any, batch: list[int]) -> list[Callable[[], Any]]:  # noqa:
     return [partial(together, slot) for slot in range(len(batch))]
 
 
-def _own(dataset: Opening, batches: Iterable[list[int]]) -> Iterator[Item]:
+def _own(dataset: CatalogDataset, batches: Iterable[list[int]]) -> Iterator[Item]:
     name = type(dataset).__name__
     for number, batch in enumerate(batches):
         for slot, make in enumerate(_makers(dataset, batch)):

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Self
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import Sampler
 
-from penstock.datasets.resumable import Resumable
-from penstock.datasets.standing import Standing
-from penstock.datasets.stateful import StatefulIterator
-from penstock.datasets.walk import walk
-from penstock.datasets.wrappers import check_sharding
+from penstock.datasets.positions.iteration import Iterations
+from penstock.datasets.positions.resumable import Resumable
+from penstock.datasets.positions.stateful import StatefulIterator
+from penstock.datasets.positions.wrappers import check_sharding
 from penstock.errors import Unusable
-from penstock.order.course import Course
+from penstock.order.indices import batch_indices
+from penstock.order.sampling import SamplingPlan
 
 if TYPE_CHECKING:
     from collections.abc import Sized
 
-    from penstock.datasets.place import PlaceLike
-    from penstock.order.course import Cursor
+    from penstock.datasets.positions.place import PlaceLike
     from penstock.order.partition import Tail
+    from penstock.order.sampling import Cursor
     from penstock.values import Place
 
 __all__ = ["BatchSampler"]
@@ -60,9 +60,9 @@ class BatchSampler(Resumable, Sampler[list[int]]):
                 f"a {type(data_source).__name__} has no samples by index: give the BatchSampler the dataset itself, "
                 "which it orders and shares out over ranks; batches of an IterableDataset are formed by batched(…)"
             )
-        course = Course(total=len(data_source), batch=batch_size, shuffle=shuffle, seed=seed, tail=tail)
-        super().__init__(course, getattr(data_source, "catalog", None), Standing(place))
-        self.batch_size = course.batch
+        plan = SamplingPlan(total=len(data_source), batch=batch_size, shuffle=shuffle, seed=seed, tail=tail)
+        super().__init__(plan, getattr(data_source, "catalog", None), Iterations(place))
+        self.batch_size = plan.batch
 
     @property
     def sampler(self) -> Self:
@@ -71,10 +71,10 @@ class BatchSampler(Resumable, Sampler[list[int]]):
 
     def __iter__(self) -> StatefulIterator:
         """Return the next epoch's batches; it begins with the first of them, for DataLoader asks for two iterators."""
-        return StatefulIterator(self, partial(walk, self.course))
+        return StatefulIterator(self, partial(batch_indices, self.plan))
 
     def begin(self) -> tuple[Cursor, Place]:
         """Begin the next epoch: return where, and for which rank; workers form no batches."""
-        self._agree()
-        check_sharding(self._standing.rank())
-        return self._standing.rounds.begin(), self._standing.rank()
+        self._compare()
+        check_sharding(self._iterations.rank())
+        return self._iterations.epochs.begin(), self._iterations.rank()

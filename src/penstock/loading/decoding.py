@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.datasets.delivery import Delivery, OnError, attempt, remaining
+from penstock.datasets.policy import Delivery, OnError, attempt, remaining
 from penstock.errors import Unusable
 from penstock.waiting import LOOK_S
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.datasets.reading import Item, Reading
-    from penstock.order.course import Cursor
+    from penstock.order.sampling import Cursor
 
 __all__ = ["DecodeOptions", "DecodePool"]
 

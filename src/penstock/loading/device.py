@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from penstock.datasets.delivery import Delivery
+from penstock.datasets.policy import Delivery
 from penstock.tree import tree_map
 
 if TYPE_CHECKING:

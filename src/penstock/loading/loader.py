@@ -22,10 +22,10 @@ from penstock.values import whole
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from penstock.datasets.delivery import Delivery, OnError, Skipped
-    from penstock.datasets.place import PlaceLike
-    from penstock.order.course import Cursor
+    from penstock.datasets.policy import Delivery, OnError, Skipped
+    from penstock.datasets.positions.place import PlaceLike
     from penstock.order.partition import Tail
+    from penstock.order.sampling import Cursor
 
 __all__ = ["DataLoader"]
 

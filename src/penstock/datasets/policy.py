@@ -8,7 +8,7 @@ from penstock.errors import Bug, Cancelled, Damaged, NoSpace, Unusable
 
 if TYPE_CHECKING:
     from penstock.datasets.reading import Item
-    from penstock.order.course import Cursor
+    from penstock.order.sampling import Cursor
 
 __all__ = ["Delivery", "OnError", "Skipped", "attempt", "remaining"]
 

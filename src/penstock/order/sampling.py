@@ -1,4 +1,4 @@
-"""The course of a training run over a dataset: which samples make which batch, and where to go on after a stop."""
+"""The plan of a training run over a dataset: which samples make which batch, and where to go on after a stop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.order.partition import Partition, Tail
 from penstock.order.shuffle import Permutation
 from penstock.values import Place, whole
 
-__all__ = ["Course", "Cursor"]
+__all__ = ["Cursor", "SamplingPlan"]
 
 _VERSION = 1
 _LARGEST = 1 << 62
@@ -33,7 +33,7 @@ class Cursor(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class SamplingPlan:
     """What decides, together with a place and a cursor, which sample is delivered where and when. Pure.
 
     Attributes:
@@ -89,7 +89,7 @@ class Course:
         }
 
     def resume(self, state: object, world: int, catalog: str, *, allow_new_global_batch: bool = False) -> Cursor:
-        """Return the cursor a state holds, once sure that it belongs to this course.
+        """Return the cursor a state holds, once sure that it belongs to this plan.
 
         Raises:
             StateMismatch: It is of another version, catalog, seed or shuffle, or of another global batch without

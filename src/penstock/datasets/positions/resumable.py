@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.datasets.agree import agree, grouped
-from penstock.order.course import Cursor
+from penstock.datasets.positions.consistency import check_consistency, grouped
+from penstock.order.sampling import Cursor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.catalog.catalog import Catalog
-    from penstock.datasets.standing import Standing
-    from penstock.order.course import Course
+    from penstock.datasets.positions.iteration import Iterations
+    from penstock.order.sampling import SamplingPlan
     from penstock.values import Place
 
 __all__ = ["Resumable"]
@@ -26,27 +26,27 @@ class Resumable:
     catalog, order and global batch. It is the same on every rank at the same batch; any rank's restores all.
 
     Attributes:
-        course: What makes which batch.
+        plan: What makes which batch.
 
     """
 
-    def __init__(self, course: Course, catalog: Catalog | None, standing: Standing) -> None:
-        """Follow ``course`` over ``catalog`` (None: nobody can tell whether it is the same one later)."""
-        self.course = course
+    def __init__(self, plan: SamplingPlan, catalog: Catalog | None, iterations: Iterations) -> None:
+        """Follow ``plan`` over ``catalog`` (None: nobody can tell whether it is the same one later)."""
+        self.plan = plan
         self._catalog = catalog
-        self._standing = standing
-        self._agree()
+        self._iterations = iterations
+        self._compare()
 
     def __len__(self) -> int:
         """Return how many batches a whole epoch has for this rank, over all its workers; every rank has as many."""
-        return len(self.course.batches(Cursor(), self._standing.rank()))
+        return len(self.plan.batches(Cursor(), self._iterations.rank()))
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration epoch ``epoch``, also in persistent workers; later iterations count on from it.
 
         Right after ``load_state_dict``, naming the state's own epoch changes nothing.
         """
-        self._standing.rounds.set(epoch)
+        self._iterations.epochs.set(epoch)
 
     def state_at(self, batches: int, *, epoch: int | None = None) -> dict[str, Any]:
         """Return the state after this rank's training loop has received ``batches`` batches of the latest iteration.
@@ -54,7 +54,7 @@ class Resumable:
         No worker is asked, so it does not matter how far they have read ahead. With ``epoch``, of that epoch, counted
         from its start. The first call computes the catalog's digest, at about 0.1 µs per object.
         """
-        return self.state(self._standing.rounds.latest() if epoch is None else Cursor(epoch), batches)
+        return self.state(self._iterations.epochs.latest() if epoch is None else Cursor(epoch), batches)
 
     def load_state_dict(self, state: Mapping[str, Any], *, allow_new_global_batch: bool = False) -> None:
         """Make the next iteration go on where ``state`` was taken: each remaining sample comes once. No request.
@@ -66,16 +66,16 @@ class Resumable:
             StateMismatch: The state is of another catalog, seed, version or global batch, or is none.
 
         """
-        self._standing.rounds.resume(self._cursor(state, allow_new_global_batch))
+        self._iterations.epochs.resume(self._cursor(state, allow_new_global_batch))
 
     def coming(self) -> Cursor:
         """Return where the next iteration will begin."""
-        return self._standing.rounds.next()
+        return self._iterations.epochs.next()
 
     def begin(self) -> tuple[Cursor, Place]:
         """Begin the next iteration: return where, and for whom, the process alone or one of a loader's workers."""
-        self._agree()
-        return self._standing.begin()
+        self._compare()
+        return self._iterations.begin()
 
     def restart(self, state: Mapping[str, Any]) -> tuple[Cursor, Place]:
         """Begin an iteration over again where ``state`` was taken: the next one is the epoch after it.
@@ -87,23 +87,23 @@ class Resumable:
 
         """
         cursor = self._cursor(state)
-        self._standing.rounds.restart(cursor)
-        return cursor, replace(self._standing.place(), worker=0)
+        self._iterations.epochs.restart(cursor)
+        return cursor, replace(self._iterations.place(), worker=0)
 
     def state(self, cursor: Cursor, batches: int = 0) -> dict[str, Any]:
         """Return the state ``batches`` batches after ``cursor``."""
-        world = self._standing.rank().world
-        return self.course.state(self.course.after(cursor, batches, world), world, self._digest())
+        world = self._iterations.rank().world
+        return self.plan.state(self.plan.after(cursor, batches, world), world, self._digest())
 
     def _cursor(self, state: Mapping[str, Any], allow_new_global_batch: bool = False) -> Cursor:  # noqa: FBT001, FBT002
-        world, digest = self._standing.rank().world, self._digest()
-        return self.course.resume(state, world, digest, allow_new_global_batch=allow_new_global_batch)
+        world, digest = self._iterations.rank().world, self._digest()
+        return self.plan.resume(state, world, digest, allow_new_global_batch=allow_new_global_batch)
 
     def _digest(self) -> str:
         return "" if self._catalog is None else self._catalog.digest
 
-    def _agree(self) -> None:
+    def _compare(self) -> None:
         # Only in a group is a rank asked for: Lightning's make their loaders before it, and cannot say which they are.
         # And a dataset of one rank is nobody else's.
-        if self._catalog is not None and grouped() and self._standing.rank().world > 1:
-            agree(self._catalog)
+        if self._catalog is not None and grouped() and self._iterations.rank().world > 1:
+            check_consistency(self._catalog)

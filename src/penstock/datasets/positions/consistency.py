@@ -19,13 +19,13 @@ from penstock.waiting import received
 if TYPE_CHECKING:
     from penstock.catalog.catalog import Catalog
 
-__all__ = ["agree", "grouped"]
+__all__ = ["check_consistency", "grouped"]
 
 _compared: weakref.WeakKeyDictionary[Catalog, weakref.ref[Any]] = weakref.WeakKeyDictionary()  # and in which store
 _made: Counter[str] = Counter()  # catalogs compared so far, by what they are of
 
 
-def agree(catalog: Catalog) -> None:
+def check_consistency(catalog: Catalog) -> None:
     """Compare the catalog's digest with the other ranks', once per catalog; no collective, nobody waits for another.
 
     The first to come writes its digest into the process group's store, and the others compare theirs: one request, and
@@ -90,7 +90,7 @@ def _first(store: Any, key: str, mine: dict[str, Any]) -> dict[str, Any]:  # noq
             answers.put(error)
 
     # A thread, since a store that is stopped, not dead, would hold the call beyond the timeout and Ctrl-C.
-    threading.Thread(target=ask, name="penstock-agree", daemon=True).start()
+    threading.Thread(target=ask, name="penstock-consistency", daemon=True).start()
     limit_s = store.timeout.total_seconds()
     try:
         answer = received(answers, limit_s)

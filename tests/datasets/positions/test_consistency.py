@@ -17,7 +17,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 from torch.utils.data import DataLoader, Dataset
 
 from penstock.catalog.catalog import Catalog, Entry
-from penstock.datasets.agree import agree
+from penstock.datasets.positions.consistency import check_consistency
 from penstock.errors import StateMismatch, TimedOut, Unreachable
 from tests.children import forked
 from tests.datasets.ranks import free_port, ranks
@@ -41,7 +41,7 @@ def _tried(catalog):
     """Return what comparing raised, and how long it took."""
     began = time.monotonic()
     try:
-        agree(catalog)
+        check_consistency(catalog)
     except (StateMismatch, TimedOut, Unreachable) as error:
         return error, time.monotonic() - began
     return None, time.monotonic() - began
@@ -53,7 +53,7 @@ def _counts(*counts):
 
 
 def test_without_a_group_nothing_is_compared():
-    agree(_catalog(3))
+    check_consistency(_catalog(3))
 
 
 def test_equal_catalogs_agree(init_method):
@@ -88,13 +88,13 @@ def _one_more():
     """Rank 0 makes datasets of other prefixes besides; all compare one catalog several times."""
     catalog = _catalog(5)
     if dist.get_rank() == 0:
-        agree(_catalog(9, "s3://other/"))
-    agree(catalog)
+        check_consistency(_catalog(9, "s3://other/"))
+    check_consistency(catalog)
     if dist.get_rank() == 0:
-        agree(_catalog(9, "s3://another/"))
+        check_consistency(_catalog(9, "s3://another/"))
     for _ in range(dist.get_rank()):
-        agree(catalog)
-    agree(_catalog(7))
+        check_consistency(catalog)
+    check_consistency(_catalog(7))
 
 
 def test_other_prefixes_and_comparing_again_keep_ranks_in_step(tcp):
@@ -104,7 +104,7 @@ def test_other_prefixes_and_comparing_again_keep_ranks_in_step(tcp):
 def _again():
     """Make a second process group: there, what was compared in the first counts for nothing."""
     catalog = _catalog(5)
-    agree(catalog)
+    check_consistency(catalog)
     dist.barrier()
     rank = dist.get_rank()
     dist.destroy_process_group()
@@ -119,7 +119,7 @@ def test_another_group_is_another_comparison(tmp_path, tcp, monkeypatch):
 
 def _dropped():
     catalog = _catalog(5)
-    agree(catalog)
+    check_consistency(catalog)
     gone = weakref.ref(catalog)
     del catalog
     gc.collect()
@@ -137,14 +137,14 @@ class _Comparing(Dataset):
         return 1
 
     def __getitem__(self, index):
-        agree(_catalog(99))
+        check_consistency(_catalog(99))
         return index
 
 
 def _children(method):
     """Compare in a worker of a DataLoader and in a bare fork, then here: only that counts."""
     loader = DataLoader(_Comparing(), num_workers=1, multiprocessing_context=method)
-    with forked(lambda: agree(_catalog(98))) as status:
+    with forked(lambda: check_consistency(_catalog(98))) as status:
         return list(map(int, loader)), status(), _tried(_catalog(5))[0]
 
 

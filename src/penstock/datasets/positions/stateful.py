@@ -11,7 +11,7 @@ from penstock.errors import StateMismatch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.order.course import Cursor
+    from penstock.order.sampling import Cursor
     from penstock.values import Place
 
 __all__ = ["Progress", "StatefulIterator", "elastic_state"]

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     Parser = Callable[[BinaryIO], Iterable[Any]]
 
-__all__ = ["Opening"]
+__all__ = ["CatalogDataset"]
 
 
-class Opening:
+class CatalogDataset:
     """The constructors that map-style and iterable datasets share. One listing per job: workers map its result."""
 
     def __init__(

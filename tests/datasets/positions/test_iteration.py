@@ -9,19 +9,19 @@ import pickle
 import pytest
 from torch.utils.data import DataLoader, IterableDataset
 
-from penstock.datasets.standing import Standing
-from penstock.order.course import Cursor
+from penstock.datasets.positions.iteration import Iterations
+from penstock.order.sampling import Cursor
 from penstock.values import Place
 
 
 class Where(IterableDataset):
     """Yields where each iteration begins, and for whom."""
 
-    def __init__(self, standing: Standing) -> None:
-        self.standing = standing
+    def __init__(self, iterations: Iterations) -> None:
+        self.iterations = iterations
 
     def __iter__(self):
-        cursor, place = self.standing.begin()
+        cursor, place = self.iterations.begin()
         yield [list(cursor), [place.rank, place.world, place.worker, place.workers]]
 
 
@@ -34,21 +34,21 @@ def ranked(monkeypatch):
 
 
 def test_alone_a_process_is_its_rank_without_workers(ranked):
-    standing = Standing(None)
-    assert standing.begin() == (Cursor(0, 0), Place(2, 3))
-    assert standing.begin() == (Cursor(1, 0), Place(2, 3))
+    iterations = Iterations(None)
+    assert iterations.begin() == (Cursor(0, 0), Place(2, 3))
+    assert iterations.begin() == (Cursor(1, 0), Place(2, 3))
     ranked.setenv("RANK", "1")
-    assert standing.rank() == Place(1, 3)
-    assert Standing(Place(3, 4)).rank() == Place(3, 4)
+    assert iterations.rank() == Place(1, 3)
+    assert Iterations(Place(3, 4)).rank() == Place(3, 4)
 
 
 @pytest.mark.usefixtures("ranked")
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_have_the_parents_rank_and_their_own_number(method):
-    standing = Standing(None)
-    standing.rounds.resume(Cursor(4, 10))
+    iterations = Iterations(None)
+    iterations.epochs.resume(Cursor(4, 10))
     loader = DataLoader(
-        Where(standing),
+        Where(iterations),
         batch_size=None,
         num_workers=2,
         multiprocessing_context=method,
@@ -58,7 +58,7 @@ def test_workers_have_the_parents_rank_and_their_own_number(method):
     found = list(loader)
     assert found == [[[4, 10], [2, 3, 0, 2]], [[4, 10], [2, 3, 1, 2]]]
     assert [cursor for cursor, _ in loader] == [[5, 0]] * 2
-    assert standing.rounds.next() == (6, 0)
+    assert iterations.epochs.next() == (6, 0)
 
 
 def _forget(*_) -> None:
@@ -69,7 +69,7 @@ def _forget(*_) -> None:
 @pytest.mark.usefixtures("ranked")
 def test_a_spawned_worker_has_no_need_of_its_parents_environment():
     options = {"multiprocessing_context": "forkserver", "worker_init_fn": _forget, "timeout": 100}
-    loader = DataLoader(Where(Standing(None)), batch_size=None, num_workers=1, **options)
+    loader = DataLoader(Where(Iterations(None)), batch_size=None, num_workers=1, **options)
     assert list(loader) == [[[0, 0], [2, 3, 0, 1]]]
 
 
@@ -89,9 +89,9 @@ def test_a_dataset_that_is_made_before_its_ranks_are_started_is_each_ranks_own(m
     ]
     loaders = []
     for each in options:
-        standing = Standing(None)
-        standing.rounds.resume(Cursor(4, 10))
-        loaders.append(DataLoader(Where(standing), batch_size=None, **each))
+        iterations = Iterations(None)
+        iterations.epochs.resume(Cursor(4, 10))
+        loaders.append(DataLoader(Where(iterations), batch_size=None, **each))
     results = context.Queue()
     ranks = [context.Process(target=_train, args=(rank, loaders, results)) for rank in range(2)]
     for process in ranks:
@@ -105,11 +105,11 @@ def test_a_dataset_that_is_made_before_its_ranks_are_started_is_each_ranks_own(m
             assert epochs == [
                 [[begun, [rank, 2, worker, workers]] for worker in range(workers)] for begun in ([4, 10], [5, 0])
             ]
-    assert all(loader.dataset.standing.rounds.next() == (4, 10) for loader in loaders)
+    assert all(loader.dataset.iterations.epochs.next() == (4, 10) for loader in loaders)
 
 
 def test_sent_anywhere_else_it_finds_its_place_where_it_arrives(ranked):
-    data = pickle.dumps((Standing(None), Standing(Place(0, 5))))
+    data = pickle.dumps((Iterations(None), Iterations(Place(0, 5))))
     ranked.setenv("RANK", "0")
     found, given = pickle.loads(data)
     assert (found.rank(), given.rank()) == (Place(0, 3), Place(0, 5))

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 
 from torch.utils.data import get_worker_info
 
-from penstock.datasets.place import check, resolve
-from penstock.datasets.rounds import Rounds, rank_pid
-from penstock.datasets.wrappers import check_sharding
+from penstock.datasets.positions.epochs import Epochs, rank_pid
+from penstock.datasets.positions.place import check, resolve
+from penstock.datasets.positions.wrappers import check_sharding
 from penstock.values import Place
 
 if TYPE_CHECKING:
-    from penstock.datasets.place import PlaceLike
-    from penstock.order.course import Cursor
+    from penstock.datasets.positions.place import PlaceLike
+    from penstock.order.sampling import Cursor
 
-__all__ = ["Standing"]
+__all__ = ["Iterations"]
 
 
-class Standing:
+class Iterations:
     """The rank is found when it is asked for (a process group may come after the dataset), in the parent.
 
     Attributes:
-        rounds: Counts the epochs, for the parent and its workers.
+        epochs: Counts the epochs, for the parent and its workers.
 
     """
 
@@ -33,7 +33,7 @@ class Standing:
         check(place)
         self._place = place
         self._found: tuple[int, Place] | None = None  # by the process that spawned this one: its id, its place
-        self.rounds = Rounds()
+        self.epochs = Epochs()
 
     def rank(self) -> Place:
         """Return this process's rank among how many; in a loader's worker, the one of the process that started it."""
@@ -46,27 +46,27 @@ class Standing:
         info, place = get_worker_info(), self.place()
         check_sharding(place)
         if info is None:
-            return self.rounds.begin(), place
+            return self.epochs.begin(), place
         # torch seeds each worker with the loader's draw and the worker's number
-        return self.rounds.join(info.id, info.num_workers, info.seed - info.id), place
+        return self.epochs.join(info.id, info.num_workers, info.seed - info.id), place
 
     def place(self) -> Place:
         """Return for whom this process iterates: the rank, or one of its loader's workers."""
         info = get_worker_info()
         return self.rank() if info is None else replace(self.rank(), worker=info.id, workers=info.num_workers)
 
-    def __getstate__(self) -> tuple[PlaceLike, tuple[int, Place] | None, Rounds]:
+    def __getstate__(self) -> tuple[PlaceLike, tuple[int, Place] | None, Epochs]:
         """Travel with the parent's place to a process it spawns: if a loader's worker, it has no process group to ask.
 
         Anywhere else (a rank that is spawned, a queue, Ray) the place is found where it arrives: it may be another one.
         """
         if get_spawning_popen() is None:
-            return self._place, None, self.rounds
+            return self._place, None, self.epochs
         place = self.rank()
         check_sharding(place)  # who starts a worker is not there in it
         given = self._place if isinstance(self._place, Place | str | None) else place  # a mesh cannot be pickled
-        return given, (rank_pid(), place), self.rounds
+        return given, (rank_pid(), place), self.epochs
 
-    def __setstate__(self, state: tuple[PlaceLike, tuple[int, Place] | None, Rounds]) -> None:
+    def __setstate__(self, state: tuple[PlaceLike, tuple[int, Place] | None, Epochs]) -> None:
         """Arrive."""
-        self._place, self._found, self.rounds = state
+        self._place, self._found, self.epochs = state

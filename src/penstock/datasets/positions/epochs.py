@@ -15,13 +15,13 @@ from torch.utils.data import get_worker_info
 
 from penstock.catalog.region import Slot
 from penstock.errors import Unusable
-from penstock.order.course import Cursor
+from penstock.order.sampling import Cursor
 from penstock.values import whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Rounds", "rank_pid"]
+__all__ = ["Epochs", "rank_pid"]
 
 _HEAD = struct.Struct("qqqqq")  # the next epoch and position; the latest begun; how many iterations have been noted
 # Of an iteration: its loader's seed, its workers, its number within each; its epoch and position; a bit per worker that
@@ -32,7 +32,7 @@ _MOST_WORKERS = 512
 _MOST_EPOCHS = 1 << 62  # either way, so that counting on fits 64 bits
 
 
-class Rounds:
+class Epochs:
     """Gives each iteration over a dataset its cursor: the next epoch from its start, or what it was told.
 
     A DataLoader calls ``iter(dataset)`` once in every worker and tells the parent's dataset nothing. Workers of one
@@ -177,12 +177,12 @@ def rank_pid(*, worker: bool = False) -> int:
     return os.getpid() if parent is None or parent.pid is None else parent.pid
 
 
-_alive: WeakSet[Rounds] = WeakSet()
+_alive: WeakSet[Epochs] = WeakSet()
 
 
 def _settle() -> None:
-    for rounds in list(_alive):
-        rounds.settle()
+    for epochs in list(_alive):
+        epochs.settle()
 
 
 # A rank that hands a dataset it inherited straight to a loader with forked workers never uses it itself.

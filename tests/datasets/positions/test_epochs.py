@@ -11,117 +11,117 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.datasets.rounds import Rounds
+from penstock.datasets.positions.epochs import Epochs
 from penstock.errors import Unusable
-from penstock.order.course import Cursor
+from penstock.order.sampling import Cursor
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
 
 def test_without_a_call_each_iteration_is_the_next_epoch():
-    rounds = Rounds()
-    assert [rounds.begin() for _ in range(4)] == [(0, 0), (1, 0), (2, 0), (3, 0)]
+    epochs = Epochs()
+    assert [epochs.begin() for _ in range(4)] == [(0, 0), (1, 0), (2, 0), (3, 0)]
 
 
 def test_set_says_the_next_one_and_counting_goes_on_from_there():
-    rounds = Rounds()
-    rounds.begin()
-    rounds.set(7)
-    assert [rounds.begin(), rounds.begin()] == [(7, 0), (8, 0)]
-    rounds.set(0)
-    assert rounds.begin() == (0, 0)
+    epochs = Epochs()
+    epochs.begin()
+    epochs.set(7)
+    assert [epochs.begin(), epochs.begin()] == [(7, 0), (8, 0)]
+    epochs.set(0)
+    assert epochs.begin() == (0, 0)
 
 
 def test_a_resumed_position_is_the_next_iterations_and_naming_its_epoch_keeps_it():
-    rounds = Rounds()
-    rounds.resume(Cursor(4, 70))
-    rounds.set(4)
-    assert (rounds.next(), rounds.latest()) == ((4, 70), (4, 70))
-    assert [rounds.begin(), rounds.begin()] == [(4, 70), (5, 0)]
-    rounds.resume(Cursor(4, 70))
-    rounds.set(5)
-    assert rounds.begin() == (5, 0)
+    epochs = Epochs()
+    epochs.resume(Cursor(4, 70))
+    epochs.set(4)
+    assert (epochs.next(), epochs.latest()) == ((4, 70), (4, 70))
+    assert [epochs.begin(), epochs.begin()] == [(4, 70), (5, 0)]
+    epochs.resume(Cursor(4, 70))
+    epochs.set(5)
+    assert epochs.begin() == (5, 0)
 
 
 def test_the_latest_is_where_the_iteration_under_way_began():
-    rounds = Rounds()
-    rounds.resume(Cursor(2, 10))
-    rounds.begin()
-    assert (rounds.latest(), rounds.next()) == ((2, 10), (3, 0))
-    assert worker(rounds).join(0, 1, seed=1) == (3, 0)
-    assert rounds.latest() == (3, 0)
+    epochs = Epochs()
+    epochs.resume(Cursor(2, 10))
+    epochs.begin()
+    assert (epochs.latest(), epochs.next()) == ((2, 10), (3, 0))
+    assert worker(epochs).join(0, 1, seed=1) == (3, 0)
+    assert epochs.latest() == (3, 0)
 
 
-def worker(rounds: Rounds) -> Rounds:
+def worker(epochs: Epochs) -> Epochs:
     """Return the same memory as a worker process sees it: with a count of its own."""
-    other = Rounds.__new__(Rounds)
-    other.__setstate__(rounds.__getstate__())
+    other = Epochs.__new__(Epochs)
+    other.__setstate__(epochs.__getstate__())
     return other
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=8), st.randoms(use_true_random=False))
 def test_all_workers_of_an_iteration_join_the_same_epoch(iterations, random):
     """Any number of workers per iteration, in any order, with seeds that may repeat as after torch.manual_seed."""
-    rounds = Rounds()
+    epochs = Epochs()
     for expected, (workers, reseeded) in enumerate(iterations):
         seed = 42 if reseeded else 1000 + expected
         order = random.sample(range(workers), workers)
-        assert {worker(rounds).join(index, workers, seed) for index in order} == {(expected, 0)}
+        assert {worker(epochs).join(index, workers, seed) for index in order} == {(expected, 0)}
 
 
 @given(st.integers(1, 5), st.integers(1, 40), st.randoms(use_true_random=False))
 def test_persistent_workers_count_on_by_themselves(workers, iterations, random):
-    rounds = Rounds()
-    alive = [worker(rounds) for _ in range(workers)]
+    epochs = Epochs()
+    alive = [worker(epochs) for _ in range(workers)]
     for expected in range(iterations):
         order = random.sample(range(workers), workers)
         assert {alive[index].join(index, workers, 99) for index in order} == {(expected, 0)}
 
 
 def test_a_late_worker_of_an_older_iteration_still_finds_its_epoch():
-    rounds = Rounds()
-    assert worker(rounds).join(0, 2, seed=1) == (0, 0)
-    assert worker(rounds).join(0, 2, seed=2) == (1, 0)
-    assert worker(rounds).join(1, 2, seed=1) == (0, 0)
-    assert worker(rounds).join(1, 2, seed=2) == (1, 0)
+    epochs = Epochs()
+    assert worker(epochs).join(0, 2, seed=1) == (0, 0)
+    assert worker(epochs).join(0, 2, seed=2) == (1, 0)
+    assert worker(epochs).join(1, 2, seed=1) == (0, 0)
+    assert worker(epochs).join(1, 2, seed=2) == (1, 0)
 
 
 def test_more_workers_than_can_be_told_apart_are_refused():
     with pytest.raises(Unusable, match="512"):
-        Rounds().join(0, 513, seed=1)
+        Epochs().join(0, 513, seed=1)
 
 
-def _join(rounds: Rounds, index: int, results: multiprocessing.Queue) -> None:
-    results.put([rounds.join(index, 3, seed=5), rounds.join(index, 3, seed=5)])
+def _join(epochs: Epochs, index: int, results: multiprocessing.Queue) -> None:
+    results.put([epochs.join(index, 3, seed=5), epochs.join(index, 3, seed=5)])
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_processes_agree_and_the_parent_sees_it(method: str):
     context: BaseContext = multiprocessing.get_context(method)
-    rounds, results = Rounds(), context.Queue()
-    rounds.set(3)
-    processes = [context.Process(target=_join, args=(rounds, index, results)) for index in range(3)]
+    epochs, results = Epochs(), context.Queue()
+    epochs.set(3)
+    processes = [context.Process(target=_join, args=(epochs, index, results)) for index in range(3)]
     for process in processes:
         process.start()
     found = [results.get(timeout=60) for _ in processes]
     for process in processes:
         process.join(60)
     assert found == [[(3, 0), (4, 0)]] * 3
-    assert rounds.begin() == (5, 0)
+    assert epochs.begin() == (5, 0)
 
 
 def test_a_copy_lives_its_own_life():
-    rounds = Rounds()
-    rounds.set(5)
-    copy = pickle.loads(pickle.dumps(rounds))
-    assert (copy.begin(), copy.begin(), rounds.begin()) == ((5, 0), (6, 0), (5, 0))
+    epochs = Epochs()
+    epochs.set(5)
+    copy = pickle.loads(pickle.dumps(epochs))
+    assert (copy.begin(), copy.begin(), epochs.begin()) == ((5, 0), (6, 0), (5, 0))
 
 
 def test_a_fork_taken_under_the_lock_does_not_hang():
-    rounds = Rounds()
-    with rounds._lock:
+    epochs = Epochs()
+    with epochs._lock:
         child = os.fork()
         if child == 0:
-            os._exit(int(rounds.begin() != (0, 0)))
+            os._exit(int(epochs.begin() != (0, 0)))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from penstock.datasets.place import check, resolve
+from penstock.datasets.positions.place import check, resolve
 from penstock.errors import Unusable
 from penstock.values import Place
 from tests.datasets.ranks import ranks

@@ -6,10 +6,10 @@ import pickle
 
 import pytest
 
-from penstock.datasets.delivery import Delivery, Skipped, attempt, remaining
+from penstock.datasets.policy import Delivery, Skipped, attempt, remaining
 from penstock.datasets.reading import Item
 from penstock.errors import Bug, Cancelled, Changed, Damaged, NotFound, Truncated, Unreachable, Unusable
-from penstock.order.course import Cursor
+from penstock.order.sampling import Cursor
 
 
 def item(outcome: object) -> Item:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.datasets.walk import stroll, walk
-from penstock.order.course import Course, Cursor
+from penstock.order.indices import batch_indices, sample_indices
 from penstock.order.partition import Repeat
+from penstock.order.sampling import Cursor, SamplingPlan
 from penstock.values import Place
 
 _totals, _few = st.integers(0, 5000), st.integers(1, 4)
@@ -20,11 +20,11 @@ _totals, _few = st.integers(0, 5000), st.integers(1, 4)
 def test_ranks_and_workers_together_take_every_sample_once_and_know_what_repeats(
     total, batch, world, workers, shuffle, tail
 ):
-    course = Course(total=total, batch=batch, shuffle=shuffle, seed=5, tail=tail)
+    plan = SamplingPlan(total=total, batch=batch, shuffle=shuffle, seed=5, tail=tail)
     taken, repeated = [], []
     for rank in range(world):
         for worker in range(workers):
-            for indices in walk(course, Cursor(1), Place(rank, world, worker, workers)):
+            for indices in batch_indices(plan, Cursor(1), Place(rank, world, worker, workers)):
                 assert 1 <= len(indices) <= batch
                 taken += [index for index in indices if not isinstance(index, Repeat)]
                 repeated += [index for index in indices if isinstance(index, Repeat)]
@@ -38,26 +38,26 @@ def test_ranks_and_workers_together_take_every_sample_once_and_know_what_repeats
 @given(_totals, _few, _few, st.booleans(), st.data())
 def test_a_stroll_takes_every_remaining_sample_once(total, world, workers, shuffle, data):
     start = data.draw(st.integers(0, total))
-    course = Course(total=total, batch=1, shuffle=shuffle, seed=3)
+    plan = SamplingPlan(total=total, batch=1, shuffle=shuffle, seed=3)
     places = [Place(rank, world, worker, workers) for rank in range(world) for worker in range(workers)]
-    taken = [index for place in places for index in stroll(course, Cursor(2, start), place)]
-    order = course.order(2)
+    taken = [index for place in places for index in sample_indices(plan, Cursor(2, start), place)]
+    order = plan.order(2)
     assert sorted(taken) == sorted(range(start, total) if order is None else order.block(start, total).tolist())
 
 
 def test_a_batch_is_the_permutation_of_its_positions():
-    course = Course(total=100_000, batch=10, shuffle=True, seed=1)
-    order = course.order(2)
-    for number, indices in enumerate(islice(walk(course, Cursor(2), Place()), 3000)):
+    plan = SamplingPlan(total=100_000, batch=10, shuffle=True, seed=1)
+    order = plan.order(2)
+    for number, indices in enumerate(islice(batch_indices(plan, Cursor(2), Place()), 3000)):
         assert indices == order.block(number * 10, number * 10 + 10).tolist()
 
 
-@pytest.mark.parametrize("taken", [walk, stroll])
+@pytest.mark.parametrize("taken", [batch_indices, sample_indices])
 def test_it_looks_no_further_ahead_than_a_block(taken):
     """Of 10^15 samples the first comes at once, and from their middle too."""
-    course = Course(total=10**15, batch=256, shuffle=True)
+    plan = SamplingPlan(total=10**15, batch=256, shuffle=True)
     for cursor in (Cursor(0), Cursor(0, 5 * 10**14)):
-        first = next(taken(course, cursor, Place()))
-        assert (first[0] if taken is walk else first) == course.order(0).at(cursor.position)
-    one = next(taken(Course(total=1, batch=1), Cursor(), Place()))
-    assert type(one if taken is stroll else one[0]) is int
+        first = next(taken(plan, cursor, Place()))
+        assert (first[0] if taken is batch_indices else first) == plan.order(0).at(cursor.position)
+    one = next(taken(SamplingPlan(total=1, batch=1), Cursor(), Place()))
+    assert type(one if taken is sample_indices else one[0]) is int
