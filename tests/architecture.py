@@ -41,7 +41,7 @@ HOMES = {
     "ctypes": ("transport.libcurl", "transport.easy", "transport.multi", "transport.stream", "buffer"),
     "fsspec": ("interop", "drivers.fsspec"),
     "hypothesis": ("testing",),
-    "isal": ("checkpoint.crc",),
+    "isal": ("checkpoint.integrity.crc",),
     "lightning": ("checkpoint.lightning",),
     "moto": ("demo", "testing"),
     "numpy": tuple(ROOMS),
@@ -66,12 +66,9 @@ DONE_WITHOUT = {"certifi"}  # used where it happens to be installed, and never m
 # a function.
 FACING = {
     *(("torch", "datasets"), ("torch", "loading"), ("pytest", "testing"), ("hypothesis", "testing")),
-    *(("torch", "checkpoint.dcp"), ("torch", "checkpoint.records"), ("torch", "checkpoint.torchmeta")),
-    *(("torch", "checkpoint.standing"), ("torch", "checkpoint.fill"), ("torch", "checkpoint.builder")),
+    *(("torch", "checkpoint.distributed"), ("torch", "checkpoint.dcp"), ("torch", "checkpoint.run.ranks")),
     *(
         ("lightning", "checkpoint.lightning"),
-        ("torch", "checkpoint.sharded"),
-        ("torch", "checkpoint.ranks"),
         ("fsspec", "interop.fsspec"),
     ),
 }

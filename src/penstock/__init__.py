@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.catalog.catalog import Catalog
-    from penstock.checkpoint.background import AsyncCheckpointer
-    from penstock.checkpoint.file import Checkpoint
-    from penstock.checkpoint.safetensors import load_safetensors, open_safetensors, save_safetensors
-    from penstock.checkpoint.steps import CheckpointManager
-    from penstock.checkpoint.torch import load, save
+    from penstock.checkpoint.run.background import AsyncCheckpointer
+    from penstock.checkpoint.run.steps import CheckpointManager
+    from penstock.checkpoint.safetensors.verbs import load_safetensors, open_safetensors, save_safetensors
+    from penstock.checkpoint.torchfile.checkpoint import Checkpoint
+    from penstock.checkpoint.torchfile.verbs import load, save
     from penstock.datasets.iterable import IterableDataset
     from penstock.datasets.map import MapDataset
     from penstock.datasets.positions.stateful import elastic_state
@@ -32,11 +32,11 @@ __version__ = VERSION
 
 # Everything is loaded when it is first named: `import penstock` costs milliseconds and never loads torch.
 _HOMES = {
-    "AsyncCheckpointer": "checkpoint.background",
+    "AsyncCheckpointer": "checkpoint.run.background",
     "BatchSampler": "datasets.sampler",
     "Catalog": "catalog.catalog",
-    "Checkpoint": "checkpoint.file",
-    "CheckpointManager": "checkpoint.steps",
+    "Checkpoint": "checkpoint.torchfile.checkpoint",
+    "CheckpointManager": "checkpoint.run.steps",
     "DataLoader": "loading.loader",
     "IterableDataset": "datasets.iterable",
     "MapDataset": "datasets.map",
@@ -55,12 +55,12 @@ _HOMES = {
     "delete": "verbs",
     "elastic_state": "datasets.positions.stateful",
     "list": "verbs",
-    "load": "checkpoint.torch",
-    "load_safetensors": "checkpoint.safetensors",
+    "load": "checkpoint.torchfile.verbs",
+    "load_safetensors": "checkpoint.safetensors.verbs",
     "open": "verbs",
-    "open_safetensors": "checkpoint.safetensors",
-    "save": "checkpoint.torch",
-    "save_safetensors": "checkpoint.safetensors",
+    "open_safetensors": "checkpoint.safetensors.verbs",
+    "save": "checkpoint.torchfile.verbs",
+    "save_safetensors": "checkpoint.safetensors.verbs",
     "stat": "verbs",
 }
 

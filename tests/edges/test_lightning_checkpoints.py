@@ -14,10 +14,10 @@ import torch
 from fsspec.registry import _registry
 from lightning.pytorch import strategies
 
-from penstock.checkpoint.commit import Saving
+from penstock.checkpoint.commit.saving import Saving
 from penstock.checkpoint.dcp import StorageReader, StorageWriter
+from penstock.checkpoint.distributed.sharded import Loading
 from penstock.checkpoint.lightning import AsyncCheckpointIO, CheckpointIO
-from penstock.checkpoint.sharded import Loading
 from penstock.errors import CheckpointError, InvalidURL, NotFound, Unusable
 from penstock.interop.fsspec import FileSystem, register
 from penstock.source import open_source

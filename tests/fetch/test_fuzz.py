@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from penstock.checkpoint.layout import BLOCK_BYTES
-from penstock.checkpoint.seal import SealedReader, Sealing
+from penstock.checkpoint.integrity.checksummed import SealedReader, Sealing
+from penstock.checkpoint.integrity.manifest import BLOCK_BYTES
 from penstock.fetch import reader, upload
 from penstock.fetch.upload import Writer
 from penstock.options import ReadOptions, StoreOptions

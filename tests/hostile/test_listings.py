@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 import penstock as ps
-from penstock.checkpoint.steps import CheckpointManager
+from penstock.checkpoint.run.steps import CheckpointManager
 from penstock.errors import Damaged, Forbidden, NotFound
 from penstock.source import open_source
 from penstock.testing.servers import reply

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 import penstock as ps
-from penstock.checkpoint.commit import Committed
+from penstock.checkpoint.commit.saving import Committed
 from penstock.cli.exits import write
 from penstock.cli.store import with_store
 from penstock.cli.text import harmless, readable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import typer
 
-    from penstock.checkpoint.steps import Described
+    from penstock.checkpoint.run.steps import Described
 
 __all__ = ["steps"]
 

@@ -1,0 +1,1 @@
+"""How a checkpoint of several objects becomes visible, and how one is removed."""

@@ -1,0 +1,132 @@
+"""Finds which distributed checkpoint a folder holds: Penstock's, torch's, or none."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from torch.distributed.checkpoint.metadata import StorageMeta
+
+from penstock.checkpoint.distributed import records, torchmeta
+from penstock.checkpoint.distributed.torchmeta import METADATA
+from penstock.checkpoint.integrity.manifest import MANIFEST, MOST_BYTES, Manifest
+from penstock.errors import Changed, CheckpointError, Damaged, NotFound, Unusable
+from penstock.source import open_source
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+    from torch.distributed.checkpoint.metadata import Metadata
+
+    from penstock.options import StoreOptions
+    from penstock.source import Source
+
+__all__ = ["Mark", "Standing", "opened", "standing", "valid"]
+
+
+_TRIES = 9  # between the HEAD and the GET of a mark it may be replaced
+
+
+class Mark(NamedTuple):
+    """What says that a folder is a checkpoint: a manifest, or torch's metadata.
+
+    Attributes:
+        key: Where it lies.
+        etag: Which version was read.
+        metadata: What it says; ``storage_data`` maps to ``Placed``.
+
+    """
+
+    key: str
+    etag: str
+    metadata: Metadata
+
+    @classmethod
+    def first(cls, source: Source, folder: str, names: list[str], *, weights_only: bool) -> Self:
+        """Read the first of ``names`` that is there: two requests, and one for each that is not.
+
+        Raises:
+            NotFound: None is.
+            CheckpointError: It is damaged, or another kind's.
+
+        """
+        for name in names:
+            try:
+                etag, data = _current(source, folder + name)
+            except NotFound:
+                continue
+            return cls(folder + name, etag, _read(name, data, source.url(folder + name), weights_only=weights_only))
+        raise NotFound(f"there is no checkpoint: no {' and no '.join(names)}", url=source.url(folder))
+
+    def replaced(self, source: Source) -> bool:
+        """Say whether there is another version, or none, by now: one request."""
+        (meta,) = source.stat_existing([self.key])
+        return meta is None or meta.etag != self.etag
+
+
+class Standing(NamedTuple):
+    """What a folder holds when a save begins.
+
+    Attributes:
+        etags: Of each mark that is there, by its key.
+        objects: The keys of what they name.
+
+    """
+
+    etags: dict[str, str]
+    objects: set[str]
+
+
+def standing(source: Source, folder: str, *, look: bool) -> Standing:
+    """Return which checkpoints are there; with ``look`` also what they name."""
+    found = [meta for meta in source.stat_existing([folder + MANIFEST, folder + METADATA]) if meta is not None]
+    objects = {folder + name for meta in found if look for name in _named(source, meta.key)}
+    return Standing({meta.key: meta.etag for meta in found}, objects)
+
+
+def opened(url: str | os.PathLike[str], store: StoreOptions | None) -> tuple[Source, str]:
+    """Return the source and the folder that a checkpoint's URL names, ending in ``/`` unless it is empty."""
+    source, prefix = open_source(url, store)
+    return source, prefix if prefix.endswith("/") or not prefix else prefix + "/"
+
+
+def valid(url: str | os.PathLike[str]) -> bool:
+    """Say whether a URL or path can be opened."""
+    try:
+        open_source(url)
+    except Unusable:
+        return False
+    return True
+
+
+def _current(source: Source, key: str) -> tuple[str, bytes]:
+    """Return an object's version and bytes, though it may be replaced again and again."""
+    for _ in range(_TRIES):
+        with suppress(Changed), source.open_read(key) as reader:
+            return reader.etag, reader.read(MOST_BYTES + 1)
+    with source.open_read(key) as reader:
+        return reader.etag, reader.read(MOST_BYTES + 1)
+
+
+def _read(name: str, data: bytes, url: str, *, weights_only: bool) -> Metadata:
+    if name != MANIFEST:
+        return torchmeta.decode(data, url, weights_only=weights_only)
+    manifest = Manifest.decode(data, url)
+    if manifest.kind != records.KIND:
+        raise CheckpointError(f"this checkpoint is a {manifest.kind}, not a distributed one", url=url)
+    metadata = records.decode(manifest.content, manifest.objects, url)
+    return replace(metadata, storage_meta=StorageMeta(url.removesuffix(MANIFEST), manifest.save))
+
+
+def _named(source: Source, key: str) -> Iterable[str]:
+    """Return the objects that a mark names; none where nobody can read it: they stay behind when it is replaced."""
+    (_, data), url = _current(source, key), source.url(key)
+    try:
+        if key.endswith(MANIFEST):
+            return Manifest.decode(data, url).objects
+        places = torchmeta.decode(data, url, weights_only=True).storage_data
+        return {place.name for place in places.values()}
+    except (Damaged, Unusable):
+        return ()

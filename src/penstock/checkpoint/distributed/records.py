@@ -1,0 +1,195 @@
+"""What a distributed checkpoint holds and where, as JSON for its manifest and back: nothing of it is ever run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+
+from penstock.checkpoint.integrity.manifest import elements
+from penstock.errors import CheckpointError, Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch.distributed.checkpoint.planner import WriteItem
+
+    from penstock.checkpoint.integrity.manifest import Sealed
+
+    _Said = dict[str, int]
+    _Listed = list[tuple[str, Sealed]]
+
+__all__ = ["KIND", "Placed", "decode", "encode", "plain", "planned"]
+
+KIND = "dcp"
+_FOREIGN = 'this planner has data of its own, which only torch\'s layout can hold: StorageWriter(url, layout="torch")'
+
+
+class Placed(NamedTuple):
+    """Where an item lies.
+
+    Attributes:
+        name: The object, by its name below the checkpoint's folder.
+        start: Its first byte in the object.
+        length: Bytes.
+        sealed: The object's digests; None in torch's layout, which has none.
+
+    """
+
+    name: str
+    start: int
+    length: int
+    sealed: Sealed | None = None
+
+
+def plain(dtype: torch.dtype, layout: torch.layout) -> bool:
+    """Say whether tensors of this kind are nothing but an array of elements."""
+    return layout is torch.strided and not _name(dtype).startswith(("q", "bits"))  # qint8, quint4x2, …
+
+
+def planned(item: WriteItem, data: object) -> torch.Tensor:
+    """Return a planner's tensor if it is what the plan says, for that is all that a reader will know of it.
+
+    Raises:
+        Unusable: It is not, or no plain array.
+
+    """
+    plan = item.tensor_data
+    if plan is None or not isinstance(data, torch.Tensor) or not plain(data.dtype, data.layout):
+        raise Unusable(f"{item.index.fqn!r} is no plain tensor but a {type(data).__name__}")
+    if data.dtype != plan.properties.dtype or data.shape != plan.chunk.sizes or data.is_meta:
+        kind = f"{data.dtype} {list(data.shape)} on {data.device}"
+        raise Unusable(
+            f"{item.index.fqn!r} was planned as {plan.properties.dtype} {list(plan.chunk.sizes)}, and is {kind}"
+        )
+    return data
+
+
+def encode(metadata: Metadata, placed: Mapping[MetadataIndex, Placed]) -> dict[str, Any]:
+    """Return the ``content`` of a manifest.
+
+    Raises:
+        Unusable: The planner's data, or a name, cannot be said in JSON.
+
+    """
+    numbers: dict[str, int] = {}
+    for place in placed.values():
+        numbers.setdefault(place.name, len(numbers))
+    said = {index: {"object": numbers[place.name], "start": place.start} for index, place in placed.items()}
+    lengths = {index: place.length for index, place in placed.items()}
+    state = [_described(name, each, said, lengths) for name, each in metadata.state_dict_metadata.items()]
+    return {"objects": list(numbers), "state": state, "paths": _paths(metadata.planner_data)}
+
+
+def decode(content: Mapping[str, Any], objects: Mapping[str, Sealed], url: str) -> Metadata:
+    """Read the ``content`` of a stranger's manifest, whose data ``objects`` are; ``storage_data`` maps to ``Placed``.
+
+    Raises:
+        CheckpointError: It says what cannot be.
+
+    """
+    try:
+        placed: dict[MetadataIndex, Placed] = {}
+        listed, said = [(name, objects[name]) for name in content["objects"]], content["state"]
+        state = {_text(each["name"]): _stored(each, listed, placed) for each in said}
+        if not isinstance(said, list) or len(state) != len(said):
+            raise ValueError("a name comes twice")
+        paths = None if content["paths"] is None else {name: _path(each) for name, each in content["paths"].items()}
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
+        raise CheckpointError(f"what the manifest says of tensors cannot be: {error!r:.200}", url=url) from None
+    return Metadata(state, paths, placed)
+
+
+# -- to JSON -----------------------------------------------------------------------------------------------------------
+
+
+def _described(
+    name: object, stored: object, said: Mapping[MetadataIndex, _Said], lengths: Mapping[MetadataIndex, int]
+) -> dict[str, Any]:
+    if not isinstance(name, str):
+        raise Unusable(f"names are text, not {name!r}")
+    if not isinstance(stored, TensorStorageMetadata):
+        index = MetadataIndex(name)
+        return {"name": name, "length": lengths[index], **said[index]}
+    chunks = [
+        {"offsets": list(each.offsets), "sizes": list(each.sizes), **said[MetadataIndex(name, each.offsets)]}
+        for each in stored.chunks
+    ]
+    return {"name": name, "dtype": _name(stored.properties.dtype), "size": list(stored.size), "chunks": chunks}
+
+
+def _paths(planned: object) -> dict[str, list[str | int]] | None:
+    """Return torch's own planner's data: the path of keys and indices at which each name lies in the nested state."""
+    if planned is None:
+        return None
+    if not isinstance(planned, dict):
+        raise Unusable(_FOREIGN)
+    try:
+        return {_text(name): list(_path(path)) for name, path in planned.items()}
+    except TypeError:
+        raise Unusable(_FOREIGN) from None
+
+
+# -- and back ----------------------------------------------------------------------------------------------------------
+
+
+def _stored(
+    said: Mapping[str, Any], objects: _Listed, placed: dict[MetadataIndex, Placed]
+) -> TensorStorageMetadata | BytesStorageMetadata:
+    name = said["name"]
+    if "dtype" not in said:
+        placed[MetadataIndex(name)] = _placed(said, said["length"], objects)
+        return BytesStorageMetadata()
+    dtype = getattr(torch, _text(said["dtype"]), None)
+    if not isinstance(dtype, torch.dtype) or not plain(dtype, torch.strided):
+        raise ValueError(f"{name!r} has a dtype that this torch has not: {said['dtype']!r:.40}")
+    size = _naturals(said["size"])
+    chunks = []
+    for each in said["chunks"]:
+        offsets, sizes = _naturals(each["offsets"]), _naturals(each["sizes"])
+        if any(low + long > most for low, long, most in zip(offsets, sizes, size, strict=True)):
+            raise ValueError(f"{name!r} of {list(size)} has a chunk of {list(sizes)} at {list(offsets)}")
+        count = elements(sizes)
+        if count is None:
+            raise ValueError(f"{name!r} has a chunk with more elements than there can be")
+        placed[MetadataIndex(name, offsets)] = _placed(each, count * dtype.itemsize, objects)
+        chunks.append(ChunkStorageMetadata(offsets, sizes))
+    return TensorStorageMetadata(TensorProperties(dtype), size, chunks)
+
+
+def _placed(said: Mapping[str, Any], length: int, objects: _Listed) -> Placed:
+    number, start, length = _naturals([said["object"], said["start"], length])
+    name, sealed = objects[number]
+    if start + length > sealed.size:
+        raise ValueError(f"bytes {start} to {start + length} of {name}, which has {sealed.size}")
+    return Placed(name, start, length, sealed)
+
+
+def _naturals(value: object) -> torch.Size:
+    if not isinstance(value, list) or not all(type(each) is int and each >= 0 for each in value):
+        raise TypeError(f"{value!r:.80} are no sizes")
+    return torch.Size(value)
+
+
+def _path(value: object) -> tuple[str | int, ...]:
+    if not isinstance(value, list | tuple) or not all(type(each) in (str, int) for each in value):
+        raise TypeError(f"{value!r:.80} is no path of keys")
+    return tuple(value)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.80} is no text")
+    return value
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,173 @@
+"""Objects with a seal: written with a digest of each block, read back against it."""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Self
+
+import xxhash
+
+from penstock.blocks import BlockReader
+from penstock.buffer import flat
+from penstock.checkpoint.integrity.manifest import BLOCK_BYTES, Sealed
+from penstock.errors import ChecksumMismatch, Truncated
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from penstock.buffer import Buffer
+    from penstock.source import Reader, Writer
+
+__all__ = ["SealedReader", "Sealing", "SealingWriter"]
+
+_PIECE_BYTES = BLOCK_BYTES // 4  # written and digested in turn, while the processor's cache holds them
+_KEPT = 4  # verified blocks that small reads are served from
+
+
+class Sealing:
+    """Digests bytes as they go by: the seal of an object, made while it is written or before."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.size = 0
+        self._digests: list[bytes] = []
+        self._open = xxhash.xxh3_64()
+
+    def take(self, data: memoryview) -> None:
+        """Take the next bytes, any number of them."""
+        at = 0
+        while at < len(data):
+            piece = data[at : at + BLOCK_BYTES - self.size % BLOCK_BYTES]
+            self._open.update(piece)
+            at += len(piece)
+            self.size += len(piece)
+            if self.size % BLOCK_BYTES == 0:
+                self._digests.append(self._open.digest())
+                self._open.reset()
+
+    def sealed(self) -> Sealed:
+        """Return the seal of what was taken."""
+        last = [self._open.digest()] if self.size % BLOCK_BYTES else []
+        return Sealed(self.size, b"".join(self._digests + last))
+
+
+class SealingWriter(io.BufferedIOBase):
+    """A write-only file over a ``Writer`` that digests what goes through it; ``sealed`` once it is closed well."""
+
+    mode = "wb"
+
+    def __init__(self, writer: Writer) -> None:
+        """Seal what is written from here on."""
+        super().__init__()
+        self._writer = writer
+        self._sealing = Sealing()
+
+    @property
+    def name(self) -> str:
+        """Where the object will be."""
+        return self._writer.name
+
+    def writable(self) -> bool:
+        """Return True."""
+        return self._writer.writable()
+
+    def tell(self) -> int:
+        """Return the number of bytes written."""
+        return self._writer.tell()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, well or not."""
+        return self._writer.closed
+
+    def write(self, data: object, /) -> int:
+        """Take any bytes-like object, as ``Writer.write`` does."""
+        view, at = flat(data), 0
+        self.tell()  # closed is closed, also for nothing
+        while at < len(view):
+            piece = view[at : at + _PIECE_BYTES - self._sealing.size % _PIECE_BYTES]
+            self._writer.write(piece)
+            self._sealing.take(piece)
+            at += len(piece)
+        return at
+
+    def sealed(self) -> Sealed:
+        """Return the seal of what was written."""
+        return self._sealing.sealed()
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        self._writer.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Publish, unless the block failed."""
+        self._writer.__exit__(kind, error, trace)
+
+    def close(self) -> None:
+        """Publish the object; closing again does nothing."""
+        self._writer.close()
+
+    def __del__(self) -> None:
+        """Publish nothing: the writer knows how to go."""
+
+
+class SealedReader(BlockReader):
+    """A read-only, seekable file over a ``Reader`` whose every byte is verified before it is handed out.
+
+    What is read in whole blocks goes straight into the caller's memory, in parallel ranges, and is verified there; the
+    rest of a block is read along with it. A block that is not what was written is a ``ChecksumMismatch``.
+    """
+
+    def __init__(self, reader: Reader, sealed: Sealed, url: str) -> None:
+        """Hold ``reader`` to its seal; ``Truncated`` at once when its size is another."""
+        super().__init__(sealed.size, BLOCK_BYTES)
+        self.name = url
+        self._reader = reader
+        self._sealed = sealed
+        self._kept: OrderedDict[int, bytes] = OrderedDict()
+        if reader.size != sealed.size:
+            raise Truncated(f"the object has {reader.size} bytes, {sealed.size} were written", url=url)
+
+    def close(self) -> None:
+        """Close the reader too."""
+        self._reader.close()
+        self._kept.clear()
+        super().close()
+
+    def _straight(self, start: int, target: Buffer) -> None:
+        view, at, stop = target.view(), start, start + target.size
+        while at < stop:
+            number, offset = divmod(at, BLOCK_BYTES)
+            whole = 0 if offset else (stop - at) // BLOCK_BYTES * BLOCK_BYTES
+            if whole:
+                self._whole(number, view[at - start : at - start + whole])
+                at += whole
+            else:
+                piece = memoryview(self._block(number))[offset : offset + stop - at]
+                view[at - start : at - start + len(piece)] = piece
+                at += len(piece)
+
+    def _whole(self, first: int, view: memoryview) -> None:
+        self._reader.seek(first * BLOCK_BYTES)
+        self._reader.readinto(view)
+        for number, at in enumerate(range(0, len(view), BLOCK_BYTES), first):
+            self._verify(number, view[at : at + BLOCK_BYTES])
+
+    def _block(self, number: int) -> bytes:
+        if number not in self._kept:
+            self._reader.seek(number * BLOCK_BYTES)
+            data = self._reader.read(min(BLOCK_BYTES, self._sealed.size - number * BLOCK_BYTES))
+            self._verify(number, data)
+            self._kept[number] = data
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return self._kept[number]
+
+    def _verify(self, number: int, data: bytes | memoryview) -> None:
+        if not self._sealed.holds(number, data):
+            start = number * BLOCK_BYTES
+            raise ChecksumMismatch(f"bytes {start} to {start + len(data)} are not what was written", url=self.name)

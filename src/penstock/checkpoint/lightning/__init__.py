@@ -1,0 +1,10 @@
+"""Lightning's checkpoints on an object store: a plugin, a callback and a strategy."""
+
+from penstock.checkpoint.lightning.plugins import (
+    AsyncCheckpointIO,
+    CheckpointIO,
+    ModelCheckpoint,
+    ModelParallelStrategy,
+)
+
+__all__ = ["AsyncCheckpointIO", "CheckpointIO", "ModelCheckpoint", "ModelParallelStrategy"]

@@ -1,0 +1,1 @@
+"""Safetensors by URL: one file, or several with an index."""

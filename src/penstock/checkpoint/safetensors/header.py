@@ -1,0 +1,205 @@
+"""The header of a safetensors file: read from a stranger, or written with digests of all that follows. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from penstock.checkpoint.integrity.manifest import BLOCK_BYTES, Sealed, elements
+from penstock.checkpoint.integrity.selfdigest import BLANK, MOST_VALUES, borne, document, limited, marked
+from penstock.errors import CheckpointError, Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["DTYPES", "Entry", "Header", "encode", "layout", "parse", "stop_of"]
+
+# Bits of an element by dtype, in the order of the reference implementation, which lays out the last ones first.
+DTYPES = {
+    dtype: bits
+    for bits, dtypes in (
+        (8, "BOOL"),
+        (4, "F4"),
+        (6, "F6_E2M3 F6_E3M2"),
+        (8, "U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ"),
+        (16, "I16 U16 F16 BF16"),
+        (32, "I32 U32 F32"),
+        (64, "C64 F64 I64 U64"),
+    )
+    for dtype in dtypes.split()
+}
+_ORDER = {dtype: -number for number, dtype in enumerate(DTYPES)}
+_LENGTH_BYTES = 8
+_MOST_BYTES = 100_000_000  # of JSON: the reference implementation refuses more
+_ALIGNED_BYTES = 64  # where the data begins: whole cache lines, and whole elements of any dtype
+_METADATA = "__metadata__"
+_OURS = "penstock."
+_HEADER = "penstock.header"
+_BLOCKS = "penstock.blocks"
+_DIGEST_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A tensor in a file: bytes ``[start, stop)`` of its data section.
+
+    Attributes:
+        name: Its name.
+        dtype: One of ``DTYPES``.
+        shape: Elements along each dimension.
+        start: First byte, inclusive.
+        stop: Last byte, exclusive.
+
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a file says of itself.
+
+    Attributes:
+        entries: Its tensors by name, in the order of their bytes, without a hole.
+        metadata: What whoever saved it wanted to add; ours left out.
+        begin: The byte of the file at which the data section begins.
+        digest: What the header says of itself; empty where Penstock did not write it.
+        sealed: The digests of the data section; None where Penstock did not write it.
+
+    """
+
+    entries: dict[str, Entry]
+    metadata: dict[str, str]
+    begin: int
+    digest: str
+    sealed: Sealed | None
+
+
+def layout(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> list[Entry]:
+    """Lay out ``(name, dtype, shape)`` without holes, as the reference implementation does: largest elements first."""
+    entries: list[Entry] = []
+    at = 0
+    for name, dtype, shape in sorted(tensors, key=lambda each: (_ORDER[each[1]], each[0])):
+        entries.append(Entry(name, dtype, shape, at, at + prod(shape) * DTYPES[dtype] // 8))
+        at = entries[-1].stop
+    return entries
+
+
+def encode(entries: Iterable[Entry], metadata: Mapping[str, str], digests: bytes) -> tuple[bytes, str]:
+    """Return the header of a file, all bytes before its data, and the digest it bears.
+
+    Raises:
+        Unusable: A name or metadata cannot be written, or all together is more than 100 MB.
+
+    """
+    if _METADATA in (names := {entry.name for entry in entries}):
+        raise Unusable(f"a tensor cannot be named {_METADATA!r} in a safetensors file")
+    if not all(isinstance(text, str) for each in metadata.items() for text in each):
+        raise Unusable(f"metadata is text by text, not {metadata!r:.80}")
+    if odd := [key for key in metadata if key.startswith(_OURS)]:
+        raise Unusable(f"metadata that begins with {_OURS!r} is Penstock's own: {odd[0]!r}")
+    described: dict[str, Any] = {
+        _METADATA: {**metadata, _BLOCKS: base64.b64encode(digests).decode(), _HEADER: BLANK},
+        **{
+            each.name: {"dtype": each.dtype, "shape": each.shape, "data_offsets": (each.start, each.stop)}
+            for each in entries
+        },
+    }
+    try:
+        text = json.dumps(described, separators=(",", ":"), ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise Unusable(f"a name or metadata is not valid Unicode: {error.object[error.start :][:40]!r}") from None
+    text += b" " * (-(_LENGTH_BYTES + len(text)) % _ALIGNED_BYTES)
+    if len(text) > _MOST_BYTES:
+        raise Unusable(f"the header of {len(names):,} tensors takes {len(text):,} bytes, and 100 MB are allowed")
+    try:
+        limited(text, MOST_VALUES)
+    except ValueError as error:
+        raise Unusable(f"the header of {len(names):,} tensors is none that can be read: {error}") from None
+    return marked(len(text).to_bytes(_LENGTH_BYTES, "little") + text, _HEADER)
+
+
+def stop_of(raw: bytes, size: int, url: str) -> int:
+    """Return where the header of a file of ``size`` bytes ends, given its first bytes. Raises ``CheckpointError``."""
+    if size < _LENGTH_BYTES:
+        raise CheckpointError(f"this is no safetensors file: it has {size} bytes", url=url)
+    length = int.from_bytes(raw[:_LENGTH_BYTES], "little")
+    if length > min(_MOST_BYTES, size - _LENGTH_BYTES):
+        message = f"this is no whole safetensors file: a header of {length:,} bytes in a file of {size:,}"
+        raise CheckpointError(message, url=url)
+    return _LENGTH_BYTES + length
+
+
+def parse(raw: bytes, size: int, url: str) -> Header:
+    """Read a stranger's header (``raw`` up to ``stop_of``) of a file of ``size`` bytes.
+
+    Raises:
+        CheckpointError: It breaks a rule of the format, the file is longer or shorter than it says, or Penstock wrote
+            it and it is not what was written.
+
+    """
+    try:
+        digest = borne(raw, _HEADER, b'"penstock.blocks":"')
+        if not raw.startswith(b"{", _LENGTH_BYTES):
+            raise ValueError("it does not begin with '{'")
+        described = document(raw[_LENGTH_BYTES:])
+        metadata = _texts(described.pop(_METADATA, {}))
+        entries = sorted(map(_entry, described, described.values()), key=lambda each: (each.start, each.stop))
+        _contiguous(entries, size - len(raw))
+        sealed = _sealed(metadata, size - len(raw)) if digest else None
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"the header of this safetensors file is damaged: {error}", url=url) from None
+    ours = {_HEADER, _BLOCKS} if digest else set()
+    kept = {key: value for key, value in metadata.items() if key not in ours}
+    return Header({each.name: each for each in entries}, kept, len(raw), digest, sealed)
+
+
+def _texts(metadata: object) -> dict[str, str]:
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise ValueError("its metadata is not text by text")
+    return metadata
+
+
+def _entry(name: str, described: Any) -> Entry:  # noqa: ANN401  any JSON
+    """Read one tensor's description; every ValueError names the tensor."""
+    described = described if isinstance(described, dict) else {}
+    dtype, shape, offsets = (described.get(key) for key in ("dtype", "shape", "data_offsets"))
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise ValueError(f"tensor {name!r} has an unknown dtype: {dtype!r:.40}")
+    if not _naturals(shape) or (count := elements(shape)) is None:
+        raise ValueError(f"tensor {name!r} has an impossible shape: {shape!r:.80}")
+    bits = count * DTYPES[dtype]
+    if not _naturals(offsets) or len(offsets) != 2 or (offsets[1] - offsets[0]) * 8 != bits:  # noqa: PLR2004  a pair
+        raise ValueError(f"tensor {name!r} has {bits / 8:,.15g} bytes and lies at {offsets!r:.80}")
+    return Entry(name, dtype, tuple(shape), *offsets)
+
+
+def _naturals(value: Any) -> bool:  # noqa: ANN401  any JSON
+    return isinstance(value, list) and all(type(each) is int and 0 <= each < 1 << 63 for each in value)
+
+
+def _contiguous(entries: list[Entry], size: int) -> None:
+    """Refuse holes and overlaps, as the format does: each tensor begins where the one before it ends."""
+    ends = [Entry("", "", (), 0, 0), *entries]
+    for before, entry in pairwise(ends):
+        if entry.start != before.stop:
+            what = "overlaps what is before it" if entry.start < before.stop else "leaves a hole before it"
+            raise ValueError(f"tensor {entry.name!r} at {entry.start:,} to {entry.stop:,} {what}")
+    if ends[-1].stop != size:
+        last = f"the last tensor, {ends[-1].name!r}, ends" if entries else "no tensor, and the data ends"
+        raise ValueError(f"{last} at byte {ends[-1].stop:,} of the data, and there are {size:,}")
+
+
+def _sealed(metadata: dict[str, str], size: int) -> Sealed:
+    digests = base64.b64decode(metadata.get(_BLOCKS, "?"), validate=True)
+    if len(digests) != -(-size // BLOCK_BYTES) * _DIGEST_BYTES:
+        raise ValueError(f"{len(digests)} bytes of digests for {size:,} bytes of data")
+    return Sealed(size, digests)

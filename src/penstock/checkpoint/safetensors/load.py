@@ -1,0 +1,135 @@
+"""Brings stretches of safetensors files to where their tensors live: a GPU's by way of page-locked memory."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.checkpoint.torchfile.verbs import torch_module
+from penstock.checkpoint.transfer.gather import Object, Want, gather
+from penstock.checkpoint.transfer.tensors import empty, flat, memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import torch
+
+    from penstock.checkpoint.safetensors.header import Entry, Header
+    from penstock.source import Source
+
+__all__ = ["File", "Stretch", "land"]
+
+_STAGE_BYTES = 16 << 20  # whole blocks; gather holds up to twelve of them
+_NAMED = 3  # tensors in a message
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class File(Object):
+    """A safetensors file: its data section is what is sealed, from ``origin`` on."""
+
+    header: Header = field(kw_only=True)
+
+    def within(self, start: int, stop: int) -> str:
+        """Name bytes of the file, and the tensors that they are of."""
+        low, high = start - self.origin, stop - self.origin
+        hit = [each.name for each in self.header.entries.values() if each.start < high and each.stop > low]
+        more = f" and {len(hit) - _NAMED} more" if len(hit) > _NAMED else ""
+        return f"bytes {start} to {stop}, of tensor {', '.join(map(repr, hit[:_NAMED]))}{more},"
+
+
+class Stretch(NamedTuple):
+    """Bytes ``[start, stop)`` of a file, which are elements of ``entry`` in the given shape."""
+
+    of: File
+    start: int
+    stop: int
+    entry: Entry
+    shape: tuple[int, ...]
+
+
+class _Part(NamedTuple):
+    """Bytes ``[start, stop)`` of a file, and the bytes of a tensor they belong in."""
+
+    start: int
+    stop: int
+    to: torch.Tensor
+
+
+@dataclass(slots=True, eq=False)
+class _Stage:
+    """Bytes ``[start, stop)`` of a file that are carried together, and which tensors they are for."""
+
+    of: File
+    start: int
+    stop: int
+    parts: list[_Part]
+
+
+def land(source: Source, stretches: Iterable[Stretch], device: torch.device, *, staged: bool) -> list[torch.Tensor]:
+    """Return a tensor on ``device`` for each stretch, in order; best in the order of their bytes.
+
+    With ``staged`` by way of page-locked buffers of 16 MiB, at most 192 MiB of them (and one more), else, for the CPU,
+    straight into the tensors' own memory. Every byte is compared with its digest where there are digests.
+
+    Raises:
+        ChecksumMismatch: Bytes are not what was written; their file and tensors are named.
+        CheckpointError: A tensor has a dtype that this torch has not.
+
+    """
+    tensors: list[torch.Tensor] = []
+
+    def made() -> Iterator[tuple[Stretch, torch.Tensor]]:
+        for stretch in stretches:
+            tensors.append(empty(stretch.entry, stretch.shape, device))
+            yield stretch, tensors[-1]
+
+    wants = _steps(made(), pin=device.type == "cuda") if staged else _straight(made())
+    with closing(gather(source, wants)) as filled:
+        for want in filled:
+            _carry(want)
+    if device.type == "cuda":
+        torch_module().cuda.current_stream(device).synchronize()
+    return tensors
+
+
+def _straight(made: Iterator[tuple[Stretch, torch.Tensor]]) -> Iterator[Want]:
+    for stretch, tensor in made:
+        yield Want(stretch.of, stretch.start, stretch.stop, memory(tensor))
+
+
+def _steps(made: Iterator[tuple[Stretch, torch.Tensor]], *, pin: bool) -> Iterator[Want]:
+    torch = torch_module()
+    for stage in _stages(made):
+        # torch keeps page-locked memory for the next, and knows which copies out of it are still under way.
+        buffer = torch.empty(stage.stop - stage.start, dtype=torch.uint8, pin_memory=pin)
+        yield Want(stage.of, stage.start, stage.stop, memory(buffer), (stage, buffer))
+
+
+def _stages(made: Iterator[tuple[Stretch, torch.Tensor]]) -> Iterator[_Stage]:
+    """Join what lies side by side, and cut it where 16 MiB of the data section end: no block is read twice."""
+    stage: _Stage | None = None
+    for stretch, tensor in made:
+        to, at, of = flat(tensor), stretch.start, stretch.of
+        while at < stretch.stop:
+            stop = min(stretch.stop, at + _STAGE_BYTES - (at - of.origin) % _STAGE_BYTES)
+            part = _Part(at, stop, to[at - stretch.start : stop - stretch.start])
+            if stage is not None and stage.of is of and stage.stop == at and (at - of.origin) % _STAGE_BYTES:
+                stage.stop = stop
+                stage.parts.append(part)
+            else:
+                if stage is not None:
+                    yield stage
+                stage = _Stage(of, at, stop, [part])
+            at = stop
+    if stage is not None:
+        yield stage
+
+
+def _carry(want: Want) -> None:
+    """Copy what was staged to where it belongs; nothing to do for what is there already."""
+    if want.tag is not None:
+        stage, buffer = want.tag
+        for part in stage.parts:
+            piece = buffer[part.start - stage.start : part.stop - stage.start]
+            part.to.copy_(piece, non_blocking=part.to.is_cuda)  # elsewhere the buffer may be gone before it is read

@@ -1,0 +1,105 @@
+"""Finds safetensors files by what a URL names, and reads and compares their headers: no byte of a tensor yet."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from penstock.checkpoint.safetensors.header import parse, stop_of
+from penstock.checkpoint.safetensors.index import INDEX, WHOLE, Index
+from penstock.checkpoint.safetensors.load import File
+from penstock.errors import CheckpointError, NotFound
+from penstock.values import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from penstock.source import Source
+    from penstock.values import ObjectMeta
+
+__all__ = ["absent", "folder_of", "locate", "stored_index"]
+
+_FIRST_BYTES = 128 << 10  # holds most headers, with the digests of a few GB of tensors, and takes some milliseconds
+_INDEX_BYTES = 100_000_000  # at most, of a stranger's: what a header may have
+
+
+def locate(source: Source, key: str, names: Collection[str] | None = None) -> dict[str, File]:
+    """Return the file of each tensor below ``key``: a file, an index, or a folder (its index, else its one file).
+
+    Two requests for each file, all at once, and another for a long header; two more for an index, and for a folder. Of
+    an index only files with tensors of ``names`` are opened.
+
+    Raises:
+        NotFound: There is none, a file is missing, or the index has no tensor of a name; it is named.
+        CheckpointError: A header or the index is damaged, or a file is of another save than the index; it is named.
+
+    """
+    if key.endswith(".safetensors"):
+        (file,) = _opened(source, [key])
+        return dict.fromkeys(file.header.entries, file)
+    if key.endswith(".json"):
+        return _indexed(source, key, stored_index(source, key), names)
+    folder = folder_of(key)
+    index, whole = source.stat_existing([folder + INDEX, folder + WHOLE])
+    if index is not None:
+        return _indexed(source, index.key, stored_index(source, index.key, index), names)
+    if whole is None:
+        raise NotFound(f"there is neither {INDEX} nor {WHOLE}", url=source.url(folder))
+    return locate(source, folder + WHOLE)
+
+
+def folder_of(key: str) -> str:
+    """Return what the keys in a folder begin with."""
+    return key if key.endswith("/") or not key else key + "/"
+
+
+def stored_index(source: Source, key: str, meta: ObjectMeta | None = None) -> Index:
+    """Read an index: one request, and a HEAD where ``meta`` is not known. ``NotFound``, ``CheckpointError``."""
+    with source.open_read(key, meta) as reader:
+        if reader.size > _INDEX_BYTES:
+            raise CheckpointError(f"this is no index: it has {reader.size:,} bytes", url=source.url(key))
+        return Index.decode(reader.read(), source.url(key))
+
+
+def absent(name: str, known: Collection[str], url: str) -> NotFound:
+    """Return the error for a tensor that is not there."""
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return NotFound(f"there is no tensor {name!r} among the {len(known)}{hint}", url=url)
+
+
+def _indexed(source: Source, key: str, index: Index, names: Collection[str] | None) -> dict[str, File]:
+    """Open the files of an index and hold them to it."""
+    url = source.url(key)
+    wanted = dict.fromkeys(index.files if names is None else names)
+    if missing := [name for name in wanted if name not in index.files]:
+        raise absent(missing[0], index.files, url)
+    folder = key[: key.rfind("/") + 1]
+    shards = sorted({index.files[name] for name in wanted})
+    files = dict(zip(shards, _opened(source, [folder + shard for shard in shards]), strict=True))
+    for shard, file in files.items():
+        if index.digests and index.digests.get(shard) != file.header.digest:
+            raise CheckpointError(f"this file is of another save than its index, {url}", url=file.url)
+    for name in wanted:
+        file = files[index.files[name]]
+        if name not in file.header.entries:
+            raise CheckpointError(f"tensor {name!r} is not in it, as its index says, {url}", url=file.url)
+    return {name: files[index.files[name]] for name in wanted}
+
+
+def _opened(source: Source, keys: Sequence[str]) -> list[File]:
+    """Read and check the headers of files, each held to the version that is there now."""
+    metas = source.stat_many(keys)
+    urls = [source.url(key) for key in keys]
+    for meta, url in zip(metas, urls, strict=True):
+        stop_of(b"", meta.size, url)  # refuses what is shorter than any
+    firsts = source.read_many(Span(meta.key, 0, min(meta.size, _FIRST_BYTES), meta.etag) for meta in metas)
+    stops = [stop_of(first, meta.size, url) for first, meta, url in zip(firsts, metas, urls, strict=True)]
+    known = list(zip(metas, urls, firsts, stops, strict=True))
+    longer = [Span(meta.key, len(first), stop, meta.etag) for meta, _, first, stop in known if stop > len(first)]
+    rests = dict(zip((span.key for span in longer), source.read_many(longer), strict=True))
+    files = []
+    for meta, url, first, stop in known:
+        header = parse((first + rests.get(meta.key, b""))[:stop], meta.size, url)
+        files.append(File(meta.key, meta.etag, meta.size, url, header.sealed, stop, header=header))
+    return files

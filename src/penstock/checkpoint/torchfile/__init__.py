@@ -1,0 +1,1 @@
+"""Files of ``torch.save``: written, loaded and checked record by record."""

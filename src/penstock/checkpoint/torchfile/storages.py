@@ -1,0 +1,161 @@
+"""Brings storages of ``torch.save`` files to where tensors live, each compared with its CRC-32."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from penstock.checkpoint.integrity.crc import crc32
+from penstock.checkpoint.torchfile.archive import Record, Use, compare
+from penstock.checkpoint.transfer.gather import Want, gather
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator
+
+    import torch
+
+    from penstock.checkpoint.torchfile.archive import Archive
+    from penstock.checkpoint.transfer.plan import Object
+    from penstock.source import Source
+
+__all__ = ["COPIED_BYTES", "Filling", "storages"]
+
+COPIED_BYTES = 32 << 20  # where torch reads into memory of its own, longer storages are not read ahead of that
+_PIECE_BYTES = 16 << 20  # compared while the next arrive; page-locked on the way to a GPU; whole blocks of a seal
+
+
+def nowhere(_location: str) -> None:
+    """Lead to no GPU."""
+
+
+def storages(
+    source: Source, of: Object, uses: Iterable[Use], gpu: Callable[[str], torch.device | None] = nowhere
+) -> Generator[torch.Tensor]:
+    """Yield the bytes of the records of ``uses``, in order, 192 MiB ahead of what was yielded.
+
+    ``gpu`` says to which one a location leads: by way of page-locked memory then, and there once its current stream has
+    come so far. Else they are read right to where they stay, in the CPU's memory.
+
+    Raises:
+        ChecksumMismatch: A record is not what was written.
+
+    """
+    import torch
+
+    def wants() -> Iterator[Want]:
+        for use in uses:
+            device = gpu(use.location)
+            storage = torch.empty(use.record.size, dtype=torch.uint8, device=device or "cpu")
+            if device is None:
+                yield from _wants(of, use.record, storage.numpy().data, storage)
+            else:
+                yield from _staged(of, use.record, storage)
+
+    return _compared(source, of, wants())
+
+
+def _wants(of: Object, record: Record, memory: memoryview, storage: torch.Tensor | None = None) -> Iterator[Want]:
+    """Ask for a record's bytes in ``memory``."""
+    for start, stop in _pieces(record):
+        yield Want(of, start, stop, memory[start - record.start : stop - record.start], (record, storage, None))
+
+
+def _staged(of: Object, record: Record, storage: torch.Tensor) -> Iterator[Want]:
+    """Ask for a record's bytes in page-locked memory, which torch keeps and reuses once it was copied."""
+    import torch
+
+    for start, stop in _pieces(record):
+        stage = torch.empty(stop - start, dtype=torch.uint8, device="cpu", pin_memory=storage.is_cuda)
+        yield Want(of, start, stop, stage.numpy().data, (record, storage, stage))
+
+
+def _pieces(record: Record) -> Iterator[tuple[int, int]]:
+    """Cut where whole pieces of the file end, so that no block of a seal is read twice; nothing is one piece."""
+    at = record.start
+    while True:
+        stop = min(record.stop, at + _PIECE_BYTES - at % _PIECE_BYTES)
+        yield at, stop
+        if stop == record.stop:
+            return
+        at = stop
+
+
+def _compared(source: Source, of: Object, wants: Iterable[Want]) -> Generator[Any]:
+    """Fill ``wants``, compare each record they are of, and yield what it was filled into."""
+    crc = 0
+    with closing(gather(source, wants)) as filled:
+        for want in filled:
+            record, storage, stage = want.tag
+            crc = crc32(want.memory, crc)
+            if stage is not None:
+                storage[want.start - record.start : want.stop - record.start].copy_(stage, non_blocking=True)
+            if want.stop == record.stop:
+                compare(of, record, crc)
+                crc = 0
+                yield storage
+
+
+class Filling:
+    """The storages of one file, read ahead in the order in which they will be asked for. Close it: nobody writes then.
+
+    Expects ``uses``; for ``gpu`` see ``storages``.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        of: Archive,
+        uses: Iterable[Use],
+        gpu: Callable[[str], torch.device | None] = nowhere,
+    ) -> None:
+        """Begin; nothing is read before the first is asked for."""
+        self._source = source
+        self._of = of
+        firsts: dict[Record, Use] = {}
+        for use in uses:
+            firsts.setdefault(use.record, use)
+        self._expected = deque(firsts)
+        self._filled = storages(source, of.of, firsts.values(), gpu)
+        self._gpus: set[torch.device] = set()
+        self._last: tuple[Record, memoryview] | None = None
+
+    def take(self, record: Record) -> torch.Tensor:
+        """Return a storage's bytes; one that was not expected next is read now, into the CPU's memory."""
+        if not self._expected or self._expected[0] != record:
+            return next(storages(self._source, self._of.of, [Use(record, "")]))
+        self._expected.popleft()
+        storage = next(self._filled)
+        if storage.is_cuda:
+            self._gpus.add(storage.device)
+        return storage
+
+    def serve(self, at: int, view: memoryview) -> int:
+        """Fill ``view`` with a storage's bytes where one begins at ``at``, or goes on; returns how many they were.
+
+        Any other read is of what lies around them: whoever looks for the directory begins in the midst of a storage.
+        """
+        record = self._of.storage(at)
+        last = None if self._last is None else self._last[0]
+        if record is None or (record != last and at != record.start):
+            return 0
+        if at == record.start and len(view) >= record.size > COPIED_BYTES:
+            for _ in _compared(self._source, self._of.of, _wants(self._of.of, record, view[: record.size])):
+                pass
+            return record.size
+        if self._last is None or record != last:
+            self._last = record, self.take(record).numpy().data
+        piece = self._last[1][at - record.start :][: len(view)]
+        view[: len(piece)] = piece
+        return len(piece)
+
+    def settle(self) -> None:
+        """Wait until every GPU has what is its."""
+        import torch
+
+        for gpu in self._gpus:
+            torch.cuda.current_stream(gpu).synchronize()
+
+    def close(self) -> None:
+        """Call off what is under way."""
+        self._filled.close()

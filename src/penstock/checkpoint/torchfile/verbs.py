@@ -1,0 +1,79 @@
+"""``torch.save`` and ``torch.load`` by URL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.checkpoint.torchfile.checkpoint import Checkpoint
+from penstock.checkpoint.torchfile.lazy import deferred
+from penstock.checkpoint.torchfile.load import unpacked
+from penstock.checkpoint.torchfile.save import summed
+from penstock.checkpoint.transfer.plan import Object
+from penstock.errors import MissingExtra, PenstockError
+from penstock.source import object_at
+
+if TYPE_CHECKING:
+    import io
+    import os
+    from types import ModuleType
+    from typing import BinaryIO
+
+    from penstock.options import StoreOptions
+
+__all__ = ["dump", "load", "save", "torch_module"]
+
+
+def save(obj: object, url: str | os.PathLike[str], *, store: StoreOptions | None = None) -> None:
+    """Save with ``torch.save``; the object appears whole or not at all, and replaces what stood there."""
+    with Checkpoint(store).writer(url) as writer:
+        dump(obj, writer)
+
+
+def dump(obj: object, file: BinaryIO | io.BufferedIOBase) -> None:
+    """Write with ``torch.save``; where the file fails, with the file's error and not with what torch makes of it."""
+    try:
+        summed(torch_module(), obj, file)
+    except RuntimeError as error:  # torch ends the archive although it could not be written, and trips over that
+        cause: BaseException | None = error
+        while isinstance(cause, Exception) and not isinstance(cause, PenstockError):  # Ctrl-C is what happened, too
+            cause = cause.__context__
+        raise cause or error from None
+
+
+def load(
+    url: str | os.PathLike[str],
+    *,
+    map_location: object = None,
+    weights_only: bool = True,
+    lazy: bool = False,
+    store: StoreOptions | None = None,
+) -> Any:  # noqa: ANN401  whatever was saved
+    """Load with ``torch.load``; each tensor's bytes go straight into its memory, in parallel ranges, compared.
+
+    With ``lazy`` each tensor is a ``LazyTensor``, whose bytes are read when it is asked for them; ``map_location`` does
+    nothing then. ``weights_only=False`` runs whatever code the file names: only for files you trust. Memory beyond the
+    state: 192 MiB on their way, and a little. Costs a HEAD, one request for each 8 MiB, and up to four more.
+
+    Raises:
+        NotFound: There is no such object. ``Changed``: it was replaced while it was read.
+        ChecksumMismatch: A record of the file is not what was written; it is named.
+        CheckpointError: The file was cut, or its directory is damaged.
+        Unusable: Lazily, a file that can only be loaded whole.
+
+    """
+    torch_module()
+    source, key = object_at(url, store)
+    meta = source.head(key)
+    of = Object(key, meta.etag, meta.size, source.url(key), sealed=None)
+    if lazy:
+        return deferred(source, of, weights_only=weights_only)
+    return unpacked(source, of, map_location=map_location, weights_only=weights_only)
+
+
+def torch_module() -> ModuleType:
+    """Return torch, or raise ``MissingExtra``."""
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtra("checkpoints of tensors need torch: pip install 'penstock[torch]'") from None
+    return torch

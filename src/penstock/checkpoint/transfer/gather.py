@@ -1,0 +1,76 @@
+"""Brings many pieces of objects into memory, in parallel and verified."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.checkpoint.integrity.manifest import BLOCK_BYTES
+from penstock.checkpoint.transfer.plan import Object, Run, Want, runs
+from penstock.errors import ChecksumMismatch
+from penstock.values import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator
+
+    from penstock.source import Source
+
+__all__ = ["Object", "Want", "gather"]
+
+_WINDOW_BYTES = 192 << 20  # on their way or waiting: with what surrounds it, below 256 MiB beyond the state itself
+
+
+def gather(source: Source, wants: Iterable[Want], window_bytes: int = _WINDOW_BYTES) -> Generator[Want]:
+    """Fill the memory of ``wants`` and yield them, in order, each once its bytes are there and were verified.
+
+    ``wants`` is drawn from lazily, ``window_bytes`` ahead of what was yielded and a want more: memory that is made
+    while drawing stays within that. Long runs of whole blocks go straight into a want's memory, one request for each
+    8 MiB; small wants, and the blocks at both ends, share requests and are copied. Where there is a seal a want costs
+    up to a MiB more at each end. On any way out, Ctrl-C and closing included, nothing writes into any memory any more.
+
+    Raises:
+        ChecksumMismatch: A block is not what was written; its object is named.
+        NotFound: An object is gone. ``Changed``: it is another version.
+
+    """
+    sent: deque[tuple[Run, memoryview]] = deque()
+
+    def places() -> Iterator[tuple[Span, memoryview]]:
+        for run in runs(wants):
+            memory = _view(run.pieces[0]) if run.straight else _scratch(run.stop - run.start)
+            sent.append((run, memory))
+            yield Span(run.of.key, run.start, run.stop, run.of.etag), memory
+
+    with closing(source.scatter(places(), window_bytes)) as filled:
+        for _ in filled:
+            run, memory = sent.popleft()
+            _verify(run, memory)
+            for piece in () if run.straight else run.pieces:
+                _view(piece)[:] = memory[piece.start - run.start : piece.stop - run.start]
+            yield from run.done
+
+
+def _scratch(size: int) -> memoryview:
+    return np.empty(size, np.uint8).data  # not zeroed
+
+
+def _view(piece: tuple[Want, int, int]) -> memoryview:
+    """Return the part of a want's memory that a piece belongs in."""
+    want, start, stop = piece
+    whole = memoryview(want.memory)
+    return whole.cast("B")[start - want.start : stop - want.start] if whole.nbytes else memoryview(bytearray())
+
+
+def _verify(run: Run, memory: memoryview) -> None:
+    of = run.of
+    if of.sealed is None:
+        return
+    first = (run.start - of.origin) // BLOCK_BYTES
+    for number, at in enumerate(range(0, len(memory), BLOCK_BYTES), first):
+        if not of.sealed.holds(number, memory[at : at + BLOCK_BYTES]):
+            start = run.start + at
+            stop = min(start + BLOCK_BYTES, run.stop)
+            raise ChecksumMismatch(f"{of.within(start, stop)} are not what was written", url=of.url)

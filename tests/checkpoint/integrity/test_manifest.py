@@ -1,0 +1,145 @@
+"""A manifest is read as it was written or not at all, whoever wrote it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.checkpoint.integrity.manifest import BLOCK_BYTES, Manifest, Sealed, elements, step_name, step_of
+from penstock.errors import CheckpointError, Unusable
+
+URL = "s3://b/run/checkpoint.json"
+SAVE = "0123456789abcdef" * 2
+OBJECTS = {
+    f"{SAVE}/state.pt": Sealed(BLOCK_BYTES + 1, bytes(range(16))),
+    f"{SAVE}/empty": Sealed(0, b""),
+}
+MANIFEST = Manifest(SAVE, "state", OBJECTS, {"step": 7, "metric": 0.25, "note": "naïve"})
+DOCUMENT = {name: value for name, value in json.loads(MANIFEST.encode()).items() if name != "seal"}
+
+
+def _sealed(document):
+    """Write a document as a stranger would who knows how."""
+    return _seal_of(json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
+
+
+def _seal_of(body):
+    return body[:-1] + b',"seal":"%s"}' % xxhash.xxh3_64_hexdigest(body[:-1]).encode()
+
+
+def test_it_is_read_as_it_was_written():
+    assert Manifest.decode(MANIFEST.encode(), URL) == MANIFEST
+
+
+def test_a_block_is_held_to_its_own_digest():
+    blocks = (b"a" * BLOCK_BYTES, b"b")
+    sealed = Sealed(BLOCK_BYTES + 1, b"".join(map(xxhash.xxh3_64_digest, blocks)))
+    held = [[sealed.holds(number, block) for block in blocks] for number in (0, 1)]
+    assert held == [[True, False], [False, True]]
+
+
+@given(st.data())
+def test_any_flipped_byte_is_seen_and_the_url_named(data):
+    document = bytearray(MANIFEST.encode())
+    at = data.draw(st.integers(0, len(document) - 1))
+    document[at] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(CheckpointError, match=URL):
+        Manifest.decode(bytes(document), URL)
+
+
+@given(st.integers(0, 400))
+def test_a_cut_one_is_refused(length):
+    document = MANIFEST.encode()
+    if length < len(document):
+        with pytest.raises(CheckpointError):
+            Manifest.decode(document[:length], URL)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"objects": {"../../etc/passwd": {"size": 0, "digests": ""}}},
+        {"objects": {"/etc/passwd": {"size": 0, "digests": ""}}},
+        {"objects": {"a//b": {"size": 0, "digests": ""}}},
+        {"objects": {"a/": {"size": 0, "digests": ""}}},
+        {"objects": {"a/./b": {"size": 0, "digests": ""}}},
+        {"objects": {"a\0b": {"size": 0, "digests": ""}}},
+        {"objects": {"a\udcff": {"size": 0, "digests": ""}}},
+        {"objects": {"": {"size": 0, "digests": ""}}},
+        {"objects": {"a": {"size": 1 << 62, "digests": ""}}},
+        {"objects": {"a": {"size": -1, "digests": ""}}},
+        {"objects": {"a": {"size": True, "digests": "AAAAAAAAAAA="}}},
+        {"objects": {"a": {"size": 1, "digests": "not base 64"}}},
+        {"objects": {"a": {"size": 1.0, "digests": "AAAAAAAAAAA="}}},
+        {"objects": []},
+        {"objects": {"a": None}},
+        {"save": 7},
+        {"kind": None},
+        {"content": 3},
+        {"penstock_checkpoint": "1"},
+        {"penstock_checkpoint": True},
+        {"block_bytes": 1},
+        {"digest": "crc32"},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_a_hostile_one_is_refused(change):
+    with pytest.raises(CheckpointError, match="manifest"):
+        Manifest.decode(_sealed({**DOCUMENT, **change}), URL)
+
+
+@pytest.mark.parametrize("data", [b"", b"null", b"[]", b"7", b"{}", b"\xff", b"[" * 100_000], ids=lambda data: data[:8])
+def test_what_is_no_manifest_is_refused(data):
+    with pytest.raises(CheckpointError):
+        Manifest.decode(data, URL)
+
+
+def test_what_is_not_even_text_is_not_quoted():
+    with pytest.raises(CheckpointError) as caught:
+        Manifest.decode(b'{"penstock_checkpoint":"' + b"\xff" * 100_000, URL)
+    assert len(str(caught.value)) < 400
+
+
+def test_one_of_more_than_a_stated_size_is_neither_read_nor_written():
+    many = b'{"penstock_checkpoint":[' + b"[]," * (1 << 24)
+    with pytest.raises(CheckpointError, match="more than 16,777,216 values"):
+        Manifest.decode(many, URL)
+    with pytest.raises(Unusable, match="more than 16,777,216 values"):
+        Manifest("a" * 32, "state", {}, {"metric": "," * (1 << 24)}).encode()
+
+
+@pytest.mark.parametrize(
+    ("shape", "count"),
+    [
+        ((), 1),
+        ((2, 3), 6),
+        ((0, 1 << 62), 0),
+        ((0, 1 << 62, 2), None),
+        ((1,) * 100_000, 1),
+        ((1 << 62,) * 100_000, None),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_shape_counts_its_elements_as_far_as_63_bits_do(shape, count):
+    assert elements(shape) == count
+
+
+def test_a_newer_one_says_what_to_do():
+    with pytest.raises(CheckpointError, match="newer Penstock"):
+        Manifest.decode(_sealed({**DOCUMENT, "penstock_checkpoint": 2, "more": "fields"}), URL)
+
+
+@given(st.integers(0, 10**18 - 1))
+def test_a_steps_name_says_the_step_and_sorts_like_it(step):
+    assert step_of(step_name(step)) == step
+    assert (step_name(step) < step_name(10**11)) == (step < 10**11)
+
+
+@pytest.mark.parametrize("folder", ["", "7", "clock", "0000000000007", "-00000000007", "00000000000x", "٣" * 12])
+def test_another_folder_is_no_steps(folder):
+    assert step_of(folder) is None

@@ -1,0 +1,44 @@
+"""A text that bears its own digest tells what it is, what it is not, and when it never had one."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.checkpoint.integrity.selfdigest import BLANK, borne, document, marked
+
+TEXT = b'{"a":1,"the.mark":"%b","beside":"x"}' % BLANK.encode()
+BESIDE = b'"beside":"'
+
+
+def test_a_mark_is_of_all_but_itself():
+    raw, digest = marked(TEXT, "the.mark")
+    assert raw == TEXT.replace(BLANK.encode(), digest.encode())
+    assert borne(raw, "the.mark", BESIDE) == digest
+    assert marked(TEXT.replace(b"1", b"2"), "the.mark")[1] != digest
+
+
+def test_what_never_had_one_is_let_through():
+    assert borne(b'{"a":1}', "the.mark", BESIDE) == ""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda raw: raw.replace(b'"a":1', b'"a":2'),
+        lambda raw: raw.replace(b"the.mark", b"the.nark"),
+        lambda raw: raw.replace(b"beside", b"beyond"),
+        lambda raw: raw + raw,
+        lambda _: TEXT,
+    ],
+    ids=["text", "mark", "beside", "twice", "blank"],
+)
+def test_what_had_one_is_held_to_it(change):
+    raw, _ = marked(TEXT, "the.mark")
+    with pytest.raises(ValueError, match="not as Penstock wrote it"):
+        borne(change(raw), "the.mark", BESIDE)
+
+
+def test_a_name_that_comes_twice_is_refused_at_any_depth():
+    assert document(b'{"a":{"b":1}}') == {"a": {"b": 1}}
+    with pytest.raises(ValueError, match="'b' comes twice"):
+        document(b'{"a":{"b":1,"b":2}}')

@@ -1,0 +1,29 @@
+"""A process with torch loaded that forks another for each step to save, so that killing one costs no interpreter."""
+
+from __future__ import annotations
+
+import torch
+
+from penstock.checkpoint.run.steps import CheckpointManager
+from penstock.options import StoreOptions, TransportOptions
+from tests.children import killing
+from tests.faults.cases import small_parts
+
+__all__ = ["manager", "serve", "state"]
+
+
+def state(step: int) -> dict[str, object]:
+    """Return what is saved as ``step``: tensors of several parts, and the step."""
+    generator = torch.Generator().manual_seed(step)
+    return {"weights": [torch.rand(30_000, generator=generator) for _ in range(4)], "step": step}
+
+
+def manager(url: str, **options: object) -> CheckpointManager:
+    """Return a manager that uploads in small parts."""
+    store = StoreOptions(transport=TransportOptions(stall_timeout_s=5), write=small_parts())
+    return CheckpointManager(url, store=store, **options)
+
+
+def serve() -> None:
+    """Take lines `url step seconds`: see ``killing``."""
+    killing(lambda url, step: manager(url, keep_last=2).save(int(step), state(int(step))))
