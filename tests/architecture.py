@@ -27,6 +27,13 @@ FLOORS = (
     {"__main__"},
 )
 ROOMS = set().union(*FLOORS)
+# Within a room, from the ground up: a part (a subpackage or a file) may import those left of it, and itself.
+PARTS = {
+    "checkpoint": (
+        *("integrity", "transfer", "commit", "torchfile", "safetensors", "distributed", "run", "lightning"),
+        "dcp",  # a public name of distributed/
+    ),
+}
 GROUND = FLOORS[0] | FLOORS[1]
 ENGINES = FLOORS[3]
 ABOVE_THE_WAIST = set().union(*FLOORS[6:]) - {"testing"}  # testing tests the engines, so it may name them
@@ -134,7 +141,7 @@ def complaints(sources: Mapping[str, str]) -> list[str]:
     found = [f"{m.name}:1: rooms: {m.room} has no floor" for m in modules.values() if m.room not in known]
     for module in modules.values():
         if module.room in known:
-            for check in (arrows, contracts, homes, purity, sizes):
+            for check in (arrows, parts, contracts, homes, purity, sizes):
                 found += [f"{module.name}:{line}: {what}" for line, what in check(module)]
     return found + list(extras(modules)) + list(circles(modules))
 
@@ -193,6 +200,27 @@ def arrows(module: Module) -> Iterator[tuple[int, str]]:
     for each in module.imports:
         if each.target.startswith("."):
             yield each.line, "rule 1: relative import: spell the module out"
+
+
+def parts(module: Module) -> Iterator[tuple[int, str]]:
+    """Rule 1 within a room whose parts have an order."""
+    order = PARTS.get(module.room, ())
+    importer = part(module.name)
+    if not order or not importer:
+        return
+    if importer not in order:
+        yield 1, f"rule 1: {module.room}/{importer} has no place among the parts of {module.room}"
+        return
+    for each in dict.fromkeys(
+        i._replace(target=part(i.target)) for i in module.imports if room(i.target) == module.room
+    ):
+        if each.target in order and each.target != importer and order.index(each.target) > order.index(importer):
+            yield each.line, f"rule 1: {module.room}/{importer} may not import {module.room}/{each.target}"
+
+
+def part(name: str) -> str:
+    """Return the third word of `penstock.room.part.file`; empty for the room itself."""
+    return [*name.split("."), "", ""][2]
 
 
 def refusal(importer: str, imported: str) -> str:  # noqa: PLR0911  a table of reasons, the most telling first

@@ -40,7 +40,7 @@ HOUSE = {
     "penstock.verbs": "from penstock.source import Source",
     "penstock.catalog": "if TYPE_CHECKING:\n    from penstock.source import Source",
     "penstock.order.partition": "from penstock.values import Place",
-    "penstock.checkpoint.writer": "from penstock.errors import MissingExtra\ndef save():\n    import torch",
+    "penstock.checkpoint.run.writer": "from penstock.errors import MissingExtra\ndef save():\n    import torch",
     "penstock.checkpoint.dcp": "import torch",
     "penstock.datasets.map": "import torch\nfrom penstock import catalog, order",
     "penstock.loading": "import torch\nfrom penstock.datasets import map",
@@ -75,6 +75,14 @@ FAULTS = {
     "ground-siblings": (
         {"penstock.options": "import penstock.values"},
         "penstock.options:1: rule 1: options may not import values: floor 1 to 1",
+    ),
+    "rightwards-within-a-room": (
+        {"penstock.checkpoint.commit.saving": "def f():\n    from penstock.checkpoint.run.writer import save"},
+        "penstock.checkpoint.commit.saving:2: rule 1: checkpoint/commit may not import checkpoint/run",
+    ),
+    "part-without-a-place": (
+        {"penstock.checkpoint.shelf": ""},
+        "penstock.checkpoint.shelf:1: rule 1: checkpoint/shelf has no place among the parts of checkpoint",
     ),
     "circle": (
         {"penstock.fetch.plan": "from penstock.fetch.fetcher import Fetcher"},
@@ -112,7 +120,7 @@ FAULTS = {
         "penstock.catalog:1: rule 4: only source joins engines: catalog may not import fetch",
     ),
     "datasets-know-checkpoint": (
-        {"penstock.datasets.iterable": "from penstock.checkpoint.writer import save"},
+        {"penstock.datasets.iterable": "from penstock.checkpoint.run.writer import save"},
         "penstock.datasets.iterable:1: rule 5: datasets may not know checkpoint",
     ),
     "library-away-from-home": (
@@ -131,12 +139,12 @@ FAULTS = {
         "penstock.cache:3: rule 6: zstandard has no home: give it one in HOMES",
     ),
     "optional-at-once": (
-        {"penstock.checkpoint.torch": "import torch"},
-        "penstock.checkpoint.torch:1: rule 6: torch is optional: import it inside the function that needs it",
+        {"penstock.checkpoint.run.torch": "import torch"},
+        "penstock.checkpoint.run.torch:1: rule 6: torch is optional: import it inside the function that needs it",
     ),
     "optional-at-once-beside-a-file-that-may": (
-        {"penstock.checkpoint.dcpx": "import torch"},
-        "penstock.checkpoint.dcpx:1: rule 6: torch is optional: import it inside the function that needs it",
+        {"penstock.checkpoint.run.ranksx": "import torch"},
+        "penstock.checkpoint.run.ranksx:1: rule 6: torch is optional: import it inside the function that needs it",
     ),
     "optional-and-silent": (
         {"penstock.observe": "def f():\n    import opentelemetry"},

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import penstock as ps
+from penstock.checkpoint.safetensors.dtypes import shape_of
 from penstock.checkpoint.safetensors.load import Stretch, land
 from penstock.checkpoint.safetensors.resolve import locate
-from penstock.checkpoint.transfer.tensors import shape_of
 from penstock.errors import ChecksumMismatch
 from penstock.events import RangeRead, subscribe
 from penstock.source import open_source

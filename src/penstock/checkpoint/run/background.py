@@ -7,7 +7,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.checkpoint.torchfile.verbs import torch_module
+from penstock.checkpoint.transfer.tensors import torch_module
 from penstock.errors import Unusable
 from penstock.tree import tree_map
 from penstock.waiting import LOOK_S

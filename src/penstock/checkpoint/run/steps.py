@@ -19,7 +19,8 @@ from penstock.checkpoint.run.stepindex import Entry
 from penstock.checkpoint.run.store import Described, Shelf
 from penstock.checkpoint.torchfile.encoding import decoded, encoded, readable
 from penstock.checkpoint.torchfile.load import unpacked
-from penstock.checkpoint.torchfile.verbs import dump, torch_module
+from penstock.checkpoint.torchfile.verbs import dump
+from penstock.checkpoint.transfer.tensors import torch_module
 from penstock.errors import Changed, CheckpointError, NotFound, Unusable
 from penstock.source import open_source
 

@@ -6,9 +6,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.checkpoint.torchfile.verbs import torch_module
+from penstock.checkpoint.safetensors.dtypes import empty
 from penstock.checkpoint.transfer.gather import Object, Want, gather
-from penstock.checkpoint.transfer.tensors import empty, flat, memory
+from penstock.checkpoint.transfer.tensors import flat, memory, torch_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

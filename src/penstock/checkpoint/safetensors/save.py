@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
 from penstock.checkpoint.integrity.checksummed import Sealing
+from penstock.checkpoint.safetensors.dtypes import described
 from penstock.checkpoint.safetensors.header import encode, layout
 from penstock.checkpoint.safetensors.index import INDEX, WHOLE, Index, file_names, split
 from penstock.checkpoint.safetensors.resolve import stored_index
-from penstock.checkpoint.transfer.tensors import described, pieces
+from penstock.checkpoint.transfer.tensors import pieces
 from penstock.errors import AlreadyExists, CheckpointError, Unusable
 
 if TYPE_CHECKING:

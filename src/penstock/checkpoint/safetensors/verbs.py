@@ -5,12 +5,12 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
+from penstock.checkpoint.safetensors.dtypes import shape_of
 from penstock.checkpoint.safetensors.load import File, Stretch, land
 from penstock.checkpoint.safetensors.resolve import absent, folder_of, locate
 from penstock.checkpoint.safetensors.save import Writing
 from penstock.checkpoint.safetensors.slices import cut
-from penstock.checkpoint.torchfile.verbs import torch_module
-from penstock.checkpoint.transfer.tensors import shape_of
+from penstock.checkpoint.transfer.tensors import torch_module
 from penstock.errors import InvalidURL, Unusable
 from penstock.source import open_source
 

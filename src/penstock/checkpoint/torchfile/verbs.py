@@ -9,18 +9,18 @@ from penstock.checkpoint.torchfile.lazy import deferred
 from penstock.checkpoint.torchfile.load import unpacked
 from penstock.checkpoint.torchfile.save import summed
 from penstock.checkpoint.transfer.plan import Object
-from penstock.errors import MissingExtra, PenstockError
+from penstock.checkpoint.transfer.tensors import torch_module
+from penstock.errors import PenstockError
 from penstock.source import object_at
 
 if TYPE_CHECKING:
     import io
     import os
-    from types import ModuleType
     from typing import BinaryIO
 
     from penstock.options import StoreOptions
 
-__all__ = ["dump", "load", "save", "torch_module"]
+__all__ = ["dump", "load", "save"]
 
 
 def save(obj: object, url: str | os.PathLike[str], *, store: StoreOptions | None = None) -> None:
@@ -68,12 +68,3 @@ def load(
     if lazy:
         return deferred(source, of, weights_only=weights_only)
     return unpacked(source, of, map_location=map_location, weights_only=weights_only)
-
-
-def torch_module() -> ModuleType:
-    """Return torch, or raise ``MissingExtra``."""
-    try:
-        import torch
-    except ImportError:
-        raise MissingExtra("checkpoints of tensors need torch: pip install 'penstock[torch]'") from None
-    return torch

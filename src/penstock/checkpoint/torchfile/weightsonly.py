@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from penstock.checkpoint.torchfile.verbs import torch_module
+from penstock.checkpoint.transfer.tensors import torch_module
 from penstock.errors import Unusable
 
 __all__ = ["ATOMS", "scan", "shown"]
