@@ -286,6 +286,18 @@ def test_a_worker_that_is_killed_is_an_error_and_no_hang(folder, persistent):
     assert sum(got + list(rest), []) == list(range(COUNT))
 
 
+def test_the_workers_end_with_an_error_even_where_the_error_is_kept(folder):
+    before = set(multiprocessing.active_children())
+    gc.disable()
+    try:
+        with pytest.raises(ValueError, match="seven") as kept:
+            list(load(folder, 5, transform=sevenless, shuffle=False, num_workers=2))
+        assert set(multiprocessing.active_children()) <= before
+    finally:
+        gc.enable()
+    assert "seven" in str(kept.value)
+
+
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 1, "persistent_workers": True}], ids=str)
 def test_nothing_outlives_the_loader(folder, options):
     threads = threading.active_count()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
+from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -200,7 +201,14 @@ class DataLoader:
 
     def _from_workers(self, workers: TorchDataLoader[Any]) -> Iterator[Delivery]:
         self._note(self._batches.coming(), 0)  # until a worker says where it has begun
-        return iter(workers)
+        received = iter(workers)
+        try:
+            yield from received
+        except Exception as error:
+            clear_frames(error.__traceback__)  # torch's frames would keep the workers alive as long as the error is
+            raise
+        finally:
+            del received
 
     def _receive(self, deliveries: Iterable[Delivery]) -> Iterator[Any]:
         for number, delivery in enumerate(deliveries, 1):
