@@ -1,8 +1,7 @@
-"""The waist: a bucket and the engines behind it. The only file that joins drivers, transport and fetch."""
+"""The waist: a bucket and the engines behind it. The only file that joins providers and fetch."""
 
 from __future__ import annotations
 
-import logging
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,13 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.budget import Budget
 from penstock.buffer import Buffer
-from penstock.config.endpoint import path_style
-from penstock.config.resolve import StoreSettings, resolve
-from penstock.drivers.credentials import Held, source
-from penstock.drivers.local import Local
-from penstock.drivers.memory import Memory
-from penstock.drivers.s3 import S3, Bucket
-from penstock.errors import Damaged, InvalidURL, NotFound, UnknownScheme
+from penstock.errors import Damaged, InvalidURL, NotFound
 from penstock.events import Listed, emit, listening
 from penstock.fetch.copy import copy
 from penstock.fetch.fetcher import Fetcher
@@ -28,25 +21,23 @@ from penstock.fetch.reader import Reader
 from penstock.fetch.scatter import scatter
 from penstock.fetch.upload import Writer, put
 from penstock.listing import Listing, UploadListing
-from penstock.options import S3Options, StoreOptions
+from penstock.options import StoreOptions
 from penstock.protocols.driver import Attributes
+from penstock.providers.provider import Opening
 from penstock.providers.urls import Location, parse
-from penstock.transport.loop import connect
-from penstock.transport.work import Threads
 from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from penstock.fetch.operation import Operation
-    from penstock.protocols.driver import Driver
-    from penstock.protocols.exchange import Exchange, Transport
+    from penstock.protocols.exchange import Exchange
+    from penstock.providers.provider import Provider
     from penstock.values import ObjectMeta, Page, Span, Upload
 
 __all__ = ["Reader", "Source", "Writer", "object_at", "open_source"]
 
 T = TypeVar("T")
-_LOG = logging.getLogger("penstock")
 
 _AT_ONCE = 256  # looks or deletions in flight
 _IDENTITIES = 3  # of one store with the same settings: rotated keys make a new one every hour
@@ -59,7 +50,8 @@ class _Store:
     scheme: str
     bucket: str
     options: StoreOptions
-    settings: StoreSettings | None
+    settings: Hashable
+    identity: Hashable
 
 
 _engines: dict[_Store, Fetcher] = {}
@@ -78,13 +70,10 @@ class Source:
 
     def __init__(self, location: Location, options: StoreOptions) -> None:
         """Point at the bucket of ``location``; nothing is sent. ``ConfigError`` for settings that cannot work."""
-        settings = None
-        if location.scheme == "s3":
-            options = S3Options.of(options)
-            settings = resolve(options)
-        self._store = _Store(location.scheme, location.bucket, options, settings)
+        self._provider = provider = location.provider
+        self.options = options = provider.take(options)
+        self._store = _Store(location.scheme, location.bucket, options, *provider.resolve(options, os.environ))
         self._engine: tuple[int, Fetcher] | None = None  # with its process
-        self.options = options
 
     @property
     def root(self) -> str:
@@ -292,10 +281,9 @@ class Source:
         fetcher = _engines.get(self._store)
         if fetcher is None:
             environ = dict(os.environ)  # an engine keeps the identity that it names now
-            if self._store.settings is not None:  # keys are looked up now, whatever they were when this was made
-                settings = replace(self._store.settings, identity=resolve(S3Options.of(self.options), environ).identity)
-                self._store = replace(self._store, settings=settings)
-            fetcher = _engines.setdefault(self._store, _build(self._store, environ))
+            # Keys are looked up now, whatever they were when this was made.
+            self._store = replace(self._store, identity=self._provider.resolve(self.options, environ)[1])
+            fetcher = _engines.setdefault(self._store, _build(self._provider, self._store, environ))
             _forget_former(self._store)
         return fetcher
 
@@ -305,8 +293,8 @@ def open_source(url: str | os.PathLike[str], store: StoreOptions | None = None) 
 
     Raises:
         InvalidURL: The URL cannot be parsed.
-        UnknownScheme: No driver for its scheme.
-        ConfigError: An option or environment variable that cannot work.
+        UnknownScheme: Nobody provides its scheme.
+        ConfigError: An option or environment variable that cannot work; options of another provider.
 
     """
     location = parse(url)
@@ -327,43 +315,13 @@ def _unless_missing(looking: Operation[ObjectMeta]) -> ObjectMeta | None:
 
 def _forget_former(store: _Store) -> None:
     """Let go of all engines but the latest few that differ from ``store`` by the identity only."""
-
-    def nameless(store: _Store) -> _Store:
-        return replace(store, settings=replace(store.settings, identity=b"")) if store.settings else store
-
-    alike = [each for each in list(_engines) if nameless(each) == nameless(store)]
+    alike = [each for each in list(_engines) if replace(each, identity=store.identity) == store]
     for each in alike[:-_IDENTITIES]:
         _engines.pop(each, None)
 
 
-def _build(store: _Store, environ: Mapping[str, str]) -> Fetcher:
+def _build(provider: Provider, store: _Store, environ: Mapping[str, str]) -> Fetcher:
     """Open a driver, whose credentials ``environ`` names for good, and the transport it needs."""
-    options = store.options
-    driver: Driver
-    transport: Transport
-    if store.settings is not None:
-        driver, transport = _s3(store.bucket, S3Options.of(options), store.settings, environ)
-    elif store.scheme == "file":
-        driver, transport = Local(), Threads()
-    elif store.scheme == "memory":
-        driver, transport = Memory(store.bucket), Threads(2)
-    else:
-        raise UnknownScheme(f"no driver for {store.scheme}://")
-    return Fetcher(driver, transport, options.retry, options.read)
-
-
-def _s3(bucket: str, options: S3Options, settings: StoreSettings, environ: Mapping[str, str]) -> tuple[S3, Transport]:
-    virtual = not path_style(bucket, settings.addressing, settings.endpoint)
-    if not options.transport.verify:
-        _warn_unverified(settings.endpoint or "https://s3.amazonaws.com")
-    driver = S3(Bucket(bucket, settings.endpoint, virtual), settings.region, Held(source(options, environ)))
-    return driver, connect(replace(options.transport, ca_file=settings.ca_file, proxy=settings.proxy))
-
-
-_unverified: set[str] = set()  # a forked worker need not say it again
-
-
-def _warn_unverified(endpoint: str) -> None:
-    if endpoint.startswith("https:") and endpoint not in _unverified:
-        _unverified.add(endpoint)
-        _LOG.warning("%s is not verified (verify=False): anybody on the way there can read and change all", endpoint)
+    opening = Opening(provider, store.scheme, store.bucket, store.options, store.settings, environ)
+    driver, transport = provider.begin(opening)
+    return Fetcher(driver, transport, store.options.retry, store.options.read)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from penstock.options import S3Options
 
-__all__ = ["StoreSettings", "chain_reads", "resolve", "unsigned"]
+__all__ = ["AWS", "Service", "StoreSettings", "chain_reads", "resolve", "unsigned"]
 
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _FALSE = ("", "no", "false", "off", "0")
@@ -41,6 +41,36 @@ _SYSTEM_CA_FILES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """A service that speaks the S3 dialect: where it is unless somebody says otherwise, and which variables say so.
+
+    Attributes:
+        name: Its name in messages.
+        endpoint: Its endpoint; ``{region}`` in it stands for the region. None for AWS's own.
+        region: Signing region.
+        addressing: How buckets are addressed there; None: ``virtual`` on AWS itself, ``path`` elsewhere.
+        endpoints: Environment variables that name another endpoint, the first that is set counts.
+        regions: The same for the region.
+        keys: The variables of key id, secret and session token.
+        aws_files: Settings and credentials that AWS's tools share count too: the profile in their files, the variables
+            of their credential chain. A profile that was passed explicitly always counts.
+
+    """
+
+    name: str = "S3"
+    endpoint: str | None = None
+    region: str = "us-east-1"
+    addressing: Literal["path", "virtual"] | None = None
+    endpoints: tuple[str, ...] = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+    regions: tuple[str, ...] = ("AWS_REGION", "AWS_DEFAULT_REGION")
+    keys: tuple[str, str, str] = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+    aws_files: bool = True
+
+
+AWS = Service()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
     """Where a store is and how to talk to it, with nothing left to look up.
 
@@ -51,6 +81,7 @@ class StoreSettings:
         ca_file: PEM file to verify servers by; None where this machine has none.
         proxy: As given: None leaves it to the environment, "" is none at all. It may hold a password.
         anonymous: Send unsigned requests.
+        service: What decided where nobody said otherwise.
         identity: Differs where environment and profile name other credentials; no credential can be read from it.
 
     """
@@ -61,10 +92,11 @@ class StoreSettings:
     ca_file: str | None
     proxy: str | None = field(repr=False)
     anonymous: bool
+    service: Service = AWS
     identity: bytes = field(default=b"", repr=False)
 
 
-def resolve(options: S3Options, environ: Mapping[str, str] = os.environ) -> StoreSettings:
+def resolve(options: S3Options, environ: Mapping[str, str] = os.environ, service: Service = AWS) -> StoreSettings:
     """Look every setting up in the order ``S3Options`` documents; an empty variable counts as unset.
 
     ``AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true`` (or the profile's like) hides endpoints of environment and profile,
@@ -75,16 +107,20 @@ def resolve(options: S3Options, environ: Mapping[str, str] = os.environ) -> Stor
             names the option, variable or profile it came from.
 
     """
-    profile = shared.profile(options.profile, environ)
-    url = _endpoint(options, environ, profile)
+    profile = _profile(options, environ, service)
+    region = _region(options, environ, profile, service)
+    url = _endpoint(options, environ, profile, service)
+    if url is None and service.endpoint is not None:
+        url = service.endpoint.format(region=region)
     return StoreSettings(
         endpoint=url,
-        region=_region(options, environ, profile),
-        addressing=_addressing(options, profile, url),
+        region=region,
+        addressing=_addressing(options, profile, url, service),
         ca_file=_ca_file(options, environ, profile),
         proxy=options.transport.proxy,
         anonymous=unsigned(options, environ),
-        identity=_identity(options, environ, profile),
+        service=service,
+        identity=_identity(options, environ, profile, service),
     )
 
 
@@ -107,41 +143,54 @@ def chain_reads(environ: Mapping[str, str], profile: str | None) -> list[str | N
     return [environ.get(name) or None for name in names]
 
 
-def _identity(options: S3Options, environ: Mapping[str, str], profile: shared.Profile) -> bytes:
+def _profile(options: S3Options, environ: Mapping[str, str], service: Service) -> shared.Profile:
+    if service.aws_files or options.profile is not None:
+        return shared.profile(options.profile, environ)
+    return shared.Profile()
+
+
+def _identity(options: S3Options, environ: Mapping[str, str], profile: shared.Profile, service: Service) -> bytes:
     """Digest all that says who a store is asked as; explicit keys are told apart by the options themselves."""
     if options.access_key is not None or unsigned(options, environ):
         return b""
-    said = [(name, environ.get(name)) for name in (*_CHAIN, *_FILES)]
+    names = (*_CHAIN, *_FILES) if service.aws_files else service.keys
+    said = [(name, environ.get(name)) for name in names]
     return sha256(repr((said, profile.name, profile.digest)).encode("utf-8", "surrogateescape")).digest()
 
 
-def _endpoint(options: S3Options, environ: Mapping[str, str], profile: shared.Profile) -> str | None:
+def _endpoint(options: S3Options, environ: Mapping[str, str], profile: shared.Profile, service: Service) -> str | None:
     candidates: list[tuple[str, str | None]] = [("S3Options.endpoint", options.endpoint)]
     ignore = environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
     if not (ignore.lower() == "true" if ignore else profile.ignore_endpoints):
-        candidates += _variables(environ, "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+        candidates += _variables(environ, *service.endpoints)
         candidates += [(f"endpoint_url of {_title(profile)}", profile.endpoint)]
     named, text = _first(candidates)
     return None if text is None else endpoint.normal(text, named)
 
 
-def _region(options: S3Options, environ: Mapping[str, str], profile: shared.Profile) -> str:
-    variables = _variables(environ, "AWS_REGION", "AWS_DEFAULT_REGION")
+def _region(options: S3Options, environ: Mapping[str, str], profile: shared.Profile, service: Service) -> str:
+    variables = _variables(environ, *service.regions)
     named, text = _first(
         [("S3Options.region", options.region), *variables, (f"region of {_title(profile)}", profile.region)],
     )
     if text is None:
-        return "us-east-1"
+        return service.region
     if not _REGION.fullmatch(text):
         message = f"{named} cannot be a region: letters, digits, '-', '_' and '.' only, like us-east-1, not {text!r}"
         raise ConfigError(message)
     return text
 
 
-def _addressing(options: S3Options, profile: shared.Profile, url: str | None) -> Literal["path", "virtual"]:
+def _addressing(
+    options: S3Options, profile: shared.Profile, url: str | None, service: Service
+) -> Literal["path", "virtual"]:
     style = options.addressing if options.addressing != "auto" else profile.addressing or "auto"
     styles: dict[str, Literal["path", "virtual"]]
-    styles = {"path": "path", "virtual": "virtual", "auto": "virtual" if url is None else "path"}
+    styles = {
+        "path": "path",
+        "virtual": "virtual",
+        "auto": service.addressing or ("virtual" if url is None else "path"),
+    }
     if style not in styles:
         message = f"s3.addressing_style of {_title(profile)} must be auto, path or virtual, not {style!r}"
         raise ConfigError(message)

@@ -12,7 +12,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.config import shared
-from penstock.config.resolve import chain_reads, resolve, unsigned
+from penstock.config.resolve import AWS, chain_reads, resolve, unsigned
 from penstock.errors import ConfigError, PenstockError, Throttled, Unauthenticated, Unreachable, conceal
 from penstock.protocols.credentials import Credentials
 from penstock.waiting import Turn
@@ -20,6 +20,7 @@ from penstock.waiting import Turn
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from penstock.config.resolve import Service
     from penstock.options import S3Options
     from penstock.protocols.credentials import CredentialSource
 
@@ -29,7 +30,7 @@ _MARGIN_S = 300.0  # AWS hands out new role credentials at least five minutes be
 _PAUSE_S = 15.0  # between two looks at a source that failed, or that keeps giving keys about to expire
 
 
-def source(options: S3Options, environ: Mapping[str, str] = os.environ) -> CredentialSource:
+def source(options: S3Options, environ: Mapping[str, str] = os.environ, service: Service = AWS) -> CredentialSource:
     """Return where credentials come from; nothing is looked up before its ``load``.
 
     In this order: explicit keys; unsigned (``anonymous=True``, ``AWS_NO_SIGN_REQUEST``); the environment's keys, unless
@@ -48,22 +49,29 @@ def source(options: S3Options, environ: Mapping[str, str] = os.environ) -> Crede
 
     No text and no chained cause quotes what foreign code said where it might hold a key.
     """
-    return _Chain(options, environ)
+    return _Chain(options, environ, service)
 
 
 class _Chain:
     """The order ``source`` documents."""
 
-    def __init__(self, options: S3Options, environ: Mapping[str, str]) -> None:
+    def __init__(self, options: S3Options, environ: Mapping[str, str], service: Service) -> None:
         self._options = options
         self._environ = environ
+        self._service = service
 
     def load(self) -> Credentials | None:
-        options, environ = self._options, self._environ
+        options, environ, service = self._options, self._environ, self._service
         explicit = _pair("S3Options", options.access_key, options.secret_key, options.session_token)
         if explicit or unsigned(options, environ):
             return explicit
-        found = None if options.profile else _from_environment(environ)
+        found = None if options.profile else _from_environment(environ, service.keys)
+        if found is None and not service.aws_files and not options.profile:
+            access, secret, _ = service.keys
+            looked = f"S3Options, {access} and {secret}"
+            raise Unauthenticated(
+                f"no credentials for {service.name}: looked in {looked}; anonymous=True reads public data"
+            )
         found = found or (_from_botocore if _has_botocore() else _from_files)(options, environ)
         if found is None:
             raise Unauthenticated(_nowhere(options, environ))
@@ -175,10 +183,9 @@ def _pair(named: str, access_key: str | None, secret_key: str | None, token: str
     return Credentials(access_key, secret_key, token or "")
 
 
-def _from_environment(environ: Mapping[str, str]) -> Credentials | None:
-    access_key, secret_key = environ.get("AWS_ACCESS_KEY_ID") or None, environ.get("AWS_SECRET_ACCESS_KEY") or None
-    token = environ.get("AWS_SESSION_TOKEN") or None
-    return _pair("the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)", access_key, secret_key, token)
+def _from_environment(environ: Mapping[str, str], names: tuple[str, str, str]) -> Credentials | None:
+    access_key, secret_key, token = (environ.get(name) or None for name in names)
+    return _pair(f"the environment ({names[0]}, {names[1]})", access_key, secret_key, token)
 
 
 def _from_files(options: S3Options, environ: Mapping[str, str]) -> Credentials | None:

@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from dataclasses import dataclass
-from urllib.parse import unquote
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 from penstock.errors import InvalidURL, UnknownScheme
+from penstock.providers.registry import LOCAL, find, loaded, own, schemes
 
-__all__ = ["Location", "parse"]
+if TYPE_CHECKING:
+    from penstock.providers.provider import Provider
 
-_KNOWN = ("s3", "file", "memory")
-_KEY_BYTES = 1024  # S3's limit, of UTF-8
-# Wider than AWS's rules (lower case, 3-63): Ceph, MinIO and old us-east-1 buckets hold capitals, "_" and more.
-_BUCKET = {
-    "s3": re.compile(r"[A-Za-z0-9._-]{3,255}"),
-    "memory": re.compile(r"[A-Za-z0-9._-]{1,255}"),
-    "file": re.compile(r""),
-}
+__all__ = ["Location", "key_fault", "parse"]
+
 _WINDOWS = re.compile(r"[A-Za-z]:\\|\\\\")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
-# pathlib makes "s3:/bucket" of "s3://bucket": taken as a path, it would quietly name a local directory.
-_COLLAPSED = re.compile(r"(?:s3|file|memory):(?!//)|[A-Za-z][A-Za-z0-9+.-]*:/(?!/)", re.IGNORECASE)
-_AWS = re.compile(r"https?://(?:([^/@:?#]+)\.)?s3[.-][^/@:?#]*amazonaws\.com(?:\.cn)?(?::\d+)?/([^?#]*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
     """A place in a store: ``scheme``, ``bucket`` and ``key``, none of them escaped.
 
-    An empty key is the whole bucket. For ``file`` the bucket is empty and the key is the absolute path without its
-    leading slash.
+    An empty key is the whole bucket. On this machine's file system the bucket is empty and the key is the absolute path
+    without its leading slash.
 
     Raises:
-        UnknownScheme: The scheme is none of ours.
-        InvalidURL: The bucket's name cannot be one; the key holds a NUL or lone surrogates, or (s3) is longer than
-            1,024 bytes of UTF-8.
+        UnknownScheme: Nobody provides the scheme.
+        InvalidURL: The bucket's name cannot be one; the key holds a NUL or lone surrogates, or is longer than the store
+            allows.
+        ConfigError: The provider of the scheme is broken (``providers.registry``).
 
     """
 
@@ -47,13 +41,24 @@ class Location:
 
     def __post_init__(self) -> None:
         """Refuse what no store can hold."""
-        if self.scheme not in _KNOWN:
-            message = f"unknown scheme {self.scheme!r}: Penstock knows {_listed()}"
-            raise UnknownScheme(message)
-        if not _BUCKET[self.scheme].fullmatch(self.bucket):
-            raise InvalidURL(_bucket_fault(self.scheme, self.bucket), url=f"{self.scheme}://")
-        if fault := _key_fault(self.scheme, self.key):
+        provider = self.provider
+        if fault := provider.bucket_fault(self.bucket):
+            raise InvalidURL(_bucket_fault(self, provider.example) or fault, url=f"{self.scheme}://")
+        if fault := key_fault(provider, self.key):
             raise InvalidURL(fault, url=self.root)
+
+    @property
+    def provider(self) -> Provider:
+        """The provider of its scheme."""
+        provider = find(self.scheme)
+        if provider is None:
+            raise UnknownScheme(f"unknown scheme {self.scheme!r}: Penstock knows {_listed()}")
+        return provider
+
+    @property
+    def local(self) -> bool:
+        """Whether it is a path of this machine's file system."""
+        return self.scheme == LOCAL
 
     @property
     def root(self) -> str:
@@ -71,7 +76,7 @@ class Location:
 
 
 def parse(url: str | os.PathLike[str]) -> Location:
-    """Read ``s3://bucket/key``, ``file:///absolute/path``, ``memory://name/key`` or a bare path.
+    """Read a URL, ``scheme://bucket/key``, or a bare path.
 
     The key is everything after the bucket's slash, taken literally: ``%``, ``?``, ``#``, ``+``, ``//`` and a trailing
     ``/`` stay. A relative path is joined to the working directory; like ``open``, this does not resolve ``..``; ``~``
@@ -88,7 +93,7 @@ def parse(url: str | os.PathLike[str]) -> Location:
     head, mark, rest = text.partition("://")
     if mark and "/" not in head:
         return _from_url(text, head, rest)
-    if _COLLAPSED.match(text):
+    if _is_collapsed(text):
         message = (
             f"neither a URL nor a plain path: a URL has '://' after its scheme ({_listed()}) and is text, for "
             "pathlib drops a slash; a local file of such a name is written './name'"
@@ -98,7 +103,7 @@ def parse(url: str | os.PathLike[str]) -> Location:
         raise InvalidURL("'~' is not expanded: pass os.path.expanduser(…), or './~' for a directory of that name")
     if _WINDOWS.match(text):
         raise InvalidURL(f"{text[:80]!r} is a path of Windows: write it with '/', or './…' for a file of such a name")
-    return Location("file", "", _absolute(text).removeprefix("/"))
+    return Location(LOCAL, "", _absolute(text).removeprefix("/"))
 
 
 def _absolute(path: str) -> str:
@@ -112,60 +117,63 @@ def _text(url: str | os.PathLike[str]) -> str:
         message = f"a URL is text or a path of text, not {type(text).__name__}"
         raise InvalidURL(message)
     if not text:
-        message = "an empty URL: write s3://bucket/key, file:///path, memory://name/key or a path"
+        message = f"an empty URL: write scheme://bucket/key or a path; Penstock knows {_listed()}"
         raise InvalidURL(message)
     return text
 
 
 def _from_url(text: str, scheme: str, rest: str) -> Location:
-    if scheme not in _KNOWN:
+    provider = find(scheme)
+    if provider is None:
         raise _unknown(text, scheme)
-    bucket, _, key = rest.partition("/")
-    return Location(scheme, bucket, key)
+    return Location(scheme, *provider.split(rest))
+
+
+def _is_collapsed(text: str) -> bool:
+    """Say whether this was a URL: pathlib makes ``s3:/bucket`` of it, which would quietly name a local directory."""
+    scheme, colon, rest = text.partition(":")
+    if not colon or rest.startswith("//"):
+        return False
+    return scheme.lower() in loaded() or (rest.startswith("/") and _SCHEME.fullmatch(scheme) is not None)
 
 
 def _unknown(text: str, scheme: str) -> InvalidURL | UnknownScheme:
     if not _SCHEME.fullmatch(scheme):
-        return InvalidURL("no scheme before '://': write s3://bucket/key, or ./name for a local file of such a name")
+        return InvalidURL(
+            "no scheme before '://': write scheme://bucket/key, or ./name for a local file of such a name"
+        )
     return UnknownScheme(f"unknown scheme {scheme!r}: Penstock knows {_listed()}{_meant(text, scheme.lower())}")
 
 
 def _meant(text: str, scheme: str) -> str:
     """Guess what was meant, quoting no more than a host and a path: queries hold signatures, user info holds keys."""
-    if match := _AWS.match(text):
-        place = "/".join(part for part in match.groups() if part)
-        return f"; for this object write s3://{unquote(place)}"
-    if scheme in ("http", "https"):
-        return "; for an object on an S3-compatible server write s3://bucket/key and pass S3Options(endpoint=…)"
-    near = [known for known in difflib.get_close_matches(scheme, _KNOWN, cutoff=0.5) if known[0] == scheme[0]]
+    for each in own():
+        if advice := each.advice(text):
+            return f"; {advice}"
+    near = [known for known in get_close_matches(scheme, schemes(), cutoff=0.5) if known[0] == scheme[0]]
     return f"; did you mean {near[0]}://?" if near else ""
 
 
 def _listed() -> str:
-    return ", ".join(f"{scheme}://" for scheme in _KNOWN) + " and local paths"
+    return ", ".join(f"{scheme}://" for scheme in schemes()) + " and local paths"
 
 
-def _bucket_fault(scheme: str, bucket: str) -> str:
-    if "@" in bucket or ":" in bucket:
-        return (
-            f"credentials and ports do not belong in a URL: write {scheme}://bucket/key, and pass "
-            "S3Options(endpoint=…, access_key=…, secret_key=…) or set the environment"
-        )
-    if scheme == "file":
-        return "a file URL names no host: write file:///absolute/path with three slashes, or a bare path"
-    if not bucket:
-        return f"no bucket: write {scheme}://bucket/key"
-    least = "3" if scheme == "s3" else "1"
-    return f"{bucket[:80]!r} cannot be a bucket: {least} to 255 letters, digits, '.', '-' and '_'"
+def _bucket_fault(location: Location, example: str) -> str:
+    """Say what is wrong with a bucket for any provider, empty where only its own rule is broken."""
+    if "@" in location.bucket or ":" in location.bucket:
+        instead = f"pass {example} or set the environment" if example else "pass them as store= options"
+        return f"credentials and ports do not belong in a URL: write {location.scheme}://bucket/key, and {instead}"
+    return "" if location.bucket else f"no bucket: write {location.scheme}://bucket/key"
 
 
-def _key_fault(scheme: str, key: str) -> str:
+def key_fault(provider: Provider, key: str) -> str:
+    """Say why no store of this provider holds an object of this key; empty where one may."""
     if "\0" in key:
         return "the key holds a NUL"
     try:
         size = len(key) if key.isascii() else len(key.encode())
     except UnicodeEncodeError:
         return "the key holds lone surrogates: it is not valid Unicode, so it has no UTF-8 form"
-    if scheme == "s3" and size > _KEY_BYTES:
-        return f"the key takes {size} bytes of UTF-8; S3 holds {_KEY_BYTES}"
-    return ""
+    if size > provider.limits.key_bytes:
+        return f"the key takes {size} bytes of UTF-8; {provider.name} holds {provider.limits.key_bytes}"
+    return provider.key_fault(key)

@@ -79,12 +79,14 @@ class Bucket:
         name: The bucket.
         endpoint: ``scheme://host[:port][/path]`` of the service; None for AWS's own, which depends on the region.
         virtual: Address it as ``name.host/path`` and not as ``host/path/name``.
+        scheme: Of its objects' URLs, in messages.
 
     """
 
     name: str
     endpoint: str | None
     virtual: bool
+    scheme: str = "s3"
 
 
 class S3:
@@ -110,7 +112,7 @@ class S3:
 
     def url(self, key: str) -> str:
         """Return ``s3://bucket/key``."""
-        return f"s3://{self._bucket.name}/{key}"
+        return f"{self._bucket.scheme}://{self._bucket.name}/{key}"
 
     def head(self, key: str) -> Exchange[ObjectMeta]:
         """Describe one object."""
