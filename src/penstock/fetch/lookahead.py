@@ -7,14 +7,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Self
 
 from penstock.errors import Unusable
+from penstock.fetch.batch import start_reads
 from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.budget import Budget
-    from penstock.fetch.fetcher import Fetcher
-    from penstock.fetch.spanread import SpanRead
+    from penstock.protocols.fetching import Fetching, PendingRead
     from penstock.values import Span
 
 __all__ = ["Lookahead"]
@@ -32,13 +32,13 @@ class Lookahead:
     The first error ends it. ``close`` (or garbage collection, or leaving a ``with``) calls off what is in flight.
     """
 
-    def __init__(self, fetcher: Fetcher, spans: Iterator[Span], budget: Budget) -> None:
+    def __init__(self, fetching: Fetching, spans: Iterator[Span], budget: Budget) -> None:
         """Begin at the first ``next``; ``spans`` is drawn from lazily, on the consumer's thread."""
-        self._fetcher = fetcher
+        self._fetching = fetching
         self._spans = spans
         self._budget = budget
         self._inbox = Inbox()
-        self._reads: deque[SpanRead] = deque()
+        self._reads: deque[PendingRead] = deque()
         self._next: Span | None = None
         self._drained = False
         self._window = budget.items_limit
@@ -57,7 +57,7 @@ class Lookahead:
             self.close()
             raise
 
-    def advance(self) -> SpanRead:
+    def advance(self) -> PendingRead:
         """Return the next read, complete: ``take`` has its bytes, or raises, and the next one comes all the same."""
         if self._pid != os.getpid():
             raise Unusable("an iterator over objects was begun before a fork and continued after it")
@@ -80,7 +80,7 @@ class Lookahead:
 
         A consumer that keeps up finds a short queue sufficient; one that takes many at once after a pause does not.
         """
-        reads, limit, most = self._reads, self._fetcher.concurrency(), self._budget.items_limit
+        reads, limit, most = self._reads, self._fetching.concurrency(), self._budget.items_limit
         if len(reads) >= limit and reads[-limit].complete:
             self._window = min(2 * self._window, most)
         elif len(reads) > 2 * limit and not reads[-2 * limit].complete:
@@ -102,13 +102,13 @@ class Lookahead:
             batch.append(span)
             self._next = None
         if batch:
-            self._reads.extend(self._fetcher.begin(batch, self._inbox))
+            self._reads.extend(start_reads(self._fetching, batch, self._inbox))
 
     def close(self) -> None:
         """Call off what is in flight; the iterator is at its end then."""
         reads, self._reads, self._drained = list(self._reads), deque(), True
         if reads:
-            self._fetcher.cancel(reads)
+            self._fetching.cancel_reads(reads)
 
     def __enter__(self) -> Self:
         """Return itself."""
