@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.budget import Budget
 from penstock.buffer import Buffer
-from penstock.errors import Damaged, InvalidURL, NotFound, Unusable
-from penstock.events import Listed, emit, listening
-from penstock.fetch.batch import read_into, read_many
+from penstock.errors import Damaged, InvalidURL, NotFound
+from penstock.events import Listed, emit, followed, listening, operation
 from penstock.fetch.copy import copy
 from penstock.fetch.fetcher import Fetcher
 from penstock.fetch.lookahead import Lookahead
@@ -33,11 +32,8 @@ if TYPE_CHECKING:
 
     from penstock.fetch.operation import Operation
     from penstock.protocols.exchange import Exchange
-    from penstock.protocols.fetching import Fetching
     from penstock.providers.provider import Provider
     from penstock.values import ObjectMeta, Page, Span, Upload
-
-    Layer = Callable[[Fetching], Fetching]
 
 __all__ = ["Reader", "Source", "Writer", "object_at", "open_source"]
 
@@ -72,29 +68,12 @@ class Source:
     retry budget is spent.
     """
 
-    def __init__(self, location: Location, options: StoreOptions, layer: Layer | None = None) -> None:
-        """Point at the bucket of ``location``; nothing is sent. ``ConfigError`` for settings that cannot work.
-
-        ``layer`` is for ``through``.
-        """
+    def __init__(self, location: Location, options: StoreOptions) -> None:
+        """Point at the bucket of ``location``; nothing is sent. ``ConfigError`` for settings that cannot work."""
         self._provider = provider = location.provider
         self.options = options = provider.take(options)
         self._store = _Store(location.scheme, location.bucket, options, *provider.resolve(options, os.environ))
         self._engine: tuple[int, Fetcher] | None = None  # with its process
-        self._layer = layer
-        self._layered: tuple[Fetcher, Fetching] | None = None  # with the engine that it stands before
-
-    def through(self, layer: Layer) -> Source:
-        """Return a source of the same store whose reads pass through ``layer(fetching)``: a cache, say.
-
-        ``layer`` is called once for each engine, so once a process (again after a fork), with what fetches from the
-        store, and returns what reads ask instead (``penstock.protocols.fetching``). Reads are ``read``, ``read_many``,
-        ``read_into``, ``scatter``, ``lookahead`` and ``open_read``; all other methods ask the store. A source that is
-        pickled takes its layer along, so that has to be a class, or another thing that can be pickled.
-        """
-        if not callable(layer):
-            raise Unusable(f"a layer is a function that takes what fetches and returns what reads, not {layer!r}")
-        return Source(self._location(), self.options, layer)
 
     @property
     def root(self) -> str:
@@ -108,15 +87,17 @@ class Source:
     def head(self, key: str) -> ObjectMeta:
         """Describe one object: one request."""
         fetcher = self._fetcher()
-        return fetcher.run(lambda: fetcher.driver.head(key))
+        return fetcher.run(partial(fetcher.driver.head, key))
 
     def stat_many(self, keys: Sequence[str]) -> list[ObjectMeta]:
         """Describe objects, in order: one request each, up to 256 in flight; raises the first refusal, in order."""
-        return [looking.result() for looking in self._each(keys, self._fetcher().driver.head)]
+        with operation("stat", self.url, ""):
+            return [looking.result() for looking in self._each(keys, self._fetcher().driver.head)]
 
     def stat_existing(self, keys: Sequence[str]) -> list[ObjectMeta | None]:
         """Describe objects as ``stat_many`` does; None stands for each that is not there."""
-        return [_unless_missing(looking) for looking in self._each(keys, self._fetcher().driver.head)]
+        with operation("stat", self.url, ""):
+            return [_unless_missing(looking) for looking in self._each(keys, self._fetcher().driver.head)]
 
     def page(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Page:
         """List one page of up to 1,000 keys in UTF-8 byte order: one request.
@@ -127,7 +108,9 @@ class Source:
 
     def pages(self, prefix: str, *, delimiter: str = "") -> Iterator[Page]:
         """List all pages, one request each, one after another. ``Damaged`` where they are not what was asked for."""
-        listing = Listing(prefix, delimiter=delimiter)
+        return followed("list", self.url, prefix, self._pages(Listing(prefix, delimiter=delimiter)))
+
+    def _pages(self, listing: Listing) -> Generator[Page]:
         while not listing.over:
             yield self._turn(listing)
 
@@ -141,14 +124,14 @@ class Source:
 
     def read_many(self, spans: Iterable[Span]) -> list[bytes]:
         """Read spans all at once; their bytes in order. The first error, in order, is raised."""
-        return read_many(self._fetching(), spans)
+        return self._fetcher().read_many(spans)
 
     def read_into(self, span: Span, buffer: object) -> None:
         """Fill a writable buffer with the span, in parallel ranges and without a copy.
 
         On any way out, Ctrl-C included, nothing writes into the buffer any more.
         """
-        read_into(self._fetching(), span, Buffer.borrow(buffer))
+        self._fetcher().read_into(span, Buffer.borrow(buffer))
 
     def scatter(self, places: Iterable[tuple[Span, object]], window_bytes: int) -> Generator[Span]:
         """Fill writable buffers with spans of their sizes, one request each; yield the spans in order, once full.
@@ -157,7 +140,7 @@ class Source:
         iterator, or let it end: on any way out, Ctrl-C included, nothing writes into any buffer any more.
         """
         targets = ((span, Buffer.borrow(buffer)) for span, buffer in places)
-        return scatter(self._fetching(), targets, window_bytes)
+        return followed("scatter", self.url, "", scatter(self._fetcher(), targets, window_bytes))
 
     def lookahead(self, spans: Iterator[Span], workers: int = 1) -> Lookahead:
         """Return an iterator over the spans' bytes, in order, that reads ahead within this process's budget.
@@ -165,11 +148,11 @@ class Source:
         The budget is ``options.read``'s, shared equally when ``workers`` processes read side by side.
         """
         ahead = self.options.read
-        return Lookahead(self._fetching(), spans, Budget(ahead.ahead_bytes, ahead.ahead_items).share(workers))
+        return Lookahead(self._fetcher(), spans, Budget(ahead.ahead_bytes, ahead.ahead_items).share(workers))
 
     def open_read(self, key: str, meta: ObjectMeta | None = None) -> Reader:
         """Open an object as a seekable file, held to the version that ``meta`` describes, or to its present: a HEAD."""
-        return Reader(self._fetching, meta or self.head(key), self.url(key))
+        return Reader(self._fetcher, meta or self.head(key))
 
     def open_write(
         self,
@@ -197,6 +180,9 @@ class Source:
 
         ``Damaged`` where the store lists what was not asked for.
         """
+        return followed("uploads", self.url, prefix, self._unfinished(prefix))
+
+    def _unfinished(self, prefix: str) -> Generator[Upload]:
         fetcher, listing = self._fetcher(), UploadListing(prefix)
         while not listing.over:
             page = fetcher.run(partial(fetcher.driver.uploads, prefix, token=listing.token))
@@ -207,7 +193,7 @@ class Source:
     def abort(self, upload: Upload) -> None:
         """Free what the store holds of an unfinished upload: one request. Whoever still writes it will fail."""
         fetcher = self._fetcher()
-        fetcher.run(lambda: fetcher.driver.abort(upload.key, upload.id))
+        fetcher.run(partial(fetcher.driver.abort, upload.key, upload.id))
 
     def put(
         self,
@@ -239,8 +225,9 @@ class Source:
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects, one request each, up to 256 in flight; raises the first refusal, a missing one is none."""
-        for deletion in self._each(keys, self._fetcher().driver.delete):
-            deletion.result()
+        with operation("delete", self.url, ""):
+            for deletion in self._each(keys, self._fetcher().driver.delete):
+                deletion.result()
 
     def copy(self, key: str, to: str, known: ObjectMeta | None = None) -> None:
         """Copy within the bucket, server side: the version that ``known`` describes, or the present one (a HEAD).
@@ -248,14 +235,12 @@ class Source:
         One request; beyond 1 GiB one for each 128 MiB and five more. ``Changed`` where it is another version by now, if
         the store heeds that (Ceph 16 does not, up to 1 GiB).
         """
-        copy(self._fetcher(), known or self.head(key), to, self.options.write)
+        with operation("copy", self.url, to):
+            copy(self._fetcher(), known or self.head(key), to, self.options.write)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as location and options; with secrets in them for workers only: ``Unusable``."""
-        return Source, (self._location(), self.options, self._layer)
-
-    def _location(self) -> Location:
-        return Location(self._store.scheme, self._store.bucket, "")
+        return Source, (Location(self._store.scheme, self._store.bucket, ""), self.options)
 
     def _each(self, keys: Sequence[str], verb: Callable[[str], Exchange[T]]) -> Iterator[Operation[T]]:
         """Carry a verb of this process's driver out for each key, side by side; yield them in order, each complete.
@@ -300,16 +285,6 @@ class Source:
         if engine is None or engine[0] != pid:
             engine = self._engine = pid, self._open()
         return engine[1]
-
-    def _fetching(self) -> Fetching:
-        """Return what reads ask: this process's engine, or the layer that stands before it."""
-        fetcher = self._fetcher()
-        if self._layer is None:
-            return fetcher
-        layered = self._layered
-        if layered is None or layered[0] is not fetcher:
-            layered = self._layered = fetcher, self._layer(fetcher)
-        return layered[1]
 
     def _open(self) -> Fetcher:
         fetcher = _engines.get(self._store)

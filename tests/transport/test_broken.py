@@ -8,10 +8,10 @@ import sys
 SCRIPT = """
 import penstock as ps
 from penstock.errors import Bug
-from penstock.fetch import spanread
+from penstock.fetch.policy import RetryPolicy
 from penstock.testing.faults import FaultServer
 
-def broken():
+def broken(_):
     raise RecursionError("planted")
 
 if __name__ == "__main__":
@@ -21,7 +21,7 @@ if __name__ == "__main__":
             server.put("bucket", url.rpartition("/")[2], b"bytes")
         dataset = ps.MapDataset.from_objects(urls, store=server.store)
         assert dataset[0].read() == b"bytes"
-        spanread.listening = broken
+        RetryPolicy.succeeded = broken
         for _ in range(2):
             try:
                 dataset.__getitems__(range(50))

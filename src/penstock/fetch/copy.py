@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.budget import Budget
@@ -38,7 +39,7 @@ def copy(fetcher: Fetcher, meta: ObjectMeta, to: str, options: WriteOptions) -> 
     """
     driver = fetcher.driver
     if meta.size <= driver.abilities.copy_bytes:
-        fetcher.run(lambda: driver.copy(meta.key, to, meta.etag))
+        fetcher.run(partial(driver.copy, meta.key, to, meta.etag))
         return
     said = _unchanged(fetcher, meta)
     attributes = Attributes(said.content_type or options.content_type, said.metadata)
@@ -69,7 +70,7 @@ def _through(fetcher: Fetcher, meta: ObjectMeta, writer: Writer) -> None:
 
 
 def _unchanged(fetcher: Fetcher, meta: ObjectMeta) -> ObjectMeta:
-    found = fetcher.run(lambda: fetcher.driver.head(meta.key))
+    found = fetcher.run(partial(fetcher.driver.head, meta.key))
     if (found.size, found.etag) != (meta.size, meta.etag):
         message = "the object is no longer the one that was listed or looked at"
         raise Changed(message, url=fetcher.driver.url(meta.key))

@@ -7,10 +7,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from penstock.errors import Bug, PenstockError
+from penstock.events import RequestTrace, listening
 from penstock.fetch.policy import again, bug
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from functools import partial
 
     from penstock.fetch.policy import RetryPolicy
     from penstock.protocols.exchange import Exchange, Request, Response, Work
@@ -38,19 +39,22 @@ class Operation(Generic[T]):
         "_exchange",
         "_make",
         "_policy",
+        "_trace",
         "_value",
         "complete",
         "error",
         "inbox",
     )
 
-    def __init__(self, policy: RetryPolicy, make: Callable[[], Exchange[T]], inbox: Inbox) -> None:
+    def __init__(self, policy: RetryPolicy, make: partial[Exchange[T]], inbox: Inbox) -> None:
+        """Prepare a verb of the driver, which is called anew for every attempt; its first argument is the key."""
         self._policy = policy
         self._make = make
         self._exchange: Exchange[T] | None = None
         self._attempts = 0
         self._began = 0.0
         self._value: T | None = None
+        self._trace = RequestTrace(make.func.__name__, policy.driver.url(make.args[0])) if listening() else None
         self.inbox = inbox
         self.complete = False
         self.error: PenstockError | None = None
@@ -77,10 +81,14 @@ class Operation(Generic[T]):
         if self._attempts == 1:
             self._began = monotonic()
         self._exchange = self._make()
+        if self._trace is not None:
+            self._trace.start(self._attempts, self._exchange.request)
         return self._exchange.request
 
     def done(self, response: Response) -> float | None:
         """Take the result, or say when to try again."""
+        if self._trace is not None:
+            self._trace.answer(response)
         try:
             if self._exchange is None:
                 raise response.fault or Bug("a response without a request")
@@ -89,10 +97,14 @@ class Operation(Generic[T]):
             return self._failed(error)
         except Exception as error:  # noqa: BLE001  see SpanRead.done
             return self._failed(bug(error))
+        if self._trace is not None:
+            self._trace.end(None)
         self._end(None)
         return None
 
     def _failed(self, error: PenstockError) -> float | None:
+        if self._trace is not None:
+            self._trace.end(error)
         wait_s = self._policy.decide(error, self._attempts, self._began)
         if wait_s is None:
             self._end(error)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from penstock.events import Listed, emit, listening
+from penstock.events import Listed, emit, listening, operation
 from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
+    from penstock.events import Scope
     from penstock.fetch.fetcher import Fetcher
     from penstock.fetch.operation import Operation
     from penstock.values import Page
@@ -27,21 +28,24 @@ class Pager:
         self._fetcher = fetcher
         self._inbox = Inbox()
         self._flying: dict[Operation[Page], str] = {}
+        self._scope: Scope | None = None  # from the first request on
 
     def start(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Operation[Page]:
         """Send one LIST request on its way; what is returned names it when its page is taken."""
         make = partial(self._fetcher.driver.list, prefix, token=token, start_after=start_after, delimiter=delimiter)
-        operation = self._fetcher.operation(make, self._inbox)
-        self._flying[operation] = prefix
-        self._fetcher.send((operation,))
-        return operation
+        if self._scope is None:
+            self._scope = operation("list", self._fetcher.driver.url, prefix)
+        listing = self._scope.run(self._fetcher.operation, make, self._inbox)
+        self._flying[listing] = prefix
+        self._fetcher.send((listing,))
+        return listing
 
     def take(self) -> list[tuple[Operation[Page], Page]]:
         """Wait until a page has come; returns all that have, each with its request, or raises what one met with."""
         self._inbox.wait_any(self._flying)
-        taken = [(operation, operation.result()) for operation in self._flying if operation.complete]
-        for operation, page in taken:
-            prefix = self._flying.pop(operation)
+        taken = [(listing, listing.result()) for listing in self._flying if listing.complete]
+        for listing, page in taken:
+            prefix = self._flying.pop(listing)
             if listening():
                 emit(Listed(self._fetcher.driver.url(prefix), len(page.entries)))
         return taken
@@ -50,6 +54,8 @@ class Pager:
         """Return itself."""
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *raised: object) -> None:
         """Call off what is under way."""
         self._fetcher.call_off(self._flying)
+        if self._scope is not None:
+            self._scope.end(next((each for each in raised if isinstance(each, BaseException)), None))

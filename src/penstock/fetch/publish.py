@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
@@ -19,13 +20,12 @@ from penstock.errors import (
     Transient,
     Unusable,
 )
-from penstock.events import Committed, emit, listening
-from penstock.fetch.batch import read_many
+from penstock.events import Committed, emit, listening, operation
 from penstock.protocols.driver import Payload
 from penstock.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from penstock.fetch.fetcher import Fetcher
     from penstock.protocols.driver import Attributes
@@ -60,7 +60,8 @@ def publish(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, at
     """
     attributes, body = marked(attributes), payload(fetcher, data)
     pieces = ((len(body.data), body.sha256),)
-    found = Publication(fetcher, key, pieces, attributes).send(lambda: fetcher.driver.put(key, body, attributes))
+    with operation("publish", fetcher.driver.url, key):
+        found = Publication(fetcher, key, pieces, attributes).send(partial(fetcher.driver.put, key, body, attributes))
     if listening():
         emit(Committed(fetcher.driver.url(key), found.size, found.etag))
     return found
@@ -78,7 +79,7 @@ class Publication:
     pieces: Sequence[tuple[int, str]]
     attributes: Attributes
 
-    def send(self, make: Callable[[], Exchange[str]]) -> ObjectMeta:
+    def send(self, make: partial[Exchange[str]]) -> ObjectMeta:
         """Look whether the condition holds, if there is one; send the request; compare what is there then.
 
         The look is there for stores that ignore conditions: there it is all there is, and two writers within a moment
@@ -122,11 +123,11 @@ class Publication:
 
     def _read(self, span: Span) -> bytes:
         try:
-            return read_many(self.fetcher, (span,))[0] if span.stop != span.start else b""
+            return self.fetcher.read_many((span,))[0] if span.stop != span.start else b""
         except (Changed, Damaged, NotFound):  # it is another one by now
             return b""
 
-    def _settled(self, make: Callable[[], Exchange[str]]) -> str:
+    def _settled(self, make: partial[Exchange[str]]) -> str:
         """Send until it is known what came of it; returns the ETag, empty where only the mark tells.
 
         The answer may be lost, or unreadable, while the request took effect: then the object bears our mark, whatever a
@@ -186,7 +187,7 @@ class Publication:
         return found.metadata.get(_MARK) == self.attributes.metadata[_MARK]
 
     def _head(self) -> ObjectMeta:
-        return self.fetcher.run(lambda: self.fetcher.driver.head(self.key))
+        return self.fetcher.run(partial(self.fetcher.driver.head, self.key))
 
     @property
     def _conditional(self) -> bool:

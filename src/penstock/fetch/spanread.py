@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import count
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.buffer import Buffer
 from penstock.errors import Bug, Cancelled, PenstockError, Transient, Truncated, Unusable
-from penstock.events import RangeRead, emit, listening
+from penstock.events import RangeRead, RequestTrace, emit, listening
 from penstock.fetch.plan import split
 from penstock.fetch.policy import again, bug
 from penstock.protocols.driver import RANGE_IGNORED
@@ -31,17 +31,6 @@ class Owner(Protocol):
         """Take note that it is."""
 
 
-class _Both(NamedTuple):
-    """Two owners of one read."""
-
-    first: Owner
-    second: Owner
-
-    def finished(self, read: SpanRead, /) -> None:
-        self.first.finished(read)
-        self.second.finished(read)
-
-
 class SpanRead:
     """One span on its way into memory. Bytes that arrived count even when their body broke off.
 
@@ -59,6 +48,7 @@ class SpanRead:
         "_owner",
         "_policy",
         "_reached",
+        "_trace",
         "attempts",
         "called_off",
         "complete",
@@ -76,6 +66,7 @@ class SpanRead:
         self._exchange: Exchange[int] | Exchange[bytes] | None = None
         self._began = 0.0
         self._reached = 0
+        self._trace = RequestTrace("read", policy.driver.url(span.key)) if listening() else None
         self.front = False
         self.called_off = False
         self.span = span
@@ -88,10 +79,6 @@ class SpanRead:
     def calls(self) -> Sequence[SpanRead]:
         """Return what the transport carries for this read."""
         return (self,)
-
-    def tell(self, inbox: Inbox) -> None:
-        """Tell ``inbox``, too, when it is complete; where it is by now, ``inbox`` need not be told."""
-        self._owner = _Both(inbox, self._owner)
 
     def look(self) -> None:
         """Log what it has met with, if it takes long; on the thread that waits for it."""
@@ -123,6 +110,8 @@ class SpanRead:
         span, driver = self.span, self._policy.driver
         if span.stop is None:
             self._exchange = driver.get(span.key, span.etag)
+            if self._trace is not None:
+                self._trace.start(self.attempts, self._exchange.request)
             return self._exchange.request
         if not (span.whole or self.front) and driver.abilities.ranges is False:
             self._exchange = None
@@ -134,10 +123,14 @@ class SpanRead:
             span = Span(span.key, span.start + self._reached, span.stop, span.etag)
             target = target.slice(self._reached, target.size)
         self._exchange = driver.read(span, target)
+        if self._trace is not None:
+            self._trace.start(self.attempts, self._exchange.request)
         return self._exchange.request
 
     def done(self, response: Response) -> float | None:
         """Verify what came; say when to go on, if something is missing."""
+        if self._trace is not None:
+            self._trace.answer(response)
         try:
             got = self._exchange.parse(response) if self._exchange is not None else self._raise(response)
         except PenstockError as error:
@@ -148,6 +141,8 @@ class SpanRead:
             self.value = got
         elif self.target is not None and self._reached + got < self.target.size:
             return self._cut_short(got, response.fault)
+        if self._trace is not None:
+            self._trace.end(None)
         self.end(None)
         return None
 
@@ -187,6 +182,8 @@ class SpanRead:
         return self._failed(error)
 
     def _failed(self, error: PenstockError) -> float | None:
+        if self._trace is not None:
+            self._trace.end(error)
         if error.code == RANGE_IGNORED:
             self._exchange = None
             if self._reached:
@@ -231,6 +228,8 @@ class RangeProbe(SpanRead):
     __slots__ = ()
 
     def _failed(self, error: PenstockError) -> None:
+        if self._trace is not None:
+            self._trace.end(error)
         self.end(error)
 
 
@@ -239,7 +238,7 @@ class SplitRead(SpanRead):
 
     __slots__ = ("_ended", "_reads")
 
-    def __init__(self, policy: RetryPolicy, span: Span, owner: Owner, whole: Buffer, most_bytes: int) -> None:
+    def __init__(self, policy: RetryPolicy, span: Span, owner: Inbox, whole: Buffer, most_bytes: int) -> None:
         super().__init__(policy, span, owner, whole)
         start = span.start
         self._reads = [
@@ -261,6 +260,8 @@ class SplitRead(SpanRead):
     def finished(self, part: SpanRead) -> None:
         """Count a part; the first error is the whole's, told when no part writes into the target any more."""
         self.error = self.error or part.error
+        if part.called_off:  # then it may be waited for by itself: see Fetcher.stop
+            self._owner.finished(part)
         if next(self._ended) == len(self._reads):
             self._reads = []  # each of them leads back here: the memory would be held until the collector runs
             self.complete = True

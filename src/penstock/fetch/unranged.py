@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,7 @@ class _WholeObject:
         self._wholes = wholes
         self._waiting: dict[SpanRead, None] = {}  # whoever takes a read out ends it, in one step: see drop
         policy = wholes.policy
-        self._look = Operation(policy, lambda: policy.driver.head(key), Inbox())
+        self._look = Operation(policy, partial(policy.driver.head, key), Inbox())
         self._read: SpanRead | None = None
 
     def add(self, read: SpanRead) -> None:

@@ -9,12 +9,13 @@ import sys
 import weakref
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from penstock.buffer import flat
 from penstock.errors import Cancelled, PenstockError, Unusable
-from penstock.events import Committed, PartSent, emit, listening
+from penstock.events import Committed, PartSent, emit, listening, operation
 from penstock.fetch.partbuffer import PartBuffer
 from penstock.fetch.plan import part_bytes
 from penstock.fetch.policy import again
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from penstock.values import ObjectMeta, Span
 
 __all__ = ["Writer", "put"]
+
+B = TypeVar("B")
 
 _ABORT_S = 5.0  # a store that does not answer must not keep an exception from getting out, nor a process from ending
 _INTERRUPTED_S = 1.0  # nor Ctrl-C; the store is told all the same
@@ -55,7 +58,8 @@ class _Sent:
 def put(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> str:
     """Write one small object in one request; returns its ETag."""
     body = payload(fetcher, data)
-    etag = fetcher.run(lambda: fetcher.driver.put(key, body, attributes))
+    with operation("put", fetcher.driver.url, key):
+        etag = fetcher.run(partial(fetcher.driver.put, key, body, attributes))
     if listening():
         emit(Committed(fetcher.driver.url(key), len(body.data), etag))
     return etag
@@ -97,6 +101,7 @@ class Writer(io.BufferedIOBase):
         self._untold: PenstockError | None = None  # the same, where a write raised it: for who closes as if it had not
         self._pid = os.getpid()
         self._handled = sys.exception()
+        self._scope = operation("upload", fetcher.driver.url, key)
         _open.add(self)
         # Last registered, first run: before the I/O thread ends, also where a fork has started another one since.
         atexit.unregister(_abort_all)
@@ -166,13 +171,13 @@ class Writer(io.BufferedIOBase):
         Blocks while ``at_once`` parts are on their way.
         """
         self._check_open()
-        driver, key, size = self._fetcher.driver, self._key, (span.stop or 0) - span.start
+        driver, size = self._fetcher.driver, (span.stop or 0) - span.start
         with self._turn:
             try:
                 while len(self._sent) >= at_once:
                     self._collect(block=True)
                 self._pieces.append((size, ""))
-                self._start(bytearray(), size, lambda upload, part: driver.copy_part(key, upload, part, span))
+                self._scope.run(self._start, bytearray(), size, driver.copy_part, span)
             except BaseException as error:
                 self._fail(error)
                 self._untold = self._failure
@@ -212,7 +217,7 @@ class Writer(io.BufferedIOBase):
                     raise again(self._failure)
                 return
             try:
-                found = self._commit()
+                found = self._scope.run(self._commit)
             except BaseException as error:
                 self._fail(error)
                 raise
@@ -267,7 +272,7 @@ class Writer(io.BufferedIOBase):
             fetcher.call_off(sent.operation for sent in self._sent)
             # The upload is invisible either way, and what led here is the error to raise.
             with suppress(PenstockError):
-                leaving = fetcher.operation(lambda: fetcher.driver.abort(key, upload), Inbox())
+                leaving = fetcher.operation(partial(fetcher.driver.abort, key, upload), Inbox())
                 fetcher.send((leaving,))
                 _leaving.add(leaving)
                 return leaving
@@ -318,6 +323,7 @@ class Writer(io.BufferedIOBase):
         _open.discard(self)
         self._part = PartBuffer(bytearray(), digests=False)
         self._handled = None
+        self._scope.end(self._failure)
         super().close()
 
     def _make_room(self) -> None:
@@ -334,19 +340,21 @@ class Writer(io.BufferedIOBase):
 
     def _send(self) -> None:
         """Send what the buffer holds as the next part."""
-        driver, key, filled = self._fetcher.driver, self._key, self._part
+        driver, filled = self._fetcher.driver, self._part
         body = filled.payload()
         self._pieces.append((filled.size, body.sha256))
-        self._start(filled.buffer, filled.size, lambda upload, part: driver.part(key, upload, part, body))
+        self._scope.run(self._start, filled.buffer, filled.size, driver.part, body)
 
-    def _start(self, buffer: bytearray, size_bytes: int, make: Callable[[str, Part], Exchange[str]]) -> None:
+    def _start(
+        self, buffer: bytearray, size_bytes: int, verb: Callable[[str, str, Part, B], Exchange[str]], body: B
+    ) -> None:
         """Begin the upload, if need be, and send its next part on its way."""
         driver, key = self._fetcher.driver, self._key
         if not self._upload:
-            self._upload = self._fetcher.run(lambda: driver.create(key, self._attributes))
+            self._upload = self._fetcher.run(partial(driver.create, key, self._attributes))
         self._check_wanted()
         part, upload = Part(len(self._etags) + 1, self._offset), self._upload
-        operation = self._fetcher.operation(lambda: make(upload, part), self._inbox)
+        operation = self._fetcher.operation(partial(verb, key, upload, part, body), self._inbox)
         self._sent.append(_Sent(part, buffer, size_bytes, operation))
         self._etags.append("")
         self._offset += size_bytes
@@ -378,13 +386,13 @@ class Writer(io.BufferedIOBase):
             body = self._part.payload()
             self._pieces.append((self._part.size, body.sha256))
             self._check_wanted()
-            return publication.send(lambda: driver.put(key, body, attributes))
+            return publication.send(partial(driver.put, key, body, attributes))
         if self._part.size:
             self._send()
         self.settle()
         self._check_wanted()
         upload, etags, new, old = self._upload, self._etags, attributes.create_only, attributes.replaces
-        return publication.send(lambda: driver.complete(key, upload, etags, create_only=new, replaces=old))
+        return publication.send(partial(driver.complete, key, upload, etags, create_only=new, replaces=old))
 
 
 def _abort_all() -> None:

@@ -62,6 +62,8 @@ class Response:
             error's body, the first ``TEXT_BYTES``.
         received: Bytes that arrived in the target.
         fault: Why the exchange did not complete (connection, TLS, time, a ``Work``'s error); None when it did.
+        first_byte_s: Seconds from the request, on a connection that stood, to the response's first byte; known only
+            while somebody listens to events (``penstock.events``), else 0.0.
         overflow: More bytes came than the target holds, or than were to be collected; then ``body`` is empty.
 
     """
@@ -72,6 +74,7 @@ class Response:
     received: int = 0
     fault: PenstockError | None = None
     overflow: bool = False
+    first_byte_s: float = 0.0
 
 
 @dataclass(slots=True)

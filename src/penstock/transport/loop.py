@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import Bug, Cancelled, PenstockError, Transient, Unreachable, Unusable
+from penstock.events import listening
 from penstock.protocols.exchange import Request, Response
 from penstock.transport.codes import deliver, fault, ours
 from penstock.transport.descriptors import Token, crowded, room
@@ -377,6 +378,8 @@ def _response(transfer: _Transfer, code: int) -> Response:
             response.fault = fault(code, easy.explain(code))
         elif code == OK and not limit.located:
             limit.locate(easy.first_byte_s())
+        if listening():
+            response.first_byte_s = max(0.0, easy.first_byte_s())
     except Exception as error:  # noqa: BLE001  see above
         return Response(fault=ours(error))
     return response

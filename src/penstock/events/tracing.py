@@ -1,0 +1,187 @@
+"""Follows operations and their requests from beginning to end: one end for each beginning, on any way out."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from contextvars import ContextVar
+from itertools import count
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, Self, TypeVar, cast
+from weakref import WeakSet
+
+from penstock.errors import Cancelled, PenstockError
+from penstock.events.listeners import emit, listening
+from penstock.events.records import OperationEnded, OperationStarted, RequestEnded, RequestStarted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from types import TracebackType
+
+    from penstock.events.records import Outcome
+
+__all__ = ["RequestTrace", "Scope", "followed", "operation"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_END: Final = object()
+_ids: Final = count(1)
+_current: Final[ContextVar[int]] = ContextVar("penstock-operation", default=0)
+
+
+def operation(kind: str, url: Callable[[str], str], key: str) -> Scope:
+    """Begin an operation on ``url(key)``: use it in a ``with`` block, or ``run`` what it does and ``end`` it.
+
+    Where nobody listens nothing is recorded, now or later: ``url`` is not called.
+    """
+    return _Heard(kind, url(key)) if listening() else _UNHEARD
+
+
+def followed(kind: str, url: Callable[[str], str], key: str, items: Generator[T]) -> Generator[T]:
+    """Yield what a generator yields: its steps belong to an operation, which begins with the first."""
+    scope = operation(kind, url, key)
+    try:
+        while (item := scope.run(next, items, _END)) is not _END:
+            yield cast("T", item)
+    except BaseException as error:
+        items.close()
+        scope.end(error)
+        raise
+    scope.end()
+
+
+class Scope:
+    """An operation; this one is heard by nobody."""
+
+    __slots__ = ()
+
+    def run(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        """Call ``function``; requests that are made in it, on this thread, belong to the operation."""
+        return function(*args, **options)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Record the end; twice does nothing."""
+
+    def __enter__(self) -> Self:
+        """Let what is begun in the block, on this thread, belong to the operation."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the operation."""
+
+
+_UNHEARD: Final = Scope()
+_open: Final[WeakSet[_Heard]] = WeakSet()
+
+
+class _Heard(Scope):
+    """An operation with a listener; one that is dropped, or left open when the interpreter exits, is cancelled."""
+
+    __slots__ = ("__weakref__", "_began", "_outer", "_pid", "id", "kind", "parent", "url")
+
+    def __init__(self, kind: str, url: str) -> None:
+        self.id, self.parent = next(_ids), _current.get()
+        self.kind, self.url = kind, url
+        self._outer: Any = None
+        self._pid = os.getpid()
+        self._began = monotonic()
+        _open.add(self)
+        emit(OperationStarted(url, self.id, self.parent, kind))
+
+    def run(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        outer = _current.set(self.id)
+        try:
+            return function(*args, **options)
+        finally:
+            _current.reset(outer)
+
+    def end(self, error: BaseException | None = None) -> None:
+        pid, self._pid = self._pid, 0
+        if pid != os.getpid():  # it has ended, or began in the process that this one was forked from
+            return
+        _open.discard(self)
+        elapsed_s = monotonic() - self._began
+        emit(OperationEnded(self.url, self.id, self.parent, self.kind, _outcome(error), elapsed_s, _named(error)))
+
+    def __enter__(self) -> Self:
+        self._outer = _current.set(self.id)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _current.reset(self._outer)
+        self.end(error)
+
+    def __del__(self) -> None:
+        if self._pid:
+            self.end(Cancelled("dropped before its end"))
+
+
+class Response(Protocol):
+    """The part of a transport's response that is recorded: see ``protocols.exchange``."""
+
+    status: int
+    body: object
+    received: int
+    first_byte_s: float
+
+
+class RequestTrace:
+    """Records the attempts of one request; made on the thread that wants it, used on the transport's.
+
+    Where it was made while nobody listened there is none, so that the hot path looks at an attribute only.
+    """
+
+    __slots__ = ("_answer", "_attempt", "_began", "_elapsed_s", "_id", "_parent", "_sent_bytes", "_url", "_verb")
+
+    def __init__(self, verb: str, url: str) -> None:
+        """Belong to the operation that this thread is in."""
+        self._id, self._parent = next(_ids), _current.get()
+        self._verb, self._url = verb, url
+        self._attempt = self._sent_bytes = 0
+        self._began = self._elapsed_s = 0.0
+        self._answer = 0, 0, 0, 0.0
+
+    def start(self, attempt: int, request: object) -> None:
+        """Record that an attempt is being sent."""
+        body = getattr(request, "body", None)  # a store without a wire has no requests
+        self._attempt, self._sent_bytes, self._began = attempt, len(body) if body else 0, monotonic()
+        emit(RequestStarted(self._url, self._id, self._parent, self._verb, attempt))
+
+    def answer(self, response: Response) -> None:
+        """Take note of the response, which ``end`` follows."""
+        self._elapsed_s, body = monotonic() - self._began, response.body
+        received_bytes = response.received or (len(body) if isinstance(body, bytes) else 0)
+        self._answer = response.status, self._sent_bytes, received_bytes, response.first_byte_s
+
+    def end(self, error: PenstockError | None) -> None:
+        """Record the end of the attempt that was started last; where it has ended, or none was, do nothing."""
+        attempt, self._attempt = self._attempt, 0
+        if attempt:
+            begun = self._url, self._id, self._parent, self._verb, attempt, _outcome(error)
+            emit(RequestEnded(*begun, *self._answer, self._elapsed_s, _named(error)))
+
+
+def _outcome(error: BaseException | None) -> Outcome:
+    if error is None:
+        return "done"
+    failed = isinstance(error, Exception) and not isinstance(error, Cancelled)  # else Ctrl-C, or a generator's end
+    return "failed" if failed else "cancelled"
+
+
+def _named(error: BaseException | None) -> str:
+    """Name an error: only our own texts are known to hold no secret."""
+    if error is None:
+        return ""
+    name = type(error).__name__
+    return f"{name}: {error}" if isinstance(error, PenstockError) else name
+
+
+@atexit.register  # run after the I/O thread has been ended, and its requests with it: transports register later
+def _end_all() -> None:
+    for scope in list(_open):
+        scope.end(Cancelled("the interpreter exits"))
