@@ -54,7 +54,7 @@ class TestLines:
     @given(
         st.lists(
             st.tuples(
-                st.text(st.characters(exclude_characters=" \t\n\r", codec="utf-8"), min_size=1),
+                st.text(st.characters(exclude_characters=" \t\n\r\0", codec="utf-8"), min_size=1),
                 st.none() | st.just("x y"),
             )
         )
