@@ -1,7 +1,8 @@
-"""Four ways to open a dataset, and what each says when it cannot."""
+"""Four constructors of a dataset: their signatures, what they check first, and what each says when it cannot."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import pickle
 import resource
@@ -13,6 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import Changed, InvalidURL, ManifestError, NotFound, StateMismatch, UnknownScheme, Unusable
+from penstock.testing.servers import Scripted, reply
 from tests.children import forked
 from tests.datasets.transforms import explode, key_and_bytes, number, numbered
 
@@ -224,3 +226,117 @@ def test_data_sets_of_one_catalog_take_no_descriptor_each(folder):
 
     with forked(many) as status:
         assert status() == 0
+
+
+CONSTRUCTORS = {
+    "from_prefix": ("url", {"include", "exclude", "allow_empty"}),
+    "from_objects": ("urls", {"allow_empty"}),
+    "from_manifest": ("manifest", {"parser", "base", "allow_empty"}),
+    "from_catalog": ("catalog", set()),
+}
+OWN = {ps.MapDataset: {"transform", "store"}, ps.IterableDataset: {"transform", "shuffle", "seed", "place", "store"}}
+
+
+@pytest.mark.parametrize("name", CONSTRUCTORS)
+@pytest.mark.parametrize("kind", OWN)
+def test_a_constructor_names_each_argument(kind, name):
+    first, others = CONSTRUCTORS[name]
+    parameters = inspect.signature(getattr(kind, name)).parameters
+    assert next(iter(parameters)) == first
+    assert {each for each in parameters if each != first} >= others | OWN[kind]
+    assert {each.kind for each in list(parameters.values())[1:]} == {inspect.Parameter.KEYWORD_ONLY}
+    assert all(each in inspect.getdoc(getattr(kind, name)) for each in others)
+
+
+@pytest.fixture(scope="module")
+def counting():
+    """A store that answers anything with 404 and counts what is asked."""
+    with Scripted(lambda _received, send: send(reply(404)) or True) as server:
+        yield server
+
+
+MEANT_OTHERWISE = {
+    "transform": ({"transform": 3}, Unusable, "plain function"),
+    "store": ({"store": {"region": "eu"}}, Unusable, "ps.S3Options"),
+    "option of the store": ({"region": "eu-west-1"}, TypeError, r"store=ps\.S3Options\(region="),
+    "endpoint": ({"endpoint": "http://localhost"}, TypeError, r"store=ps\.S3Options\(endpoint="),
+    "retry": ({"retry": ps.RetryOptions()}, TypeError, r"store=ps\.StoreOptions\(retry="),
+    "batch size": ({"batch_size": 4}, TypeError, "ps.DataLoader"),
+    "sampler": ({"sampler": None}, TypeError, "ps.DataLoader"),
+    "anything": ({"nonsense": 1}, TypeError, "nonsense"),
+    "seed": ({"seed": 0.5}, Unusable, "whole number"),
+    "shuffle": ({"shuffle": "yes"}, Unusable, "True"),
+    "place": ({"place": 1}, Unusable, "ps.Place"),
+}
+
+
+@pytest.mark.parametrize("name", ["from_prefix", "from_manifest", "from_catalog"])
+@pytest.mark.parametrize("wrong", MEANT_OTHERWISE)
+@pytest.mark.parametrize("kind", OWN)
+def test_a_wrong_argument_costs_no_request(kind, wrong, name, counting):
+    arguments, error, says = MEANT_OTHERWISE[wrong]
+    if kind is ps.MapDataset and wrong in ("seed", "shuffle", "place"):
+        error, says = TypeError, "ps.DataLoader"
+    store = ps.S3Options(endpoint=counting.url, access_key="a", secret_key="b")
+    with pytest.raises(error, match=says):
+        getattr(kind, name)("s3://bucket/train/", **{"store": store, **arguments})
+    assert not counting.received
+
+
+def test_a_request_that_is_made_is_counted(counting):
+    store = ps.S3Options(endpoint=counting.url, access_key="a", secret_key="b")
+    with pytest.raises(NotFound):
+        ps.MapDataset.from_catalog("s3://bucket/train/", store=store)
+    assert counting.received
+    counting.received.clear()
+
+
+class Scaled(ps.MapDataset):
+    """Takes one argument more, which has no default."""
+
+    def __init__(self, catalog, *, scale, **options):
+        super().__init__(catalog, **options)
+        self.scale = scale
+
+    def __getitem__(self, index):
+        return self.scale * super().__getitem__(index)
+
+
+class Fixed(ps.IterableDataset):
+    """Takes fewer arguments, and other defaults."""
+
+    def __init__(self, catalog, *, shuffle=True, store=None):
+        super().__init__(catalog, transform=number, shuffle=shuffle, seed=7, store=store)
+
+
+class Named(Scaled):
+    """Gives ``transform`` another meaning."""
+
+    def __init__(self, catalog, *, transform, **options):
+        super().__init__(catalog, transform={"number": number}[transform], **options)
+
+
+def test_a_subclass_with_an_argument_of_its_own_is_constructed_with_it(folder):
+    dataset = Scaled.from_prefix(folder, include="00*", transform=number, scale=3)
+    assert (type(dataset), dataset[4]) == (Scaled, 12)
+    assert Scaled.from_catalog(dataset.catalog, transform=number, scale=2)[4] == 8
+    assert Named.from_prefix(folder, transform="number", scale=2)[5] == 10
+
+
+def test_a_slice_of_a_subclass_keeps_its_arguments(folder):
+    dataset = Scaled.from_prefix(folder, transform=number, scale=3)
+    part = ps.MapDataset.__getitem__(dataset, slice(4, 8))
+    assert (type(part), len(part), part[1]) == (Scaled, 4, 15)
+
+
+def test_a_subclass_keeps_its_defaults_unless_the_caller_overrides_them(folder):
+    assert sorted(Fixed.from_prefix(folder)) == list(range(20)) != list(Fixed.from_prefix(folder))
+    assert list(Fixed.from_prefix(folder, shuffle=False)) == list(range(20))
+
+
+@pytest.mark.parametrize("arguments", [{}, {"scale": 1, "scope": 2}, {"scale": 1, "seed": 2}])
+def test_an_argument_a_subclass_lacks_costs_no_request(arguments, counting):
+    store = ps.S3Options(endpoint=counting.url, access_key="a", secret_key="b")
+    with pytest.raises(TypeError, match=r"Scaled\.from_prefix\(\).*(scale|scope|seed)"):
+        Scaled.from_prefix("s3://bucket/train/", store=store, **arguments)
+    assert not counting.received

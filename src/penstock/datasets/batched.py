@@ -19,7 +19,7 @@ from penstock.order.indices import batch_indices
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.datasets.constructors import CatalogDataset
+    from penstock.datasets.dataset import CatalogDataset
     from penstock.datasets.positions.iteration import Iterations
     from penstock.order.sampling import Cursor, SamplingPlan
     from penstock.values import Place

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
+from penstock.catalog.catalog import Catalog
 from penstock.datasets.batched import Batched
-from penstock.datasets.constructors import CatalogDataset
+from penstock.datasets.constructors import constructor, listed, named, saved
+from penstock.datasets.dataset import CatalogDataset
 from penstock.datasets.positions.iteration import Iterations
+from penstock.datasets.positions.place import check
 from penstock.datasets.positions.resumable import Resumable
 from penstock.datasets.positions.stateful import StatefulIterator
 from penstock.datasets.reading import singles
@@ -18,9 +21,10 @@ from penstock.order.indices import sample_indices
 from penstock.order.sampling import SamplingPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    import os
+    from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.catalog.catalog import Catalog
+    from penstock.datasets.constructors import D, Parser
     from penstock.datasets.positions.place import PlaceLike
     from penstock.datasets.sample import Sample
     from penstock.options import StoreOptions
@@ -65,6 +69,134 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         self._shuffle = shuffle
         self._seed = seed
         self._iterations = Iterations(place)
+
+    @classmethod
+    def check_arguments(
+        cls,
+        *,
+        transform: object = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        place: PlaceLike = None,
+        store: StoreOptions | None = None,
+    ) -> None:
+        """Refuse what the constructor would refuse, before a catalog is listed or read.
+
+        Raises:
+            Unusable: ``transform`` is no plain function, ``seed`` no whole number, ``place`` no place, or ``shuffle``
+                neither True nor False.
+
+        """
+        super().check_arguments(transform=transform, store=store)
+        SamplingPlan(total=0, batch=1, shuffle=shuffle, seed=seed)
+        check(place)
+
+    @classmethod
+    @constructor
+    def from_prefix(  # noqa: PLR0913  see design/0020
+        cls: type[D],
+        url: str | os.PathLike[str],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        place: PlaceLike = None,
+        include: str | Iterable[str] = (),
+        exclude: str | Iterable[str] = (),
+        allow_empty: bool = False,
+        store: StoreOptions | None = None,
+    ) -> Catalog:
+        """Make a dataset of every object whose key begins with the URL's; one LIST request for each 1,000 objects.
+
+        ``include`` and ``exclude`` are globs over the key below the prefix. The other arguments are those of the class.
+        All are checked before the first request.
+
+        Raises:
+            NotFound: Nothing is there, and ``allow_empty`` is not set.
+            Unusable: An argument that cannot be meant.
+
+        """
+        return Catalog.scan(url, include=include, exclude=exclude, allow_empty=allow_empty, store=store)
+
+    @classmethod
+    @constructor
+    def from_objects(  # noqa: PLR0913  see design/0020
+        cls: type[D],
+        urls: Iterable[str | os.PathLike[str]],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        place: PlaceLike = None,
+        allow_empty: bool = False,
+        store: StoreOptions | None = None,
+    ) -> Catalog:
+        """Make a dataset of objects of one bucket by URL, in the order given; no request: sizes are not known.
+
+        The other arguments are those of the class.
+
+        Raises:
+            NotFound: No URL, and ``allow_empty`` is not set.
+            InvalidURL: Not a list of URLs, or not of one bucket.
+            Unusable: An argument that cannot be meant.
+
+        """
+        return listed(urls, allow_empty=allow_empty)
+
+    @classmethod
+    @constructor
+    def from_manifest(  # noqa: PLR0913  see design/0020
+        cls: type[D],
+        manifest: str | os.PathLike[str],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        place: PlaceLike = None,
+        parser: Parser | None = None,
+        base: str | os.PathLike[str] | None = None,
+        allow_empty: bool = False,
+        store: StoreOptions | None = None,
+    ) -> Catalog:
+        """Make a dataset of the objects a manifest names: "key" or "key label" lines, CSV, JSON lines or Parquet.
+
+        ``parser`` reads any other format. Keys are relative to ``base`` (default: the manifest's own folder) or full
+        URLs of the same bucket. One or two requests read a manifest that lies in a store.
+        The other arguments are those of the class.
+
+        Raises:
+            ManifestError: A line that does not parse, with its number; a key outside the bucket.
+            NotFound: No manifest, or an empty one without ``allow_empty``.
+            Unusable: An argument that cannot be meant.
+
+        """
+        return named(manifest, parser=parser, base=base, allow_empty=allow_empty, store=store)
+
+    @classmethod
+    @constructor
+    def from_catalog(
+        cls: type[D],
+        catalog: Catalog | str | os.PathLike[str],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        place: PlaceLike = None,
+        store: StoreOptions | None = None,
+    ) -> Catalog:
+        """Make a dataset of a catalog, without a request; or of the URL of a saved one, which is read and verified.
+
+        The other arguments are those of the class; ``store`` also says how to reach the file. Where the two differ, or
+        lie in different buckets, ``Catalog.open`` the file first.
+
+        Raises:
+            NotFound: No such file.
+            ManifestError: It is no catalog, a newer one, cut short, or its objects lie in another bucket.
+            ChecksumMismatch: It has changed since it was written.
+            Unusable: An argument that cannot be meant.
+
+        """
+        return saved(catalog, store=store)
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration epoch ``epoch``, also in persistent workers; later iterations count on from it."""

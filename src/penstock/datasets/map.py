@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import operator
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from torch.utils.data import Dataset
 
+from penstock.catalog.catalog import Catalog
 from penstock.datasets.batched import Batched
-from penstock.datasets.constructors import CatalogDataset
+from penstock.datasets.constructors import constructor, listed, named, saved
+from penstock.datasets.dataset import CatalogDataset
 from penstock.datasets.positions.iteration import Iterations
 from penstock.datasets.reading import singles
 from penstock.order.partition import Repeat
 from penstock.order.sampling import SamplingPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from penstock.datasets.constructors import D, Parser
     from penstock.datasets.positions.place import PlaceLike
+    from penstock.datasets.sample import Sample
+    from penstock.options import StoreOptions
     from penstock.order.partition import Tail
 
 __all__ = ["MapDataset"]
@@ -58,6 +65,101 @@ class MapDataset(CatalogDataset, Dataset[Any]):
         ):
             cls.__getitems__ = _OneByOne(cls.__getitem__)  # type: ignore[method-assign,assignment]
 
+    @classmethod
+    @constructor
+    def from_prefix(
+        cls: type[D],
+        url: str | os.PathLike[str],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        include: str | Iterable[str] = (),
+        exclude: str | Iterable[str] = (),
+        allow_empty: bool = False,
+        store: StoreOptions | None = None,
+    ) -> Catalog:
+        """Make a dataset of every object whose key begins with the URL's; one LIST request for each 1,000 objects.
+
+        ``include`` and ``exclude`` are globs over the key below the prefix. The other arguments are those of the class.
+        All are checked before the first request.
+
+        Raises:
+            NotFound: Nothing is there, and ``allow_empty`` is not set.
+            Unusable: An argument that cannot be meant.
+
+        """
+        return Catalog.scan(url, include=include, exclude=exclude, allow_empty=allow_empty, store=store)
+
+    @classmethod
+    @constructor
+    def from_objects(
+        cls: type[D],
+        urls: Iterable[str | os.PathLike[str]],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        allow_empty: bool = False,
+        store: StoreOptions | None = None,
+    ) -> Catalog:
+        """Make a dataset of objects of one bucket by URL, in the order given; no request: sizes are not known.
+
+        The other arguments are those of the class.
+
+        Raises:
+            NotFound: No URL, and ``allow_empty`` is not set.
+            InvalidURL: Not a list of URLs, or not of one bucket.
+            Unusable: An argument that cannot be meant.
+
+        """
+        return listed(urls, allow_empty=allow_empty)
+
+    @classmethod
+    @constructor
+    def from_manifest(
+        cls: type[D],
+        manifest: str | os.PathLike[str],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        parser: Parser | None = None,
+        base: str | os.PathLike[str] | None = None,
+        allow_empty: bool = False,
+        store: StoreOptions | None = None,
+    ) -> Catalog:
+        """Make a dataset of the objects a manifest names: "key" or "key label" lines, CSV, JSON lines or Parquet.
+
+        ``parser`` reads any other format. Keys are relative to ``base`` (default: the manifest's own folder) or full
+        URLs of the same bucket. One or two requests read a manifest that lies in a store.
+        The other arguments are those of the class.
+
+        Raises:
+            ManifestError: A line that does not parse, with its number; a key outside the bucket.
+            NotFound: No manifest, or an empty one without ``allow_empty``.
+            Unusable: An argument that cannot be meant.
+
+        """
+        return named(manifest, parser=parser, base=base, allow_empty=allow_empty, store=store)
+
+    @classmethod
+    @constructor
+    def from_catalog(
+        cls: type[D],
+        catalog: Catalog | str | os.PathLike[str],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        store: StoreOptions | None = None,
+    ) -> Catalog:
+        """Make a dataset of a catalog, without a request; or of the URL of a saved one, which is read and verified.
+
+        The other arguments are those of the class; ``store`` also says how to reach the file. Where the two differ, or
+        lie in different buckets, ``Catalog.open`` the file first.
+
+        Raises:
+            NotFound: No such file.
+            ManifestError: It is no catalog, a newer one, cut short, or its objects lie in another bucket.
+            ChecksumMismatch: It has changed since it was written.
+            Unusable: An argument that cannot be meant.
+
+        """
+        return saved(catalog, store=store)
+
     def __len__(self) -> int:
         """Return the number of objects."""
         return len(self.catalog)
@@ -69,7 +171,9 @@ class MapDataset(CatalogDataset, Dataset[Any]):
     def __getitem__(self, index: SupportsIndex | slice) -> Any:
         """Read one object, or return a dataset of some without reading."""
         if isinstance(index, slice):
-            return type(self)(self.catalog[index], transform=self.transform, store=self._source.options)
+            part = copy(self)  # a subclass's own attributes come with it
+            part.catalog = self.catalog[index]
+            return part
         return self._read((index,))[0]
 
     def __iter__(self) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.datasets.constructors import CatalogDataset
+    from penstock.datasets.dataset import CatalogDataset
     from penstock.values import Span
 
 __all__ = ["Item", "Reading", "lists", "singles"]

@@ -1,0 +1,75 @@
+"""A dataset over a catalog: what map-style and iterable datasets share."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from penstock.catalog.catalog import Catalog
+from penstock.datasets.sample import Sample
+from penstock.errors import Unusable
+from penstock.options import StoreOptions
+from penstock.order.partition import Repeat
+from penstock.source import open_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.values import Span
+
+__all__ = ["CatalogDataset"]
+
+
+class CatalogDataset:
+    """A catalog, a transform and a store. One listing per job: workers map its result."""
+
+    def __init__(
+        self, catalog: Catalog, *, transform: Callable[[Sample], Any] | None = None, store: StoreOptions | None = None
+    ) -> None:
+        """Read the catalog's objects; ``transform(sample)`` is what is yielded, the ``Sample`` itself without one."""
+        if not isinstance(catalog, Catalog):
+            raise Unusable(
+                f"a dataset is made of a Catalog, not {catalog!r}: from_prefix lists what is below a URL, from_objects "
+                "takes a list of URLs, from_manifest a file that names them, from_catalog a saved catalog"
+            )
+        _check(transform, store)
+        self.catalog = catalog
+        # A subclass may have a transform as a method.
+        own = getattr(self, "transform", None)
+        self.transform: Callable[[Sample], Any] | None = own if transform is None else transform
+        self._source = open_source(catalog.root + catalog.base, store)[0]
+
+    @property
+    def overrides(self) -> str:
+        """The method of a subclass that reads samples instead of the class's own: see ``MapDataset``."""
+        return ""
+
+    @classmethod
+    def check_arguments(cls, *, transform: object = None, store: StoreOptions | None = None) -> None:
+        """Refuse what the constructor would refuse, before a catalog is listed or read.
+
+        Raises:
+            Unusable: ``transform`` is no plain function, or ``store`` no options.
+
+        """
+        _check(transform, store)
+
+    def _sample(self, index: int, span: Span, data: bytes) -> Any:  # noqa: ANN401  whatever the transform returns
+        """Make what is yielded of entry ``index``; an error of the transform leaves with the object's name on it."""
+        sample = Sample(self.catalog.root, span, data, self.catalog.label(index), repeat=isinstance(index, Repeat))
+        if self.transform is None:
+            return sample
+        try:
+            return self.transform(sample)
+        except StopIteration as error:  # it would end whatever iterates over samples, and nobody would miss the rest
+            raise RuntimeError(f"the transform of {sample.url} raised StopIteration") from error
+        except Exception as error:
+            error.add_note(f"while transforming {sample.url}")
+            raise
+
+
+def _check(transform: object, store: object) -> None:
+    if transform is not None and (not callable(transform) or inspect.iscoroutinefunction(transform)):
+        raise Unusable(f"transform is a plain function of a sample, not {transform!r}")
+    if store is not None and not isinstance(store, StoreOptions):
+        raise Unusable(f"store is options such as ps.S3Options(region=…), not a {type(store).__name__}")
