@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.budget import Budget
 from penstock.buffer import Buffer
-from penstock.errors import Damaged, InvalidURL, NotFound
+from penstock.errors import Damaged, InvalidURL, NotFound, Unusable
 from penstock.events import Listed, emit, followed, listening, operation
+from penstock.fetch.batch import read_into, read_many
 from penstock.fetch.copy import copy
 from penstock.fetch.fetcher import Fetcher
 from penstock.fetch.lookahead import Lookahead
@@ -32,8 +33,11 @@ if TYPE_CHECKING:
 
     from penstock.fetch.operation import Operation
     from penstock.protocols.exchange import Exchange
+    from penstock.protocols.fetching import Fetching
     from penstock.providers.provider import Provider
     from penstock.values import ObjectMeta, Page, Span, Upload
+
+    Layer = Callable[[Fetching], Fetching]
 
 __all__ = ["Reader", "Source", "Writer", "object_at", "open_source"]
 
@@ -68,12 +72,29 @@ class Source:
     retry budget is spent.
     """
 
-    def __init__(self, location: Location, options: StoreOptions) -> None:
-        """Point at the bucket of ``location``; nothing is sent. ``ConfigError`` for settings that cannot work."""
+    def __init__(self, location: Location, options: StoreOptions, layer: Layer | None = None) -> None:
+        """Point at the bucket of ``location``; nothing is sent. ``ConfigError`` for settings that cannot work.
+
+        ``layer`` is for ``through``.
+        """
         self._provider = provider = location.provider
         self.options = options = provider.take(options)
         self._store = _Store(location.scheme, location.bucket, options, *provider.resolve(options, os.environ))
         self._engine: tuple[int, Fetcher] | None = None  # with its process
+        self._layer = layer
+        self._layered: tuple[Fetcher, Fetching] | None = None  # with the engine that it stands before
+
+    def through(self, layer: Layer) -> Source:
+        """Return a source of the same store whose reads pass through ``layer(fetching)``: a cache, say.
+
+        ``layer`` is called once for each engine, so once a process (again after a fork), with what fetches from the
+        store, and returns what reads ask instead (``penstock.protocols.fetching``). Reads are ``read``, ``read_many``,
+        ``read_into``, ``scatter``, ``lookahead`` and ``open_read``; all other methods ask the store. A source that is
+        pickled takes its layer along, so that has to be a class, or another thing that can be pickled.
+        """
+        if not callable(layer):
+            raise Unusable(f"a layer is a function that takes what fetches and returns what reads, not {layer!r}")
+        return Source(self._location(), self.options, layer)
 
     @property
     def root(self) -> str:
@@ -124,14 +145,17 @@ class Source:
 
     def read_many(self, spans: Iterable[Span]) -> list[bytes]:
         """Read spans all at once; their bytes in order. The first error, in order, is raised."""
-        return self._fetcher().read_many(spans)
+        spans = [*spans]
+        with operation("read", self.url, spans[0].key if len(spans) == 1 else ""):
+            return read_many(self._fetching(), spans)
 
     def read_into(self, span: Span, buffer: object) -> None:
         """Fill a writable buffer with the span, in parallel ranges and without a copy.
 
         On any way out, Ctrl-C included, nothing writes into the buffer any more.
         """
-        self._fetcher().read_into(span, Buffer.borrow(buffer))
+        with operation("read", self.url, span.key):
+            read_into(self._fetching(), span, Buffer.borrow(buffer))
 
     def scatter(self, places: Iterable[tuple[Span, object]], window_bytes: int) -> Generator[Span]:
         """Fill writable buffers with spans of their sizes, one request each; yield the spans in order, once full.
@@ -140,7 +164,7 @@ class Source:
         iterator, or let it end: on any way out, Ctrl-C included, nothing writes into any buffer any more.
         """
         targets = ((span, Buffer.borrow(buffer)) for span, buffer in places)
-        return followed("scatter", self.url, "", scatter(self._fetcher(), targets, window_bytes))
+        return followed("scatter", self.url, "", scatter(self._fetching(), targets, window_bytes))
 
     def lookahead(self, spans: Iterator[Span], workers: int = 1) -> Lookahead:
         """Return an iterator over the spans' bytes, in order, that reads ahead within this process's budget.
@@ -148,11 +172,12 @@ class Source:
         The budget is ``options.read``'s, shared equally when ``workers`` processes read side by side.
         """
         ahead = self.options.read
-        return Lookahead(self._fetcher(), spans, Budget(ahead.ahead_bytes, ahead.ahead_items).share(workers))
+        budget = Budget(ahead.ahead_bytes, ahead.ahead_items).share(workers)
+        return Lookahead(self._fetching(), spans, budget, operation("lookahead", self.url, ""))
 
     def open_read(self, key: str, meta: ObjectMeta | None = None) -> Reader:
         """Open an object as a seekable file, held to the version that ``meta`` describes, or to its present: a HEAD."""
-        return Reader(self._fetcher, meta or self.head(key))
+        return Reader(self._fetching, meta or self.head(key), self.url(key))
 
     def open_write(
         self,
@@ -240,7 +265,10 @@ class Source:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as location and options; with secrets in them for workers only: ``Unusable``."""
-        return Source, (Location(self._store.scheme, self._store.bucket, ""), self.options)
+        return Source, (self._location(), self.options, self._layer)
+
+    def _location(self) -> Location:
+        return Location(self._store.scheme, self._store.bucket, "")
 
     def _each(self, keys: Sequence[str], verb: Callable[[str], Exchange[T]]) -> Iterator[Operation[T]]:
         """Carry a verb of this process's driver out for each key, side by side; yield them in order, each complete.
@@ -285,6 +313,16 @@ class Source:
         if engine is None or engine[0] != pid:
             engine = self._engine = pid, self._open()
         return engine[1]
+
+    def _fetching(self) -> Fetching:
+        """Return what reads ask: this process's engine, or the layer that stands before it."""
+        fetcher = self._fetcher()
+        if self._layer is None:
+            return fetcher
+        layered = self._layered
+        if layered is None or layered[0] is not fetcher:
+            layered = self._layered = fetcher, self._layer(fetcher)
+        return layered[1]
 
     def _open(self) -> Fetcher:
         fetcher = _engines.get(self._store)

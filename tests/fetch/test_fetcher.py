@@ -19,6 +19,7 @@ from penstock import events, waiting
 from penstock.buffer import Buffer
 from penstock.errors import Cancelled, Changed, Forbidden, NotFound, Throttled, Truncated, Unreachable, Unusable
 from penstock.fetch import policy
+from penstock.fetch.batch import read_into, read_many, start_reads
 from penstock.fetch.fetcher import Fetcher
 from penstock.options import ReadOptions, RetryOptions
 from penstock.testing.servers import reply
@@ -53,7 +54,7 @@ class TestResume:
     def test_a_broken_body_goes_on_from_the_byte_it_reached(self, seed, whole, size):
         data = DATA[:size]
         with serving({"key": data}, _cut(random.Random(seed), 5)) as (server, engine):
-            assert engine.read_many([Span("key", 0, size, "e1", whole)]) == [data]
+            assert read_many(engine, [Span("key", 0, size, "e1", whole)]) == [data]
             asked = ranges(server)
         assert len(asked) == 6
         assert asked[0] is None if whole else (0, size)
@@ -69,13 +70,13 @@ class TestResume:
             return received.number == 1
 
         with serving({"key": DATA}, fault) as (server, engine):
-            assert engine.read_many([Span("key", 1_000, SIZE, "e1")]) == [DATA[1_000:]]
+            assert read_many(engine, [Span("key", 1_000, SIZE, "e1")]) == [DATA[1_000:]]
             assert ranges(server) == [(1_000, SIZE), (13_345, SIZE)]
             assert [received.headers["if-match"] for received in server.received] == ['"e1"', '"e1"']
 
     def test_without_a_version_it_starts_again(self):
         with serving({"key": DATA}, _cut(random.Random(0), 3)) as (server, engine):
-            assert engine.read_many([Span("key", 0, SIZE)]) == [DATA]
+            assert read_many(engine, [Span("key", 0, SIZE)]) == [DATA]
             assert ranges(server) == [(0, SIZE)] * 4
 
     def test_trap_04_a_new_version_is_not_joined_to_the_old(self):
@@ -90,13 +91,13 @@ class TestResume:
 
             script.fault = fault
             with pytest.raises(Changed):
-                engine.read_many([Span("key", 0, SIZE, "e1")])
+                read_many(engine, [Span("key", 0, SIZE, "e1")])
 
     def test_an_object_that_ends_early_is_truncated_at_once(self):
         with serving({"key": b"short"}) as (server, engine):
             for span in (Span("key", 0, 10), Span("key", 0, 10, "e1"), Span("key", 7, 10)):
                 with pytest.raises(Truncated):
-                    engine.read_many([span])
+                    read_many(engine, [span])
             assert len(server.received) == 3
 
     def test_bodies_that_always_break_give_up(self):
@@ -105,7 +106,7 @@ class TestResume:
             engine,
         ):
             with pytest.raises(Unreachable) as caught:
-                engine.read_many([Span("key", 0, SIZE)])
+                read_many(engine, [Span("key", 0, SIZE)])
             assert (caught.value.attempts, len(server.received)) == (4, 4)
             assert "after 4 attempts" in str(caught.value)
 
@@ -120,7 +121,7 @@ class TestRetries:
         heard = []
         stop = events.subscribe(heard.append)
         with serving({"key": DATA}, fault) as (server, engine):
-            assert engine.read_many([Span("key", 0, SIZE, whole=True)]) == [DATA]
+            assert read_many(engine, [Span("key", 0, SIZE, whole=True)]) == [DATA]
             stop()
             assert len(server.received) == 4
         seen = [each for each in heard if isinstance(each, events.Retried | events.RangeRead)]
@@ -138,7 +139,7 @@ class TestRetries:
         engine = fetcher("http://127.0.0.1:1", RetryOptions(first_contact_s=0.3))
         for work in (
             lambda: engine.run(lambda: engine.driver.head("key")),
-            lambda: engine.read_many([Span("key", 0, 9)]),
+            lambda: read_many(engine, [Span("key", 0, 9)]),
         ):
             with pytest.raises(Unreachable) as caught:
                 work()
@@ -155,7 +156,7 @@ class TestRetries:
             return received.number <= 60
 
         with serving({"key": DATA}, fault, retry=RetryOptions(base_s=1e-6, cap_s=0.1, tokens=7)) as (server, engine):
-            assert engine.read_many([Span("key", 0, 10)] * 20) == [DATA[:10]] * 20
+            assert read_many(engine, [Span("key", 0, 10)] * 20) == [DATA[:10]] * 20
             assert len(server.received) == 60 + 20
 
 
@@ -191,7 +192,7 @@ class TestWarnings:
             engine._policy.succeeded()
             with caplog.at_level("WARNING", "penstock"):
                 assert engine.run(lambda: engine.driver.get("key", "")) == DATA
-                assert engine.read_many([Span("key", 0, 10)]) == [DATA[:10]]
+                assert read_many(engine, [Span("key", 0, 10)]) == [DATA[:10]]
         assert len(caplog.records) == 1
         assert re.search(rf"no success for \d s in \d+ attempts, the last was {said}", caplog.messages[0])
         assert "s3://bucket/key" in caplog.messages[0]
@@ -212,7 +213,7 @@ class TestWarnings:
         logger.addHandler(handler)
         try:
             with pytest.raises(Unreachable):
-                engine.read_many([Span("key", 0, 9)])
+                read_many(engine, [Span("key", 0, 9)])
         finally:
             logger.removeHandler(handler)
         assert 2 <= len(told) <= 6
@@ -224,13 +225,13 @@ class TestMany:
         data = {f"k{number}": DATA[: number * 97] for number in range(300)}
         with serving(data) as (_, engine):
             known = [Span(key, 0, len(each), "e1", whole=True) for key, each in data.items()]
-            assert engine.read_many(known) == list(data.values())
-            assert engine.read_many([Span(key) for key in data]) == list(data.values())
-            assert engine.read_many([]) == []
+            assert read_many(engine, known) == list(data.values())
+            assert read_many(engine, [Span(key) for key in data]) == list(data.values())
+            assert read_many(engine, []) == []
 
     def test_trap_03_an_error_is_raised_never_swallowed(self):
         with serving({"a": b"1", "c": b"3"}) as (_, engine), pytest.raises(NotFound, match="s3://bucket/b"):
-            engine.read_many([Span(key, 0, 1) for key in "abc"])
+            read_many(engine, [Span(key, 0, 1) for key in "abc"])
 
     def test_the_first_error_in_order_is_the_one(self):
         def fault(received, _answer, _send):
@@ -239,11 +240,11 @@ class TestMany:
             return False
 
         with serving({}, fault) as (_, engine), pytest.raises(NotFound, match="late"):
-            engine.read_many([Span("late", 0, 1), Span("early", 0, 1)])
+            read_many(engine, [Span("late", 0, 1), Span("early", 0, 1)])
 
     def test_long_reads_go_in_parallel_ranges_of_one_version(self):
         with serving({"key": DATA}, read=ReadOptions(split_bytes=9_000)) as (server, engine):
-            assert engine.read_many([Span("key", 0, SIZE, "e1", whole=True), Span("key", 5, 20_005)]) == [
+            assert read_many(engine, [Span("key", 0, SIZE, "e1", whole=True), Span("key", 5, 20_005)]) == [
                 DATA,
                 DATA[5:20_005],
             ]
@@ -257,11 +258,11 @@ class TestMany:
 
     def test_a_long_object_that_grew_has_changed(self):
         with serving({"key": DATA}, read=ReadOptions(split_bytes=9_000)) as (_, engine), pytest.raises(Changed):
-            engine.read_many([Span("key", 0, SIZE - 1, whole=True)])
+            read_many(engine, [Span("key", 0, SIZE - 1, whole=True)])
 
     def test_a_long_object_that_is_missing_is_told_in_its_turn(self):
         with serving({"a": b"1"}, read=ReadOptions(split_bytes=9_000)) as (_, engine):
-            first, second = engine.begin([Span("a", 0, 1), Span("gone", 0, SIZE)], inbox := Inbox())
+            first, second = start_reads(engine, [Span("a", 0, 1), Span("gone", 0, SIZE)], inbox := Inbox())
             inbox.wait(first)
             assert first.take() == b"1"
             with pytest.raises(NotFound):
@@ -272,7 +273,7 @@ class TestInto:
     def test_a_buffer_is_filled_and_nothing_else(self):
         buffer = np.full(SIZE + 20, 7, np.uint8)
         with serving({"key": DATA}, read=ReadOptions(split_bytes=9_000)) as (_, engine):
-            engine.read_into(Span("key", 100, SIZE, "e1"), Buffer.borrow(buffer[10 : SIZE - 90]))
+            read_into(engine, Span("key", 100, SIZE, "e1"), Buffer.borrow(buffer[10 : SIZE - 90]))
         assert buffer[10 : SIZE - 90].tobytes() == DATA[100:]
         assert set(buffer[:10]) | set(buffer[SIZE - 90 :]) == {7}
 
@@ -280,14 +281,14 @@ class TestInto:
     def test_a_buffer_of_another_size_is_refused(self, size):
         with serving({"key": DATA}) as (server, engine):
             with pytest.raises(Unusable, match=f"100 bytes .* a buffer of {size}"):
-                engine.read_into(Span("key", 0, 100), Buffer.borrow(bytearray(size)))
+                read_into(engine, Span("key", 0, 100), Buffer.borrow(bytearray(size)))
             assert server.received == []
 
     def test_nothing_is_a_range_too(self):
         with serving({"key": DATA}) as (_, engine):
-            engine.read_into(Span("key", 5, 5), Buffer.borrow(bytearray()))
+            read_into(engine, Span("key", 5, 5), Buffer.borrow(bytearray()))
             with pytest.raises(NotFound):
-                engine.read_into(Span("gone", 5, 5), Buffer.borrow(bytearray()))
+                read_into(engine, Span("gone", 5, 5), Buffer.borrow(bytearray()))
 
     def test_after_an_error_nobody_writes(self):
         gate = Gate(lambda received: received.range[0] > 0)
@@ -303,7 +304,7 @@ class TestInto:
             buffer, told = bytearray(SIZE), []
             reading = threading.Thread(
                 target=lambda: told.append(
-                    _error(lambda: engine.read_into(Span("key", 0, SIZE, "e1"), Buffer.borrow(buffer)))
+                    _error(lambda: read_into(engine, Span("key", 0, SIZE, "e1"), Buffer.borrow(buffer)))
                 )
             )
             reading.start()
@@ -316,6 +317,7 @@ class TestInto:
     def test_ctrl_c_leaves_no_writer(self):
         script = """
             import os, signal, threading
+            from penstock.fetch.batch import read_into
             from penstock.options import ReadOptions
             from penstock.buffer import Buffer
             from penstock.values import Span
@@ -335,13 +337,13 @@ class TestInto:
                 threading.Thread(target=interrupt).start()
                 buffer = bytearray(size)
                 try:
-                    engine.read_into(Span("key", 0, size, "e1"), Buffer.borrow(buffer))
+                    read_into(engine, Span("key", 0, size, "e1"), Buffer.borrow(buffer))
                 except KeyboardInterrupt:
                     buffer[:] = bytes(size)
                     go.set()
                     print("interrupted", buffer.count(b"x"))
                 again = bytearray(size)
-                engine.read_into(Span("key", 0, size, "e1"), Buffer.borrow(again))
+                read_into(engine, Span("key", 0, size, "e1"), Buffer.borrow(again))
                 print(again.count(b"x") == size, buffer.count(b"x"))
         """
         ended = python(script)
@@ -405,7 +407,7 @@ class TestOperations:
         with serving({"key": DATA}) as (_, engine):
             tripping = Fetcher(Tripping(), connect(engine._transport.options), QUICK, ReadOptions())
             for work in (
-                lambda: tripping.read_many([Span("key")]),
+                lambda: read_many(tripping, [Span("key")]),
                 lambda: tripping.run(lambda: tripping.driver.get("key", "")),
             ):
                 error = _error(work)
@@ -417,7 +419,7 @@ def test_two_threads_at_one_inbox_are_refused_not_lost():
     gate = Gate()
     with serving({"key": DATA}, gate) as (_, engine):
         inbox = Inbox()
-        one, other = engine.begin([Span("key", 0, 10), Span("key", 10, 20)], inbox)
+        one, other = start_reads(engine, [Span("key", 0, 10), Span("key", 10, 20)], inbox)
         waiting = threading.Thread(target=inbox.wait, args=(one,))
         waiting.start()
         gate.wait_for(2)
@@ -451,8 +453,8 @@ def test_a_signal_that_wakes_no_lock_is_heard_all_the_same(verb):
 
         verbs = {
             "head": lambda: engine.run(lambda: engine.driver.head("key")),
-            "read": lambda: engine.read_many([span]),
-            "read into": lambda: engine.read_into(span, Buffer.allocate(SIZE)),
+            "read": lambda: read_many(engine, [span]),
+            "read into": lambda: read_into(engine, span, Buffer.allocate(SIZE)),
             "part": part,
         }
         other = threading.Thread(target=interrupt)
@@ -470,12 +472,12 @@ def test_memory_of_a_cancelled_read_lives_until_libcurl_lets_go():
     gate = Gate(lambda received: received.path.endswith("held"))
     with serving({"held": DATA, "key": DATA}, gate) as (_, engine):
         for _ in range(20):
-            reads = engine.begin([Span("held", 0, SIZE, "e1", whole=True)], Inbox())
+            reads = start_reads(engine, [Span("held", 0, SIZE, "e1", whole=True)], Inbox())
             gate.wait_for(1)
-            engine.cancel(reads)
+            engine.cancel_reads(reads)
             del reads
         gate.opened.set()
-        assert engine.read_many([Span("key", 0, SIZE, "e1", whole=True)]) == [DATA]
+        assert read_many(engine, [Span("key", 0, SIZE, "e1", whole=True)]) == [DATA]
 
 
 def test_what_was_read_is_held_by_nobody_but_who_asked_for_it():
@@ -483,8 +485,8 @@ def test_what_was_read_is_held_by_nobody_but_who_asked_for_it():
         gc.disable()  # memory must not wait for the collector
         try:
             target = Buffer.allocate(SIZE)
-            engine.read_into(Span("key", 0, SIZE, "e1"), target)
-            engine.read_many([Span("key", 0, 10, "e1")])  # the I/O thread has let go of what went before
+            read_into(engine, Span("key", 0, SIZE, "e1"), target)
+            read_many(engine, [Span("key", 0, 10, "e1")])  # the I/O thread has let go of what went before
             assert sys.getrefcount(target) == 2
         finally:
             gc.enable()

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.buffer import Buffer
 from penstock.drivers import local
+from penstock.fetch.batch import read_into
 from penstock.fetch.fetcher import Fetcher
 from penstock.fetch.scatter import scatter
 from penstock.options import ReadOptions, RetryOptions
@@ -23,7 +24,7 @@ def engine(tmp_path):
 
 
 def _in_ranges(engine, key, etag, memory):
-    engine.read_into(Span(key, 0, SIZE, etag), Buffer.borrow(memory))
+    read_into(engine, Span(key, 0, SIZE, etag), Buffer.borrow(memory))
 
 
 def _scattered(engine, key, etag, memory):

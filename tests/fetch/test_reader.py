@@ -30,7 +30,7 @@ def _small_blocks(monkeypatch):
 
 
 def _reader(engine, data=DATA, etag="e1"):
-    return Reader(lambda: engine, ObjectMeta("key", len(data), etag))
+    return Reader(lambda: engine, ObjectMeta("key", len(data), etag), "s3://bucket/key")
 
 
 _sizes = st.integers(-1, 3 * BLOCK)
@@ -73,7 +73,7 @@ def test_it_does_what_bytesio_does(served, steps):
 
 
 def test_an_empty_object(served):
-    file = Reader(lambda: served[1], ObjectMeta("empty", 0, "e1"))
+    file = Reader(lambda: served[1], ObjectMeta("empty", 0, "e1"), "s3://bucket/empty")
     assert (file.read(), file.read(5), file.readinto(bytearray(5)), file.readline(), list(file)) == (
         b"",
         b"",
@@ -209,6 +209,7 @@ class TestManners:
             file = Reader(
                 lambda: engines.get(os.getpid()) or engines.setdefault(os.getpid(), fetcher(server.url)),
                 ObjectMeta("key", SIZE, "e1"),
+                "s3://bucket/key",
             )
             file.read(2 * BLOCK + 5)
             file.read(10)

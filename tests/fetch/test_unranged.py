@@ -6,6 +6,7 @@ from penstock.budget import Budget
 from penstock.buffer import Buffer
 from penstock.errors import Bug, Cancelled, Changed, Truncated, Unreachable, Unusable
 from penstock.fetch import reader
+from penstock.fetch.batch import read_into, read_many, start_reads
 from penstock.fetch.fetcher import Fetcher
 from penstock.fetch.lookahead import Lookahead
 from penstock.fetch.reader import Reader
@@ -39,12 +40,12 @@ def _pieces(count=24):
 
 def _into_place(engine):
     memory = bytearray(SIZE)
-    engine.read_into(_span(0, SIZE), Buffer.borrow(memory))
+    read_into(engine, _span(0, SIZE), Buffer.borrow(memory))
     assert memory == DATA
 
 
 def _at_once(engine):
-    assert b"".join(engine.read_many(_pieces())) == DATA
+    assert b"".join(read_many(engine, _pieces())) == DATA
 
 
 def _scattered(engine):
@@ -59,11 +60,11 @@ def _ahead(engine):
 
 
 def _as_lines(engine):
-    assert b"".join(Reader(lambda: engine, ObjectMeta("key", SIZE, "e1"))) == DATA
+    assert b"".join(Reader(lambda: engine, ObjectMeta("key", SIZE, "e1"), "s3://bucket/key")) == DATA
 
 
 def _as_a_file(engine):
-    file = Reader(lambda: engine, ObjectMeta("key", SIZE, "e1"))
+    file = Reader(lambda: engine, ObjectMeta("key", SIZE, "e1"), "s3://bucket/key")
     assert file.read(10) + file.read() == DATA
 
 
@@ -95,8 +96,8 @@ def test_a_store_that_heeds_ranges_is_asked_once_whether_it_does():
 
 def test_a_single_read_asks_nothing_beforehand():
     with serving({"key": DATA}, read=OPTIONS, ranges=None) as (server, engine):
-        engine.read_many([_span(5, 10)])
-        engine.read_many([_span(0, 10), _span(20, 30)])
+        read_many(engine, [_span(5, 10)])
+        read_many(engine, [_span(0, 10), _span(20, 30)])
         assert [each.range for each in server.received[:1]] == [(5, 10)]
         assert len(server.received) == 3
 
@@ -106,9 +107,9 @@ def test_a_server_that_heeds_ranges_again_is_believed(ignoring):
     _at_once(engine)
     script.heeds = True
     other = [span._replace(key="other") for span in _pieces()]
-    assert b"".join(engine.read_many(other)) == DATA
+    assert b"".join(read_many(engine, other)) == DATA
     assert server.received[-1].range == (0, SIZE), "the whole is asked for as a range, which may be heeded"
-    engine.read_many([_span(7, 70)])
+    read_many(engine, [_span(7, 70)])
     assert server.received[-1].range == (7, 70)
 
 
@@ -123,7 +124,7 @@ def test_an_object_beyond_the_bound_is_refused_in_pieces_and_read_from_front_to_
 def test_several_objects_share_the_bound_and_all_are_read(ignoring):
     _, server, engine = ignoring  # two of them are more than it holds
     spans = [span._replace(key=key) for span in _pieces(6) for key in ("key", "other")]
-    assert engine.read_many(spans) == [DATA[span.start : span.stop] for span in spans]
+    assert read_many(engine, spans) == [DATA[span.start : span.stop] for span in spans]
     assert sum(each.method == "HEAD" for each in server.received) == 2
 
 
@@ -131,15 +132,15 @@ def test_another_version_and_a_span_beyond_the_end_are_refused(ignoring):
     _, _, engine = ignoring
     _at_once(engine)
     with pytest.raises(Truncated, match="were asked for"):
-        engine.read_many([_span(SIZE - 5, SIZE + 5)])
+        read_many(engine, [_span(SIZE - 5, SIZE + 5)])
     with pytest.raises(Changed):
-        engine.read_many([_span(5, 10, etag="e0")])
+        read_many(engine, [_span(5, 10, etag="e0")])
 
 
 def test_whoever_names_no_version_gets_the_present_one(ignoring):
     _, server, engine = ignoring
     for _ in range(2):
-        assert engine.read_many([_span(5, 10, etag=""), _span(15, 20, etag="")]) == [DATA[5:10], DATA[15:20]]
+        assert read_many(engine, [_span(5, 10, etag=""), _span(15, 20, etag="")]) == [DATA[5:10], DATA[15:20]]
     assert sum(each.method == "HEAD" for each in server.received) == 2
 
 
@@ -163,9 +164,9 @@ def test_reads_that_are_called_off_end_and_the_others_do_not():
     gate = Gate(lambda received: received.range == (0, SIZE))
     with serving_whole({"key": DATA}, gate, read=OPTIONS) as (_, _, engine):
         inbox = Inbox()
-        wanted, unwanted = engine.begin(_pieces(8)[:2], inbox), engine.begin(_pieces(8)[2:], inbox)
+        wanted, unwanted = start_reads(engine, _pieces(8)[:2], inbox), start_reads(engine, _pieces(8)[2:], inbox)
         gate.wait_for(1)
-        engine.cancel(unwanted)
+        engine.cancel_reads(unwanted)
         for read in unwanted:
             inbox.wait(read)
             assert isinstance(read.error, Cancelled)
@@ -205,7 +206,7 @@ class _Taking:
 def test_an_object_that_waits_for_room_when_its_transport_ends_ends_its_readers(fault):
     transport = _Taking()
     engine = Fetcher(_Sized(), transport, RetryOptions(), ReadOptions(ahead_bytes=150))  # room for one
-    reads = engine.begin([Span(key, 5, 10, "e1") for key in ("one", "other")], Inbox())
+    reads = start_reads(engine, [Span(key, 5, 10, "e1") for key in ("one", "other")], Inbox())
     for read in reads:
         with pytest.raises(Unusable, match="ignores Range") as unranged:
             read.request()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from penstock.buffer import Buffer
 from penstock.errors import Changed, PenstockError, Unusable
-from penstock.events import operation
 from penstock.fetch.operation import Operation
 from penstock.fetch.policy import RetryPolicy
 from penstock.fetch.spanread import RangeProbe, SpanRead, SplitRead
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.options import ReadOptions, RetryOptions
     from penstock.protocols.driver import Driver
     from penstock.protocols.exchange import Exchange, Transport
+    from penstock.protocols.fetching import PendingRead, ReadOwner
 
 __all__ = ["Fetcher"]
 
@@ -30,7 +30,7 @@ _PROBE_BYTES = 4 << 10  # as little as goes straight into memory
 
 
 class Fetcher:
-    """Operations on one store: many at once, each retried within a budget that all share."""
+    """Operations on one store, reads among them (``Fetching``): many at once, each retried within a shared budget."""
 
     def __init__(self, driver: Driver, transport: Transport, retry: RetryOptions, read: ReadOptions) -> None:
         """Carry ``driver``'s verbs out over ``transport``."""
@@ -69,75 +69,32 @@ class Fetcher:
         """Return how many requests the transport has under way, at most, at present."""
         return self._transport.concurrency()
 
-    def begin(self, spans: Iterable[Span], inbox: Inbox) -> list[SpanRead]:
-        """Send reads on their way; each tells ``inbox`` when it is complete."""
+    def prepare_reads(self, wanted: Iterable[tuple[Span, Buffer | None]], owner: ReadOwner) -> list[PendingRead]:
+        """Return reads to be sent: one request each, or several beyond ``split_bytes`` (see ``protocols.fetching``)."""
         self.driver.prepare()
-        spans, most_bytes = [*spans], self.options.split_bytes
-        self._learn_ranges(spans)
-        reads = [
-            SpanRead(self._policy, span, inbox)
-            if span.stop is None or span.stop - span.start <= most_bytes
-            else self._long(span, span.stop - span.start, inbox)
-            for span in spans
-        ]
-        self._transport.submit(_calls(reads))
-        return reads
+        wanted = [*wanted]
+        self._learn_ranges([span for span, _ in wanted])
+        reads = [self._read(span, buffer, owner) for span, buffer in wanted]
+        if len(wanted) == 1 and wanted[0][1] is not None:  # others of the object would need the whole of it anyway
+            reads[0].front = wanted[0][0].start == 0
+        return cast("list[PendingRead]", reads)
 
-    def make_reads(self, places: Iterable[tuple[Span, Buffer]], inbox: Inbox) -> list[SpanRead]:
-        """Return reads to be sent, each into a target of its span's size, in one request; none where that is empty."""
-        self.driver.prepare()
-        places = [*places]
-        self._learn_ranges([span for span, _ in places])
-        reads = [SpanRead(self._policy, span, inbox, target) for span, target in places]
-        for read in reads:
-            read.complete = read.span.start == read.span.stop
-        return reads
-
-    def send_reads(self, reads: Iterable[SpanRead]) -> None:
-        """Send reads on their way. Hold them first, to ``stop`` them: an interrupt may come meanwhile."""
+    def send_reads(self, reads: Iterable[PendingRead]) -> None:
+        """Send reads on their way."""
         self._transport.submit(_calls(reads))
 
-    def read_many(self, spans: Iterable[Span]) -> list[bytes]:
-        """Read all spans at once and return their bytes in order; the first error, in order, is raised."""
-        inbox, spans = Inbox(), [*spans]
-        with operation("read", self.driver.url, spans[0].key if len(spans) == 1 else ""):
-            reads = self.begin(spans, inbox)
-            try:
-                for read in reversed(reads):  # the last one first: one wake-up serves them all
-                    inbox.wait(read)
-            except BaseException:
-                self.cancel(reads)
-                raise
-            return [read.take() for read in reads]
-
-    def read_into(self, span: Span, target: Buffer) -> None:
-        """Fill ``target`` with the span, in parallel ranges; on any way out, nobody writes into it any more."""
-        if span.stop is not None and span.stop - span.start != target.size:
-            message = f"{span.stop - span.start} bytes were to be read into a buffer of {target.size}"
-            raise Unusable(message, url=self.driver.url(span.key))
-        self.driver.prepare()
-        with operation("read", self.driver.url, span.key):
-            inbox, span = Inbox(), self._pinned(span)
-            self._learn_ranges((span,))
-            whole = self._parts(span, inbox, target)
-            try:
-                self.send_reads((whole,))
-                inbox.wait(whole)
-            except BaseException:
-                self.stop((whole,), inbox)
-                raise
-            whole.check()
-
-    def cancel(self, reads: Iterable[SpanRead]) -> None:
+    def cancel_reads(self, reads: Iterable[PendingRead]) -> None:
         """Stop what is in flight; its memory stays alive until libcurl has let go of it."""
         self._cancel(_calls(reads))
 
-    def stop(self, reads: Iterable[SpanRead], inbox: Inbox) -> None:
-        """Call reads off and wait until none of them writes into its target any more, nor ever will.
+    def stop_reads(self, reads: Iterable[PendingRead]) -> None:
+        """Call reads off and wait until none of them writes into its buffer any more, nor ever will.
 
         An interrupt may have kept some from being sent, which then never complete: only what has begun is waited for.
         """
-        calls = _calls(reads)
+        calls, inbox = _calls(reads), Inbox()
+        for call in calls:
+            call.tell(inbox)
         self._cancel(calls)
         for call in calls:
             if call.attempts:
@@ -149,21 +106,27 @@ class Fetcher:
         self._transport.cancel(calls)
         self._wholes.call_off(calls)
 
-    def _long(self, span: Span, size_bytes: int, inbox: Inbox) -> SpanRead:
+    def _read(self, span: Span, buffer: Buffer | None, owner: ReadOwner) -> SpanRead:
+        size_bytes = None if span.stop is None else span.stop - span.start
+        if buffer is not None and buffer.size != size_bytes:
+            message = f"{size_bytes} bytes were to be read into a buffer of {buffer.size}"
+            raise Unusable(message, url=self.driver.url(span.key))
+        if size_bytes is not None and size_bytes > self.options.split_bytes:
+            return self._split(span, size_bytes, buffer, owner)
+        return SpanRead(self._policy, span, owner, buffer)
+
+    def _split(self, span: Span, size_bytes: int, buffer: Buffer | None, owner: ReadOwner) -> SpanRead:
         """Return a read in parts; where no version to pin can be had, one that has failed, to be told in its turn."""
         try:
             span = self._pinned(span)
         except PenstockError as error:
-            failed = SpanRead(self._policy, span, inbox)
+            failed = SpanRead(self._policy, span, owner)
             failed.error, failed.complete = error, True
             return failed
-        return self._parts(span, inbox, Buffer.allocate(size_bytes))
-
-    def _parts(self, span: Span, inbox: Inbox, target: Buffer) -> SplitRead:
         most_bytes = self.options.split_bytes
         if self.driver.abilities.ranges is False and span.start == 0:
-            most_bytes = max(1, target.size)  # from front to back, straight into place
-        return SplitRead(self._policy, span, inbox, target, most_bytes)
+            most_bytes = size_bytes  # from front to back, straight into place
+        return SplitRead(self._policy, span, owner, buffer or Buffer.allocate(size_bytes), most_bytes)
 
     def _learn_ranges(self, spans: Sequence[Span]) -> None:
         """Find out, once for a store, whether it heeds ``Range``, before many bytes rely on it: a small request.
@@ -184,7 +147,7 @@ class Fetcher:
             self._transport.submit((probe,))
             inbox.wait(probe)
         finally:
-            self.cancel((probe,))
+            self.cancel_reads((probe,))
 
     def _pinned(self, span: Span) -> Span:
         """Give a span that will take several requests a version to hold them to: one HEAD where none is known."""
@@ -197,5 +160,6 @@ class Fetcher:
         return span._replace(etag=found.etag)
 
 
-def _calls(reads: Iterable[SpanRead]) -> list[SpanRead]:
-    return [call for read in reads if not read.complete for call in read.calls()]
+def _calls(reads: Iterable[PendingRead]) -> list[SpanRead]:
+    ours = cast("Iterable[SpanRead]", reads)
+    return [call for read in ours if not read.complete for call in read.calls()]

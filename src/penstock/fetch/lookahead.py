@@ -7,16 +7,15 @@ from collections import deque
 from typing import TYPE_CHECKING, Self
 
 from penstock.errors import Cancelled, Unusable
-from penstock.events import operation
+from penstock.events import Scope
+from penstock.fetch.batch import start_reads
 from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.budget import Budget
-    from penstock.events import Scope
-    from penstock.fetch.fetcher import Fetcher
-    from penstock.fetch.spanread import SpanRead
+    from penstock.protocols.fetching import Fetching, PendingRead
     from penstock.values import Span
 
 __all__ = ["Lookahead"]
@@ -34,19 +33,22 @@ class Lookahead:
     The first error ends it. ``close`` (or garbage collection, or leaving a ``with``) calls off what is in flight.
     """
 
-    def __init__(self, fetcher: Fetcher, spans: Iterator[Span], budget: Budget) -> None:
-        """Begin at the first ``next``; ``spans`` is drawn from lazily, on the consumer's thread."""
-        self._fetcher = fetcher
+    def __init__(self, fetching: Fetching, spans: Iterator[Span], budget: Budget, scope: Scope | None = None) -> None:
+        """Begin at the first ``next``; ``spans`` is drawn from lazily, on the consumer's thread.
+
+        The requests belong to the operation ``scope``, which ends with the iterator.
+        """
+        self._fetching = fetching
         self._spans = spans
         self._budget = budget
         self._inbox = Inbox()
-        self._reads: deque[SpanRead] = deque()
+        self._reads: deque[PendingRead] = deque()
         self._next: Span | None = None
         self._drained = False
         self._window = budget.items_limit
         self._low = 0  # items held at which to refill
         self._pid = os.getpid()
-        self._scope: Scope | None = None  # from the first read on
+        self._scope = scope or Scope()
 
     def __iter__(self) -> Self:
         """Return itself."""
@@ -57,11 +59,11 @@ class Lookahead:
         try:
             return self.advance().take()
         except BaseException as error:
-            self._finish(error)
+            self._scope.end(error)
             self.close()
             raise
 
-    def advance(self) -> SpanRead:
+    def advance(self) -> PendingRead:
         """Return the next read, complete: ``take`` has its bytes, or raises, and the next one comes all the same."""
         if self._pid != os.getpid():
             raise Unusable("an iterator over objects was begun before a fork and continued after it")
@@ -71,7 +73,7 @@ class Lookahead:
             self._refill()
         reads = self._reads  # another thread may close meanwhile
         if not reads:
-            self._finish(None)
+            self._scope.end()
             raise StopIteration
         read = reads[0]
         if not read.complete:
@@ -85,7 +87,7 @@ class Lookahead:
 
         A consumer that keeps up finds a short queue sufficient; one that takes many at once after a pause does not.
         """
-        reads, limit, most = self._reads, self._fetcher.concurrency(), self._budget.items_limit
+        reads, limit, most = self._reads, self._fetching.concurrency(), self._budget.items_limit
         if len(reads) >= limit and reads[-limit].complete:
             self._window = min(2 * self._window, most)
         elif len(reads) > 2 * limit and not reads[-2 * limit].complete:
@@ -107,21 +109,14 @@ class Lookahead:
             batch.append(span)
             self._next = None
         if batch:
-            scope = self._scope
-            if scope is None:
-                scope = self._scope = operation("lookahead", self._fetcher.driver.url, "")
-            self._reads.extend(scope.run(self._fetcher.begin, batch, self._inbox))
-
-    def _finish(self, error: BaseException | None) -> None:
-        if self._scope is not None:
-            self._scope.end(error)
+            self._reads.extend(self._scope.run(start_reads, self._fetching, batch, self._inbox))
 
     def close(self) -> None:
         """Call off what is in flight; the iterator is at its end then."""
         reads, self._reads, self._drained = list(self._reads), deque(), True
         if reads:
-            self._fetcher.cancel(reads)
-        self._finish(Cancelled("closed"))
+            self._fetching.cancel_reads(reads)
+        self._scope.end(Cancelled("closed"))
 
     def __enter__(self) -> Self:
         """Return itself."""

@@ -21,6 +21,7 @@ from penstock.errors import (
     Unusable,
 )
 from penstock.events import Committed, emit, listening, operation
+from penstock.fetch.batch import read_many
 from penstock.protocols.driver import Payload
 from penstock.values import Span
 
@@ -123,7 +124,7 @@ class Publication:
 
     def _read(self, span: Span) -> bytes:
         try:
-            return self.fetcher.read_many((span,))[0] if span.stop != span.start else b""
+            return read_many(self.fetcher, (span,))[0] if span.stop != span.start else b""
         except (Changed, Damaged, NotFound):  # it is another one by now
             return b""
 

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from penstock.blocks import BlockReader
+from penstock.fetch.batch import read_into, start_reads
 from penstock.values import ObjectMeta, Span
 from penstock.waiting import Inbox
 
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.buffer import Buffer
-    from penstock.fetch.fetcher import Fetcher
-    from penstock.fetch.spanread import SpanRead
+    from penstock.protocols.fetching import Fetching, PendingRead
 
 __all__ = ["Reader"]
 
@@ -32,20 +32,21 @@ class Reader(BlockReader):
     what is returned: eight blocks. Opening costs one HEAD.
     """
 
-    def __init__(self, fetcher: Callable[[], Fetcher], meta: ObjectMeta) -> None:
-        """Read the object ``meta`` describes; ``fetcher`` returns the engine of the process that asks."""
+    def __init__(self, fetching: Callable[[], Fetching], meta: ObjectMeta, url: str) -> None:
+        """Read the object ``meta`` describes; ``fetching`` returns what fetches in the process that asks."""
         super().__init__(meta.size, _BLOCK_BYTES)
-        self._engine = fetcher
+        self._fetching = fetching
+        self._url = url
         self._meta = meta
         self._inbox = Inbox()
-        self._blocks: OrderedDict[int, SpanRead] = OrderedDict()
+        self._blocks: OrderedDict[int, PendingRead] = OrderedDict()
         self._last = -2
         self._pid = os.getpid()
 
     @property
     def name(self) -> str:
         """The object's URL."""
-        return self._engine().driver.url(self._meta.key)
+        return self._url
 
     @property
     def etag(self) -> str:
@@ -61,7 +62,7 @@ class Reader(BlockReader):
 
     def _straight(self, start: int, target: Buffer) -> None:
         span = Span(self._meta.key, start, start + target.size, self._meta.etag)
-        self._engine().read_into(span, target)
+        read_into(self._fetching(), span, target)
 
     def _block(self, number: int) -> bytes:
         """Return a block, fetching it and, when reading is sequential, those after it."""
@@ -72,7 +73,7 @@ class Reader(BlockReader):
         missing = [each for each in range(number, min(number + ahead, last) + 1) if each not in self._blocks]
         if missing:
             spans = [self._span(each) for each in missing]
-            self._blocks.update(zip(missing, self._engine().begin(spans, self._inbox), strict=True))
+            self._blocks.update(zip(missing, start_reads(self._fetching(), spans, self._inbox), strict=True))
         self._last = number
         read = self._blocks[number]
         self._blocks.move_to_end(number)
@@ -91,7 +92,7 @@ class Reader(BlockReader):
         stop = min(start + self._block_bytes, self.size)
         return Span(self._meta.key, start, stop, self._meta.etag, whole=start == 0 and stop == self.size)
 
-    def _drop(self, reads: list[SpanRead]) -> None:
+    def _drop(self, reads: list[PendingRead]) -> None:
         unfinished = [read for read in reads if not read.complete]
         if unfinished and self._pid == os.getpid():
-            self._engine().cancel(unfinished)
+            self._fetching().cancel_reads(unfinished)

@@ -13,21 +13,20 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from penstock.buffer import Buffer
-    from penstock.fetch.fetcher import Fetcher
-    from penstock.fetch.spanread import SpanRead
+    from penstock.protocols.fetching import Fetching, PendingRead
     from penstock.values import Span
 
 __all__ = ["scatter"]
 
 
-def scatter(fetcher: Fetcher, places: Iterator[tuple[Span, Buffer]], window_bytes: int) -> Generator[Span]:
+def scatter(fetching: Fetching, places: Iterator[tuple[Span, Buffer]], window_bytes: int) -> Generator[Span]:
     """Fill each target with its span, one request each, and yield the spans in order, once they are full.
 
     ``places`` is drawn from lazily: what is drawn and not yet yielded is at most ``window_bytes``, and one place more.
     The first error, in order, ends it. On any way out (an error, Ctrl-C, closing) nobody writes into any target more.
     """
     pid, inbox = os.getpid(), Inbox()
-    reads: deque[SpanRead] = deque()
+    reads: deque[tuple[Span, PendingRead | None]] = deque()  # of what is empty there is none
     held_bytes, drained = 0, False
     try:
         while True:
@@ -40,19 +39,21 @@ def scatter(fetcher: Fetcher, places: Iterator[tuple[Span, Buffer]], window_byte
                     batch.append(place)
                     held_bytes += place[1].size
             if batch:
-                fresh = fetcher.make_reads(batch, inbox)
-                reads.extend(fresh)  # before they are sent: an interrupt may come meanwhile
-                fetcher.send_reads(fresh)
+                prepared = fetching.prepare_reads([place for place in batch if place[1].size], inbox)
+                each = iter(prepared)
+                reads.extend([(span, next(each) if buffer.size else None) for span, buffer in batch])
+                fetching.send_reads(prepared)  # held by now: an interrupt may come meanwhile
             if not reads:
                 return
-            read = reads[0]
-            inbox.wait(read)
-            read.check()
+            span, read = reads[0]
+            if read is not None:
+                inbox.wait(read)
+                read.check()
             reads.popleft()
-            held_bytes -= (read.span.stop or 0) - read.span.start
-            yield read.span
+            held_bytes -= (span.stop or 0) - span.start
+            yield span
             if pid != os.getpid():
                 raise Unusable("reads were begun before a fork and continued after it")
     finally:
         if pid == os.getpid():
-            fetcher.stop(reads, inbox)
+            fetching.stop_reads([read for _, read in reads if read is not None])

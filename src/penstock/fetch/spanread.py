@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.buffer import Buffer
 from penstock.errors import Bug, Cancelled, PenstockError, Transient, Truncated, Unusable
@@ -29,6 +29,17 @@ class Owner(Protocol):
 
     def finished(self, read: SpanRead, /) -> None:
         """Take note that it is."""
+
+
+class _Both(NamedTuple):
+    """Two owners of one read."""
+
+    first: Owner
+    second: Owner
+
+    def finished(self, read: SpanRead, /) -> None:
+        self.first.finished(read)
+        self.second.finished(read)
 
 
 class SpanRead:
@@ -79,6 +90,10 @@ class SpanRead:
     def calls(self) -> Sequence[SpanRead]:
         """Return what the transport carries for this read."""
         return (self,)
+
+    def tell(self, inbox: Inbox) -> None:
+        """Tell ``inbox``, too, when it is complete; where it is by now, ``inbox`` need not be told."""
+        self._owner = _Both(inbox, self._owner)
 
     def look(self) -> None:
         """Log what it has met with, if it takes long; on the thread that waits for it."""
@@ -238,7 +253,7 @@ class SplitRead(SpanRead):
 
     __slots__ = ("_ended", "_reads")
 
-    def __init__(self, policy: RetryPolicy, span: Span, owner: Inbox, whole: Buffer, most_bytes: int) -> None:
+    def __init__(self, policy: RetryPolicy, span: Span, owner: Owner, whole: Buffer, most_bytes: int) -> None:
         super().__init__(policy, span, owner, whole)
         start = span.start
         self._reads = [
@@ -260,8 +275,6 @@ class SplitRead(SpanRead):
     def finished(self, part: SpanRead) -> None:
         """Count a part; the first error is the whole's, told when no part writes into the target any more."""
         self.error = self.error or part.error
-        if part.called_off:  # then it may be waited for by itself: see Fetcher.stop
-            self._owner.finished(part)
         if next(self._ended) == len(self._reads):
             self._reads = []  # each of them leads back here: the memory would be held until the collector runs
             self.complete = True

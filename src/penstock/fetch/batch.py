@@ -1,0 +1,49 @@
+"""Reads that are sent together: started, waited for all at once, or made into one buffer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.waiting import Inbox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.buffer import Buffer
+    from penstock.protocols.fetching import Fetching, PendingRead, ReadOwner
+    from penstock.values import Span
+
+__all__ = ["read_into", "read_many", "start_reads"]
+
+
+def start_reads(fetching: Fetching, spans: Iterable[Span], owner: ReadOwner) -> list[PendingRead]:
+    """Send reads on their way, each into memory of its own; each tells ``owner`` when it is complete."""
+    reads = fetching.prepare_reads(((span, None) for span in spans), owner)
+    fetching.send_reads(reads)
+    return reads
+
+
+def read_many(fetching: Fetching, spans: Iterable[Span]) -> list[bytes]:
+    """Read all spans at once and return their bytes in order; the first error, in order, is raised."""
+    inbox = Inbox()
+    reads = start_reads(fetching, spans, inbox)
+    try:
+        for read in reversed(reads):  # the last one first: one wake-up serves them all
+            inbox.wait(read)
+    except BaseException:
+        fetching.cancel_reads(reads)
+        raise
+    return [read.take() for read in reads]
+
+
+def read_into(fetching: Fetching, span: Span, buffer: Buffer) -> None:
+    """Fill ``buffer`` with the span, in parallel ranges; on any way out, nobody writes into it any more."""
+    inbox = Inbox()
+    reads = fetching.prepare_reads(((span, buffer),), inbox)
+    try:
+        fetching.send_reads(reads)
+        inbox.wait(reads[0])
+    except BaseException:
+        fetching.stop_reads(reads)
+        raise
+    reads[0].check()

@@ -1,0 +1,74 @@
+"""What readers ask of the thing that fetches for them: a store's engine, or a layer (a cache, say) before it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.buffer import Buffer
+    from penstock.errors import PenstockError
+    from penstock.values import Span
+
+__all__ = ["Fetching", "PendingRead", "ReadOwner"]
+
+
+class PendingRead(Protocol):
+    """A read on its way.
+
+    Attributes:
+        span: What is read.
+        error: What went wrong, once complete; None where nothing did.
+
+    """
+
+    span: Span
+    error: PenstockError | None
+
+    @property
+    def complete(self) -> bool:
+        """Say whether it has ended; set before its owner is told."""
+
+    def look(self) -> None:
+        """Log what it has met with, if it takes long; called about once a second by the thread that waits for it."""
+
+    def check(self) -> None:
+        """Raise what went wrong, if anything did; only once complete."""
+
+    def take(self) -> bytes:
+        """Return the bytes, or raise what went wrong; only once complete."""
+
+
+class ReadOwner(Protocol):
+    """Who is told that a read has ended: an ``Inbox``, or a layer that passes it on to one."""
+
+    def finished(self, read: PendingRead, /) -> None:
+        """Take note that ``read`` is complete; on any thread, without blocking."""
+
+
+class Fetching(Protocol):
+    """Fetches spans of one store's objects, many at once: prepare, send, and wait at the owner.
+
+    Reads are prepared first and sent then, so that the sender holds them already when Ctrl-C comes meanwhile. Methods
+    may be called from any thread. A fetching belongs to one process: after a fork the child makes its own.
+    """
+
+    def prepare_reads(self, wanted: Iterable[tuple[Span, Buffer | None]], owner: ReadOwner) -> list[PendingRead]:
+        """Return a read of each span, in order, into its buffer (of the span's size) or memory of its own.
+
+        What needs no request (it is in a cache, say) is complete at once, and ``owner`` hears nothing of it.
+        ``Unusable`` where a buffer has another size than its span. May block for credentials or a HEAD.
+        """
+
+    def send_reads(self, reads: Iterable[PendingRead]) -> None:
+        """Send those of the prepared reads that are not complete; returns at once."""
+
+    def cancel_reads(self, reads: Iterable[PendingRead]) -> None:
+        """Call reads off; returns at once. One that had begun may write into its memory a while longer."""
+
+    def stop_reads(self, reads: Iterable[PendingRead]) -> None:
+        """Call reads off and wait until none of them writes into its buffer any more, nor ever will."""
+
+    def concurrency(self) -> int:
+        """Return how many requests are under way at once, at most, at present."""
