@@ -221,7 +221,7 @@ class SpanRead:
                 self._policy.blame(error, self.span.key, self.attempts, self._began)
             else:
                 self._policy.succeeded()
-                if listening():
+                if self._trace is not None:
                     self._tell()
         except Exception as broken:
             self.error = self.error or bug(broken)
