@@ -42,9 +42,9 @@ def test_what_follows_in_the_user_agent_is_no_other_header(words):
         TransportOptions(user_agent_extra=words)
 
 
-def test_parts_are_as_s3_wants_them():
-    with pytest.raises(ConfigError, match="S3's least part"):
-        WriteOptions(part_bytes=(5 << 20) - 1)
+def test_a_buffer_holds_two_parts():
+    with pytest.raises(ConfigError, match="part_bytes must be positive"):
+        WriteOptions(part_bytes=0)
     with pytest.raises(ConfigError, match="two parts"):
         WriteOptions(part_bytes=5 << 20, buffer_bytes=(10 << 20) - 1)
     assert WriteOptions(part_bytes=5 << 20, buffer_bytes=10 << 20)
@@ -83,14 +83,6 @@ def test_neutral_options_refuse_an_option_of_s3_and_name_its_class():
         S3Options(acess_key="a")
     with pytest.raises(ConfigError, match="only transport, retry, read, write"):
         StoreOptions(bucket="a")
-
-
-def test_neutral_options_become_s3s_with_the_same_parts():
-    neutral = StoreOptions(retry=RetryOptions(patience_s=3))
-    assert S3Options.of(neutral) == S3Options(retry=RetryOptions(patience_s=3))
-    own = S3Options(region="eu-west-1")
-    assert S3Options.of(own) is own
-    assert StoreOptions.of(own) is own
 
 
 def test_a_third_partys_options_keep_their_secrets_without_a_word_of_its_own():

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 __all__ = ["ReadOptions", "RetryOptions", "S3Options", "StoreOptions", "TransportOptions", "WriteOptions"]
 
 _MIB = 1 << 20
-_S3_LEAST_PART = 5 * _MIB  # AWS: every part but the last is at least 5 MiB
 
 
 def _positive(owner: object, *names: str) -> None:
@@ -170,8 +169,8 @@ class WriteOptions:
     """How objects are uploaded.
 
     Attributes:
-        part_bytes: Size of a part; an object that fits in one is sent as a single PUT. Parts grow by themselves so
-            that 5 TiB fit in 10,000 of them (S3's limits).
+        part_bytes: Size of a part, within the store's limits (S3: 5 MiB to 5 GiB); an object that fits in one is sent
+            as a single PUT. Parts grow by themselves so that S3's 10,000 parts hold 5 TiB.
         buffer_bytes: Bytes held by one open writer: what is being filled plus what is in flight.
         content_type: ``Content-Type`` of the object.
 
@@ -183,11 +182,7 @@ class WriteOptions:
 
     def __post_init__(self) -> None:
         """Refuse values that could never work."""
-        if self.part_bytes < _S3_LEAST_PART:
-            message = (
-                f"WriteOptions.part_bytes must be at least {_S3_LEAST_PART} (S3's least part), not {self.part_bytes}"
-            )
-            raise ConfigError(message)
+        _positive(self, "part_bytes", "buffer_bytes")
         if self.buffer_bytes < 2 * self.part_bytes:
             message = "WriteOptions.buffer_bytes must hold two parts, else nothing is sent while you write"
             raise ConfigError(message)
@@ -218,13 +213,6 @@ class StoreOptions(_Private):
         if strange := [name for name in options if name not in cls.__dataclass_fields__]:
             raise ConfigError(_stranger(cls, strange[0]))
         return object.__new__(cls)
-
-    @classmethod
-    def of(cls, options: StoreOptions) -> Self:
-        """Return ``options`` where they are of this class, else this class's defaults with their neutral parts."""
-        if isinstance(options, cls):
-            return options
-        return cls(**{each.name: getattr(options, each.name) for each in fields(StoreOptions)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

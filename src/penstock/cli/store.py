@@ -22,7 +22,8 @@ def with_store(command: Callable[..., None]) -> Callable[..., None]:
         profile: Annotated[str | None, Option(help="A profile of the shared AWS files.")] = None,
         anonymous: Annotated[bool, Option("--anonymous", help="Send unsigned requests: for public data.")] = False,
     ) -> StoreOptions:
-        return S3Options(endpoint=endpoint, region=region, profile=profile, anonymous=anonymous)
+        own = S3Options(endpoint=endpoint, region=region, profile=profile, anonymous=anonymous)
+        return StoreOptions() if own == S3Options() else own  # neutral ones are every provider's
 
     return with_options("store", store)(command)
 

@@ -1,23 +1,24 @@
-"""``s3://`` for libraries that open files through fsspec, without s3fs; it is asked for by ``register``.
+"""Penstock's stores for libraries that open files through fsspec: ``s3://`` without s3fs. ``register`` asks for it.
 
-What is lost against Penstock's own calls: only ``s3://``; files are opened to read, to replace (``wb``) or to create
-(``xb``), never to append or to change; keys that end in ``/`` or hold an empty part cannot be named; buckets are
-neither listed nor made; a directory is a prefix that something lies below, so ``mkdir`` does nothing and an empty one
-is not there. What is not lost: errors are Penstock's, reads go in parallel ranges of one version, and a write is whole
-or not at all.
+What is lost against Penstock's own calls: one scheme for each ``register``; files are opened to read, to replace
+(``wb``) or to create (``xb``), never to append or to change; keys that end in ``/`` or hold an empty part cannot be
+named; buckets are neither listed nor made; a directory is a prefix that something lies below, so ``mkdir`` does nothing
+and an empty one is not there. What is not lost: errors are Penstock's, reads go in parallel ranges of one version, and
+a write is atomic.
 """
 
 from __future__ import annotations
 
 import io
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from fsspec import AbstractFileSystem, register_implementation
 
 from penstock.errors import InvalidURL, NotFound, Unusable
 from penstock.providers.protected import check_deletable
-from penstock.providers.urls import parse
+from penstock.providers.urls import parse, scheme_provider
 from penstock.source import open_source
 from penstock.verbs import copy, delete
 from penstock.verbs import open as open_object
@@ -33,14 +34,23 @@ if TYPE_CHECKING:
 __all__ = ["FileSystem", "register"]
 
 
-def register(store: StoreOptions | None = None) -> None:
+def register(store: StoreOptions | None = None, *, scheme: str = "s3") -> None:
     """Have fsspec open ``s3://`` with Penstock from here on, in this process, also where s3fs is installed.
 
-    ``store``'s options are for every URL; default: environment and profile. Call it where the program begins, before
-    anything opens a URL: file systems that exist already stay what they are. A process that is spawned registers again.
+    ``scheme`` names another of Penstock's schemes instead, a third party's too. ``store``'s options are for every URL;
+    default: environment and profile. Call it where the program begins, before anything opens a URL: file systems that
+    exist already stay what they are. A process that is spawned registers again.
+
+    Raises:
+        UnknownScheme: Nobody provides ``scheme``.
+        ConfigError: ``store`` holds options of another provider.
+
     """
-    FileSystem.default = store
-    register_implementation("s3", FileSystem, clobber=True)
+    kind = _kind_of(scheme)
+    if store is not None:
+        scheme_provider(scheme).take(store)
+    kind.default = store
+    register_implementation(scheme, kind, clobber=True)
 
 
 class FileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ships no type information
@@ -57,6 +67,10 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ships no t
         """Open nothing yet."""
         super().__init__()
         self.store = store
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle as scheme and options, which refuse where they hold secrets."""
+        return _opened, (self.protocol, self.store)
 
     @classmethod
     def _get_kwargs_from_urls(cls, path: str) -> dict[str, Any]:  # noqa: ARG003  fsspec's signature
@@ -176,8 +190,19 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ships no t
     def _url(self, path: str) -> str:
         bare = self._strip_protocol(path)
         if not bare:
-            raise InvalidURL("buckets are not listed: name one, s3://bucket/…")
-        return f"s3://{bare}"
+            raise InvalidURL(f"buckets are not listed: name one, {self.protocol}://bucket/…")
+        return f"{self.protocol}://{bare}"
+
+
+@cache
+def _kind_of(scheme: str) -> type[FileSystem]:
+    """Return the class of one scheme's file systems: fsspec keeps a scheme with the class."""
+    scheme_provider(scheme)
+    return FileSystem if scheme == FileSystem.protocol else type("FileSystem", (FileSystem,), {"protocol": scheme})
+
+
+def _opened(scheme: str, store: StoreOptions | None) -> FileSystem:
+    return _kind_of(scheme)(store)
 
 
 class _Held(io.BufferedIOBase):
@@ -252,7 +277,7 @@ def _directory(source: Source, prefix: str) -> dict[str, Any]:
 
 
 def _entry(source: Source, key: str, kind: str) -> dict[str, Any]:
-    return {"name": source.url(key).removeprefix("s3://").rstrip("/"), "type": kind}
+    return {"name": source.url(key).partition("://")[2].rstrip("/"), "type": kind}
 
 
 def _below(key: str) -> str:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Opening", "Provider", "bucket_names"]
 
-_NEUTRAL = tuple(each.name for each in fields(StoreOptions))
-
 
 def bucket_names(pattern: str, words: str) -> Callable[[str], str]:
     """Return a rule for names of buckets: they match ``pattern`` in full; ``words`` describes them in a refusal."""
@@ -126,14 +124,18 @@ class Provider:
             ConfigError: They are another provider's; a part of them cannot be used here.
 
         """
-        mine, given = self.options, type(options)
+        mine = self.options
+        given: type = type(options)
+        if not issubclass(given, StoreOptions):
+            message = f"store= takes StoreOptions or {mine.__name__}, not {given.__name__}"
+            raise ConfigError(message)
         if mine is not given and not (mine is not StoreOptions and isinstance(options, mine)):
             if not (issubclass(mine, given) or self.any_options):
                 remedy = f"pass store={mine.__name__}(…), or StoreOptions(…) for the parts that all stores have"
                 message = f"{self.schemes[0]}:// takes no {given.__name__}, which are another provider's: {remedy}"
                 raise ConfigError(message)
-            names = [each.name for each in fields(options) if each.init] if issubclass(mine, given) else _NEUTRAL
-            options = mine(**{name: getattr(options, name) for name in names})
+            shared = given if issubclass(mine, given) else StoreOptions
+            options = mine(**{each.name: getattr(options, each.name) for each in fields(shared)})
         self._check_parts(options)
         return options
 

@@ -14,7 +14,7 @@ from penstock.providers.registry import LOCAL, find, loaded, own, schemes
 if TYPE_CHECKING:
     from penstock.providers.provider import Provider
 
-__all__ = ["Location", "key_fault", "parse"]
+__all__ = ["Location", "key_fault", "parse", "scheme_provider"]
 
 _WINDOWS = re.compile(r"[A-Za-z]:\\|\\\\")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
@@ -50,10 +50,7 @@ class Location:
     @property
     def provider(self) -> Provider:
         """The provider of its scheme."""
-        provider = find(self.scheme)
-        if provider is None:
-            raise UnknownScheme(f"unknown scheme {self.scheme!r}: Penstock knows {_listed()}")
-        return provider
+        return scheme_provider(self.scheme)
 
     @property
     def local(self) -> bool:
@@ -104,6 +101,14 @@ def parse(url: str | os.PathLike[str]) -> Location:
     if _WINDOWS.match(text):
         raise InvalidURL(f"{text[:80]!r} is a path of Windows: write it with '/', or './…' for a file of such a name")
     return Location(LOCAL, "", _absolute(text).removeprefix("/"))
+
+
+def scheme_provider(scheme: str) -> Provider:
+    """Return the provider of a scheme: ``UnknownScheme`` where nobody provides it."""
+    provider = find(scheme)
+    if provider is None:
+        raise _unknown(f"{scheme}://", scheme)
+    return provider
 
 
 def _absolute(path: str) -> str:
