@@ -3,7 +3,8 @@
 ::
 
     PenstockError                 .url .attempts .elapsed_s; the cause is chained; never a secret in the text
-    ├── Unusable                  fix your call:        InvalidURL, ConfigError, UnknownScheme, MissingExtra
+    ├── Unusable                  fix your call:        InvalidURL, ConfigError, UnknownScheme, MissingExtra,
+    │                                                   Unsupported
     ├── NotFound                  (also FileNotFoundError)
     ├── Denied                    (also PermissionError) Unauthenticated, Forbidden
     ├── NoSpace                   (also OSError) make room: a disk is full, a quota used up, or memory too short
@@ -51,6 +52,7 @@ __all__ = [
     "Unauthenticated",
     "UnknownScheme",
     "Unreachable",
+    "Unsupported",
     "Unusable",
     "conceal",
     "printable",
@@ -169,6 +171,10 @@ class UnknownScheme(Unusable):
 
 class MissingExtra(Unusable, ImportError):
     """An optional library is not installed; the text names the extra to install."""
+
+
+class Unsupported(Unusable):
+    """The store does not offer this verb (list, put, multipart, copy, delete): nothing was changed."""
 
 
 class NotFound(PenstockError, FileNotFoundError):

@@ -17,7 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from penstock.config.resolve import resolve
-from penstock.drivers.credentials import Held, source
+from penstock.drivers.credentials import source
+from penstock.drivers.refreshing import RefreshingCredentials
 from penstock.errors import ConfigError, PenstockError, Throttled, Unauthenticated, Unreachable
 from penstock.options import S3Options, TransportOptions
 from penstock.protocols.credentials import Credentials
@@ -308,7 +309,7 @@ def test_role_keys_are_renewed_from_a_real_container_service(write, environment)
     with http(answers) as (url, _):
         environment(AWS_CONTAINER_CREDENTIALS_FULL_URI=f"{url}/role")
         now = [time.time()]
-        held = Held(source(S3Options()), now=lambda: now[0])
+        held = RefreshingCredentials(source(S3Options()), now=lambda: now[0])
         assert held.current().access_key == "first-id"
         answers["GET", "/role"] = (200, json.dumps(role("second", 14400)))
         held.refresh_if_due()
@@ -405,7 +406,7 @@ def test_no_repr_shows_a_secret(write):
     options = S3Options(access_key=MARK, secret_key=MARK, session_token=MARK, transport=proxied)
     for each in (options, S3Options(profile="lab", transport=proxied)):
         chain = source(each)
-        held = Held(chain)
+        held = RefreshingCredentials(chain)
         current = held.current()
         assert (current.access_key, current.expires_at) == (MARK, None)
         assert MARK not in f"{each} {resolve(each)} {chain!r} {held!r} {held._state!r} {current!r} {vars(held)}"

@@ -6,7 +6,8 @@ import threading
 from contextlib import contextmanager
 from dataclasses import replace
 
-from penstock.drivers.credentials import Held, source
+from penstock.drivers.credentials import source
+from penstock.drivers.refreshing import RefreshingCredentials
 from penstock.drivers.s3 import S3, Bucket
 from penstock.fetch.fetcher import Fetcher
 from penstock.options import ReadOptions, RetryOptions, S3Options, TransportOptions
@@ -99,7 +100,9 @@ def fetcher(url, retry=QUICK, read=None, *, ranges=True, **transport):
 
     With ``ranges=None`` the store has yet to show whether it heeds ``Range``, which may take a request more.
     """
-    driver = S3(Bucket("bucket", url, virtual=False), "us-east-1", Held(source(S3Options(anonymous=True))))
+    driver = S3(
+        Bucket("bucket", url, virtual=False), "us-east-1", RefreshingCredentials(source(S3Options(anonymous=True)))
+    )
     driver.abilities = replace(driver.abilities, ranges=ranges)
     return Fetcher(driver, connect(TransportOptions(**transport)), retry, read or ReadOptions())
 

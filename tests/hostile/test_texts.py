@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock import events
-from penstock.drivers.http.codes import refused
+from penstock.drivers.s3.codes import S3_CODES
 from penstock.errors import PenstockError, Unreachable, conceal
 from penstock.protocols.exchange import Response
 from penstock.source import open_source
@@ -94,7 +94,10 @@ def _check(error, server):
 )
 def test_what_looks_like_a_secret_is_hidden(words):
     conceal("secret_key-xyzzy-that-was-told")
-    for error in (fault(7, words), refused(Response(500, body=document("Error", Message=words)), "read", "")):
+    for error in (
+        fault(7, words),
+        S3_CODES.refusal(Response(500, body=document("Error", Message=words)), "read", "").error,
+    ):
         assert "xyzzy" not in f"{error} {error!r}"
         assert "[hidden]" in str(error)
 
@@ -112,7 +115,7 @@ def test_other_words_stay_as_they_are():
     "value", ["²", "9" * 5000, "86401", "-1", "nan", "inf", "1e9", "Mon, 1 Jan 99999999999 0:0:0 GMT"]
 )
 def test_a_retry_after_that_is_nonsense_is_none(value):
-    assert refused(Response(503, {"retry-after": value}), "read", "").retry_after_s is None
+    assert S3_CODES.refusal(Response(503, {"retry-after": value}), "read", "").error.retry_after_s is None
 
 
 def test_a_nonsensical_retry_after_does_not_end_the_retries():

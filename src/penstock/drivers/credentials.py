@@ -1,33 +1,25 @@
-"""Where keys come from, and one holder that keeps them fresh for every thread of a process."""
+"""Where AWS credentials come from: options, environment, botocore's chain, the shared files."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import math
 import os
-import threading
-import time
-import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from penstock.config import shared
 from penstock.config.resolve import AWS, chain_reads, resolve, unsigned
-from penstock.errors import ConfigError, PenstockError, Throttled, Unauthenticated, Unreachable, conceal
+from penstock.errors import ConfigError, PenstockError, Throttled, Unauthenticated, Unreachable
 from penstock.protocols.credentials import Credentials
-from penstock.waiting import Turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from penstock.config.resolve import Service
     from penstock.options import S3Options
     from penstock.protocols.credentials import CredentialSource
 
-__all__ = ["Held", "source"]
-
-_MARGIN_S = 300.0  # AWS hands out new role credentials at least five minutes before the old ones expire
-_PAUSE_S = 15.0  # between two looks at a source that failed, or that keeps giving keys about to expire
+__all__ = ["source"]
 
 
 def source(options: S3Options, environ: Mapping[str, str] = os.environ, service: Service = AWS) -> CredentialSource:
@@ -76,97 +68,6 @@ class _Chain:
         if found is None:
             raise Unauthenticated(_nowhere(options, environ))
         return found
-
-
-class _State(NamedTuple):
-    """What ``Held`` knows: replaced whole, so that reading it needs no lock. Times are seconds since the epoch."""
-
-    credentials: Credentials | None
-    due: float
-    expires: float
-
-
-class Held:
-    """Credentials shared by all threads of a process, renewed on callers' threads, 300 s before they expire.
-
-    A failed renewal is raised only once the old credentials have expired; until then it is tried again every 15 s.
-    Safe to fork at any moment: a child keeps the credentials and makes a lock of its own.
-    """
-
-    def __init__(self, source: CredentialSource, now: Callable[[], float] = time.time) -> None:
-        """Hold what ``source`` gives; nothing is loaded yet. ``now`` gives seconds since the epoch."""
-        self._source = source
-        self._now = now
-        self._state: _State | None = None
-        self._lock = Turn()
-        _alive.add(self)
-
-    def current(self) -> Credentials | None:
-        """Return the credentials at hand, None for unsigned requests; blocks only when nothing was ever loaded.
-
-        They may have expired: the server's clock decides, and ``invalidate`` passes its verdict on.
-        """
-        if self._state is None:
-            self.refresh_if_due()
-        return self._state.credentials if self._state is not None else None
-
-    def refresh_if_due(self) -> None:
-        """Load when there is nothing yet or it is time; call it before a batch, never on the I/O thread.
-
-        One thread loads; the others go on with the old credentials, or wait for it when those have expired. Raises
-        what the source's ``load`` raises, if there is nothing valid to go on with.
-        """
-        state, now = self._state, self._now()
-        if state is not None and now < state.due:
-            return
-        lock = self._lock  # a fork inside load would exchange it
-        if lock.take(math.inf if state is None or now >= state.expires else 0.0):
-            try:
-                self._refresh()
-            finally:
-                lock.release()
-
-    def invalidate(self) -> None:
-        """Treat the credentials as expired, as the server did: the next ``refresh_if_due`` loads. Never blocks."""
-        if self._state is not None:
-            self._state = self._state._replace(due=-math.inf, expires=-math.inf)
-
-    def renew(self) -> None:
-        """Invalidate, and load on a thread of its own; a failure shows at the next use."""
-        self.invalidate()
-        threading.Thread(target=self._renewed, name="penstock-credentials", daemon=True).start()
-
-    def _renewed(self) -> None:
-        with contextlib.suppress(PenstockError):
-            self.refresh_if_due()
-
-    def _refresh(self) -> None:
-        old, now = self._state, self._now()
-        if old is not None and now < old.due:  # another thread was first
-            return
-        try:
-            credentials = self._source.load()
-        except PenstockError:
-            if old is None or now >= old.expires:
-                raise
-            self._state = old._replace(due=min(now + _PAUSE_S, old.expires))
-            return
-        if credentials is not None:
-            conceal(credentials.secret_key, credentials.token)
-        expires = math.inf if credentials is None or credentials.expires_at is None else credentials.expires_at
-        due = max(expires - _MARGIN_S, now + _PAUSE_S)
-        self._state = _State(credentials, due, max(expires, due))
-
-
-_alive: weakref.WeakSet[Held] = weakref.WeakSet()
-
-
-def _renew_locks() -> None:
-    for held in _alive:
-        held._lock = Turn()  # noqa: SLF001  the parent's may be held by a thread that is not here
-
-
-os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _pair(named: str, access_key: str | None, secret_key: str | None, token: str | None) -> Credentials | None:

@@ -39,7 +39,8 @@ def resolver(service: Service) -> Callable[[S3Options, Mapping[str, str]], tuple
 
 
 def _open(opening: Opening) -> tuple[Driver, Transport]:
-    from penstock.drivers.credentials import Held, source
+    from penstock.drivers.credentials import source
+    from penstock.drivers.refreshing import RefreshingCredentials
     from penstock.drivers.s3 import S3, Bucket
     from penstock.transport.loop import connect
 
@@ -48,7 +49,7 @@ def _open(opening: Opening) -> tuple[Driver, Transport]:
     if not options.transport.verify:
         _warn_unverified(settings.endpoint or "https://s3.amazonaws.com")
     bucket = Bucket(opening.bucket, settings.endpoint, virtual, opening.scheme)
-    driver = S3(bucket, settings.region, Held(source(options, opening.environ, settings.service)))
+    driver = S3(bucket, settings.region, RefreshingCredentials(source(options, opening.environ, settings.service)))
     driver.abilities = opening.provider.abilities
     return driver, connect(replace(options.transport, ca_file=settings.ca_file, proxy=settings.proxy))
 

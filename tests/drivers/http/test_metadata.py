@@ -6,7 +6,7 @@ import uuid
 import pytest
 
 import penstock as ps
-from penstock.drivers.http.metadata import described, metadata
+from penstock.drivers.http.metadata import read_metadata, write_metadata
 from penstock.errors import Unusable
 from penstock.protocols.driver import Attributes
 from penstock.testing.faults import FaultServer
@@ -72,12 +72,12 @@ def test_any_text_comes_back_from_headers(seed):
     alphabet = 'aZ =?_"%ßà…Å日🐶\x85\xa0\t\x1f\x7f\u2028\ufeff'
     for _ in range(500):
         given = {"note": "".join(chance.choices(alphabet, k=chance.randrange(60)))}
-        headers = described(Attributes(metadata=given))
+        headers = write_metadata(Attributes(metadata=given), "x-amz-meta-")
         value = headers["x-amz-meta-note"]
         assert value == " ".join(value.split())
         assert value.isascii()
         assert value.isprintable()
-        assert metadata(headers) == given
+        assert read_metadata(headers, "x-amz-meta-") == given
 
 
 @pytest.mark.parametrize(
@@ -102,13 +102,13 @@ def test_any_text_comes_back_from_headers(seed):
 )
 def test_what_no_header_can_say_is_refused(given, word):
     with pytest.raises(Unusable, match=word):
-        described(Attributes(metadata=given))
+        write_metadata(Attributes(metadata=given), "x-amz-meta-")
 
 
 @pytest.mark.parametrize("kind", ["", "text/plain\r\nx-evil: 1", "téxt/plain", "a\0b", "text/日本"])
 def test_a_content_type_is_printable_ascii(kind):
     with pytest.raises(Unusable, match="content type"):
-        described(Attributes(content_type=kind))
+        write_metadata(Attributes(content_type=kind), "x-amz-meta-")
 
 
 @pytest.mark.parametrize(
@@ -116,6 +116,6 @@ def test_a_content_type_is_printable_ascii(kind):
     ["=?utf-8?q?a=0Ab?=", "=?utf-8?b?AA==?=", "=?utf-7?q?+2AA-?=", "=?rot13?q?x?=", "=?utf-8?q?=FF?="],
 )
 def test_what_could_not_be_written_again_stays_as_it_came(value):
-    found = metadata({"x-amz-meta-note": value})
+    found = read_metadata({"x-amz-meta-note": value}, "x-amz-meta-")
     assert found == {"note": value}
-    assert metadata(described(Attributes(metadata=found))) == found
+    assert read_metadata(write_metadata(Attributes(metadata=found), "x-amz-meta-"), "x-amz-meta-") == found

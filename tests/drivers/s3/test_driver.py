@@ -4,7 +4,8 @@ import uuid
 
 import pytest
 
-from penstock.drivers.credentials import Held, source
+from penstock.drivers.credentials import source
+from penstock.drivers.refreshing import RefreshingCredentials
 from penstock.drivers.s3 import S3, Bucket
 from penstock.errors import (
     Changed,
@@ -47,7 +48,7 @@ VERBS = {
 
 def _driver(endpoint, bucket, keys=("id", "secret")):
     options = S3Options(access_key=keys[0], secret_key=keys[1]) if keys else S3Options(anonymous=True)
-    return S3(Bucket(bucket, endpoint, virtual=False), "us-east-1", Held(source(options)))
+    return S3(Bucket(bucket, endpoint, virtual=False), "us-east-1", RefreshingCredentials(source(options)))
 
 
 def _trial(endpoint, bucket="bucket", keys=("id", "secret")):

@@ -1,21 +1,18 @@
-"""S3's error codes and HTTP statuses as errors of ours: two tables and the function that reads a response by them."""
+"""Code tables: what a store's error codes and HTTP statuses mean, and what makes another attempt succeed."""
 
 from __future__ import annotations
 
 import re
-from email.utils import parsedate_to_datetime
+from dataclasses import dataclass, field, replace
 from html import unescape
-from time import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from penstock.drivers.http.headers import parse_retry_after
 from penstock.errors import (
-    AlreadyExists,
     Bug,
-    ChecksumMismatch,
     ConfigError,
     Conflict,
     Forbidden,
-    InvalidURL,
     NoSpace,
     NotFound,
     PenstockError,
@@ -25,147 +22,152 @@ from penstock.errors import (
     Transient,
     Truncated,
     Unauthenticated,
+    Unsupported,
     Unusable,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from penstock.protocols.exchange import Response
 
-__all__ = ["CODES", "STATUSES", "refused", "region_of"]
+__all__ = ["STATUSES", "Codes", "Meaning", "Refusal"]
 
-_DAY_S = 86_400
-_KEYS = "; check the credentials (explicit, AWS_ACCESS_KEY_ID, profile), see docs/credentials.md"
-_REGION = "; pass region= or set AWS_REGION"
 
-# From "Error responses" of the Amazon S3 API reference; codes that only other stores send name the store.
-CODES: dict[str, tuple[type[PenstockError], str]] = {
-    "AccessDenied": (Forbidden, "; these credentials may not do this here"),
-    "AccountProblem": (Forbidden, ""),
-    "AllAccessDisabled": (Forbidden, ""),
-    "AuthorizationHeaderMalformed": (ConfigError, _REGION),
-    "BadDigest": (ChecksumMismatch, "; the body was damaged on its way and was not stored"),
-    "BucketAlreadyExists": (AlreadyExists, ""),
-    "BucketAlreadyOwnedByYou": (AlreadyExists, ""),
-    "ConditionalRequestConflict": (Transient, ""),
-    "EntityTooLarge": (Unusable, "; larger than the store allows"),
-    "EntityTooSmall": (Unusable, "; a part is smaller than the store allows"),
-    "ExpiredToken": (Unauthenticated, _KEYS),
-    "IllegalLocationConstraintException": (ConfigError, _REGION),
-    "InternalError": (Transient, ""),
-    "InvalidAccessKeyId": (Unauthenticated, _KEYS),
-    "InvalidBucketName": (InvalidURL, ""),
-    "InvalidDigest": (ChecksumMismatch, ""),
-    "InvalidLocationConstraint": (ConfigError, _REGION),
-    "InvalidObjectState": (Forbidden, "; the object is archived: restore it first"),
-    "InvalidPart": (Conflict, "; a part of the upload is gone"),
-    "InvalidPartOrder": (Bug, ""),
-    "InvalidRange": (Truncated, "; the object ends before the range begins"),
-    "InvalidRegionName": (ConfigError, _REGION),
-    "InvalidToken": (Unauthenticated, _KEYS),
-    "KeyTooLongError": (InvalidURL, "; keys are at most 1,024 bytes of UTF-8"),
-    "MethodNotAllowed": (Unusable, "; the store does not offer this"),
-    "NoSuchBucket": (NotFound, "; check the bucket's name and the endpoint"),
-    "NoSuchKey": (NotFound, ""),
-    "NoSuchUpload": (NotFound, ""),
-    "NotImplemented": (Unusable, "; the store does not offer this"),
-    "OperationAborted": (Transient, ""),
-    "PermanentRedirect": (ConfigError, _REGION),
-    "PreconditionFailed": (PreconditionFailed, ""),
-    "QuotaExceeded": (NoSpace, "; the quota is used up"),  # Ceph
-    "RequestExpired": (Unauthenticated, "; check this machine's clock"),
-    "RequestLimitExceeded": (Throttled, ""),
-    "RequestTimeTooSkewed": (Unauthenticated, "; this machine's clock is wrong: set it"),
-    "RequestTimeout": (TimedOut, ""),
-    "ServiceUnavailable": (Throttled, ""),
-    "SignatureDoesNotMatch": (Unauthenticated, _KEYS),
-    "SlowDown": (Throttled, ""),
-    "TemporaryRedirect": (Transient, ""),
-    "Throttling": (Throttled, ""),
-    "ThrottlingException": (Throttled, ""),
-    "TokenRefreshRequired": (Unauthenticated, _KEYS),
-    "TooManyRequests": (Throttled, ""),
-    "XAmzContentSHA256Mismatch": (ChecksumMismatch, "; the body was damaged on its way and was not stored"),
-    "XMinioServerNotInitialized": (Transient, ""),  # MinIO
-    "XMinioStorageFull": (NoSpace, "; the store is full"),  # MinIO
-}
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """One row of a code table.
 
-# Where there is no code, or one that is not above.
-STATUSES: dict[int, tuple[type[PenstockError], str]] = {
-    400: (Unusable, ""),
-    401: (Unauthenticated, _KEYS),
-    403: (Forbidden, "; wrong credentials, or ones that may not do this here"),
-    404: (NotFound, ""),
-    405: (Unusable, "; the store does not offer this"),
-    408: (TimedOut, ""),
-    409: (Conflict, ""),
-    411: (Bug, ""),
-    412: (PreconditionFailed, ""),
-    413: (Unusable, "; larger than the store allows"),
-    416: (Truncated, "; the object ends before the range begins"),
-    425: (Transient, ""),
-    429: (Throttled, ""),
-    499: (Transient, ""),  # nginx: the connection closed under the request
-    501: (Unusable, "; the store does not offer this"),
-    502: (Transient, ""),
-    503: (Throttled, ""),
-    504: (TimedOut, ""),
-    507: (NoSpace, "; the store is full"),
+    Attributes:
+        error: The class that is raised.
+        advice: What the text says after the code: what to do.
+        renews: The credentials have expired: others are loaded, and the request is sent again.
+        region: The answer may name the bucket's region, which is followed.
+        redirect: The answer may name another host of the same service in ``Location``, which is followed.
+        missing: What a ``NotFound`` is about, where the code says.
+
+    """
+
+    error: type[PenstockError]
+    advice: str = ""
+    renews: bool = False
+    region: bool = False
+    redirect: bool = False
+    missing: Literal["", "object", "bucket"] = ""
+
+
+_ELSEWHERE = "; the server points elsewhere: check endpoint= and region="
+_TOO_LARGE = "; larger than the store allows"
+_NOT_OFFERED = "; the store does not offer this"
+
+# For answers without a code, and with one that a dialect's table does not have.
+STATUSES: Mapping[int, Meaning] = {
+    301: Meaning(ConfigError, _ELSEWHERE, redirect=True),
+    302: Meaning(ConfigError, _ELSEWHERE, redirect=True),
+    307: Meaning(ConfigError, _ELSEWHERE, redirect=True),
+    308: Meaning(ConfigError, _ELSEWHERE, redirect=True),
+    400: Meaning(Unusable),
+    401: Meaning(Unauthenticated, "; check the credentials, see docs/credentials.md"),
+    403: Meaning(Forbidden, "; wrong credentials, or ones that may not do this here"),
+    404: Meaning(NotFound),
+    405: Meaning(Unsupported, _NOT_OFFERED),
+    408: Meaning(TimedOut),
+    409: Meaning(Conflict),
+    411: Meaning(Bug),
+    412: Meaning(PreconditionFailed),
+    413: Meaning(Unusable, _TOO_LARGE),
+    416: Meaning(Truncated, "; the object ends before the range begins"),
+    425: Meaning(Transient),
+    429: Meaning(Throttled),
+    499: Meaning(Transient),  # nginx: the connection closed under the request
+    501: Meaning(Unsupported, _NOT_OFFERED),
+    502: Meaning(Transient),
+    503: Meaning(Throttled),
+    504: Meaning(TimedOut),
+    507: Meaning(NoSpace, "; the store is full"),
 }
 
 _CODE = re.compile(rb"<Code>\s*([A-Za-z0-9.]{1,64})\s*</Code>")
+_PLAIN_CODE = re.compile(r"[A-Za-z0-9.]{1,64}").fullmatch
 _MESSAGE = re.compile(rb"<Message>([^<]{1,300})")
-_REGION_TAG = re.compile(rb"<Region>\s*([a-z0-9-]{1,40})\s*</Region>")
 
 
-def refused(response: Response, what: str, url: str) -> PenstockError:
-    """Return the error for a response that is no success; ``what`` says what was tried, such as "read"."""
-    body = response.body if isinstance(response.body, bytes) else b""
-    code = _found(_CODE, body)
-    kind, advice = CODES.get(code) or _by_status(response.status)
-    region = region_of(response)
-    if kind is ConfigError and region:
-        advice = f"; the bucket is in region {region}: pass region={region!r} or set AWS_REGION"
-    words = unescape(_found(_MESSAGE, body))
-    answer = " ".join(filter(None, (f"HTTP {response.status}", code, f"({words})" if words else "")))
-    error = kind(f"cannot {what}: {answer}{advice}", url=url)
-    error.code = code
-    error.retry_after_s = _retry_after(response.headers.get("retry-after", ""))
-    return error
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A refusal as an error, and the row of the table that it was read by.
+
+    Attributes:
+        error: What is raised.
+        meaning: The row.
+        coded: The row was found by a code and not by the status.
+        region: The region that the answer names; empty where it names none.
+
+    """
+
+    error: PenstockError
+    meaning: Meaning
+    coded: bool
+    region: str
+
+    def instead(self, error: PenstockError) -> Refusal:
+        """Return the refusal with a more exact error, which keeps the store's code."""
+        error.code = self.error.code
+        return replace(self, error=error)
 
 
-def region_of(response: Response) -> str:
-    """Return the region that an answer says the bucket is in; empty where it says nothing."""
-    body = response.body if isinstance(response.body, bytes) else b""
-    named = response.headers.get("x-amz-bucket-region", "")
-    safe = re.fullmatch(r"[a-z0-9-]{1,40}", named)  # it may become part of a host's name
-    return _found(_REGION_TAG, body) or (named if safe else "")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codes:
+    """One dialect's table.
 
+    Attributes:
+        service: The store's name in texts, such as ``S3``.
+        codes: Rows by the store's own codes.
+        statuses: Rows by HTTP status.
+        header: A header that brings the code where there is no body (HEAD); empty where there is none.
+        region_of: Returns the region that an answer names, empty where it names none. The text comes from a stranger
+            and becomes part of a host's name: letters, digits and hyphens only.
+        region_advice: The advice where a region is named, with ``{region}``.
 
-def _by_status(status: int) -> tuple[type[PenstockError], str]:
-    if status in STATUSES:
-        return STATUSES[status]
-    if 300 <= status < 400:  # noqa: PLR2004  the class of redirects
-        return ConfigError, "; the server points elsewhere: check endpoint= and region="
-    if status >= 500:  # noqa: PLR2004  the class of server errors
-        return Transient, ""
-    return Unusable, "; this does not look like an S3 server"
+    """
+
+    service: str
+    codes: Mapping[str, Meaning]
+    statuses: Mapping[int, Meaning] = field(default_factory=lambda: STATUSES)
+    header: str = ""
+    region_of: Callable[[Response], str] | None = None
+    region_advice: str = "; the bucket is in region {region}: pass region={region!r}"
+
+    def refusal(self, response: Response, action: str, url: str) -> Refusal:
+        """Return the error for a response that is no success; ``action`` says what was tried, such as "read"."""
+        body = response.body if isinstance(response.body, bytes) else b""
+        code = _found(_CODE, body) or self._code_of(response.headers)
+        row = self.codes.get(code)
+        meaning = row or self._by_status(response.status)
+        region = self.region_of(response) if self.region_of else ""
+        advice = meaning.advice
+        if meaning.error is ConfigError and region:
+            advice = self.region_advice.format(region=region)
+        words = unescape(_found(_MESSAGE, body))
+        answer = " ".join(filter(None, (f"HTTP {response.status}", code, f"({words})" if words else "")))
+        error = meaning.error(f"cannot {action}: {answer}{advice}", url=url)
+        error.code = code
+        error.retry_after_s = parse_retry_after(response.headers.get("retry-after", ""))
+        return Refusal(error, meaning, row is not None, region)
+
+    def _code_of(self, headers: Mapping[str, str]) -> str:
+        named = headers.get(self.header, "") if self.header else ""
+        return named if _PLAIN_CODE(named) else ""
+
+    def _by_status(self, status: int) -> Meaning:
+        if status in self.statuses:
+            return self.statuses[status]
+        if 300 <= status < 400:  # noqa: PLR2004  the class of redirects
+            return Meaning(ConfigError, _ELSEWHERE)
+        if status >= 500:  # noqa: PLR2004  the class of server errors
+            return Meaning(Transient)
+        return Meaning(Unusable, f"; this does not look like an {self.service} server")
 
 
 def _found(pattern: re.Pattern[bytes], body: bytes) -> str:
     match = pattern.search(body)
     return match.group(1).decode("utf-8", "replace") if match else ""
-
-
-def _retry_after(value: str) -> float | None:
-    """Read ``Retry-After`` in either of its forms (RFC 9110, 10.2.3): seconds or a date.
-
-    None where it is neither, or more than a day: no server knows that.
-    """
-    if value.isascii() and value.isdigit():
-        after_s = float(value)
-    else:
-        try:
-            after_s = max(0.0, parsedate_to_datetime(value).timestamp() - time())
-        except (ValueError, OverflowError):
-            return None
-    return after_s if after_s <= _DAY_S else None

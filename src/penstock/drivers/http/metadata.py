@@ -1,4 +1,4 @@
-"""A user's metadata as header values, which hold printable ASCII, and back: RFC 2047's encoded words for all else.
+"""User metadata as header values, which hold printable ASCII, and back: RFC 2047's encoded words for all else.
 
 AWS decodes encoded words and answers with them; other stores keep them as they are. Bytes of plain UTF-8 would be
 damaged on the way: 0x85 and 0xA0 are white space and line breaks to many a server, spaces at the ends and doubled ones
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
     from penstock.protocols.driver import Attributes
 
-__all__ = ["described", "metadata"]
+__all__ = ["read_metadata", "write_metadata"]
 
-_META = "x-amz-meta-"
 _NAME = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+").fullmatch  # RFC 9110's token, in lower case
 _PLAIN = re.compile(r"(?!.*=\?)[!-~]+( [!-~]+)*").fullmatch
 _TYPE = re.compile(r" *[!-~][ -~]*").fullmatch
@@ -31,8 +30,8 @@ _REFUSED = "\0\r\n"
 _WORD_BYTES = 45  # an encoded word has at most 75 characters
 
 
-def described(attributes: Attributes) -> dict[str, str]:
-    """Return the headers that say what an object is.
+def write_metadata(attributes: Attributes, prefix: str) -> dict[str, str]:
+    """Return the headers for content type and user metadata; ``prefix`` is the dialect's, such as ``x-amz-meta-``.
 
     Raises:
         Unusable: A name that cannot be a header's, or two that are one in lower case; a value that is no string, or
@@ -46,14 +45,14 @@ def described(attributes: Attributes) -> dict[str, str]:
     for name, value in items:
         if not isinstance(name, str) or not _NAME(name.lower()):
             raise Unusable(f"names of metadata are letters, digits and '-' or '_', all ASCII, not {name!r}")
-        header = f"{_META}{name.lower()}"
+        header = f"{prefix}{name.lower()}"
         if header in headers:
             raise Unusable(f"names of metadata are lower case to a store: there are two that are {name.lower()!r}")
-        headers[header] = _spelled(name, value)
+        headers[header] = _encoded(name, value)
     return headers
 
 
-def _spelled(name: str, value: object) -> str:
+def _encoded(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise Unusable(f"metadata are strings: {name!r} is {type(value).__name__}, pass str(…)")
     if any(char in value for char in _REFUSED):
@@ -76,21 +75,21 @@ def _pieces(text: bytes) -> Iterator[bytes]:
     yield text[at:]
 
 
-def metadata(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return metadata as they were given: from encoded words, or from plain UTF-8, as other clients write it.
+def read_metadata(headers: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """Return the user metadata in an answer's headers, decoded from encoded words or from plain UTF-8.
 
-    Whatever is neither, or could not be written again, stays as it came.
+    A value that is neither, or that could not be written again, stays as it came.
     """
-    said = {name[len(_META) :]: value for name, value in headers.items() if name.startswith(_META)}
-    for name, value in said.items():
+    found = {name[len(prefix) :]: value for name, value in headers.items() if name.startswith(prefix)}
+    for name, value in found.items():
         with suppress(HeaderParseError, LookupError, ValueError):
             if value.startswith("=?"):
-                text = "".join(_decoded(*each) for each in decode_header(value))
+                text = "".join(_decoded(*word) for word in decode_header(value))
                 text.encode()  # UTF-7 may hold half a surrogate pair
-                said[name] = value if any(char in text for char in _REFUSED) else text
+                found[name] = value if any(char in text for char in _REFUSED) else text
             elif not value.isascii():
-                said[name] = value.encode("latin-1").decode()
-    return said
+                found[name] = value.encode("latin-1").decode()
+    return found
 
 
 def _decoded(piece: str | bytes, charset: str | None) -> str:

@@ -11,39 +11,19 @@ import time
 from hashlib import sha256
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from penstock.protocols.credentials import Credentials
 
-__all__ = ["EMPTY_SHA256", "UNSIGNED", "Signer", "escape", "query_string", "trimmed"]
+__all__ = ["EMPTY_SHA256", "UNSIGNED", "Signer"]
 
 EMPTY_SHA256 = sha256(b"").hexdigest()
 UNSIGNED = "UNSIGNED-PAYLOAD"
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _DIGEST = "x-amz-content-sha256"
 _PADS = (0x36, 0x5C)  # RFC 2104: what the key is combined with, for the inner hash and for the outer
-
-
-def escape(key: str) -> str:
-    """Percent-encode a key for a path: everything but unreserved characters and ``/``, once, in UTF-8."""
-    return quote(key, safe="/-_.~")
-
-
-def query_string(parameters: Mapping[str, str]) -> str:
-    """Return the canonical query: sorted by name, everything but unreserved characters encoded, ``=`` always there."""
-    pairs = [(quote(name, safe="-_.~"), quote(value, safe="-_.~")) for name, value in parameters.items()]
-    return "&".join(f"{name}={value}" for name, value in sorted(pairs))
-
-
-def trimmed(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return headers as a signature wants them: spaces neither at the ends of values nor doubled.
-
-    Spaces only: values are bytes spelled in Latin-1, where 0x85 and 0xA0, which end many a letter's UTF-8, would count.
-    """
-    return {name: " ".join(filter(None, value.split(" "))) for name, value in headers.items()}
 
 
 class _Form(NamedTuple):

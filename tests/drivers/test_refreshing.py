@@ -1,4 +1,4 @@
-"""Held credentials are renewed in time by one thread, stop nobody who can go on, and survive a fork."""
+"""Credentials are renewed in time by one thread, stop nobody who can go on, and survive a fork."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from penstock.drivers.credentials import Held, source
+from penstock.drivers.credentials import source
+from penstock.drivers.refreshing import RefreshingCredentials
 from penstock.errors import Unreachable
 from penstock.options import S3Options
 from penstock.protocols.credentials import Credentials
@@ -54,7 +55,7 @@ def scripted(clock):
 
 @pytest.fixture
 def held(scripted, clock):
-    return Held(scripted, now=lambda: clock[0])
+    return RefreshingCredentials(scripted, now=lambda: clock[0])
 
 
 def test_the_first_load_happens_once_for_all_threads(held, scripted):
@@ -83,7 +84,7 @@ def test_lasting_keys_and_no_keys_are_loaded_once(clock):
             self.loads += 1
 
     for lasting in (Scripted(clock, lasting_s=None), Nobody()):
-        held = Held(lasting, now=lambda: clock[0])
+        held = RefreshingCredentials(lasting, now=lambda: clock[0])
         for _ in range(3):
             held.refresh_if_due()
             clock[0] += 1e9
@@ -221,11 +222,11 @@ def test_a_child_forked_while_a_thread_renews_does_not_hang(held, scripted, cloc
 
 
 def test_the_clock_is_the_wall_s_unless_said_otherwise():
-    held = Held(source(S3Options(access_key="a", secret_key="b")))
+    held = RefreshingCredentials(source(S3Options(access_key="a", secret_key="b")))
     assert held.current().access_key == "a"
     assert held._state.due == math.inf
 
 
 def test_it_does_not_travel_to_another_process():
     with pytest.raises(TypeError, match="lock"):
-        pickle.dumps(Held(source(S3Options(anonymous=True), {})))
+        pickle.dumps(RefreshingCredentials(source(S3Options(anonymous=True), {})))

@@ -1,0 +1,103 @@
+"""Listings in XML as pages: objects and common prefixes, unfinished uploads, and the token that continues them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+from urllib.parse import unquote_plus
+
+from penstock.drivers.http.headers import parse_size, unquoted
+from penstock.drivers.http.xml import child_texts, local_name
+from penstock.errors import Damaged
+from penstock.values import ObjectMeta, Page, Upload, Uploads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from xml.etree.ElementTree import Element
+
+__all__ = ["parse_iso_date", "read_page", "read_uploads", "required", "required_size"]
+
+_QUOTED = 40  # characters of a foreign text
+
+
+def read_page(root: Element, version: str = "ETag") -> Page:
+    """Read a ListObjectsV2 answer; ``version`` is the element that holds an object's version.
+
+    Raises:
+        Damaged: An entry lacks its key or size, or the answer does not say how it continues. Dates may be nonsense.
+
+    """
+    fields = child_texts(root)
+    decode = _decoder(fields)
+    entries, prefixes = [], []
+    for child in root:
+        name = local_name(child)
+        if name == "Contents":
+            entry = child_texts(child)
+            size, etag = required_size(entry, "Size"), unquoted(entry.get(version, ""))
+            key, modified = decode(required(entry, "Key")), parse_iso_date(entry.get("LastModified", ""))
+            entries.append(ObjectMeta(key, size, etag, modified))
+        elif name == "CommonPrefixes":
+            prefixes.append(decode(required(child_texts(child), "Prefix")))
+    return Page(tuple(entries), tuple(prefixes), _token(fields, ("NextContinuationToken",)))
+
+
+def read_uploads(root: Element) -> Uploads:
+    """Read a ListMultipartUploads answer. Raises as ``read_page``."""
+    fields = child_texts(root)
+    decode = _decoder(fields)
+    entries = []
+    for child in root:
+        if local_name(child) == "Upload":
+            entry = child_texts(child)
+            begun = parse_iso_date(entry.get("Initiated", ""))
+            entries.append(Upload(decode(required(entry, "Key")), required(entry, "UploadId"), begun))
+    fields.setdefault("IsTruncated", "false")  # gofakes3 omits it where it is false
+    return Uploads(tuple(entries), decode(_token(fields, ("NextKeyMarker", "NextUploadIdMarker"))))
+
+
+def required(entry: Mapping[str, str], name: str) -> str:
+    """Return a field that an entry must have; ``Damaged`` where it is missing or empty."""
+    text = entry.get(name, "")
+    if not text:
+        raise Damaged(f"the listing has an entry without a {name}")
+    return text
+
+
+def required_size(entry: Mapping[str, str], name: str) -> int:
+    """Return the size of an entry, in bytes; ``Damaged`` where it is missing or no size."""
+    text = required(entry, name)
+    size = parse_size(text)
+    if size is None:
+        raise Damaged(f"the listing has an entry of {text[:_QUOTED]!r} bytes")
+    return size
+
+
+def parse_iso_date(date: str) -> float | None:
+    """Return an ISO 8601 date in seconds since the epoch; None where there is none, or nonsense."""
+    try:
+        return datetime.fromisoformat(date).timestamp() if date else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _decoder(fields: Mapping[str, str]) -> Callable[[str], str]:
+    return _unescaped if fields.get("EncodingType") == "url" else str
+
+
+def _unescaped(text: str) -> str:
+    try:
+        return unquote_plus(text, errors="strict")
+    except UnicodeDecodeError:
+        raise Damaged(f"the listing holds {text!r}, which is no key: it is not UTF-8") from None
+
+
+def _token(fields: Mapping[str, str], names: tuple[str, ...]) -> str:
+    """Return the token of a truncated listing; several markers are joined by a NUL, which no upload's id holds."""
+    truncated = fields.get("IsTruncated", "").strip().lower()
+    if truncated == "false":
+        return ""
+    token = "\0".join(fields.get(name, "") for name in names)
+    if truncated != "true" or not token.strip("\0"):
+        raise Damaged("a listing does not say whether it is whole, or how it goes on")
+    return token

@@ -1,0 +1,140 @@
+"""Verification of a read's answer: the version, the range, the length and the store's digest; pure functions of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.drivers.http.headers import parse_size, unquoted
+from penstock.errors import Changed, ChecksumMismatch, Damaged, Transient, Truncated, Unusable
+from penstock.protocols.driver import RANGE_IGNORED
+
+if TYPE_CHECKING:
+    from penstock.buffer import Buffer
+    from penstock.protocols.exchange import Response
+    from penstock.values import Span
+
+__all__ = ["REPLACED", "Digest", "Verification", "heeds_ranges"]
+
+REPLACED = "the object is no longer the one that was listed or opened"
+Digest = Callable[[str, memoryview | bytes], bool]
+_RANGE = re.compile(r"bytes ([0-9]{1,19})-[0-9]{1,19}/([0-9]{1,19}|\*)").fullmatch
+_QUOTED = 40  # characters of a foreign text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """How a dialect's answers show which bytes they bring. All methods raise errors without a URL.
+
+    Attributes:
+        version: The header with the object's version: ``etag``, or a generation.
+        size: The header with the size of the whole object, in bytes.
+        digests: By header, the function that says whether the store's digest of the whole object is that of the bytes;
+            True for a digest that is not over the object's bytes.
+
+    """
+
+    version: str = "etag"
+    size: str = "content-length"
+    digests: Mapping[str, Digest] = field(default_factory=dict)
+
+    @property
+    def range_headers(self) -> tuple[str, ...]:
+        """The headers that the verification of a range needs (``Request.wants``)."""
+        return (self.version, "content-range")
+
+    @property
+    def whole_headers(self) -> tuple[str, ...]:
+        """The headers that the verification of a whole object needs (``Request.wants``)."""
+        return (self.version, *self.digests)
+
+    def span(self, response: Response, span: Span, buffer: Buffer) -> int:
+        """Return how many bytes of ``buffer`` are the span's; the answer is a 200 or 206 to GET (to HEAD, if empty).
+
+        Raises:
+            Changed: Another version, or a whole object of another size than was asked for.
+            ChecksumMismatch: A whole object whose bytes do not match the store's digest.
+            Damaged: Another range than was asked for.
+            Truncated: The object ends before the range does.
+            Unusable: With the code ``RANGE_IGNORED``: the whole object instead of the range.
+            PenstockError: The answer broke off before it named its range.
+
+        """
+        headers, etag = response.headers, span.etag
+        if etag and headers.get(self.version) != f'"{etag}"':  # the common case without a call: each read comes here
+            self.same_version(headers, etag)
+        if span.whole:
+            self._same_size(response, buffer.size)
+            if response.received == buffer.size and not headers.keys().isdisjoint(self.digests):
+                self.same_digest(headers, buffer.view())
+        elif buffer.size:
+            if response.fault is not None and "content-range" not in headers:
+                raise response.fault
+            if response.status == 206 or span.start:  # noqa: PLR2004  Partial Content
+                _same_range(response, span.start, span.start + buffer.size)
+        return response.received
+
+    def whole(self, response: Response, etag: str) -> bytes:
+        """Return the collected body of a success, an object of unknown size, once all of it is shown to be there.
+
+        Raises:
+            Changed: Another version than ``etag``, unless that is empty.
+            ChecksumMismatch: The bytes do not match the store's digest.
+            Damaged: The server does not say how long the object is.
+            Transient: The body ended early.
+
+        """
+        headers = response.headers
+        self.same_version(headers, etag)
+        body = response.body if isinstance(response.body, bytes) else b""
+        if "chunked" not in headers.get("transfer-encoding", "") and len(body) != self.length(headers):
+            raise Transient("the body ended early")
+        self.same_digest(headers, body)
+        return body
+
+    def length(self, headers: Mapping[str, str]) -> int:
+        """Return the object's size in bytes; ``Damaged`` where the answer does not say."""
+        length = parse_size(headers.get(self.size, ""))
+        if length is None:  # libcurl takes everything until the connection closes for the body then
+            raise Damaged("the server does not say how long the object is")
+        return length
+
+    def same_version(self, headers: Mapping[str, str], etag: str) -> None:
+        """Raise ``Changed`` where the answer names another version than ``etag``; an empty one matches each."""
+        found = headers.get(self.version, "")
+        if etag and unquoted(found) not in ("", etag):
+            raise Changed(REPLACED)
+
+    def same_digest(self, headers: Mapping[str, str], body: memoryview | bytes) -> None:
+        """Raise ``ChecksumMismatch`` where the bytes of a whole object do not match a digest that the store gives."""
+        for name, matches in self.digests.items():
+            stored = headers.get(name, "")
+            if stored and not matches(stored, body):
+                raise ChecksumMismatch(f"the bytes do not match the store's {name}")
+
+    def _same_size(self, response: Response, size: int) -> None:
+        length = parse_size(response.headers.get(self.size, ""))
+        if response.overflow or length not in (None, size):
+            raise Changed(f"the object has {'more' if length is None else length} bytes and was listed with {size}")
+
+
+def heeds_ranges(response: Response) -> bool | None:
+    """Return whether the answer to the read of a range shows that the store heeds ``Range``; None where it does not."""
+    if "content-range" in response.headers:
+        return True
+    return False if response.overflow else None
+
+
+def _same_range(response: Response, start: int, stop: int) -> None:
+    found = response.headers.get("content-range", "")
+    if not found and response.status == 200:  # noqa: PLR2004  the whole object instead of the range
+        ignored = Unusable("this server ignores Range: objects can only be read whole")
+        ignored.code = RANGE_IGNORED
+        raise ignored
+    match = _RANGE(found)
+    if match is None or int(match[1]) != start:
+        raise Damaged(f"asked for bytes {start}-{stop - 1}, the server sent {found[:_QUOTED]!r}")
+    if match[2] != "*" and int(match[2]) < stop:
+        raise Truncated(f"the object has {match[2]} bytes, {stop} were asked for")

@@ -1,0 +1,115 @@
+"""Credentials that every thread of a process shares, and that are renewed before they expire."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.errors import PenstockError, conceal
+from penstock.waiting import Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.protocols.credentials import Credentials, CredentialSource
+
+__all__ = ["RefreshingCredentials"]
+
+_MARGIN_S = 300.0  # AWS hands out new role credentials at least five minutes before the old ones expire
+_PAUSE_S = 15.0  # between two looks at a source that failed, or that keeps giving keys about to expire
+
+
+class _State(NamedTuple):
+    """Credentials and their times, in seconds since the epoch. Replaced whole, so reading them needs no lock."""
+
+    credentials: Credentials | None
+    due: float
+    expires: float
+
+
+class RefreshingCredentials:
+    """Credentials shared by all threads of a process, renewed on callers' threads, 300 s before they expire.
+
+    A failed renewal is raised only once the old credentials have expired; until then it is tried again every 15 s.
+    Safe to fork at any moment: a child keeps the credentials and makes a lock of its own.
+    """
+
+    def __init__(self, source: CredentialSource, now: Callable[[], float] = time.time) -> None:
+        """Hold what ``source`` gives; nothing is loaded yet. ``now`` gives seconds since the epoch."""
+        self._source = source
+        self._now = now
+        self._state: _State | None = None
+        self._lock = Turn()
+        _alive.add(self)
+
+    def current(self) -> Credentials | None:
+        """Return the credentials at hand, None for unsigned requests; blocks only when nothing was ever loaded.
+
+        They may have expired: the server's clock decides, and ``invalidate`` passes its verdict on.
+        """
+        if self._state is None:
+            self.refresh_if_due()
+        return self._state.credentials if self._state is not None else None
+
+    def refresh_if_due(self) -> None:
+        """Load when there is nothing yet or it is time; call it before a batch, never on the I/O thread.
+
+        One thread loads; the others go on with the old credentials, or wait for it when those have expired. Raises
+        what the source's ``load`` raises, if there is nothing valid to go on with.
+        """
+        state, now = self._state, self._now()
+        if state is not None and now < state.due:
+            return
+        lock = self._lock  # a fork inside load would exchange it
+        if lock.take(math.inf if state is None or now >= state.expires else 0.0):
+            try:
+                self._refresh()
+            finally:
+                lock.release()
+
+    def invalidate(self) -> None:
+        """Treat the credentials as expired, as the server did: the next ``refresh_if_due`` loads. Never blocks."""
+        if self._state is not None:
+            self._state = self._state._replace(due=-math.inf, expires=-math.inf)
+
+    def renew(self) -> None:
+        """Invalidate, and load on a thread of its own; a failure shows at the next use."""
+        self.invalidate()
+        threading.Thread(target=self._renewed, name="penstock-credentials", daemon=True).start()
+
+    def _renewed(self) -> None:
+        with contextlib.suppress(PenstockError):
+            self.refresh_if_due()
+
+    def _refresh(self) -> None:
+        old, now = self._state, self._now()
+        if old is not None and now < old.due:  # another thread was first
+            return
+        try:
+            credentials = self._source.load()
+        except PenstockError:
+            if old is None or now >= old.expires:
+                raise
+            self._state = old._replace(due=min(now + _PAUSE_S, old.expires))
+            return
+        if credentials is not None:
+            conceal(credentials.secret_key, credentials.token)
+        expires = math.inf if credentials is None or credentials.expires_at is None else credentials.expires_at
+        due = max(expires - _MARGIN_S, now + _PAUSE_S)
+        self._state = _State(credentials, due, max(expires, due))
+
+
+_alive: weakref.WeakSet[RefreshingCredentials] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    for each in _alive:
+        each._lock = Turn()  # noqa: SLF001  the parent's may be held by a thread that is not here
+
+
+os.register_at_fork(after_in_child=_renew_locks)

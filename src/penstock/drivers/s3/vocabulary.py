@@ -1,0 +1,113 @@
+"""What one dialect of S3's family calls things; the verbs are the same in all of them (S3, OSS, GCS's XML)."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+from zlib import crc32
+
+from penstock.drivers.http.verify import Verification
+from penstock.drivers.s3.codes import S3_CODES
+from penstock.drivers.s3.signing import Signer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from penstock.drivers.http.codes import Codes
+    from penstock.protocols.credentials import Credentials
+
+__all__ = ["AMAZON", "Bucket", "Sign", "Vocabulary"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Where a bucket is.
+
+    Attributes:
+        name: The bucket.
+        endpoint: ``scheme://host[:port][/path]`` of the service; None for its own, which depends on the region.
+        virtual: Address it as ``name.host/path`` and not as ``host/path/name``.
+        scheme: Of its objects' URLs, in messages.
+
+    """
+
+    name: str
+    endpoint: str | None
+    virtual: bool
+    scheme: str = "s3"
+
+
+class Sign(Protocol):
+    """Signs one request."""
+
+    def __call__(
+        self, method: str, path: str, query: str, headers: Mapping[str, str], digest: str = ..., /
+    ) -> tuple[str, ...]:
+        """Return the header lines to send; see ``drivers.s3.signing.Signer.sign``."""
+
+
+def _sign_amazon(bucket: str, host: str, region: str, credentials: Callable[[], Credentials | None]) -> Sign:
+    del bucket
+    return Signer(host, region, credentials).sign
+
+
+def _amazon_endpoint(region: str) -> str:
+    return f"https://s3.{region}.{_domain(region)}"
+
+
+def _domain(region: str) -> str:
+    return "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """One dialect of the family. The values are S3's unless another is given.
+
+    Attributes:
+        prefix: What the dialect's own headers begin with: ``x-amz-``, ``x-oss-``, ``x-goog-``.
+        codes: Its code table.
+        verification: How its answers show which bytes they bring, and which header holds a version.
+        version_element: The element of a listing's entry that holds a version.
+        signer: Makes the function that signs requests, from bucket, host, region and a source of credentials.
+        endpoint: The service's own endpoint for a region.
+        domain: The domain that all hosts of the service's own endpoint for a region lie in: requests follow an answer
+            (a named region, a redirect) to these and to no other host.
+        pin: The header that holds a read to a version.
+        copy_pin: The header that holds a copy to a version of its source.
+        create: The header, and its value, that has a write refused where there is an object already.
+        replace: The header that holds a write to the version it replaces; empty where the dialect has none.
+        quotes: Versions stand in quotes in ``pin``, ``copy_pin`` and ``replace``, as ETags do.
+        conditions_begin: An upload's conditions are sent where it begins as well as where it is completed.
+        read_headers: Headers of every read.
+        whole_headers: Headers of reads of whole objects, which ask for the store's digest.
+
+    """
+
+    prefix: str = "x-amz-"
+    codes: Codes = S3_CODES
+    verification: Verification = field(default_factory=Verification)
+    version_element: str = "ETag"
+    signer: Callable[[str, str, str, Callable[[], Credentials | None]], Sign] = _sign_amazon
+    endpoint: Callable[[str], str] = _amazon_endpoint
+    domain: Callable[[str], str] = _domain
+    pin: str = "if-match"
+    copy_pin: str = "x-amz-copy-source-if-match"
+    create: tuple[str, str] = ("if-none-match", "*")
+    replace: str = "if-match"
+    quotes: bool = True
+    conditions_begin: bool = False
+    read_headers: Mapping[str, str] = field(default_factory=dict)
+    whole_headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def _is_crc32(stored: str, body: memoryview | bytes) -> bool:
+    # A multipart object's digest ("…-3") is one of its parts' digests, and not of its bytes.
+    return "-" in stored or b64encode(crc32(body).to_bytes(4, "big")).decode() == stored
+
+
+# The digest that AWS's tools send by default. Each further header would cost every read a look.
+AMAZON = Vocabulary(
+    verification=Verification(digests={"x-amz-checksum-crc32": _is_crc32}),
+    whole_headers={"x-amz-checksum-mode": "ENABLED"},
+)
