@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.catalog.catalog import Catalog, Entry
-from penstock.errors import Unusable
 from penstock.values import Span
 from tests.children import PEAK_KIB
 
@@ -183,24 +182,3 @@ def test_building_streams():
     )
     added = int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
     assert added < 60 * 1024
-
-
-def test_a_split_is_by_name_and_seed_and_survives_growth():
-    entries = [Entry(f"train/{number % 10}/{number:04}", number, number % 10, f"e{number}") for number in range(2000)]
-    whole = Catalog.build("s3://bucket/", "train/", entries)
-    first, second = whole.split(0.9, seed=1)
-    assert sorted([*first, *second]) == sorted(entries)
-    kept = set(first)
-    assert [*first] == [entry for entry in entries if entry in kept]  # in the same order
-    assert 1700 < len(first) < 1900
-    assert {entry.label for entry in second} == set(range(10))  # of sorted classes, too
-    assert [*Catalog.build("s3://bucket/", "train/", entries[::2]).split(0.9, seed=1)[1]] == [
-        entry for entry in second if entry.size % 2 == 0
-    ]
-    moved = Catalog.build("s3://other/", "copy/", (each._replace(key=f"copy{each.key[5:]}") for each in entries))
-    assert moved.split(0.9, seed=1)[1].digest == second.digest
-    assert [*whole.split(0.9)[1]] != [*second]
-    assert [len(part) for part in (*whole.split(0), *whole.split(1.0))] == [0, 2000, 2000, 0]
-    for wrong in (60, -0.1, float("nan")):
-        with pytest.raises(Unusable, match="within 0 and 1"):
-            whole.split(wrong)

@@ -33,6 +33,15 @@ _entries = st.lists(
         size=st.integers(-1, (1 << 63) - 1),
         label=st.none() | st.integers() | st.text(max_size=3),
         etag=st.text("ab", max_size=3),
+        offset=st.just(-1),
+    )
+    | st.builds(
+        Entry,
+        key=st.text("aé/", max_size=2),
+        size=st.integers(0, 1 << 62),
+        label=st.none(),
+        etag=st.text("a", max_size=1),
+        offset=st.integers(0, (1 << 62) - 1),
     ),
     max_size=9,
 )
@@ -218,7 +227,7 @@ class TestDamage:
 
     def test_a_newer_version_says_so(self):
         header, columns = _parts(_bytes(_pets()))
-        _refused(_sealed({**header, "version": 2}, columns), "version 2.*newer")
+        _refused(_sealed({**header, "version": 3}, columns), "version 3.*newer")
 
 
 def _hostile():

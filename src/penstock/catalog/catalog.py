@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+import os.path
 from functools import cached_property
-from itertools import filterfalse
-from typing import TYPE_CHECKING, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
+from penstock.catalog.column import checked
 from penstock.catalog.digest import digest_of
+from penstock.catalog.labels import classified, label_of, names
+from penstock.catalog.rows import Conditions, at, matching, picked, positions
 from penstock.catalog.saved import Saved, load, save
 from penstock.catalog.scan import scan
-from penstock.catalog.table import Table, TableBuilder, decode, encode
+from penstock.catalog.split import Draw, divided
+from penstock.catalog.strings import decode, encode, taken
+from penstock.catalog.table import Table, TableBuilder
 from penstock.errors import Damaged, ManifestError, NotFound, Unusable
 from penstock.providers.urls import parse
 from penstock.source import open_source
@@ -21,11 +24,14 @@ from penstock.values import Span, whole
 from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
+    from penstock.catalog.column import Categorical
+    from penstock.catalog.labels import Labels
+    from penstock.catalog.rows import Picked
+    from penstock.catalog.strings import Rows
     from penstock.options import StoreOptions
     from penstock.providers.urls import Location
 
@@ -33,13 +39,14 @@ __all__ = ["Catalog", "Entry", "as_folder"]
 
 
 class Entry(NamedTuple):
-    """One object of a catalog or a manifest.
+    """One entry of a catalog or a manifest: an object, or a range of one.
 
     Attributes:
         key: Full key within the bucket; in a manifest, what stands there.
-        size: Bytes; -1 when not known.
-        label: Whatever the manifest says of it: any JSON value; None for nothing.
+        size: Bytes, of the range if it is one; -1 when not known.
+        label: The number of its class; or any JSON value that the manifest gives, None for nothing.
         etag: The version listed, without quotes; empty when not known.
+        offset: The first byte of the range; -1 when the entry is the whole object.
 
     """
 
@@ -47,15 +54,17 @@ class Entry(NamedTuple):
     size: int = -1
     label: object = None
     etag: str = ""
+    offset: int = -1
 
 
 class Catalog:
-    """``len(catalog)`` objects in a fixed order, held in shared memory.
+    """``len(catalog)`` objects, or byte ranges of objects, in a fixed order, held in shared memory.
 
     ``scan``, ``open`` and ``save`` ask a store; nothing else here does.
 
-    ``catalog[i]`` is an ``Entry`` (negative ``i`` counts from the end; IndexError past it). ``catalog[a:b:c]`` is a
-    Catalog over the same memory: it copies nothing, and pickles the whole. A key may stand in it more than once.
+    ``catalog[i]`` is an ``Entry`` (negative ``i`` counts from the end; IndexError past it). ``catalog[a:b:c]``,
+    ``catalog[indices]``, ``filter`` and ``split`` give catalogs over the same memory: they copy no entry, and pickle
+    the whole. A key may stand in it more than once.
 
     Attributes:
         root: What every key is appended to to make its URL: ``s3://bucket/``.
@@ -63,7 +72,7 @@ class Catalog:
 
     """
 
-    def __init__(self, root: str, base: str, table: Table, rows: range | None = None) -> None:
+    def __init__(self, root: str, base: str, table: Table, rows: range | Picked | None = None) -> None:
         """Show ``rows`` (default all) of a table whose keys all begin with ``base``; others make it for you."""
         self.root = root
         self.base = base
@@ -77,20 +86,24 @@ class Catalog:
         *,
         include: str | Iterable[str] = (),
         exclude: str | Iterable[str] = (),
+        labels: Labels | None = None,
         allow_empty: bool = False,
         store: StoreOptions | None = None,
     ) -> Catalog:
         """List every object whose key begins with the URL's; one request for each 1,000, in parallel where it can.
 
         ``include`` and ``exclude`` are globs over the key below the prefix; directory markers are left out.
+        ``labels``: see ``with_labels``.
 
         Raises:
             NotFound: Nothing is there, and ``allow_empty`` is not set.
+            Unusable: An object has no label.
 
         """
         source, prefix = open_source(url, store)
         catalog = cls(source.root, *scan(source, prefix, include=include, exclude=exclude))
-        return catalog if allow_empty else catalog.filled(source.url(prefix))
+        catalog = catalog if allow_empty else catalog.filled(source.url(prefix))
+        return catalog if labels is None else catalog.with_labels(labels)
 
     @classmethod
     def open(
@@ -116,11 +129,11 @@ class Catalog:
         place = parse(url)
         try:
             with open_object(url, "rb", store=store) as reader:
-                saved = load(reader)
-            catalog = cls(saved.root, saved.base, saved.table)
-            catalog.__dict__["digest"] = saved.digest
-            if root is None and saved.root != place.root:
-                where = saved.root + saved.base
+                found = load(reader)
+            catalog = cls(found.root, found.base, found.table)
+            catalog.__dict__["digest"] = found.digest
+            if root is None and found.root != place.root:
+                where = found.root + found.base
                 raise ManifestError(f"its objects lie elsewhere: if you mean to read them, pass root={where!r}")
             return catalog if root is None else catalog._below(parse(root))
         except Damaged as error:
@@ -132,7 +145,7 @@ class Catalog:
 
         The file appears whole or not at all, and replaces what is there. A part is copied first; nothing else is.
         """
-        table = self._table.take(self._rows)
+        table = self._table.take(self._indices)
         with open_object(url, "wb", store=store) as writer:
             save(writer, Saved(self.root, self.base, self.digest, table))
 
@@ -148,8 +161,19 @@ class Catalog:
         below, skip = as_folder(place.key), len(self.base)
         if (place.root, below) == (self.root, self.base):
             return self
-        entries = (entry._replace(key=below + entry.key[skip:], etag="") for entry in self)
-        return Catalog.build(place.root, below, entries if place.scheme != "file" else map(_contained, entries))
+        table = self._table.take(self._indices)
+        entries = (
+            entry._replace(key=below + entry.key[skip:], etag="", label=None if table.classes else entry.label)
+            for entry in self
+        )
+        moved = Catalog.build(place.root, below, entries if place.scheme != "file" else map(_contained, entries))
+        return Catalog(
+            place.root,
+            moved.base,
+            moved._table.having(  # noqa: SLF001  its own
+                classes=table.classes, columns=table.columns
+            ),
+        )
 
     @classmethod
     def build(cls, root: str, base: str, entries: Iterable[Entry]) -> Catalog:
@@ -158,13 +182,14 @@ class Catalog:
         When a key does not begin with ``base``, ``base`` becomes "": a name is either relative for all or for none.
 
         Raises:
-            Unusable: A label cannot be written as JSON (tuples become lists, keys of dicts strings).
+            Unusable: A label cannot be written as JSON (tuples become lists, keys of dicts strings); a range without
+                a size.
 
         """
         growing = TableBuilder()
         inside = True
-        for key, size, label, etag in entries:
-            growing.add(encode(key), size, etag, label)
+        for key, size, label, etag, offset in entries:
+            growing.add(encode(key), size, etag, label, offset)
             inside = inside and key.startswith(base)
         return cls(root, base if inside else "", growing.freeze())
 
@@ -175,35 +200,153 @@ class Catalog:
     @overload
     def __getitem__(self, index: int) -> Entry: ...
     @overload
-    def __getitem__(self, index: slice) -> Catalog: ...
-    def __getitem__(self, index: int | slice) -> Entry | Catalog:
-        """Return one entry, or a catalog of some."""
-        if isinstance(index, slice):
-            return Catalog(self.root, self.base, self._table, self._rows[index])
-        return self._entry(self._rows[index])
-
-    def split(self, fraction: float, *, seed: int = 0) -> tuple[Catalog, Catalog]:
-        """Return about ``fraction`` of the objects, drawn at random, and all the others: two catalogs, in this order.
-
-        On which side an object is follows from its name below ``base`` and ``seed`` alone, so it stays there when the
-        prefix has grown. Both are tables of their own, made at some 10 µs per object.
+    def __getitem__(self, index: slice | Sequence[int] | ArrayLike) -> Catalog: ...
+    def __getitem__(self, index: Any) -> Entry | Catalog:
+        """Return one entry; or a catalog of those that a slice, indices (in their order) or a mask names.
 
         Raises:
-            Unusable: ``fraction`` is not within [0, 1], or ``seed`` no whole number.
+            IndexError: An index lies past the end.
+            Unusable: What is given is neither.
 
         """
-        if not 0 <= fraction <= 1:
-            raise Unusable(f"a fraction lies within 0 and 1, not {fraction!r}")
-        key, skip, limit = str(whole(seed, "seed")).encode()[:64], len(encode(self.base)), int(fraction * 2**64)
+        if isinstance(index, slice):
+            return Catalog(self.root, self.base, self._table, self._rows[index])
+        if hasattr(index, "__index__") and not isinstance(index, (bool, np.ndarray)) and not getattr(index, "ndim", 0):
+            return self._entry(self._rows[index])
+        return self._picked(positions(index, len(self)))
 
-        def first(entry: Entry) -> bool:
-            draw = hashlib.blake2b(encode(entry.key)[skip:], digest_size=8, key=key).digest()
-            return int.from_bytes(draw, "big") < limit
+    def filter(
+        self,
+        *,
+        size: tuple[int | None, int | None] | None = None,
+        include: str | Iterable[str] = (),
+        exclude: str | Iterable[str] = (),
+        mask: Sequence[bool] | ArrayLike | None = None,
+        labels: object = None,
+    ) -> Catalog:
+        """Return the catalog of those entries that meet all conditions, in their order; no request.
 
+        Globs take some 0.5 µs per entry, all else some 10 ns. The classes and their numbers stay.
+
+        Args:
+            size: Least and most bytes, both inclusive; None without a bound.
+            include: Globs over the key below ``base``, of which one must match.
+            exclude: Globs of which none may match.
+            mask: One bool for each entry.
+            labels: Class names or labels, or one of them, to keep.
+
+        Raises:
+            Unusable: A condition is none; no entry is left to choose from what is known (unknown sizes, no labels).
+
+        """
+        asked = Conditions(size, _globs(include), _globs(exclude), mask, labels)
+        return self._picked(matching(self._table, self._indices, len(encode(self.base)), asked))
+
+    def split(self, *parts: float, seed: int = 0, by: str = "sample") -> tuple[Catalog, ...]:
+        """Return parts of the catalog, drawn at random, each in this order; no request.
+
+        ``split(0.9)`` makes parts of about nine tenths and one tenth: each entry is drawn by its name below ``base``
+        and ``seed`` alone, so it stays on its side when the prefix has grown, and wherever the objects lie. Counts
+        (``split(540, 60)``) are exact, and so is ``by="label"``: of every class each part has its fraction, rounded,
+        and one entry at least; a few entries change sides when the prefix has grown. Classes stay those of the whole.
+
+        Args:
+            parts: Fractions that make 1, or counts that make ``len(catalog)``; one alone is the first of two parts.
+            seed: Any whole number.
+            by: "sample", or "label" for fractions of each class.
+
+        Raises:
+            Unusable: Parts that do not fit, a part without an entry, or a class with fewer entries than parts.
+
+        """
+        skip, number = len(encode(self.base)), whole(seed, "seed")
+        return tuple(map(self._picked, divided(self._table, self._indices, parts, Draw(skip, number, by))))
+
+    def __add__(self, other: Catalog) -> Catalog:
+        """Return the entries of both, in order; of parts of one catalog without copying. Classes are united by name.
+
+        Raises:
+            Unusable: They lie in different buckets; or only one has classes, or a column.
+
+        """
+        if not isinstance(other, Catalog):
+            return NotImplemented
+        if self.root != other.root:
+            raise Unusable(f"objects of {self.root} and {other.root}: a catalog holds those of one bucket")
+        base = self.base
+        if base != other.base:  # characters are meant: keys are no paths
+            base = os.path.commonprefix([base, other.base])  # noqa: RUF071
+            base = base[: base.rfind("/") + 1]
+        return Catalog(self.root, base, *_both(self, other))
+
+    def with_labels(self, labels: Labels, *, classes: Sequence[str] | None = None) -> Catalog:
+        r"""Return this catalog with the numbers of classes as labels, and ``classes``; no request.
+
+        Args:
+            labels: "folder" is the last directory of the key; a pattern with one group (``r"_(\w+)\.jpg$"``) is
+                searched in the key below ``base``; a function is given that key and returns the class as str;
+                a sequence has a class name for each entry, or its number where ``classes`` are given.
+            classes: The names in the order of their numbers, such as ``training.classes``; default: those found,
+                sorted by code point, so they are the same wherever the same objects are listed.
+
+        Raises:
+            Unusable: An entry has no label, or one that is not in ``classes``.
+
+        """
+        table = self._table.take(self._indices)
+        blocks = names(table, range(table.rows), len(encode(self.base)))
+        return Catalog(self.root, self.base, table.having(classes=classified(labels, blocks, table.rows, classes)))
+
+    def with_columns(self, **columns: Sequence[Any] | ArrayLike) -> Catalog:
+        """Return this catalog with columns of yours, each one value (bool, int, float or str) for each entry.
+
+        They travel through slices, ``filter``, ``split``, ``+``, ``save`` and to workers, and a sample has its own in
+        ``sample.columns``. A name that is there already is replaced.
+
+        Raises:
+            Unusable: A column of another length, or of values of another kind.
+
+        """
+        made = {name: checked(name, values, len(self)) for name, values in columns.items()}
+        table = self._table.take(self._indices)
+        return Catalog(self.root, self.base, table.having(columns=table.columns | made))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, by label; () without them. A part has those of the whole."""
+        return () if self._table.classes is None else self._table.classes.categories
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The labels as numbers of classes: int64, shape (len,), a copy.
+
+        Raises:
+            Unusable: The catalog has no classes.
+
+        """
+        if self._table.classes is None:
+            raise Unusable('this catalog has no classes: scan(…, labels="folder"), or with_labels(…)')
+        return taken(self._table.classes.numbers.values, self._indices).astype(np.int64)
+
+    @property
+    def columns(self) -> Mapping[str, NDArray[Any] | Categorical]:
+        """The user's columns by name: arrays of numbers, or ``Categorical``, of ``len(self)``; read-only."""
+        return {name: column.seen(self._indices) for name, column in self._table.columns.items()}
+
+    def row(self, index: int) -> dict[str, Any]:
+        """Return one entry's values of the user's columns, as Python objects."""
+        table = self._table
         return (
-            Catalog.build(self.root, self.base, filter(first, self)),
-            Catalog.build(self.root, self.base, filterfalse(first, self)),
+            {name: column.value(self._rows[index]) for name, column in table.columns.items()} if table.columns else {}
         )
+
+    @property
+    def _indices(self) -> Rows:
+        """The rows as arrays take them."""
+        return self._rows if isinstance(self._rows, range) else self._rows.values
+
+    def _picked(self, chosen: NDArray[np.int64]) -> Catalog:
+        return Catalog(self.root, self.base, self._table, picked(self._indices, chosen))
 
     def __iter__(self) -> Iterator[Entry]:
         """Yield the entries in order."""
@@ -214,38 +357,36 @@ class Catalog:
         return f"<Catalog of {len(self):,} objects under {self.root}{self.base}>"
 
     def _entry(self, row: int) -> Entry:
-        table = self._table
+        table, of = self._table, self._table.object(row)
         return Entry(
-            key=decode(table.keys[row]),
+            key=decode(table.keys[of]),
             size=table.sizes[row],
-            label=self._label(row),
-            etag=decode(table.etags[row]),
+            label=label_of(table, row),
+            etag=decode(table.etags[of]),
+            offset=-1 if table.ranges is None else table.ranges.offsets.view[row],
         )
 
-    def _label(self, row: int) -> object:
-        label = self._table.labels[row]
-        try:
-            return json.loads(label) if label else None
-        except (ValueError, RecursionError) as error:  # only where a catalog was written by something else
-            raise ManifestError(f"the label of {decode(self._table.keys[row])!r} is not JSON") from error
-
     def span(self, index: int) -> Span:
-        """Return all bytes of one object, pinned to the version that was listed; ``stop`` is None for an unknown size.
+        """Return the bytes of one entry, pinned to the version that was listed; ``stop`` is None for an unknown size.
 
         One call per sample: about 1 µs.
         """
         row, table = self._rows[index], self._table
-        size = table.sizes[row]
-        return Span(decode(table.keys[row]), 0, size if size >= 0 else None, decode(table.etags[row]), whole=True)
+        size, of = table.sizes[row], row
+        if table.ranges is not None:
+            of, start = table.object(row), table.ranges.offsets.view[row]
+            if start >= 0:
+                return Span(decode(table.keys[of]), start, start + size, decode(table.etags[of]))
+        return Span(decode(table.keys[of]), 0, size if size >= 0 else None, decode(table.etags[of]), whole=True)
 
     def label(self, index: int) -> object:
-        """Return one object's label."""
-        return self._label(self._rows[index])
+        """Return one entry's label."""
+        return label_of(self._table, self._rows[index])
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """Bytes of each object, -1 where unknown: int64, shape (len,), read-only; a view unless sliced with a step."""
-        sizes = _some(np.frombuffer(self._table.sizes, np.int64), self._rows)
+        """Bytes of each entry, -1 where unknown: int64, shape (len,), read-only; a view of all or of a plain slice."""
+        sizes = taken(np.frombuffer(self._table.sizes, np.int64), self._indices)
         sizes.flags.writeable = False
         return sizes
 
@@ -264,7 +405,7 @@ class Catalog:
         Neither where they lie nor ETags count, so a copy elsewhere has the same one. Computed once, at about 0.1 µs per
         object, and carried along when pickled.
         """
-        return digest_of(self._table, self._rows, encode(self.base))
+        return digest_of(self._table, self._indices, encode(self.base))
 
 
 def as_folder(key: str) -> str:
@@ -272,14 +413,22 @@ def as_folder(key: str) -> str:
     return key if key.endswith("/") or not key else key + "/"
 
 
+def _both(first: Catalog, second: Catalog) -> tuple[Table, Picked | None]:
+    """Return a table with the entries of both, and which rows of it: of parts of one catalog no entry is copied."""
+    one, two = first._table, second._table  # noqa: SLF001  Catalog's own
+    mine, theirs = first._indices, second._indices  # noqa: SLF001
+    if one is not two:
+        return one.take(mine).plus(two.take(theirs)), None
+    rows = np.concatenate([at(each, np.arange(len(each))) for each in (mine, theirs)])
+    return one, picked(rows, np.arange(len(rows)))
+
+
+def _globs(globs: str | Iterable[str]) -> tuple[str, ...]:
+    return (globs,) if isinstance(globs, str) else tuple(globs)
+
+
 def _contained(entry: Entry) -> Entry:
     """Return an entry whose name stays below the directory that ``root`` named: whoever wrote it may be a stranger."""
     if ".." in entry.key.split("/"):
         raise ManifestError(f"{entry.key[:200]!r} leads out of its directory")
     return entry
-
-
-def _some(values: NDArray[np.int64], rows: range) -> NDArray[np.int64]:
-    if rows.step == 1:
-        return values[rows.start : rows.stop]
-    return values[np.arange(rows.start, rows.stop, rows.step)]

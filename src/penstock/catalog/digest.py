@@ -1,4 +1,4 @@
-"""The digest of a table: what its objects are called below their base, and how large they are, in order."""
+"""The digest of a table: the names of its objects below their base, and their sizes, in order."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.catalog.strings import blocks, taken
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from penstock.catalog.table import Strings, Table
+    from penstock.catalog.strings import Rows, Strings
+    from penstock.catalog.table import Table
 
 __all__ = ["digest_of"]
 
@@ -18,32 +21,35 @@ _BLOCK = 4096  # rows at once: part of the form
 _AT_ONCE = 1 << 20  # bytes of bases compared at once
 
 
-def digest_of(table: Table, rows: range, base: bytes) -> str:
+def digest_of(table: Table, rows: Rows, base: bytes) -> str:
     """Return the SHA-256, in hex, of the rows' names below ``base`` and their sizes: 0.1 s for a million.
+
+    Where a row is a range, all offsets count too, and the digest is never that of a catalog of whole objects.
 
     Raises:
         ValueError: A key does not begin with ``base``.
 
     """
-    whole = hashlib.sha256(f"penstock catalog 1, {len(rows)} objects\n".encode())
+    offsets = None if table.ranges is None else table.ranges.offsets.values
+    if offsets is not None and (taken(offsets, rows) < 0).all():
+        offsets = None
+    form = f"1, {len(rows)} objects" if offsets is None else f"2, {len(rows)} ranges"
+    whole = hashlib.sha256(f"penstock catalog {form}\n".encode())
     sizes = np.frombuffer(table.sizes, np.int64)
-    for start in range(0, len(rows), _BLOCK):
-        block = rows[start : start + _BLOCK]
-        lengths, names = _below(table.keys, block, np.frombuffer(base, np.uint8))
+    for block in blocks(rows, _BLOCK):
+        lengths, names = _below(table.keys, table.objects(block), np.frombuffer(base, np.uint8))
         # Lengths before the names, or ("ab", "c") would be ("a", "bc").
         whole.update(lengths.astype("<i8").tobytes())
-        whole.update(sizes[np.arange(block.start, block.stop, block.step)].astype("<i8").tobytes())
+        whole.update(taken(sizes, block).astype("<i8").tobytes())
+        if offsets is not None:
+            whole.update(taken(offsets, block).astype("<i8").tobytes())
         whole.update(names)
     return whole.hexdigest()
 
 
-def _below(keys: Strings, rows: range, base: NDArray[np.uint8]) -> tuple[NDArray[np.int64], bytes]:
+def _below(keys: Strings, rows: Rows, base: NDArray[np.uint8]) -> tuple[NDArray[np.int64], bytes]:
     """Return the lengths of the names below ``base``, and the names end to end."""
-    ends = keys.ends(rows).astype(np.int64)
-    if not len(ends):  # nothing but empty keys
-        ends = np.zeros(len(rows) + 1, np.int64)
-    data = np.empty(int(ends[-1]), np.uint8)
-    keys.gather(rows, data.data)
+    ends, data = keys.joined(rows)
     starts, lengths = ends[:-1], np.diff(ends) - len(base)
     if len(base):
         if (lengths < 0).any():

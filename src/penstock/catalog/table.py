@@ -1,15 +1,18 @@
-"""How a table of objects lies in one region of memory: sizes and offsets first, then the strings end to end."""
+"""How a table of entries lies in one region of memory: sizes and offsets first, then the strings end to end."""
 
 from __future__ import annotations
 
 import itertools
 import json
 from array import array
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from penstock.catalog.column import Column, Numbers, joined, pack
 from penstock.catalog.region import Region
+from penstock.catalog.strings import Strings, decode, taken
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
@@ -17,34 +20,35 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Shape", "Strings", "Table", "TableBuilder", "decode", "encode", "layout"]
+    from penstock.catalog.strings import Rows
+
+__all__ = ["Ranges", "Shape", "Table", "TableBuilder", "layout"]
 
 _WORD = 8
-_BLOCK = 1 << 16  # strings gathered at once
-
-
-def encode(key: str) -> bytes:
-    """Return a key's bytes as the store orders them; file names that are no UTF-8 come back as they were."""
-    return key.encode("utf-8", "surrogateescape")
-
-
-def decode(key: bytes) -> str:
-    """Undo ``encode``."""
-    return key.decode("utf-8", "surrogateescape")
+_LIMIT = 1 << 63  # bytes: where int64 ends
 
 
 class Shape(NamedTuple):
-    """All one must know to read a region: rows, and bytes of each column of strings (0: the column is left out)."""
+    """All that reading a region takes: rows, bytes of each column of strings (0: left out), and objects.
+
+    ``objects`` is how many keys and ETags there are: -1 for one of each row, else rows are ranges of them.
+    """
 
     rows: int
     keys: int
     etags: int
     labels: int
+    objects: int = -1
 
     @property
     def size_bytes(self) -> int:
         """All columns together."""
         return sum(_lengths(self))
+
+
+def _shape(rows: int, strings: list[int], objects: int) -> Shape:
+    keys, etags, labels = strings
+    return Shape(rows, keys, etags, labels, objects)
 
 
 def layout(shape: Shape) -> list[dict[str, Any]]:
@@ -59,113 +63,191 @@ def layout(shape: Shape) -> list[dict[str, Any]]:
     ]
 
 
-class Strings:
-    """A column of byte strings; ``column[row]`` is one of them, for ``row`` in [0, rows), unchecked."""
-
-    __slots__ = ("_data", "_ends")
-
-    def __init__(self, data: memoryview, ends: memoryview) -> None:
-        """Take the strings end to end, and rows + 1 offsets into them; both empty when every string is."""
-        self._data = data
-        self._ends = ends
-
-    def __getitem__(self, row: int) -> bytes:
-        """Copy one string out."""
-        return self._data[self._ends[row] : self._ends[row + 1]].tobytes() if self._data else b""
-
-    def check(self) -> None:
-        """Raise ValueError where the offsets are none into these strings."""
-        ends = np.frombuffer(self._ends, np.uint64)
-        if len(ends) and (ends[0] != 0 or ends[-1] != len(self._data) or (ends[1:] < ends[:-1]).any()):
-            raise ValueError("offsets that lead outside")
-
-    def ends(self, rows: range) -> NDArray[np.uint64]:
-        """Return the offsets that ``rows`` of these strings would have by themselves; none when all are empty."""
-        if not self._data:
-            return np.zeros(0, np.uint64)
-        ends, index = np.frombuffer(self._ends, np.uint64), _index(rows)
-        lengths = ends[1:][index] - ends[:-1][index]
-        return np.concatenate(([np.uint64(0)], np.cumsum(lengths))) if lengths.any() else np.zeros(0, np.uint64)
-
-    def gather(self, rows: range, target: memoryview) -> None:
-        """Write ``rows`` of these strings, end to end; ``target`` is as long as they are."""
-        if not target:
-            return
-        if rows.step == 1:
-            target[:] = self._data[self._ends[rows.start] : self._ends[rows.stop]]
-            return
-        data, ends = np.frombuffer(self._data, np.uint8), np.frombuffer(self._ends, np.int64)
-        whole, at = np.frombuffer(target, np.uint8), 0
-        for block in (rows[start : start + _BLOCK] for start in range(0, len(rows), _BLOCK)):
-            index = _index(block)
-            starts, lengths = ends[:-1][index], ends[1:][index] - ends[:-1][index]
-            count = int(lengths.sum())
-            # Where each byte stands now: its place among the gathered ones, and how far its string has moved.
-            whole[at : at + count] = data[np.arange(count) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)]
-            at += count
+def _lengths(shape: Shape) -> tuple[int, ...]:
+    """Bytes of: sizes, then the offsets of keys, etags, labels, then their strings. Words first keeps them aligned."""
+    strings = shape[1:4]
+    objects = shape.rows if shape.objects < 0 else shape.objects
+    counts = (objects, objects, shape.rows)
+    ends = (_WORD * (count + 1) if length else 0 for count, length in zip(counts, strings, strict=True))
+    return (_WORD * shape.rows, *ends, *strings)
 
 
+class Ranges(NamedTuple):
+    """Which object each row is a range of, and the range's first byte; -1 where the row is the whole object."""
+
+    objects: Numbers
+    offsets: Numbers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """The table as mapped: ``sizes`` (int64, -1 unknown) and three columns of strings; labels are JSON, empty for None.
+    """Entries as mapped: ``sizes`` (int64, -1 unknown), columns of strings, and what only some catalogs have.
 
-    It pickles as its region does, so a worker maps it. Nothing here checks a row number.
+    It pickles as its memory does, so a worker maps it. Nothing here checks a row number.
+
+    Attributes:
+        region: Where the first columns lie.
+        shape: How they lie there.
+        ranges: Of rows that are byte ranges of objects; None when every row is a whole object.
+        classes: The labels as codes of class names; None when labels are JSON, or there are none.
+        columns: The user's, by name.
+
     """
 
-    __slots__ = ("etags", "keys", "labels", "region", "rows", "shape", "sizes")
+    region: Region
+    shape: Shape
+    ranges: Ranges | None = None
+    classes: Column | None = None
+    columns: dict[str, Column] = field(default_factory=dict)
+    sizes: memoryview = field(init=False)
+    keys: Strings = field(init=False)
+    etags: Strings = field(init=False)
+    labels: Strings = field(init=False)
 
-    def __init__(self, region: Region, shape: Shape) -> None:
+    def __post_init__(self) -> None:
         """Look at a region that ``TableBuilder.freeze`` has filled."""
-        self.region = region
-        self.shape = shape
-        self.rows = shape.rows
-        lengths = _lengths(shape)
+        lengths = _lengths(self.shape)
         stops = list(itertools.accumulate(lengths))
-        view = region.view.toreadonly()
+        view = self.region.view.toreadonly()
         sizes, *rest = (view[stop - length : stop] for length, stop in zip(lengths, stops, strict=True))
-        self.sizes = sizes.cast("q")
-        self.keys, self.etags, self.labels = (Strings(rest[i + 3], rest[i].cast("Q")) for i in range(3))
+        object.__setattr__(self, "sizes", sizes.cast("q"))
+        for i, name in enumerate(("keys", "etags", "labels")):
+            object.__setattr__(self, name, Strings(rest[i + 3], rest[i].cast("Q")))
 
-    def __reduce__(self) -> tuple[Callable[..., Table], tuple[Region, Shape]]:
-        """Travel as the region does."""
-        return Table, (self.region, self.shape)
+    @property
+    def rows(self) -> int:
+        """How many entries there are."""
+        return self.shape.rows
+
+    def __reduce__(self) -> tuple[Callable[..., Table], tuple[Any, ...]]:
+        """Travel as the memory does."""
+        return Table, (self.region, self.shape, self.ranges, self.classes, self.columns)
+
+    def object(self, row: int) -> int:
+        """Return the row of ``keys`` and ``etags`` that an entry's are."""
+        return row if self.ranges is None else int(self.ranges.objects.view[row])
+
+    def objects(self, rows: Rows) -> Rows:
+        """Return the rows of ``keys`` and ``etags`` that these entries' are."""
+        return rows if self.ranges is None else taken(self.ranges.objects.values, rows)
 
     def check(self) -> None:
         """Raise ValueError where the table contradicts itself: it came from elsewhere. About 10 ns per row."""
         for strings in (self.keys, self.etags, self.labels):
             strings.check()
-        if (np.frombuffer(self.sizes, np.int64) < -1).any():
+        sizes = np.frombuffer(self.sizes, np.int64)
+        if (sizes < -1).any():
             raise ValueError("sizes below nothing")
+        if (self.ranges is None) != (self.shape.objects < 0):
+            raise ValueError("keys of ranges, and no ranges")
+        if self.ranges is not None:
+            objects, offsets = (each.values for each in self.ranges)
+            if objects.dtype.kind != "u" or offsets.dtype != np.int64:
+                raise ValueError("ranges of another type")
+            if {len(objects), len(offsets)} != {self.rows} or (objects >= self.shape.objects).any():
+                raise ValueError("ranges of objects that are not there")
+            ranged = offsets >= 0
+            if (offsets < -1).any() or (sizes[ranged] < 0).any() or ((offsets + sizes)[ranged] < 0).any():
+                raise ValueError("ranges that lie outside of every object")
+        for column in (*self.columns.values(), *filter(None, [self.classes])):
+            column.check(self.rows)
 
-    def take(self, rows: range) -> Table:
+    def take(self, rows: Rows) -> Table:
         """Copy some rows, in their order, into a table of their own; itself when they are all."""
-        if rows == range(self.rows):
+        if isinstance(rows, range) and rows == range(self.rows):
             return self
-        strings = (self.keys, self.etags, self.labels)
-        ends = [each.ends(rows) for each in strings]
-        shape = Shape(len(rows), *(int(each[-1]) if len(each) else 0 for each in ends))
-        region, start = Region(shape.size_bytes), 0
-        sizes = np.frombuffer(self.sizes, np.int64)[_index(rows)]
-        for words in (sizes, *ends):
-            region.view[start : start + words.nbytes] = words.tobytes()
-            start += words.nbytes
-        for each, length in zip(strings, shape[1:], strict=True):
-            each.gather(rows, region.view[start : start + length])
+        keyed, ranges, count = rows, None, -1
+        if self.ranges is not None:
+            keyed, numbers = np.unique(self.objects(rows), return_inverse=True)
+            ranges, count = _ranges(numbers, taken(self.ranges.offsets.values, rows)), len(keyed)
+        strings = ((self.keys, keyed), (self.etags, keyed), (self.labels, rows))
+        ends = [each.ends(of) for each, of in strings]
+        shape = _shape(len(rows), [int(each[-1]) if len(each) else 0 for each in ends], count)
+        region = Region(shape.size_bytes)
+        start = _write(region, [taken(np.frombuffer(self.sizes, np.int64), rows), *ends])
+        for (each, of), length in zip(strings, shape[1:4], strict=True):
+            each.gather(of, region.view[start : start + length])
             start += length
-        return Table(region, shape)
+        classes = None if self.classes is None else self.classes.take(rows)
+        return Table(region, shape, ranges, classes, {name: each.take(rows) for name, each in self.columns.items()})
+
+    def plus(self, other: Table) -> Table:
+        """Copy the rows of both into one table.
+
+        Raises:
+            Unusable: Only one has classes, or a column; or a column's types do not fit.
+
+        """
+        columns, classes = _both_columns(self, other), _both_classes(self, other)
+        ranges, counts = None, [_count(each) for each in (self, other)]
+        if self.ranges is not None or other.ranges is not None:
+            first, second = (_as_ranges(each) for each in (self, other))
+            ranges = _ranges(
+                np.concatenate((first[0], second[0] + np.uint64(counts[0]))), np.concatenate((first[1], second[1]))
+            )
+        pairs = [(self.keys, other.keys), (self.etags, other.etags), (self.labels, other.labels)]
+        rows = [counts, counts, [self.rows, other.rows]]
+        whole = [
+            [each.joined(range(n)) for each, n in zip(pair, of, strict=True)]
+            for pair, of in zip(pairs, rows, strict=True)
+        ]
+        sizes = np.concatenate([np.frombuffer(each.sizes, np.int64) for each in (self, other)])
+        lengths = [len(one[1]) + len(two[1]) for one, two in whole]
+        ends = [
+            np.concatenate((one[0], two[0][1:] + one[0][-1])) if length else np.zeros(0, np.int64)
+            for (one, two), length in zip(whole, lengths, strict=True)
+        ]
+        shape = _shape(len(sizes), lengths, -1 if ranges is None else sum(counts))
+        region = Region(shape.size_bytes)
+        _write(region, [sizes, *ends, *(part for both in whole for _, part in both)])
+        return Table(region, shape, ranges, classes, columns)
+
+    def having(self, **changes: Any) -> Table:  # noqa: ANN401  fields
+        """Return this table with other ``ranges``, ``classes`` or ``columns``, over the same memory."""
+        return replace(self, **changes)
 
 
-def _index(rows: range) -> slice | NDArray[np.int64]:
-    """Return what takes ``rows`` out of an array: a view where it can."""
-    return slice(rows.start, rows.stop) if rows.step == 1 else np.arange(rows.start, rows.stop, rows.step)
+def _count(table: Table) -> int:
+    return table.rows if table.shape.objects < 0 else table.shape.objects
 
 
-def _lengths(shape: Shape) -> tuple[int, ...]:
-    """Bytes of: sizes, then the offsets of keys, etags, labels, then their strings. Words first keeps them aligned."""
-    strings = shape[1:]
-    return (_WORD * shape.rows, *(_WORD * (shape.rows + 1) if length else 0 for length in strings), *strings)
+def _ranges(objects: NDArray[Any], offsets: NDArray[Any]) -> Ranges:
+    small = np.uint32 if len(objects) < 1 << 32 else np.uint64
+    return Ranges(*pack([objects.astype(small), offsets.astype(np.int64)]))
 
 
-class _Pile:
+def _as_ranges(table: Table) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    if table.ranges is None:
+        return np.arange(table.rows, dtype=np.uint64), np.full(table.rows, -1)
+    return table.ranges.objects.values.astype(np.uint64), table.ranges.offsets.values
+
+
+def _both_columns(first: Table, second: Table) -> dict[str, Column]:
+    if odd := sorted(first.columns.keys() ^ second.columns.keys()):
+        raise Unusable(
+            f"only one of the catalogs has the columns {', '.join(odd)}: add them to the other (with_columns)"
+        )
+    return {name: joined(name, column, second.columns[name]) for name, column in first.columns.items()}
+
+
+def _both_classes(first: Table, second: Table) -> Column | None:
+    if first.classes is not None and second.classes is not None:
+        return joined("label", first.classes, second.classes)
+    if first.classes is not None or second.classes is not None:
+        raise Unusable("only one of the catalogs has classes: give the other some, too (with_labels)")
+    return None
+
+
+def _write(region: Region, words: list[NDArray[Any]]) -> int:
+    """Write arrays end to end; returns where the last of them ends."""
+    start = 0
+    for each in words:
+        region.view[start : start + each.nbytes] = np.ascontiguousarray(each).view(np.uint8).data
+        start += each.nbytes
+    return start
+
+
+class _StringsBuilder:
     """A column of strings while it grows."""
 
     __slots__ = ("data", "ends")
@@ -174,11 +256,14 @@ class _Pile:
         self.data = bytearray()
         self.ends = array("Q", (0,))
 
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
     def add(self, piece: bytes) -> None:
         self.data += piece
         self.ends.append(len(self.data))
 
-    def extend(self, other: _Pile) -> None:
+    def extend(self, other: _StringsBuilder) -> None:
         shift = len(self.data)
         self.data += other.data
         self.ends.extend(end + shift for end in itertools.islice(other.ends, 1, None))
@@ -187,45 +272,80 @@ class _Pile:
 class TableBuilder:
     """A table being written: about 8 bytes a field and the strings themselves, never one Python object per row."""
 
-    __slots__ = ("_piles", "_sizes")
+    __slots__ = ("_last", "_objects", "_offsets", "_sizes", "_strings")
 
     def __init__(self) -> None:
         """Start empty."""
         self._sizes = array("q")
-        self._piles = (_Pile(), _Pile(), _Pile())
+        self._strings = (_StringsBuilder(), _StringsBuilder(), _StringsBuilder())
+        # Only once a row is a range: the object of each row, and its first byte.
+        self._objects: array[int] | None = None
+        self._offsets = array("q")
+        self._last: tuple[bytes, str] | None = None
 
     def __len__(self) -> int:
         """Return the rows so far."""
         return len(self._sizes)
 
-    def add(self, key: bytes, size: int, etag: str = "", label: object = None) -> None:
-        """Append one row; a label must be JSON-able, else ``Unusable``."""
+    def add(self, key: bytes, size: int, etag: str = "", label: object = None, offset: int = -1) -> None:
+        """Append one row; ranges of one object that follow one another share its key and ETag.
+
+        Raises:
+            Unusable: The label is no JSON value, or a range (``offset`` 0 or more) has no size.
+
+        """
         try:
             text = b"" if label is None else json.dumps(label).encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise Unusable(f"the label of {decode(key)!r} is no JSON value ({error}): use plain ones") from error
-        keys, etags, labels = self._piles
-        keys.add(key)
-        etags.add(etag.encode())
-        labels.add(text)
+        if offset < -1:
+            raise Unusable(
+                f"offset {offset} of {decode(key)!r}: a range begins at byte 0 or later; -1 is the whole object"
+            )
+        if offset >= 0 or self._objects is not None:
+            self._range(key, size, etag, offset)
+        else:
+            self._object(key, etag)
+        self._strings[2].add(text)
         self._sizes.append(size)
 
+    def _object(self, key: bytes, etag: str) -> None:
+        self._strings[0].add(key)
+        self._strings[1].add(etag.encode())
+
+    def _range(self, key: bytes, size: int, etag: str, offset: int) -> None:
+        if offset >= 0 and not 0 <= size < _LIMIT - offset:
+            raise Unusable(f"a range of {decode(key)!r} from byte {offset} has size {size}: a range needs its length")
+        if self._objects is None:
+            self._objects = array("Q", range(len(self)))
+            self._offsets = array("q", [-1]) * len(self)
+        if offset < 0 or (key, etag) != self._last:
+            self._object(key, etag)
+        self._last = (key, etag) if offset >= 0 else None
+        self._objects.append(len(self._strings[0]) - 1)
+        self._offsets.append(offset)
+
     def extend(self, other: TableBuilder) -> None:
-        """Append all rows of ``other``."""
+        """Append all rows of ``other``; neither has ranges, since listings name whole objects."""
         self._sizes.extend(other._sizes)
-        for mine, theirs in zip(self._piles, other._piles, strict=True):
+        for mine, theirs in zip(self._strings, other._strings, strict=True):
             mine.extend(theirs)
 
     def freeze(self) -> Table:
         """Copy everything into one region; the table being written is not needed any more."""
-        shape = Shape(len(self), *(len(pile.data) for pile in self._piles))
+        objects = -1 if self._objects is None else len(self._strings[0])
+        shape = _shape(len(self), [len(each.data) for each in self._strings], objects)
         parts: tuple[array[int] | bytearray, ...] = (
             self._sizes,
-            *(pile.ends for pile in self._piles),
-            *(pile.data for pile in self._piles),
+            *(each.ends for each in self._strings),
+            *(each.data for each in self._strings),
         )
         region, start = Region(shape.size_bytes), 0
         for part, length in zip(parts, _lengths(shape), strict=True):
             region.view[start : start + length] = memoryview(part).cast("B")[:length]
             start += length
-        return Table(region, shape)
+        if self._objects is None:
+            return Table(region, shape)
+        return Table(
+            region, shape, _ranges(np.frombuffer(self._objects, np.uint64), np.frombuffer(self._offsets, np.int64))
+        )

@@ -1,0 +1,262 @@
+"""Typed columns beside a table: numbers, and texts as codes into their distinct values, in memory that workers map."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.catalog.region import Region
+from penstock.catalog.strings import Strings, decode, encode, taken
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.catalog.strings import Rows
+
+__all__ = ["DTYPES", "Categorical", "Column", "Numbers", "checked", "coded", "joined", "pack"]
+
+DTYPES = frozenset(("|b1", "|i1", "|u1", *(f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)), "<f4", "<f8"))
+_ALIGN = 64
+_SHARED = 64 << 10  # bytes: fewer are copied to a worker, and take no descriptor
+
+
+class Numbers:
+    """A typed vector in shared memory: it pickles as its memory does.
+
+    Attributes:
+        view: Its values, read-only; ``view[row]`` is a Python number.
+
+    """
+
+    __slots__ = ("_memory", "_place", "view")
+
+    def __init__(self, memory: Region | bytes, dtype: str, start: int, count: int) -> None:
+        """Look at ``count`` values of ``dtype`` that begin at byte ``start``."""
+        self._memory = memory
+        self._place = dtype, start, count
+        buffer = memory.view if isinstance(memory, Region) else memory
+        values = np.frombuffer(buffer[start : start + count * np.dtype(dtype).itemsize], dtype)
+        values.flags.writeable = False
+        self.view = memoryview(values)  # type: ignore[arg-type]  # an array is a buffer
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """All values, read-only, not copied."""
+        return np.asarray(self.view)
+
+    def __len__(self) -> int:
+        """Return how many values there are."""
+        return len(self.view)
+
+    def __reduce__(self) -> tuple[Callable[..., Numbers], tuple[Any, ...]]:
+        """Travel as the memory does."""
+        return Numbers, (self._memory, *self._place)
+
+
+def pack(arrays: Sequence[NDArray[Any]]) -> list[Numbers]:
+    """Copy arrays into one piece of memory that workers map (below 64 KiB: that travels with its holder)."""
+    arrays = [np.ascontiguousarray(each, each.dtype.newbyteorder("<")) for each in arrays]
+    starts, size = [], 0
+    for each in arrays:
+        starts.append(size)
+        size += -(-each.nbytes // _ALIGN) * _ALIGN
+    region = Region(size) if size >= _SHARED else None
+    buffer: memoryview | bytearray = bytearray(size) if region is None else region.view
+    for start, each in zip(starts, arrays, strict=True):
+        buffer[start : start + each.nbytes] = each.tobytes() if each.nbytes < _SHARED else each.view(np.uint8).data
+    memory = bytes(buffer) if region is None else region
+    return [Numbers(memory, each.dtype.str, start, len(each)) for start, each in zip(starts, arrays, strict=True)]
+
+
+class Categorical:
+    """A column of texts: ``codes`` (unsigned integers, read-only) into ``categories`` (a tuple of str).
+
+    ``column[i]`` is a str, ``column == "train"`` and ``column.isin(["train", "test"])`` are boolean masks for
+    ``Catalog.filter(mask=…)``, ``np.asarray(column)`` is an array of str objects.
+    """
+
+    __slots__ = ("categories", "codes")
+    __hash__ = None  # type: ignore[assignment]  # == gives a mask
+
+    def __init__(self, codes: NDArray[Any], categories: tuple[str, ...]) -> None:
+        """Take them as they are."""
+        self.codes, self.categories = codes, categories
+
+    def __len__(self) -> int:
+        """Return how many rows there are."""
+        return len(self.codes)
+
+    def __getitem__(self, index: int) -> str:
+        """Return one row's text."""
+        return self.categories[int(self.codes[index])]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the texts in order."""
+        return map(self.categories.__getitem__, self.codes)
+
+    def __eq__(self, text: object) -> NDArray[np.bool_]:  # type: ignore[override]
+        """Return where the text is ``text``."""
+        return self.isin([text])
+
+    def __ne__(self, text: object) -> NDArray[np.bool_]:  # type: ignore[override]
+        """Return where the text is not ``text``."""
+        return ~self.isin([text])
+
+    def isin(self, texts: Iterable[object]) -> NDArray[np.bool_]:
+        """Return where the text is one of ``texts``: bool, shape (len,)."""
+        wanted = set(texts)
+        mask: NDArray[np.bool_] = np.array([each in wanted for each in self.categories] or [False])[self.codes]
+        return mask
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: ANN401, FBT001  numpy's
+        """Return the texts as objects."""
+        texts: NDArray[Any] = np.array([*self.categories, ""], dtype=object)[self.codes]
+        return texts if dtype is None else texts.astype(dtype)
+
+    def __repr__(self) -> str:
+        """Say how many there are of how many kinds."""
+        return f"<Categorical of {len(self):,} rows, {len(self.categories):,} categories>"
+
+
+class Column:
+    """A column over all rows of a table: numbers, or codes of texts where ``texts`` are given.
+
+    Attributes:
+        numbers: The numbers, or the codes.
+        texts: Of a column of texts, the offsets and the bytes of its distinct values; else None.
+
+    """
+
+    __slots__ = ("_categories", "_strings", "numbers", "texts")
+
+    def __init__(self, numbers: Numbers, texts: tuple[Numbers, Numbers] | None = None) -> None:
+        """Take what ``pack`` has packed."""
+        self.numbers, self.texts = numbers, texts
+        self._strings = None if texts is None else Strings(texts[1].view, texts[0].view)
+        self._categories: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, values: NDArray[Any], categories: Sequence[str] | None = None) -> Column:
+        """Copy numbers, or codes and what they mean, into shared memory."""
+        if categories is None:
+            return cls(pack([values])[0])
+        texts = [encode(each) for each in categories]
+        ends = np.cumsum([0, *map(len, texts)], dtype=np.uint64)
+        small = np.min_scalar_type(max(len(texts) - 1, 0))
+        codes, *rest = pack([values.astype(small), ends, np.frombuffer(b"".join(texts), np.uint8)])
+        return cls(codes, (rest[0], rest[1]))
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The distinct texts, in the order of their codes; () of numbers."""
+        if self._categories is None:
+            strings, count = self._strings, 0 if self.texts is None else len(self.texts[0]) - 1
+            self._categories = () if strings is None else tuple(decode(strings[row]) for row in range(count))
+        return self._categories
+
+    def value(self, row: int) -> Any:  # noqa: ANN401  a number or a text
+        """Return one row's value as a Python object."""
+        number = self.numbers.view[row]
+        return number if self._strings is None else decode(self._strings[number])
+
+    def seen(self, rows: Rows) -> NDArray[Any] | Categorical:
+        """Return the values of ``rows`` as a user sees them."""
+        numbers = taken(self.numbers.values, rows)
+        numbers.flags.writeable = False
+        return numbers if self.texts is None else Categorical(numbers, self.categories)
+
+    def take(self, rows: Rows) -> Column:
+        """Copy some rows; texts that only others have stay, so that codes keep their meaning."""
+        return Column(pack([taken(self.numbers.values, rows)])[0], self.texts)
+
+    def check(self, rows: int) -> None:
+        """Raise ValueError where this is no column of ``rows`` rows: it came from elsewhere."""
+        if len(self.numbers) != rows:
+            raise ValueError(f"a column of {len(self.numbers)} rows in a catalog of {rows}")
+        if self._strings is not None and self.texts is not None:
+            self._strings.check()
+            if self.numbers.values.dtype.kind != "u":
+                raise ValueError("codes that are no unsigned integers")
+            if rows and int(self.numbers.values.max()) >= len(self.texts[0]) - 1:
+                raise ValueError("a code without a text")
+
+    def __reduce__(self) -> tuple[Callable[..., Column], tuple[Any, ...]]:
+        """Travel as the memory does."""
+        return Column, (self.numbers, self.texts)
+
+
+def coded(texts: Iterable[str]) -> tuple[NDArray[np.uint32], list[str]]:
+    """Return a code for each text, and the distinct texts in sorted order, which the codes index."""
+    found: dict[str, int] = {}
+    codes = np.fromiter((found.setdefault(each, len(found)) for each in texts), np.uint32)
+    names = sorted(found)
+    rank = np.empty(len(names), np.uint32)
+    for number, name in enumerate(names):
+        rank[found[name]] = number
+    return (rank[codes] if names else codes), names
+
+
+def checked(name: str, values: object, rows: int) -> Column:
+    """Make a column of a user's values: a sequence, an array or a tensor of numbers or texts.
+
+    Raises:
+        Unusable: Another length than ``rows``, more than one dimension, or values of another kind.
+
+    """
+    if isinstance(values, Categorical):
+        _fits(name, len(values), rows)
+        return Column.of(values.codes, values.categories)
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists; tensors on a device, or with gradients
+        raise Unusable(f"column {name!r} cannot be made an array ({error}): pass a list or a numpy array") from error
+    if array.ndim != 1:
+        raise Unusable(f"column {name!r} has shape {array.shape}: pass one value for each of the {rows} objects")
+    _fits(name, len(array), rows)
+    if not rows and array.dtype == np.float64 and not isinstance(values, np.ndarray):
+        array = array.astype(np.int64)  # an empty list says nothing of its type
+    if array.dtype.newbyteorder("<").str in DTYPES:
+        return Column.of(array)
+    texts = array.tolist() if array.dtype.kind == "U" and isinstance(values, np.ndarray) else list(values)  # type: ignore[call-overload]
+    wrong = next((each for each in texts if not isinstance(each, str)), None)
+    if wrong is not None or (not texts and array.dtype.kind != "U"):
+        what = array.dtype if wrong is None or array.dtype.kind != "U" else f"{type(wrong).__name__} beside str"
+        raise Unusable(f"column {name!r} holds {what}: a column is all bool, int, float or str; fill gaps first")
+    try:
+        return Column.of(*coded(texts))
+    except UnicodeEncodeError as error:
+        raise Unusable(f"column {name!r} holds a text that has no UTF-8: {error}") from error
+
+
+def _fits(name: str, count: int, rows: int) -> None:
+    if count != rows:
+        raise Unusable(f"column {name!r} has {count} values, the catalog {rows} objects: pass one for each, in order")
+
+
+def joined(name: str, first: Column, second: Column) -> Column:
+    """Return the rows of both: numbers in the type that holds both, texts with the union of their categories.
+
+    Raises:
+        Unusable: One holds numbers, and the other texts.
+
+    """
+    if (first.texts is None) != (second.texts is None):
+        kinds = ["numbers" if each.texts is None else "texts" for each in (first, second)]
+        raise Unusable(f"column {name!r} holds {kinds[0]} in one catalog, {kinds[1]} in the other: convert one")
+    if first.texts is None:
+        parts = (first.numbers.values, second.numbers.values)
+        mixed = np.result_type(*parts)
+        if mixed.kind == "f" and "f" not in {each.dtype.kind for each in parts}:
+            raise Unusable(f"column {name!r} holds {parts[0].dtype} and {parts[1].dtype}, which no integer type holds")
+        return Column.of(np.concatenate(parts))
+    names = sorted({*first.categories, *second.categories})
+    place = {each: number for number, each in enumerate(names)}
+    codes = [
+        np.array([place[each] for each in column.categories], np.uint32)[column.numbers.values]
+        for column in (first, second)
+    ]
+    return Column.of(np.concatenate(codes), names)
