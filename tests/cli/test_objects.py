@@ -23,8 +23,8 @@ def test_every_help_has_an_example(penstock, command):
 
 def test_the_rule_of_the_destination_and_of_globs_is_told(penstock):
     text = penstock("cp", "-h", COLUMNS="1000").stdout
-    assert "DEST is what things go into, each by its own name, when it ends in /" in text
-    assert "[abc] is one of these" in text
+    assert "DEST is a folder, and each source keeps its own name in it, when DEST ends in /" in text
+    assert "[abc] matches one of these characters" in text
 
 
 @pytest.mark.parametrize(

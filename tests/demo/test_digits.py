@@ -32,7 +32,7 @@ def test_a_picture_is_the_digit_it_was(url):
     for part in ("train", "test"):
         dataset = ps.MapDataset.from_prefix(f"{url}{part}/")
         for sample in dataset[::97]:
-            pixels, label = picture(sample)
+            pixels, label, number = picture(sample)
             index = int(sample.key[-8:-4])
-            assert (tuple(pixels.shape), label) == ((1, 8, 8), digits.target[index])
+            assert (tuple(pixels.shape), label, number) == ((1, 8, 8), digits.target[index], index)
             np.testing.assert_allclose(pixels[0], digits.images[index] / 16, atol=1 / 255)

@@ -1,4 +1,4 @@
-"""The commands as typer sees them: names, options and help. What they do is said elsewhere."""
+"""The command line as typer sees it: names, options and help texts. `commands/` has the work itself."""
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 import platform
@@ -25,7 +25,7 @@ def build() -> "typer.Typer":
     codes = "; ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items())
     app = typer.Typer(
         name="penstock",
-        help="Train PyTorch straight from any object store.",
+        help="Stream training data and checkpoints between PyTorch and object storage.",
         epilog=f"Exit codes: {codes}. PENSTOCK_DEBUG=1 shows an error's traceback.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -62,10 +62,10 @@ def _ls(app: "typer.Typer") -> None:
         url: Annotated[str, typer.Argument(metavar="URL", help="s3://bucket/prefix, or a local path.")],
         *,
         long: Annotated[bool, typer.Option("--long", "-l", help="Size in bytes, time and URL.")] = False,
-        json: Annotated[bool, typer.Option("--json", help="A JSON object a line; safe for every key.")] = False,
+        json: Annotated[bool, typer.Option("--json", help="One JSON object per line; safe for every key.")] = False,
         store: ps.StoreOptions,
     ) -> None:
-        """List the objects whose URL begins with URL, one a line. Ends with 1 when there are none."""
+        """List the objects whose URL begins with URL, one per line. Exit code 1 if there are none."""
         line = listing.as_json if json else listing.as_long if long else listing.as_url
         listing.ls(url, line, store)
 
@@ -78,12 +78,12 @@ def _demo(app: "typer.Typer") -> None:
     @app.command()
     def demo(
         *,
-        bucket: Annotated[
-            str | None, typer.Option(help="A bucket of yours, instead of a server of the demo's own.")
+        bucket: Annotated[str | None, typer.Option(help="Your own bucket instead of a server on this machine.")] = None,
+        endpoint: Annotated[
+            str | None, typer.Option(help="The server of --bucket; default: the environment, then AWS.")
         ] = None,
-        endpoint: Annotated[str | None, typer.Option(help="Its server; default: the environment, then AWS.")] = None,
-        epochs: Annotated[int, typer.Option(min=1, help="How often each image is seen.")] = EPOCHS,
+        epochs: Annotated[int, typer.Option(min=1, help="How many epochs to train.")] = EPOCHS,
         keep: Annotated[bool, typer.Option("--keep", help="Leave the objects in your bucket.")] = False,
     ) -> None:
-        """Fill a bucket with images, train a network from it, be killed, resume, and report. Takes a minute or so."""
+        """Fill a bucket with images, train from it, kill the training, resume it in mid-epoch, and report."""
         Demo(bucket=bucket, endpoint=endpoint, epochs=epochs, keep=keep).run()

@@ -22,20 +22,20 @@ __all__ = ["OBJECTS"]
 
 _URLS = "s3://bucket/key, a local path, or a glob in quotes."
 _SOURCES = "Objects, trees (with -r), or globs in quotes."
-_DEST = "Ends in /: what to go into. Else: the new name."
+_DEST = "A folder if it ends in /, else the new name."
 _RULES = r"""
-DEST is what things go into, each by its own name, when it ends in /, is a whole bucket, or when there are several
-SOURCEs or a glob. Otherwise it is the new name of the one object or tree. This never depends on what is there: a
-single object to a directory or prefix that is written without its / is refused.
+DEST is a folder, and each source keeps its own name in it, when DEST ends in /, is a whole bucket, or when there are
+several SOURCEs or a glob. Otherwise DEST is the new name of the one object or tree. The result never depends on what
+already exists: a single object to a directory or prefix that is written without / is refused.
 
-With -r, dir goes into DEST/ as DEST/dir/…, and dir/ as DEST/…; where DEST is a new name, both become DEST/….
+With -r, dir becomes DEST/dir/…, and dir/ becomes DEST/…, if DEST ends in /; if DEST is a new name, both become DEST/….
 
-In globs * and ? stop at a /, ** does not, and \[abc] is one of these; names are kept from the first part with a
-wildcard on. An object of just this name comes before any glob.
+In globs, * and ? match within one component, ** matches across /, and \[abc] matches one of these characters. Names
+are kept from the first component with a wildcard. An object with exactly this name takes precedence over the glob.
 
-Links to local files are followed; links to directories are left out, and told. What fails is told at the end while
-the others go on; the exit code is the worst one's (from the worst: damaged, no space,
-denied, usage, other, try later). A full disk ends it all: make room, and go on with --resume.
+Links to local files are followed; links to directories are left out and reported. An error does not stop the other
+objects: errors are reported at the end, and the worst one decides the exit code (from the worst: damaged, no space,
+denied, usage, other, try later). A full disk stops the command: make room, then continue with --resume.
 """
 
 
@@ -52,12 +52,12 @@ def _stat(app: "typer.Typer") -> None:
     def stat(
         urls: Annotated[list[str], typer.Argument(metavar="URL", help=_URLS)],
         *,
-        json: Annotated[bool, typer.Option("--json", help="A JSON object a line.")] = False,
+        json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
         store: ps.StoreOptions,
     ) -> None:
-        """Say what the store knows of objects: size, time, ETag, metadata. Ends with 1 at the first that is not there.
+        """Print size, time, ETag and metadata of objects. Exit code 1 at the first object that does not exist.
 
-        Of a glob, all that match, in the order of their keys; an object of just this name comes before any glob.
+        A glob stands for all matches in key order; an object with exactly this name takes precedence.
         """
         describing.stat(urls, describing.as_json if json else describing.as_text, store)
 
@@ -69,8 +69,8 @@ def _with_how(command: "Callable[..., None]") -> "Callable[..., None]":
     def how(
         *,
         recursive: Annotated[bool, Option("--recursive", "-r", help="Take whole trees.")] = False,
-        dry_run: Annotated[bool, Option("--dry-run", help="Print what would be done, a line each.")] = False,
-        json: Annotated[bool, Option("--json", help="A JSON object a line, for each object.")] = False,
+        dry_run: Annotated[bool, Option("--dry-run", help="Print the planned actions, one per line.")] = False,
+        json: Annotated[bool, Option("--json", help="One JSON object per line, for each object.")] = False,
         fail_fast: Annotated[bool, Option("--fail-fast", help="Stop at the first failure.")] = False,
     ) -> copying.How:
         return copying.How(recursive=recursive, dry_run=dry_run, json=json, fail_fast=fail_fast)
@@ -92,7 +92,8 @@ def _cp(app: "typer.Typer") -> None:
         dest: Annotated[str, typer.Argument(metavar="DEST", help=_DEST)],
         *,
         resume: Annotated[
-            bool, typer.Option("--resume", help="Skip what is there: same size and ETag, or not older than its source.")
+            bool,
+            typer.Option("--resume", help="Skip objects that exist: same size and ETag, or not older than the source."),
         ] = False,
         how: copying.How,
         store: ps.StoreOptions,
@@ -104,7 +105,7 @@ def _mv(app: "typer.Typer") -> None:
     import typer
 
     @app.command(
-        help=_help("Move objects: copy, compare, and only then delete the source. Local directories stay.\n"),
+        help=_help("Move objects: copy, verify, then delete the source. Local directories stay.\n"),
         epilog="Example: penstock mv -r s3://bucket/new/ s3://bucket/train/",
     )
     @with_store
@@ -115,7 +116,7 @@ def _mv(app: "typer.Typer") -> None:
         *,
         resume: Annotated[
             bool,
-            typer.Option("--resume", help="Do not copy again what is there: same size and ETag, or a file's MD5."),
+            typer.Option("--resume", help="Do not copy again what exists: same size and ETag, or a file's MD5."),
         ] = False,
         how: copying.How,
         store: ps.StoreOptions,
@@ -130,10 +131,10 @@ def _with_uploads(command: "Callable[..., None]") -> "Callable[..., None]":
     def hours(
         *,
         incomplete: Annotated[
-            bool, Option("--incomplete", help="Instead of objects, free what uploads that never ended hold.")
+            bool, Option("--incomplete", help="Instead of objects, abort unfinished uploads.")
         ] = False,
         older_than: Annotated[
-            float, Option(min=0, metavar="HOURS", help="With --incomplete: leave younger uploads alone.")
+            float, Option(min=0, metavar="HOURS", help="With --incomplete: only uploads older than this.")
         ] = 24.0,
     ) -> float | None:
         return older_than if incomplete else None
@@ -148,9 +149,9 @@ def _with_deletion(command: "Callable[..., None]") -> "Callable[..., None]":
     def how(
         *,
         recursive: Annotated[bool, Option("--recursive", "-r", help="Delete whole trees.")] = False,
-        dry_run: Annotated[bool, Option("--dry-run", help="Print what would be deleted, a line each.")] = False,
+        dry_run: Annotated[bool, Option("--dry-run", help="Print what would be deleted, one per line.")] = False,
         yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
-        whole_bucket: Annotated[bool, Option("--whole-bucket", help="Allow to empty a whole bucket.")] = False,
+        whole_bucket: Annotated[bool, Option("--whole-bucket", help="Allow emptying a whole bucket.")] = False,
     ) -> deleting.How:
         return deleting.How(recursive=recursive, dry_run=dry_run, yes=yes, whole_bucket=whole_bucket)
 
@@ -173,11 +174,11 @@ def _rm(app: "typer.Typer") -> None:
         hours: float | None,
         store: ps.StoreOptions,
     ) -> None:
-        """Delete objects. Ends with 1 when nothing matches.
+        """Delete objects. Exit code 1 if nothing matches.
 
-        On a terminal it asks before it deletes more than one. A whole bucket, or a glob of all in it, takes
-        --whole-bucket; the working directory, the home directory and those above are refused. A link is deleted itself.
-        Local directories stay.
+        On a terminal, rm asks before it deletes more than one object. A whole bucket, or a glob of everything in it,
+        needs --whole-bucket. The working directory, the home directory and directories above them are refused. A link
+        itself is deleted, not its target. Local directories stay.
         """
         if hours is not None:
             aborting.incomplete(urls, hours, store, dry_run=how.dry_run)
@@ -198,9 +199,9 @@ def _cat(app: "typer.Typer") -> None:
         ] = ":",
         store: ps.StoreOptions,
     ) -> None:
-        """Write objects to standard output, one after another. Ends at the first that is not there, with 1.
+        """Write objects to standard output, one after another. Exit code 1 at the first object that does not exist.
 
-        Of a glob, all that match, in the order of their keys; an object of just this name comes before any glob.
+        A glob stands for all matches in key order; an object with exactly this name takes precedence.
         """
         reading.cat(urls, span, store)
 
@@ -214,10 +215,10 @@ def _du(app: "typer.Typer") -> None:
         url: Annotated[str, typer.Argument(metavar="URL", help="s3://bucket/prefix, or a local path.")],
         *,
         summary: Annotated[bool, typer.Option("--summary", "-s", help="The total only.")] = False,
-        json: Annotated[bool, typer.Option("--json", help="A JSON object a line.")] = False,
+        json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
         store: ps.StoreOptions,
     ) -> None:
-        """Sum up the objects whose URL begins with URL, by their keys up to the next /. Ends with 1 for none."""
+        """Sum the objects whose URL begins with URL, grouped by key up to the next /. Exit code 1 if there are none."""
         summing.du(url, summing.as_json if json else summing.as_text, store, summary=summary)
 
 

@@ -1,19 +1,16 @@
-"""Where the demo works: a bucket on a server of its own (moto's, in a process of its own), or a prefix in a user's."""
+"""Where the demo works: a bucket on a test server of its own, or a prefix in a user's bucket."""
 
 from __future__ import annotations
 
-import http.client
-import logging
 import os
-import subprocess
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import penstock as ps
-from penstock.errors import NotFound, PenstockError
+from penstock.errors import NotFound
 from penstock.source import open_source
+from penstock.testing.faults import FaultServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,27 +22,14 @@ _BUCKET = "penstock-demo"
 
 @contextmanager
 def embedded() -> Iterator[str]:
-    """Run moto's S3 server until the block ends; yields the URL of an empty bucket, ending in ``/``.
+    """Serve a bucket from memory, in a process of its own, until the block ends; yields its URL, ending in ``/``.
 
     Inside the block the environment points at it, for this process and its children: nobody needs any options.
     """
-    # In a process group of its own, so that Ctrl-C reaches it after us; it ends when its standard input does, so it
-    # also goes when this process is killed.
-    with subprocess.Popen(  # noqa: S603  our own module
-        [sys.executable, "-P", "-m", __name__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        process_group=0,
-    ) as server:
-        try:
-            endpoint = server.stdout.readline().strip() if server.stdout else ""
-            if not endpoint:
-                raise PenstockError("the demo's own S3 server did not start: see what it says above")
-            with _environment(_own(endpoint)):
-                yield f"s3://{_BUCKET}/"
-        finally:
-            server.kill()  # it holds nothing worth a farewell
+    with FaultServer.start() as server:
+        server.make(_BUCKET)
+        with _environment(_own(server.environment)):
+            yield f"s3://{_BUCKET}/"
 
 
 @contextmanager
@@ -74,17 +58,11 @@ def borrowed(bucket: str, endpoint: str | None, *, keep: bool) -> Iterator[str]:
                 source.delete([entry.key for page in source.pages(prefix) for entry in page.entries])
 
 
-def _own(endpoint: str) -> dict[str, str]:
+def _own(variables: dict[str, str]) -> dict[str, str]:
     """Return an environment in which only our server exists, however the user's own is set up."""
     elsewhere = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    return elsewhere | {
-        "AWS_ACCESS_KEY_ID": "demo",
-        "AWS_SECRET_ACCESS_KEY": "demo",
-        "AWS_ENDPOINT_URL_S3": endpoint,
-        "AWS_CONFIG_FILE": os.devnull,
-        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-        "no_proxy": "127.0.0.1",
-    }
+    nothing = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull, "no_proxy": "127.0.0.1"}
+    return elsewhere | nothing | variables
 
 
 @contextmanager
@@ -97,22 +75,3 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-def _serve() -> None:
-    """Serve on a free port with an empty bucket, print the endpoint, and return when standard input ends."""
-    from moto.server import ThreadedMotoServer
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # one line a request otherwise
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    connection = http.client.HTTPConnection(host, port)
-    connection.request("PUT", f"/{_BUCKET}")
-    connection.getresponse().read()  # it answers
-    print(f"http://{host}:{port}", flush=True)
-    sys.stdin.read()
-
-
-if __name__ == "__main__":
-    _serve()

@@ -1,90 +1,95 @@
-"""What the training reports, over all its lives: where it stands, and what it has read."""
+"""Counts what the training reports over all its processes: where it stands, and which images it has learnt from."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 __all__ = ["Pace", "Tally"]
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Reading in whole epochs: how much in how long, and how much of that time the training stood waiting."""
+    """How many objects were read in how many seconds, and how many of these the training waited for data."""
 
     objects: int = 0
-    size_bytes: int = 0
     elapsed_s: float = 0.0
     waited_s: float = 0.0
 
     def __add__(self, other: Pace) -> Pace:
-        """Return both, one after the other."""
-        return Pace(
-            self.objects + other.objects,
-            self.size_bytes + other.size_bytes,
-            self.elapsed_s + other.elapsed_s,
-            self.waited_s + other.waited_s,
-        )
+        """Return the sum of both."""
+        return Pace(self.objects + other.objects, self.elapsed_s + other.elapsed_s, self.waited_s + other.waited_s)
 
     def __str__(self) -> str:
         """Say it in a line; at least one object must have been read."""
-        objects_per_s, bytes_per_s = self.objects / self.elapsed_s, self.size_bytes / self.elapsed_s
         waited = self.waited_s / self.elapsed_s
-        return (
-            f"{objects_per_s:,.0f} objects/s, {bytes_per_s / 1e6:.3f} MB/s, {waited:.0%} of the time waiting for data"
-        )
+        return f"{self.objects / self.elapsed_s:,.0f} objects/s, {waited:.0%} of the time waiting for data"
+
+
+class _Batch(NamedTuple):
+    epoch: int
+    numbers: tuple[int, ...]
+    loss: float
 
 
 @dataclass(slots=True)
 class Tally:
-    """Listens to ``train``.
+    """Hears every report of ``train``; a step counts only if a checkpoint or the running process has it.
 
     Attributes:
-        epoch: How many whole epochs lie behind the training.
-        batch: How many batches of the epoch that follows do.
+        step: How many steps the training has done.
+        began: How many steps the present process found in its checkpoint.
         batches: How many an epoch has.
-        began: How many epochs were done when the present life began.
-        checkpoint: The newest; empty before the first.
-        pace: All whole epochs.
-        again: Batches trained a second time.
+        images: How many an epoch has.
+        pace: All of it so far.
+        again: Steps that were done a second time.
         alike: How many of these had the very same loss.
-        accuracy: Share of the test objects read right.
+        accuracy: Share of the test images classified correctly.
 
     """
 
-    epoch: int = 0
-    batch: int = 0
-    batches: int = 1
+    step: int = 0
     began: int = 0
-    checkpoint: str = ""
+    batches: int = 1
+    images: int = 0
     pace: Pace = field(default_factory=Pace)
     again: int = 0
     alike: int = 0
     accuracy: float = 0.0
-    _losses: dict[tuple[int, int], float] = field(default_factory=dict)
+    _steps: dict[int, _Batch] = field(default_factory=dict)
+    _lost: dict[int, _Batch] = field(default_factory=dict)
 
     def hear(self, event: dict[str, Any]) -> None:
         """Take one report in."""
         match event:
-            case {"ready": epochs, "batches": batches, "checkpoint": checkpoint}:
-                self.epoch = self.began = epochs
-                self.batch, self.batches, self.checkpoint = 0, batches, checkpoint
-            case {"loss": loss}:
-                self._learnt((self.epoch, self.batch), loss)
-                self.batch += 1
-            case {"saved": checkpoint, "pace": pace}:
-                self.epoch, self.batch, self.checkpoint = self.epoch + 1, 0, checkpoint
+            case {"ready": step, "batches": batches, "images": images}:
+                self.step = self.began = step
+                self.batches, self.images = batches, images
+                self._lost = {each: batch for each, batch in self._steps.items() if each > step}
+                self._steps = {each: batch for each, batch in self._steps.items() if each <= step}
+            case {"step": step, "epoch": epoch, "numbers": numbers, "loss": loss}:
+                self.step = step
+                self._steps[step] = _Batch(epoch, tuple(numbers), loss)
+                if step in self._lost:
+                    self.again += 1
+                    self.alike += self._lost[step] == self._steps[step]  # JSON keeps every bit of a float
+            case {"pace": pace}:
                 self.pace += Pace(*pace)
             case {"accuracy": accuracy}:
                 self.accuracy = accuracy
 
+    def place(self, step: int) -> str:
+        """Say where in an epoch a step lies."""
+        epoch, batch = divmod(step, self.batches)
+        return f"in epoch {epoch + 1}, after {batch} of {self.batches} batches"
+
     def loss(self, epoch: int) -> float:
         """Return the mean loss of an epoch, counted from 0."""
-        return fmean(self._losses[epoch, batch] for batch in range(self.batches))
+        return fmean(batch.loss for batch in self._steps.values() if batch.epoch == epoch)
 
-    def _learnt(self, batch: tuple[int, int], loss: float) -> None:
-        if batch in self._losses:
-            self.again += 1
-            self.alike += self._losses[batch] == loss  # JSON keeps every bit of a float
-        self._losses[batch] = loss
+    def delivered(self, epochs: int) -> tuple[int, int]:
+        """Return how many images were missed and how many came again, summed over the epochs."""
+        times = Counter((batch.epoch, number) for batch in self._steps.values() for number in batch.numbers)
+        return epochs * self.images - len(times), sum(times.values()) - len(times)

@@ -29,7 +29,9 @@ def steps(app: "typer.Typer") -> None:
     """Add ``checkpoint`` with its own commands."""
     import typer
 
-    group = typer.Typer(no_args_is_help=True, help="Look after the checkpoints of a run (penstock.CheckpointManager).")
+    group = typer.Typer(
+        no_args_is_help=True, help="List, verify, delete and clean a run's checkpoints (penstock.CheckpointManager)."
+    )
     for add in (_ls, _verify, _rm, _clean):
         add(group)
     app.add_typer(group, name="checkpoint")
@@ -41,14 +43,14 @@ def _ls(app: "typer.Typer") -> None:
     @app.command()
     @with_store
     def ls(
-        url: Annotated[str, typer.Argument(metavar="URL", help="Of the run: s3://bucket/run/.")],
+        url: Annotated[str, typer.Argument(metavar="URL", help="The run: s3://bucket/run/.")],
         *,
-        json: Annotated[bool, typer.Option("--json", help="A JSON object a line.")] = False,
+        json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
         store: ps.StoreOptions,
     ) -> None:
-        """List the committed steps, oldest first: step, size, objects, metric. Ends with 1 when there are none.
+        """List the committed steps, oldest first: step, size, objects, metric. Exit code 1 if there are none.
 
-        Steps whose manifest is damaged are named at the end, which is 5 then.
+        Steps with a damaged manifest are named at the end, and the exit code is 5.
         """
         line: Callable[[Described], str] = _as_json if json else _as_text
         found = dict(ps.CheckpointManager(url, store=store).described())
@@ -76,12 +78,12 @@ def _verify(app: "typer.Typer") -> None:
     @app.command()
     @with_store
     def verify(
-        url: Annotated[str, typer.Argument(metavar="URL", help="Of the run, or of one distributed checkpoint.")],
+        url: Annotated[str, typer.Argument(metavar="URL", help="The run, or one distributed checkpoint.")],
         step: Annotated[list[int] | None, typer.Argument(metavar="[STEP]...", help="Default: all.")] = None,
         *,
         store: ps.StoreOptions,
     ) -> None:
-        """Read steps whole, compare every byte with what was written, print what is right. Damage ends it with 5."""
+        """Read steps, verify every byte, print the intact objects. Exit code 5 at the first damage."""
         run = ps.CheckpointManager(url, store=store)
         found = [run.verify(each) for each in step or run.steps()] or [_one(url, store)]
         for objects in found:
@@ -105,12 +107,12 @@ def _rm(app: "typer.Typer") -> None:
     @app.command()
     @with_store
     def rm(
-        url: Annotated[str, typer.Argument(metavar="URL", help="Of the run.")],
-        step: Annotated[list[int], typer.Argument(metavar="STEP...", help="Which ones.")],
+        url: Annotated[str, typer.Argument(metavar="URL", help="The run.")],
+        step: Annotated[list[int], typer.Argument(metavar="STEP...", help="The steps.")],
         *,
         store: ps.StoreOptions,
     ) -> None:
-        """Delete steps, manifests first, so that none is ever there in part; nothing where one is not there."""
+        """Delete steps, manifests first, so that no step is ever visible in part. If one is missing, delete none."""
         ps.CheckpointManager(url, store=store).delete(*step)
         for each in step:
             write(f"{each}\n")
@@ -122,13 +124,13 @@ def _clean(app: "typer.Typer") -> None:
     @app.command()
     @with_store
     def clean(
-        url: Annotated[str, typer.Argument(metavar="URL", help="Of the run.")],
+        url: Annotated[str, typer.Argument(metavar="URL", help="The run.")],
         *,
         older_than: Annotated[
-            float, typer.Option(metavar="HOURS", min=0, help="More than any save takes; by the store's clock.")
+            float, typer.Option(metavar="HOURS", min=0, help="Longer than any save takes; by the store's clock.")
         ] = 24.0,
         store: ps.StoreOptions,
     ) -> None:
-        """Free what saves that never ended have left, and print it."""
+        """Delete leftovers of interrupted saves and unfinished uploads, and print them."""
         for orphan in ps.CheckpointManager(url, store=store).clean(older_than * _HOUR_S):
             write(harmless(orphan) + "\n")
