@@ -371,4 +371,4 @@ def _build(provider: Provider, store: _Store, environ: Mapping[str, str]) -> Fet
     """Open a driver, whose credentials ``environ`` names for good, and the transport it needs."""
     opening = Opening(provider, store.scheme, store.bucket, store.options, store.settings, environ)
     driver, transport = provider.begin(opening)
-    return Fetcher(driver, transport, store.options.retry, store.options.read)
+    return Fetcher(driver, transport, store.options.retry, store.options.read, provider.limits)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 
 from penstock.errors import Changed, PenstockError
 from penstock.options import RetryOptions, S3Options, TransportOptions, WriteOptions
-from penstock.protocols.driver import Abilities
 from penstock.source import open_source
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from penstock.values import ObjectMeta, Span
+from tests.limits import limited
 
 COLUMNS = {  # column of the table: the request that meets the fault
     "head": "head",
@@ -79,11 +79,13 @@ class Case:
 
 
 def small_parts():
-    """Return write options below S3's least part, which every part of a real upload has: less to hash and to send."""
-    options = WriteOptions()
-    object.__setattr__(options, "part_bytes", PART_BYTES)
-    object.__setattr__(options, "buffer_bytes", 4 * PART_BYTES)
-    return options
+    """Return write options below S3's least part: less to hash and to send. ``small_limits()`` lets them pass."""
+    return WriteOptions(part_bytes=PART_BYTES, buffer_bytes=4 * PART_BYTES)
+
+
+def small_limits():
+    """Have this process's S3 stores take small parts within a block, as ``Settings(least_part_bytes=…)`` does."""
+    return limited(least_part_bytes=PART_BYTES)
 
 
 def store(server, *, attempts=ATTEMPTS):
@@ -228,7 +230,8 @@ def _copy(_case, source, _server):
 
 
 def _copy_in_parts(_case, source, _server):
-    source._fetcher().driver.abilities = Abilities(copy_bytes=PART_BYTES)  # of a gibibyte, else
+    fetcher = source._fetcher()
+    fetcher.limits = replace(fetcher.limits, copy_bytes=PART_BYTES)  # of a gibibyte, else
     source.copy("from", "to")
 
 

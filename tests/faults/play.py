@@ -6,7 +6,7 @@ import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.faults.cases import WAITS, everything, run
+from tests.faults.cases import WAITS, everything, run, small_limits
 
 __all__ = ["main"]
 
@@ -16,6 +16,6 @@ WAITING, WORKING = 32, 4  # at once: those that wait are not in each other's way
 def main() -> None:
     """Play all cases, the waiting ones beside the others; stdout gets them, pickled, in any order."""
     cases = everything()
-    with ThreadPoolExecutor(WAITING) as waiting, ThreadPoolExecutor(WORKING) as working:
+    with small_limits(), ThreadPoolExecutor(WAITING) as waiting, ThreadPoolExecutor(WORKING) as working:
         played = [(waiting if case.fault in WAITS else working).submit(run, case) for case in cases]
         pickle.dump([each.result() for each in played], sys.stdout.buffer)

@@ -13,7 +13,7 @@ from penstock.options import S3Options
 from penstock.source import open_source
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from penstock.values import Span
-from tests.faults.cases import PART_BYTES, store
+from tests.faults.cases import PART_BYTES, small_limits, store
 
 KEYS = st.sampled_from(["a", "a/b", "b c+%é"])
 # Bytes that differ from place to place, so that a shifted read shows, and from write to write.
@@ -35,6 +35,7 @@ class Machine(RuleBasedStateMachine):
     @initialize()
     def begin(self):
         self.ends = ExitStack()
+        self.ends.enter_context(small_limits())
         self.server = self.ends.enter_context(FaultServer.within(Settings(least_part_bytes=PART_BYTES)))
         self.server.make("bucket")
         keys = self.server.settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.options import StoreOptions, TransportOptions
 from penstock.source import open_source
 from tests.children import killing
-from tests.faults.cases import PART_BYTES, small_parts
+from tests.faults.cases import PART_BYTES, small_limits, small_parts
 
 __all__ = ["NEW", "serve"]
 
@@ -14,7 +14,8 @@ NEW = {"put": b"new!" * 10_000, "multipart": b"NEW!" * (6 * PART_BYTES // 4) + b
 
 def serve():
     """Take lines `how key seconds`: see ``killing``."""
-    killing(lambda how, key: _write(key, NEW[how]))
+    with small_limits():
+        killing(lambda how, key: _write(key, NEW[how]))
 
 
 def _write(key, data):

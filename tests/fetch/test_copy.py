@@ -13,23 +13,21 @@ from time import monotonic
 
 import pytest
 
-from penstock.drivers.s3 import S3
 from penstock.errors import Changed, Forbidden
 from penstock.events import PartSent, subscribe
 from penstock.options import TransportOptions
-from penstock.protocols.driver import Abilities
 from penstock.source import open_source
 from penstock.testing.clock import no_waiting
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
+from tests.limits import limited
 
 PART = 64 << 10  # of the fault server's; S3's least part is 5 MiB
 MIB = 1 << 20
 
 
 @pytest.fixture
-def server(monkeypatch):
-    monkeypatch.setattr(S3, "abilities", Abilities(copy_bytes=PART))
-    with FaultServer.start(Settings(least_part_bytes=PART)) as running:
+def server():
+    with limited(copy_bytes=PART), FaultServer.start(Settings(least_part_bytes=PART)) as running:
         running.put("bucket", "to", b"old")
         yield running
 
@@ -46,15 +44,15 @@ def waiting(condition):
 
 
 @pytest.mark.parametrize("key", ["a b/ü+", "per%2Bcent"])  # Ceph 16 takes the second for per+cent
-def test_a_long_object_goes_in_parts_with_all_that_is_said_of_it(bucket, seed, monkeypatch, key):
-    monkeypatch.setattr(S3, "abilities", Abilities(copy_bytes=5 * MIB))
+def test_a_long_object_goes_in_parts_with_all_that_is_said_of_it(bucket, seed, key):
     data = random.Random(seed).randbytes(12 * MIB)
     client, where = bucket.client, {"Bucket": bucket.name}
     client.put_object(**where, Key="per+cent", Body=bytes(12 * MIB))
     client.put_object(**where, Key=key, Body=data, ContentType="x/y", Metadata={"made-by": "hand"})
-    source, _ = open_source(bucket.url, bucket.store)
-    (listed,) = source.page(key).entries
-    source.copy(key, "to", listed)
+    with limited(copy_bytes=5 * MIB):
+        source, _ = open_source(bucket.url, bucket.store)
+        (listed,) = source.page(key).entries
+        source.copy(key, "to", listed)
     found = client.get_object(**where, Key="to")
     assert found["Body"].read() == data
     assert found["ContentType"] == "x/y"
@@ -116,12 +114,12 @@ def test_a_version_that_comes_while_parts_are_copied_is_not_mixed_in(server, sou
     assert server.uploads("bucket") == []
 
 
-def test_nor_where_the_store_copies_whatever_is_there(moto_server, monkeypatch):
-    monkeypatch.setattr(S3, "abilities", Abilities(copy_bytes=5 * MIB))
+def test_nor_where_the_store_copies_whatever_is_there(moto_server):
     client = moto_server.client()
     client.create_bucket(Bucket="heedless")
     client.put_object(Bucket="heedless", Key="from", Body=bytes(11 * MIB))
-    source, _ = open_source("s3://heedless/", moto_server.store)
+    with limited(copy_bytes=5 * MIB):
+        source, _ = open_source("s3://heedless/", moto_server.store)
     unsubscribe = subscribe(lambda event: isinstance(event, PartSent) and source.put("from", b"n" * 11 * MIB))
     with pytest.raises(Changed):
         source.copy("from", "to")
@@ -145,10 +143,9 @@ def test_ctrl_c_aborts_it(server):
     server.fail(FAULTS["stall"], when=Match(verb="copy-part", nth=5, times=None))
     code = f"""
 import penstock as ps
-from penstock.drivers.s3 import S3
-from penstock.protocols.driver import Abilities
-S3.abilities = Abilities(copy_bytes={PART})
-ps.copy("s3://bucket/from", "s3://bucket/to")
+from tests.limits import limited
+with limited(copy_bytes={PART}):
+    ps.copy("s3://bucket/from", "s3://bucket/to")
 """
     with subprocess.Popen(
         [sys.executable, "-c", code], env=os.environ | server.environment, stderr=subprocess.PIPE

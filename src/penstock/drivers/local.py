@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from errno import EDQUOT, EIO
 from mimetypes import guess_type
-from sys import maxsize
 from typing import TYPE_CHECKING
 
 from penstock.drivers import aside as asides
@@ -49,7 +48,7 @@ class Local:
     An ETag is made of inode, size and modification time, so it changes when a file is replaced or rewritten.
     """
 
-    abilities = Abilities(digests=False, copy_bytes=maxsize)
+    abilities = Abilities(digests=False)
 
     def __init__(self, root: str = "/") -> None:
         """Serve the tree under ``root``."""

@@ -7,7 +7,6 @@ import threading
 from dataclasses import dataclass, field, replace
 from hashlib import md5
 from itertools import count
-from sys import maxsize
 from time import time
 from typing import TYPE_CHECKING
 
@@ -49,7 +48,7 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 class Memory:
     """One named set of objects, shared by every source of this process that names it; a fork gets a copy."""
 
-    abilities = Abilities(digests=False, copy_bytes=maxsize)
+    abilities = Abilities(digests=False)
 
     def __init__(self, name: str) -> None:
         """Open the set ``name``, which begins empty."""

@@ -21,24 +21,23 @@ if TYPE_CHECKING:
 
 __all__ = ["copy"]
 
-_PART_BYTES = 128 << 20  # with eight at once 50 MB/s, and the store answers each before it counts as stalled (20 s)
 _AT_ONCE = 8
-_MOST_PARTS = 10_000  # S3's bound
 _PIECE_BYTES = 8 << 20
 
 
 def copy(fetcher: Fetcher, meta: ObjectMeta, to: str, options: WriteOptions) -> None:
     """Copy the version that ``meta`` describes to the key ``to``.
 
-    One request up to the driver's ``copy_bytes``; beyond, one for each 128 MiB, eight at once, and five more: type and
-    metadata go along, and nothing appears before all of it is there and the object was seen to be the same still.
+    One request up to the store's ``copy_bytes``; beyond, one for each ``copy_part_bytes``, eight at once, and five
+    more. Type and metadata go along, and nothing appears before the whole copy is there and the object was seen to be
+    the same still.
 
     Raises:
         Changed: It is another version by now.
 
     """
-    driver = fetcher.driver
-    if meta.size <= driver.abilities.copy_bytes:
+    driver, limits = fetcher.driver, fetcher.limits
+    if meta.size <= limits.copy_bytes:
         fetcher.run(partial(driver.copy, meta.key, to, meta.etag))
         return
     said = _unchanged(fetcher, meta)
@@ -47,7 +46,9 @@ def copy(fetcher: Fetcher, meta: ObjectMeta, to: str, options: WriteOptions) -> 
         if "%" in meta.key:
             _through(fetcher, meta, writer)
         else:
-            _in_parts(meta, writer, min(_PART_BYTES, driver.abilities.copy_bytes))
+            _in_parts(
+                meta, writer, max(min(limits.copy_part_bytes, limits.copy_bytes), -(-meta.size // limits.most_parts))
+            )
         _unchanged(fetcher, meta)  # not every store heeds the version it was told; none shows the parts before this
 
 
@@ -57,7 +58,7 @@ def _spans(meta: ObjectMeta, most_bytes: int) -> Iterator[Span]:
 
 
 def _in_parts(meta: ObjectMeta, writer: Writer, part_bytes: int) -> None:
-    for span in _spans(meta, max(part_bytes, -(-meta.size // _MOST_PARTS))):
+    for span in _spans(meta, part_bytes):
         writer.append(span, _AT_ONCE)
     writer.settle()
 

@@ -11,6 +11,7 @@ from penstock.fetch.operation import Operation
 from penstock.fetch.policy import RetryPolicy
 from penstock.fetch.spanread import RangeProbe, SpanRead, SplitRead
 from penstock.fetch.unranged import WholeObjects
+from penstock.protocols.limits import Limits
 from penstock.values import Span
 from penstock.waiting import Inbox
 
@@ -32,9 +33,12 @@ _PROBE_BYTES = 4 << 10  # as little as goes straight into memory
 class Fetcher:
     """Operations on one store, reads among them (``Fetching``): many at once, each retried within a shared budget."""
 
-    def __init__(self, driver: Driver, transport: Transport, retry: RetryOptions, read: ReadOptions) -> None:
-        """Carry ``driver``'s verbs out over ``transport``."""
+    def __init__(
+        self, driver: Driver, transport: Transport, retry: RetryOptions, read: ReadOptions, limits: Limits | None = None
+    ) -> None:
+        """Carry ``driver``'s verbs out over ``transport``, within the limits of its store."""
         self.driver = driver
+        self.limits = limits or Limits()
         self.options = read
         self._transport = transport
         self._policy = RetryPolicy(driver, retry)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.errors import Unusable
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.protocols.limits import Limits
+
 __all__ = ["part_bytes", "split"]
 
-_PARTS_PER_SIZE = 900  # of the 10,000 that S3 takes: with 1,000, parts that begin at 5 MiB would hold 4.9 TiB
-_MOST_BYTES = 5 << 30  # S3's largest part
+# Of the parts that a store takes, as many have one size: with 10 %, S3's 10,000 that begin at 5 MiB would hold 4.9 TiB.
+_PERCENT_PER_SIZE = 9
 
 
 def split(start: int, stop: int, most_bytes: int) -> Iterator[tuple[int, int]]:
@@ -21,6 +25,20 @@ def split(start: int, stop: int, most_bytes: int) -> Iterator[tuple[int, int]]:
         yield start + size * piece // pieces, start + size * (piece + 1) // pieces
 
 
-def part_bytes(number: int, first_bytes: int) -> int:
-    """Return the size of part ``number`` (from 1): it doubles every 900 parts, so the 10,000 allowed hold 5 TiB."""
-    return min(first_bytes << ((number - 1) // _PARTS_PER_SIZE), _MOST_BYTES)
+def part_bytes(number: int, first_bytes: int, limits: Limits) -> int:
+    """Return the size of part ``number`` (from 1): where the store allows, it doubles every 9 % of its ``most_parts``.
+
+    So the 10,000 parts that S3 allows hold 5 TiB from any first size on.
+
+    Raises:
+        Unusable: The store takes no part of this number.
+
+    """
+    if number > limits.most_parts:
+        message = f"an upload has at most {limits.most_parts} parts here: pass a larger WriteOptions(part_bytes=…)"
+        raise Unusable(message)
+    largest = min(limits.most_part_bytes, limits.put_bytes)  # the first part may be all there is, and a PUT
+    if limits.equal_parts:
+        return min(first_bytes, largest)
+    doubled = (number - 1) // max(1, limits.most_parts * _PERCENT_PER_SIZE // 100)
+    return min(first_bytes << min(doubled, largest.bit_length()), largest)

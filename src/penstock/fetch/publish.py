@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.protocols.exchange import Exchange
     from penstock.values import ObjectMeta
 
-__all__ = ["Publication", "marked", "payload", "publish"]
+__all__ = ["Publication", "check_metadata", "marked", "publish", "single"]
 
 _MARK = "penstock-write"  # metadata that tells our object from another's when the answer to a commit is lost
 
@@ -43,10 +43,28 @@ def marked(attributes: Attributes) -> Attributes:
     return replace(attributes, metadata={**attributes.metadata, _MARK: uuid4().hex})
 
 
-def payload(fetcher: Fetcher, data: bytes | bytearray | memoryview) -> Payload:
+def check_metadata(fetcher: Fetcher, key: str, attributes: Attributes) -> None:
+    """Refuse more user metadata than the store takes, before anything is sent: ``Unusable``."""
+    size, most = sum(len(f"{name}{value}".encode()) for name, value in attributes.metadata.items()), fetcher.limits
+    if size > most.metadata_bytes:
+        message = f"metadata of {size} bytes, names and values together: this store takes {most.metadata_bytes}"
+        raise Unusable(message, url=fetcher.driver.url(key))
+
+
+def _payload(fetcher: Fetcher, data: bytes | bytearray | memoryview) -> Payload:
     """Return a body with its digest, where the store looks at it."""
     view = flat(data)
     return Payload(view, sha256(view).hexdigest() if fetcher.driver.abilities.digests else "")
+
+
+def single(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> Payload:
+    """Return the body of one PUT, if the store takes that much in one: ``Unusable`` where it does not."""
+    check_metadata(fetcher, key, attributes)
+    body, most = _payload(fetcher, data), fetcher.limits.put_bytes
+    if len(body.data) > most:
+        message = f"{len(body.data)} bytes in one request: this store takes {most}, write more with open(url, 'wb')"
+        raise Unusable(message, url=fetcher.driver.url(key))
+    return body
 
 
 def publish(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> ObjectMeta:
@@ -59,7 +77,8 @@ def publish(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, at
         Damaged: What is there is not what was written.
 
     """
-    attributes, body = marked(attributes), payload(fetcher, data)
+    body = single(fetcher, key, data, attributes)
+    attributes = marked(attributes)
     pieces = ((len(body.data), body.sha256),)
     with operation("publish", fetcher.driver.url, key):
         found = Publication(fetcher, key, pieces, attributes).send(partial(fetcher.driver.put, key, body, attributes))

@@ -19,7 +19,7 @@ from penstock.events import Committed, PartSent, emit, listening, operation
 from penstock.fetch.partbuffer import PartBuffer
 from penstock.fetch.plan import part_bytes
 from penstock.fetch.policy import again
-from penstock.fetch.publish import Publication, marked, payload
+from penstock.fetch.publish import Publication, check_metadata, marked, single
 from penstock.protocols.driver import Part
 from penstock.waiting import Inbox, Turn
 
@@ -57,7 +57,7 @@ class _Sent:
 
 def put(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> str:
     """Write one small object in one request; returns its ETag."""
-    body = payload(fetcher, data)
+    body = single(fetcher, key, data, attributes)
     with operation("put", fetcher.driver.url, key):
         etag = fetcher.run(partial(fetcher.driver.put, key, body, attributes))
     if listening():
@@ -82,6 +82,7 @@ class Writer(io.BufferedIOBase):
     def __init__(self, fetcher: Fetcher, key: str, options: WriteOptions, attributes: Attributes) -> None:
         """Begin an object; nothing is sent before a part is full."""
         super().__init__()
+        check_metadata(fetcher, key, attributes)
         self._fetcher = fetcher
         self._key = key
         self._options = options
@@ -328,12 +329,15 @@ class Writer(io.BufferedIOBase):
 
     def _make_room(self) -> None:
         """Grow the first buffer until it is a part; send a full one and go on in the next."""
-        size = part_bytes(len(self._etags) + 1, self._options.part_bytes)
+        size = self._next_bytes()
         if len(self._part.buffer) < size:
             self._part.grow(size)
         else:
             self._send()
-            self._part = self._into(self._spare(part_bytes(len(self._etags) + 1, self._options.part_bytes)))
+            self._part = self._into(self._spare(self._next_bytes()))
+
+    def _next_bytes(self) -> int:
+        return part_bytes(len(self._etags) + 1, self._options.part_bytes, self._fetcher.limits)
 
     def _into(self, buffer: bytearray) -> PartBuffer:
         return PartBuffer(buffer, digests=self._fetcher.driver.abilities.digests)

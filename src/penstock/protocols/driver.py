@@ -50,8 +50,6 @@ class Abilities:
 
     Attributes:
         digests: The server refuses a body whose digest is wrong before it publishes it.
-        copy_bytes: Most that one ``copy`` is asked for; more is copied in parts. S3 takes 5 GiB, but answers when it is
-            done, and 1 GiB is what it surely copies before no answer counts as a stall (20 s).
         conditions: How a write says its condition: with the ETag in quotes, as HTTP has it; ``bare``, as Ceph 16 wants
             it; ``none`` where the store refuses whatever has one (501), so that a look has to do. Whoever learns it
             from a store sets it on its driver.
@@ -62,7 +60,6 @@ class Abilities:
     """
 
     digests: bool = True
-    copy_bytes: int = 1 << 30
     conditions: Literal["quoted", "bare", "none"] = "quoted"
     tags: bool = True
     ranges: bool | None = True

@@ -23,17 +23,24 @@ from penstock.source import Source, open_source
 from penstock.testing.faults import FaultServer, Settings
 from tests.checkpoint.run.saver import state
 from tests.checkpoint.run.test_steps import same
-from tests.faults.cases import PART_BYTES, small_parts, store
+from tests.faults.cases import PART_BYTES, small_limits, small_parts, store
 
 KINDS = ["heeded", "bare", "ignored", "refused"]
 FOLDER = "run/"
+
+
+@pytest.fixture(autouse=True)
+def _small():
+    with small_limits():
+        yield
 
 
 @pytest.fixture(params=["moto", pytest.param("ceph", marks=pytest.mark.ceph), "local", "memory", *KINDS])
 def place(request, tmp_path, monkeypatch):
     """Return the URL of an empty run, and options that reach its store."""
     if request.param in KINDS:
-        with FaultServer.start(Settings(conditions=request.param, least_part_bytes=PART_BYTES)) as server:
+        settings = Settings(conditions=request.param, least_part_bytes=PART_BYTES)
+        with FaultServer.start(settings) as server:
             server.make("bucket")
             for name, value in server.environment.items():
                 monkeypatch.setenv(name, value)

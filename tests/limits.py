@@ -1,0 +1,25 @@
+"""Other limits for one scheme than its provider has, as a store that takes less, or smaller parts, would have them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from penstock.providers import registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["limited"]
+
+
+@contextmanager
+def limited(scheme: str = "s3", **limits: int) -> Iterator[None]:
+    """Have sources that are made within the block held to these limits."""
+    provider = registry.find(scheme)
+    registry._loaded[scheme] = replace(provider, limits=replace(provider.limits, **limits))
+    try:
+        yield
+    finally:
+        registry._loaded[scheme] = provider
