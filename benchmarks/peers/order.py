@@ -8,7 +8,7 @@ import time
 import numpy as np
 from meter import memory
 
-from penstock.order.blocks import BlockShuffle
+from penstock.order.blocks import BlockPermutation
 from penstock.order.partition import Partition
 from penstock.order.shuffle import Permutation
 from penstock.values import Place
@@ -20,7 +20,7 @@ sizes = np.full(samples // task["block"], task["block"]) if "block" in task else
 
 
 def order(epoch):
-    return Permutation(samples, 0, epoch) if sizes is None else BlockShuffle(sizes, 0, epoch)
+    return Permutation(samples, 0, epoch) if sizes is None else BlockPermutation(sizes, 0, epoch)
 
 
 before = memory("VmRSS")

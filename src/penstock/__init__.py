@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.loading.loader import DataLoader
     from penstock.options import ReadOptions, RetryOptions, StoreOptions, TransportOptions, WriteOptions
+    from penstock.order.blocks import BlockShuffle
     from penstock.order.partition import Repeat
     from penstock.values import ObjectMeta, Place
     from penstock.verbs import copy, delete, list, open, stat  # noqa: A004  always named as ps.open, ps.list
@@ -34,6 +35,7 @@ __version__ = VERSION
 _HOMES = {
     "AsyncCheckpointer": "checkpoint.run.background",
     "BatchSampler": "datasets.sampler",
+    "BlockShuffle": "order.blocks",
     "Catalog": "catalog.catalog",
     "Checkpoint": "checkpoint.torchfile.checkpoint",
     "CheckpointManager": "checkpoint.run.steps",
@@ -67,6 +69,7 @@ _HOMES = {
 __all__ = [
     "AsyncCheckpointer",
     "BatchSampler",
+    "BlockShuffle",
     "Catalog",
     "Checkpoint",
     "CheckpointManager",

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -222,3 +223,21 @@ print(peak_kib() - before)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
     assert int(done.stdout) < 40 << 10  # KiB
+
+
+def test_an_order_is_given_to_the_dataset(folder):
+    dataset = ps.IterableDataset.from_prefix(folder, transform=number, shuffle=ps.BlockShuffle(5, 1), seed=3)
+    seen = list(dataset)
+    assert sorted(seen) == sorted(ps.IterableDataset.from_prefix(folder, transform=number))
+    blocks = [each // 5 for each in seen]
+    changes = sum(one != other for one, other in pairwise(blocks))
+    assert changes == len(set(blocks)) - 1, "a window of one block keeps each block whole"
+    assert blocks != sorted(blocks)
+    assert seen != sorted(seen)
+
+
+def test_an_order_that_does_not_fit_the_catalog_is_refused_when_the_dataset_is_made(folder):
+    with pytest.raises(Unusable, match="block_samples hold 7"):
+        ps.IterableDataset.from_prefix(folder, shuffle=ps.BlockShuffle([3, 4]))
+    with pytest.raises(Unusable, match="block_samples hold 7"):
+        ps.DataLoader(ps.MapDataset.from_prefix(folder), 4, shuffle=ps.BlockShuffle([3, 4]))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import Unusable
 from penstock.order import blocks
-from penstock.order.blocks import BlockShuffle
+from penstock.order.blocks import BlockPermutation, BlockShuffle, EqualBlockPermutation
 from penstock.order.shuffle import Permutation
 from tests.order.chances import (
     correlated,
@@ -33,7 +33,7 @@ UNEQUAL = [3, 0, 5, 1, 0, 0, 4, 2, 7, 6]
 
 
 def _order(sizes, seed=0, epoch=0, window=3):
-    order = BlockShuffle(sizes, seed, epoch, window)
+    order = BlockPermutation(sizes, seed, epoch, window)
     return order.block(0, order.n)
 
 
@@ -62,14 +62,14 @@ class TestBijection:
 
     def test_far_too_many_to_try_all(self):
         sizes = np.full(1000, 10**12)
-        order = BlockShuffle(sizes, 0, 0, 5)
+        order = BlockPermutation(sizes, 0, 0, 5)
         samples = order.block(7 * 10**14, 7 * 10**14 + 10_000)
         assert len(np.unique(samples)) == 10_000
         assert len(np.unique(samples // 10**12)) == 5
 
     @pytest.mark.parametrize("sizes", [[], [0], [0, 0, 0], np.zeros(5, dtype=np.uint8)])
     def test_nothing_at_all(self, sizes):
-        order = BlockShuffle(sizes, 0, 0)
+        order = BlockPermutation(sizes, 0, 0)
         assert order.n == 0
         assert order.block(0, 0).tolist() == []
         with pytest.raises(IndexError):
@@ -81,18 +81,18 @@ class TestBijection:
     )
     def test_sizes_that_are_none_are_refused(self, sizes):
         with pytest.raises(Unusable, match="sizes of blocks"):
-            BlockShuffle(sizes, 0, 0)
+            BlockPermutation(sizes, 0, 0)
 
     @pytest.mark.parametrize("window", [0, -1])
     def test_a_window_of_no_blocks_is_refused(self, window):
         with pytest.raises(Unusable, match="window"):
-            BlockShuffle([1], 0, 0, window)
+            BlockPermutation([1], 0, 0, window)
 
 
 class TestAccess:
     @given(SIZES, WINDOWS, st.data())
     def test_at_block_and_of_agree(self, sizes, window, data):
-        order = BlockShuffle(sizes, 3, 4, window)
+        order = BlockPermutation(sizes, 3, 4, window)
         whole = order.block(0, order.n)
         start = data.draw(st.integers(0, order.n))
         stop = data.draw(st.integers(start, min(order.n, start + 50)))
@@ -101,12 +101,12 @@ class TestAccess:
 
     @given(SIZES, WINDOWS, st.integers(0, 99))
     def test_positions_may_come_in_any_order_and_twice(self, sizes, window, seed):
-        order = BlockShuffle(sizes, 3, 4, window)
+        order = BlockPermutation(sizes, 3, 4, window)
         positions = np.random.default_rng(seed).integers(max(order.n, 1), size=min(order.n, 40))
         assert order.of(positions).tolist() == order.block(0, order.n)[positions].tolist()
 
     def test_outside_is_an_index_error(self):
-        order = BlockShuffle(UNEQUAL, 0, 0)
+        order = BlockPermutation(UNEQUAL, 0, 0)
         for start, stop in ((-1, 0), (0, order.n + 1), (1, 0)):
             with pytest.raises(IndexError):
                 order.block(start, stop)
@@ -118,14 +118,14 @@ class TestAccess:
 
     def test_what_is_given_and_handed_out_can_be_written_to(self):
         sizes = np.array(UNEQUAL)
-        order = BlockShuffle(sizes, 0, 0)
+        order = BlockPermutation(sizes, 0, 0)
         before = order.block(0, order.n)
         order.block(0, order.n)[:] = 0
         sizes[:] = 0
         assert order.block(0, order.n).tolist() == before.tolist()
 
     def test_it_crosses_to_another_process(self):
-        order = BlockShuffle(UNEQUAL, 1, 2, 3)
+        order = BlockPermutation(UNEQUAL, 1, 2, 3)
         assert pickle.loads(pickle.dumps(order)).block(0, order.n).tolist() == order.block(0, order.n).tolist()
 
     @pytest.mark.parametrize("kind", [list, tuple, lambda sizes: np.array(sizes, dtype=np.uint16)])
@@ -219,7 +219,7 @@ class TestSameForEver:
             8,
         ]
         assert _order([2, 2, 2, 2], -1, 10**20, 1).tolist() == [5, 4, 3, 2, 1, 0, 6, 7]
-        head = BlockShuffle(np.arange(10**5), 7, 2, 64).block(3_000_000_000, 3_000_000_005)
+        head = BlockPermutation(np.arange(10**5), 7, 2, 64).block(3_000_000_000, 3_000_000_005)
         assert head.tolist() == [4201994262, 3826513613, 2303536550, 4290619484, 4290610041]
 
     @given(SIZES, WINDOWS)
@@ -234,7 +234,7 @@ class TestSameForEver:
         assert _order(sizes, 8, 9, window).tolist() == order
 
     def test_the_tables_kept_are_of_no_consequence(self):
-        fresh = BlockShuffle([100] * 40, 1, 2, 2)
+        fresh = BlockPermutation([100] * 40, 1, 2, 2)
         forwards = [fresh.at(position) for position in range(0, 4000, 37)]
         blocks._mixing.cache_clear()
         backwards = [fresh.at(position) for position in reversed(range(0, 4000, 37))]
@@ -287,7 +287,7 @@ class TestCost:
         sizes = np.full(1000, 60_000)
         tracemalloc.start()
         try:
-            order = BlockShuffle(sizes, 0, 0, 1)
+            order = BlockPermutation(sizes, 0, 0, 1)
             for start in range(0, order.n, 1_000_000):
                 order.block(start, start + 1000)
             kept, _ = tracemalloc.get_traced_memory()
@@ -296,15 +296,95 @@ class TestCost:
         assert kept < 1000 * 24 + 4 * 8 * 60_000 + 100_000
 
     def test_the_end_is_reached_as_quickly_as_the_beginning(self):
-        order = BlockShuffle(np.full(10_000, 10_000), 0, 0)
+        order = BlockPermutation(np.full(10_000, 10_000), 0, 0)
         tables = blocks._mixing.cache_info().misses
         order.block(order.n - 256, order.n)
         assert blocks._mixing.cache_info().misses == tables + 1
 
     def test_it_is_quick(self):
-        order = BlockShuffle(np.full(100_000, 1000), 0, 0)
+        order = BlockPermutation(np.full(100_000, 1000), 0, 0)
         starts = itertools.count(0, 4096)
         seconds = (
             min(timeit.repeat(lambda: order.block(start := next(starts), start + 4096), number=10, repeat=20)) / 10
         )
         assert seconds / 4096 < 1e-6
+
+
+def _equal(n, size):
+    return [size] * (n // size) + ([n % size] if n % size else [])
+
+
+class TestEqualBlocks:
+    """The order is that of ``BlockPermutation`` with the same sizes, so all above holds of it, too."""
+
+    @given(st.integers(0, 600), st.integers(1, 90), WINDOWS, st.integers(), st.integers())
+    def test_it_is_the_order_of_blocks_of_these_sizes(self, n, size, window, seed, epoch):
+        equal = EqualBlockPermutation(n, size, seed, epoch, window)
+        assert equal.block(0, n).tolist() == _order(_equal(n, size), seed, epoch, window).tolist()
+
+    def test_it_is_so_where_blocks_are_too_many_for_a_table(self):
+        n, size = 3 * 70_000 - 2, 3
+        equal = EqualBlockPermutation(n, size, 5, 1, 16)
+        assert np.array_equal(equal.block(0, n), _order(_equal(n, size), 5, 1, 16))
+
+    @pytest.mark.parametrize("size", [10, 11, 2**62, 10**30])
+    def test_a_block_larger_than_the_dataset_is_all_of_it(self, size):
+        assert sorted(EqualBlockPermutation(10, size, 0, 0).block(0, 10).tolist()) == list(range(10))
+        order = EqualBlockPermutation(2**62, 2**61 + 1, 0, 0)
+        assert len(np.unique(order.block(2**61 - 50, 2**61 + 50))) == 100
+
+    def test_memory_does_not_grow_with_the_number_of_samples(self):
+        tracemalloc.start()
+        order = EqualBlockPermutation(10**12 + 1, 1000, 0, 0)
+        samples = order.block(5 * 10**11, 5 * 10**11 + 4096)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 4 << 20
+        assert len(np.unique(samples)) == 4096
+        assert len(np.unique(samples // 1000)) <= 16
+
+    @pytest.mark.parametrize(("n", "size", "window"), [(10, 0, 1), (10, 1, 0), (10**12, 1, 16), (2**63, 2**40, 16)])
+    def test_what_cannot_be_computed_is_refused(self, n, size, window):
+        with pytest.raises(Unusable):
+            EqualBlockPermutation(n, size, 0, 0, window)
+
+
+class TestBlockShuffle:
+    @given(st.integers(0, 500), st.integers(1, 90), WINDOWS, st.integers(), st.integers())
+    def test_every_epoch_has_every_sample_once(self, n, size, window, seed, epoch):
+        order = BlockShuffle(size, window)
+        assert order.positions(n) == n
+        assert sorted(order.epoch(n, seed, epoch)(np.arange(n)).tolist()) == list(range(n))
+
+    def test_one_number_or_one_for_each_block_is_the_same_order(self):
+        one, each = BlockShuffle(30, 3), BlockShuffle([30, 30, 30, 10], 3)
+        every = np.arange(100)
+        assert one.epoch(100, 7, 2)(every).tolist() == each.epoch(100, 7, 2)(every).tolist()
+
+    def test_sizes_may_be_an_array_which_is_copied(self):
+        sizes = np.array([3, 4])
+        order = BlockShuffle(sizes)
+        sizes[:] = 0
+        assert order == BlockShuffle([3, 4])
+        assert hash(order) == hash(BlockShuffle((3, 4)))
+        assert pickle.loads(pickle.dumps(order)) == order
+
+    def test_sizes_that_are_not_the_datasets_are_refused(self):
+        with pytest.raises(Unusable, match="hold 7 samples, and the dataset has 8"):
+            BlockShuffle([3, 4]).positions(8)
+
+    @pytest.mark.parametrize("wrong", [0, -1, 1.5, "8", True, None, [1.5], [[1]], [-1, 2]])
+    def test_blocks_that_are_none_are_refused(self, wrong):
+        with pytest.raises(Unusable, match="block"):
+            BlockShuffle(wrong)
+
+    @pytest.mark.parametrize("wrong", [0, -1, 1.5, None])
+    def test_windows_that_are_none_are_refused(self, wrong):
+        with pytest.raises(Unusable, match="window_blocks"):
+            BlockShuffle(10, wrong)
+
+    def test_each_argument_is_part_of_the_identity(self):
+        orders = [BlockShuffle(8), BlockShuffle(9), BlockShuffle(8, 2), BlockShuffle([8]), BlockShuffle([9])]
+        assert len({order.identity for order in orders}) == len(orders)
+        assert BlockShuffle(1000, 16).identity == "blocks 1: 1000 samples, window 16"  # as states hold it
+        assert max(len(order.identity) for order in orders) <= 200

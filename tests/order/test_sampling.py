@@ -11,24 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import StateMismatch, Unusable
+from penstock.order.blocks import BlockShuffle
+from penstock.order.orders import CatalogOrder, FullShuffle, order_of
 from penstock.order.sampling import Cursor, SamplingPlan
 from penstock.values import Place
 
-PLAN = SamplingPlan(total=100, batch=6, shuffle=True, seed=7)
+PLAN = SamplingPlan(samples=100, batch=6, order=FullShuffle(), seed=7)
 WORLD, CATALOG = 2, "c0ffee" * 10
 STATE = PLAN.state(Cursor(3, 24), WORLD, CATALOG)
 
-_courses = st.builds(
+_plans = st.builds(
     SamplingPlan,
-    total=st.integers(0, 10**9),
+    samples=st.integers(0, 10**9),
     batch=st.integers(1, 10**4),
-    shuffle=st.booleans(),
+    order=st.sampled_from([CatalogOrder(), FullShuffle(), BlockShuffle(7)]),
     seed=st.integers(-(2**128), 2**128),
     tail=st.sampled_from(["drop", "short", "pad"]),
 )
 
 
-@given(_courses, st.integers(0, 2**40), st.integers(0, 10**6), st.integers(1, 5000))
+@given(_plans, st.integers(0, 2**40), st.integers(0, 10**6), st.integers(1, 5000))
 def test_a_state_comes_back_from_json_as_the_cursor_it_was_made_of(plan, epoch, batches, world):
     cursor = plan.after(Cursor(epoch), batches, world)
     text = json.dumps(plan.state(cursor, world, "f" * 64))
@@ -38,7 +40,7 @@ def test_a_state_comes_back_from_json_as_the_cursor_it_was_made_of(plan, epoch, 
 
 
 def test_numbers_of_numpy_are_as_good_as_pythons():
-    plan = SamplingPlan(total=np.int64(100), batch=np.int32(6), shuffle=np.True_, seed=np.int64(7))
+    plan = SamplingPlan(samples=np.int64(100), batch=np.int32(6), order=order_of(np.True_), seed=np.int64(7))
     state = json.loads(json.dumps(plan.state(Cursor(np.int64(3), np.int64(24)), np.int64(2), CATALOG)))
     assert state == STATE
     assert plan.resume(state, 2, CATALOG) == (3, 24)
@@ -46,14 +48,14 @@ def test_numbers_of_numpy_are_as_good_as_pythons():
 
 @given(st.integers(0, 300), st.integers(1, 9), st.integers(1, 4), st.integers(0, 40), st.integers(0, 40))
 def test_received_batches_add_up(total, batch, world, first, then):
-    plan = SamplingPlan(total=total, batch=batch)
+    plan = SamplingPlan(samples=total, batch=batch)
     cursor = plan.after(plan.after(Cursor(1), first, world), then, world)
     assert cursor == plan.after(Cursor(1), first + then, world) == (1, min(total, (first + then) * batch * world))
 
 
 @given(st.integers(0, 200), st.integers(1, 9), st.integers(1, 4), st.sampled_from(["drop", "short", "pad"]))
 def test_after_so_many_batches_the_others_are_left(total, batch, world, tail):
-    plan = SamplingPlan(total=total, batch=batch, tail=tail)
+    plan = SamplingPlan(samples=total, batch=batch, tail=tail)
     for rank in range(world):
         place = Place(rank, world)
         whole = list(plan.batches(Cursor(), place))
@@ -66,27 +68,33 @@ def test_nobody_has_received_less_than_nothing():
         PLAN.after(Cursor(), -1, 1)
 
 
-def test_each_epoch_has_an_order_of_its_own_and_no_shuffle_has_none():
-    orders = [PLAN.order(epoch).block(0, 100).tolist() for epoch in range(3)]
-    assert all(sorted(order) == list(range(100)) for order in orders)
+def test_each_epoch_has_an_order_of_its_own_and_the_catalogs_is_the_same_in_all():
+    every = np.arange(100)
+    orders = [PLAN.indices(epoch)(every).tolist() for epoch in range(3)]
+    assert all(sorted(order) == every.tolist() for order in orders)
     assert orders[0] != orders[1] != orders[2] != orders[0]
-    assert SamplingPlan(total=100, batch=6).order(0) is None
+    assert SamplingPlan(samples=100, batch=6).indices(5)(every).tolist() == every.tolist()
 
 
-@pytest.mark.parametrize("wrong", [{"batch": 0}, {"total": -1}, {"tail": "even"}])
+@pytest.mark.parametrize("wrong", [{"batch": 0}, {"samples": -1}, {"tail": "even"}])
 def test_what_cannot_be_is_refused_at_once(wrong):
     with pytest.raises(Unusable):
-        SamplingPlan(**{"total": 10, "batch": 2, **wrong})
+        SamplingPlan(**{"samples": 10, "batch": 2, **wrong})
 
 
 @pytest.mark.parametrize(
     ("plan", "world", "catalog", "says"),
     [
         (PLAN, WORLD, "another", "catalog"),
-        (SamplingPlan(total=101, batch=6, shuffle=True, seed=7), WORLD, CATALOG, "length"),
-        (SamplingPlan(total=100, batch=6, shuffle=True, seed=8), WORLD, CATALOG, "seed"),
-        (SamplingPlan(total=100, batch=6, seed=7), WORLD, CATALOG, "not shuffled"),
-        (SamplingPlan(total=100, batch=5, shuffle=True, seed=7), WORLD, CATALOG, "allow_new_global_batch=True"),
+        (SamplingPlan(samples=101, batch=6, order=FullShuffle(), seed=7), WORLD, CATALOG, "length"),
+        (SamplingPlan(samples=100, batch=6, order=FullShuffle(), seed=8), WORLD, CATALOG, "seed"),
+        (SamplingPlan(samples=100, batch=6, seed=7), WORLD, CATALOG, "not shuffled"),
+        (
+            SamplingPlan(samples=100, batch=5, order=FullShuffle(), seed=7),
+            WORLD,
+            CATALOG,
+            "allow_new_global_batch=True",
+        ),
         (PLAN, 1, CATALOG, "allow_new_global_batch=True"),
     ],
 )
@@ -96,7 +104,7 @@ def test_a_state_of_another_plan_is_refused_and_says_why(plan, world, catalog, s
 
 
 def test_other_ranks_of_the_same_global_batch_go_on_and_another_one_when_asked_for():
-    assert SamplingPlan(total=100, batch=3, shuffle=True, seed=7).resume(STATE, 4, CATALOG) == (3, 24)
+    assert SamplingPlan(samples=100, batch=3, order=FullShuffle(), seed=7).resume(STATE, 4, CATALOG) == (3, 24)
     assert PLAN.resume(STATE, 1, CATALOG, allow_new_global_batch=True) == (3, 24)
     for name in ("catalog", "seed", "samples", "penstock"):
         with pytest.raises(StateMismatch):
@@ -104,7 +112,9 @@ def test_other_ranks_of_the_same_global_batch_go_on_and_another_one_when_asked_f
 
 
 def test_the_tail_may_change_for_it_moves_no_position():
-    assert SamplingPlan(total=100, batch=6, shuffle=True, seed=7, tail="pad").resume(STATE, WORLD, CATALOG) == (3, 24)
+    assert SamplingPlan(samples=100, batch=6, order=FullShuffle(), seed=7, tail="pad").resume(
+        STATE, WORLD, CATALOG
+    ) == (3, 24)
 
 
 HUGE = 10**5000  # repr() of it raises
@@ -151,8 +161,109 @@ def test_a_state_with_anything_in_it_is_a_cursor_within_bounds_or_refused(change
 
 def test_the_cost_of_going_on_does_not_depend_on_where():
     """Of 10^8 samples, at sample 9 * 10^7, only the blocks that are read are computed."""
-    plan = SamplingPlan(total=10**8, batch=256, shuffle=True)
+    plan = SamplingPlan(samples=10**8, batch=256, order=FullShuffle())
     state = plan.state(plan.after(Cursor(), 9 * 10**7 // 256, 1), 1, "")
     left = plan.batches(plan.resume(state, 1, ""), Place())
     assert next(iter(left)) == (9 * 10**7 // 256 * 256, 9 * 10**7 // 256 * 256 + 256)
     assert len(left) == math.ceil(10**8 / 256) - 9 * 10**7 // 256
+
+
+OLD = {
+    "shuffled": (
+        SamplingPlan(samples=100, batch=6, order=FullShuffle(), seed=7),
+        {"penstock": 1, "epoch": 3, "position": 24, "samples": 100, "global_batch": 12, "seed": 7, "catalog": CATALOG},
+    ),
+    "in catalog order": (
+        SamplingPlan(samples=100, batch=6),
+        {
+            "penstock": 1,
+            "epoch": 3,
+            "position": 24,
+            "samples": 100,
+            "global_batch": 12,
+            "seed": None,
+            "catalog": CATALOG,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_a_state_saved_before_orders_had_names_resumes_and_is_still_written(name):
+    plan, state = OLD[name]
+    assert plan.resume(state, WORLD, CATALOG) == Cursor(3, 24)
+    assert plan.state(Cursor(3, 24), WORLD, CATALOG) == state
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_a_state_saved_before_orders_had_names_is_refused_by_another_order(name):
+    for order in (BlockShuffle(7), BlockShuffle([50, 50])):
+        with pytest.raises(StateMismatch, match="order is another one"):
+            SamplingPlan(samples=100, batch=6, order=order, seed=7).resume(OLD[name][1], WORLD, CATALOG)
+
+
+BLOCKS = [BlockShuffle(7), BlockShuffle(8), BlockShuffle(7, 3), BlockShuffle([50, 50]), BlockShuffle([49, 51])]
+
+
+@pytest.mark.parametrize("ours", BLOCKS, ids=repr)
+@pytest.mark.parametrize("theirs", [FullShuffle(), CatalogOrder(), *BLOCKS], ids=repr)
+def test_a_state_resumes_under_the_order_that_made_it_and_no_other(theirs, ours):
+    state = SamplingPlan(samples=100, batch=6, order=theirs, seed=7).state(Cursor(3, 24), WORLD, CATALOG)
+    plan = SamplingPlan(samples=100, batch=6, order=ours, seed=7)
+    if ours == theirs:
+        assert plan.resume(json.loads(json.dumps(state)), WORLD, CATALOG) == Cursor(3, 24)
+        return
+    with pytest.raises(StateMismatch, match="order is another one"):
+        plan.resume(state, WORLD, CATALOG)
+
+
+class Given:
+    """An order of a stranger's making: ``found`` is what it returns."""
+
+    def __init__(self, found, identity="a stranger's", positions=None):
+        self.identity, self._found, self._positions = identity, found, positions
+
+    def positions(self, samples):
+        return samples if self._positions is None else self._positions
+
+    def epoch(self, *_):
+        return self._found
+
+
+def test_an_order_may_draw_samples_repeatedly():
+    plan = SamplingPlan(samples=10, batch=4, order=Given(lambda positions: positions % 3, positions=25))
+    assert plan.total == 25
+    assert len(list(plan.batches(Cursor(), Place()))) == 7
+    assert plan.indices(0)(np.arange(5)).tolist() == [0, 1, 2, 0, 1]
+    state = plan.state(plan.after(Cursor(), 5, 1), 1, CATALOG)
+    assert (state["position"], state["samples"], plan.resume(state, 1, CATALOG)) == (20, 25, Cursor(0, 20))
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        lambda positions: positions - 1,
+        lambda positions: positions + 1,
+        lambda positions: positions[1:],
+        lambda positions: positions / 2,
+        lambda _: 0,
+    ],
+    ids=["below", "beyond", "fewer", "halves", "one for all"],
+)
+def test_indices_that_no_sample_has_are_refused(found):
+    with pytest.raises(Unusable, match="a stranger's"):
+        SamplingPlan(samples=10, batch=4, order=Given(found)).indices(0)(np.arange(10))
+
+
+@pytest.mark.parametrize("identity", ["", "x" * 201, None, 7, "catalog", "permutation"])
+def test_an_identity_that_tells_nothing_apart_is_refused(identity):
+    with pytest.raises(Unusable, match="identity"):
+        SamplingPlan(samples=10, batch=4, order=Given(None, identity))
+
+
+@pytest.mark.parametrize("positions", [-1, 2.5, None])
+def test_positions_that_are_no_number_are_refused(positions):
+    order = Given(None, positions=positions)
+    order.positions = lambda _: positions
+    with pytest.raises(Unusable, match="positions"):
+        SamplingPlan(samples=10, batch=4, order=order)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import Unusable
-from penstock.order.shuffle import Permutation
+from penstock.order.shuffle import MOST, Permutation
 from tests.order.chances import (
     CELLS,
     correlated,
@@ -38,6 +38,19 @@ SIZES = [
 
 def _order(n, seed=0, epoch=0):
     return Permutation(n, seed, epoch).block(0, n)
+
+
+class TestInverse:
+    @pytest.mark.parametrize("n", [1, 2, 255, 65_535, 65_536, 65_537, 257**2 + 1, 10**12, MOST])
+    def test_the_position_of_a_sample_is_where_the_sample_is(self, n):
+        order = Permutation(n, 3, 1)
+        for position in {0, n // 3, n - 1}:
+            assert order.position(order.at(position)) == position
+
+    @pytest.mark.parametrize("sample", [-1, 5])
+    def test_a_sample_that_there_is_not_is_an_index_error(self, sample):
+        with pytest.raises(IndexError):
+            Permutation(5, 0, 0).position(sample)
 
 
 class TestBijection:

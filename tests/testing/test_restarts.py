@@ -32,7 +32,23 @@ def mapped(catalog) -> ps.MapDataset:
 
 
 def streamed(catalog, **options) -> ps.IterableDataset:
-    return ps.IterableDataset.from_catalog(catalog, transform=number, shuffle=True, **{"seed": 3, **options})
+    return ps.IterableDataset.from_catalog(catalog, transform=number, **{"shuffle": True, "seed": 3, **options})
+
+
+def test_a_block_shuffle_restarts_under_each_loader_and_no_other_order_takes_its_state(catalog):
+    def make(shuffle=ps.BlockShuffle(5, 2), **options):  # noqa: B008  frozen
+        return lambda: ps.DataLoader(mapped(catalog), BATCH, shuffle=shuffle, **{"seed": 3, **options})
+
+    def streaming():
+        return ps.DataLoader(streamed(catalog, shuffle=ps.BlockShuffle(5, 2)), BATCH)
+
+    others = [True, False, ps.BlockShuffle(6, 2), ps.BlockShuffle(5, 3)]
+    check_restarts(
+        make(),
+        epochs=1,
+        alike=[make(decode_threads=3), streaming],
+        strangers=[*(make(shuffle=each) for each in others), make(seed=4)],
+    )
 
 
 def test_the_loader_over_a_map_data_set_whatever_makes_its_batches(catalog):

@@ -18,6 +18,7 @@ from penstock.datasets.positions.stateful import StatefulIterator
 from penstock.datasets.reading import singles
 from penstock.errors import StateMismatch, Unusable
 from penstock.order.indices import sample_indices
+from penstock.order.orders import order_of
 from penstock.order.sampling import SamplingPlan
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.order.partition import Tail
     from penstock.order.sampling import Cursor
+    from penstock.protocols.order import Order
     from penstock.values import Place
 
 __all__ = ["IterableDataset"]
@@ -52,7 +54,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         catalog: Catalog,
         *,
         transform: Callable[[Sample], Any] | None = None,
-        shuffle: bool = False,
+        shuffle: bool | Order = False,
         seed: int = 0,
         place: PlaceLike = None,
         store: StoreOptions | None = None,
@@ -66,16 +68,17 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         ``RANK`` and ``WORLD_SIZE``, else alone.
         """
         super().__init__(catalog, transform=transform, store=store)
-        self._shuffle = shuffle
+        self._order = order_of(shuffle)
         self._seed = seed
         self._iterations = Iterations(place)
+        self._plan(1)  # an order that does not fit this catalog is refused here and now
 
     @classmethod
     def check_arguments(
         cls,
         *,
         transform: object = None,
-        shuffle: bool = False,
+        shuffle: bool | Order = False,
         seed: int = 0,
         place: PlaceLike = None,
         store: StoreOptions | None = None,
@@ -84,11 +87,12 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
 
         Raises:
             Unusable: ``transform`` is no plain function, ``seed`` no whole number, ``place`` no place, or ``shuffle``
-                neither True nor False.
+                neither True nor False nor an order.
 
         """
         super().check_arguments(transform=transform, store=store)
-        SamplingPlan(total=0, batch=1, shuffle=shuffle, seed=seed)
+        order_of(shuffle)
+        SamplingPlan(samples=0, batch=1, seed=seed)
         check(place)
 
     @classmethod
@@ -98,7 +102,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         url: str | os.PathLike[str],
         *,
         transform: Callable[[Sample], Any] | None = None,
-        shuffle: bool = False,
+        shuffle: bool | Order = False,
         seed: int = 0,
         place: PlaceLike = None,
         include: str | Iterable[str] = (),
@@ -125,7 +129,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         urls: Iterable[str | os.PathLike[str]],
         *,
         transform: Callable[[Sample], Any] | None = None,
-        shuffle: bool = False,
+        shuffle: bool | Order = False,
         seed: int = 0,
         place: PlaceLike = None,
         allow_empty: bool = False,
@@ -150,7 +154,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         manifest: str | os.PathLike[str],
         *,
         transform: Callable[[Sample], Any] | None = None,
-        shuffle: bool = False,
+        shuffle: bool | Order = False,
         seed: int = 0,
         place: PlaceLike = None,
         parser: Parser | None = None,
@@ -179,7 +183,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         catalog: Catalog | str | os.PathLike[str],
         *,
         transform: Callable[[Sample], Any] | None = None,
-        shuffle: bool = False,
+        shuffle: bool | Order = False,
         seed: int = 0,
         place: PlaceLike = None,
         store: StoreOptions | None = None,
@@ -232,9 +236,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         return iterator
 
     def _plan(self, batch_size: int, tail: Tail = "short") -> SamplingPlan:
-        return SamplingPlan(
-            total=len(self.catalog), batch=batch_size, shuffle=self._shuffle, seed=self._seed, tail=tail
-        )
+        return SamplingPlan(samples=len(self.catalog), batch=batch_size, order=self._order, seed=self._seed, tail=tail)
 
 
 class _Samples(Resumable):

@@ -15,6 +15,7 @@ from penstock.datasets.constructors import constructor, listed, named, saved
 from penstock.datasets.dataset import CatalogDataset
 from penstock.datasets.positions.iteration import Iterations
 from penstock.datasets.reading import singles
+from penstock.order.orders import order_of
 from penstock.order.partition import Repeat
 from penstock.order.sampling import SamplingPlan
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.datasets.sample import Sample
     from penstock.options import StoreOptions
     from penstock.order.partition import Tail
+    from penstock.protocols.order import Order
 
 __all__ = ["MapDataset"]
 
@@ -198,13 +200,13 @@ class MapDataset(CatalogDataset, Dataset[Any]):
         batch_size: int,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         *,
-        shuffle: bool = False,
+        shuffle: bool | Order = False,
         seed: int = 0,
         tail: Tail = "short",
         place: PlaceLike = None,
     ) -> Batched:
         """Return this dataset as batches of ``batch_size`` per rank: see ``IterableDataset.batched``."""
-        plan = SamplingPlan(total=len(self), batch=batch_size, shuffle=shuffle, seed=seed, tail=tail)
+        plan = SamplingPlan(samples=len(self), batch=batch_size, order=order_of(shuffle), seed=seed, tail=tail)
         return Batched(self, plan, Iterations(place), collate_fn)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:

@@ -14,6 +14,7 @@ from penstock.datasets.positions.stateful import StatefulIterator
 from penstock.datasets.positions.wrappers import check_sharding
 from penstock.errors import Unusable
 from penstock.order.indices import batch_indices
+from penstock.order.orders import order_of
 from penstock.order.sampling import SamplingPlan
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.datasets.positions.place import PlaceLike
     from penstock.order.partition import Tail
     from penstock.order.sampling import Cursor
+    from penstock.protocols.order import Order
     from penstock.values import Place
 
 __all__ = ["BatchSampler"]
@@ -46,7 +48,7 @@ class BatchSampler(Resumable, Sampler[list[int]]):
         data_source: Sized,
         batch_size: int,
         *,
-        shuffle: bool = False,
+        shuffle: bool | Order = False,
         seed: int = 0,
         tail: Tail = "short",
         place: PlaceLike = None,
@@ -60,7 +62,7 @@ class BatchSampler(Resumable, Sampler[list[int]]):
                 f"a {type(data_source).__name__} has no samples by index: give the BatchSampler the dataset itself, "
                 "which it orders and shares out over ranks; batches of an IterableDataset are formed by batched(…)"
             )
-        plan = SamplingPlan(total=len(data_source), batch=batch_size, shuffle=shuffle, seed=seed, tail=tail)
+        plan = SamplingPlan(samples=len(data_source), batch=batch_size, order=order_of(shuffle), seed=seed, tail=tail)
         super().__init__(plan, getattr(data_source, "catalog", None), Iterations(place))
         self.batch_size = plan.batch
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.datasets.positions.place import PlaceLike
     from penstock.order.partition import Tail
     from penstock.order.sampling import Cursor
+    from penstock.protocols.order import Order
 
 __all__ = ["DataLoader"]
 
@@ -67,9 +68,9 @@ class DataLoader:
     Args:
         dataset: A ``MapDataset`` or an ``IterableDataset``.
         batch_size: Samples per batch and rank.
-        shuffle: Permute all samples anew each epoch. Of an ``IterableDataset`` it is the dataset's own, as are
-            ``seed`` and ``place``.
-        seed: Of the permutation; default 0.
+        shuffle: Permute all samples anew each epoch; or an order, such as ``ps.BlockShuffle(…)``. Of an
+            ``IterableDataset`` it is the dataset's own, as are ``seed`` and ``place``.
+        seed: Of the order; default 0.
         num_workers: Processes that read, transform and collate; 0: threads of this one.
         collate_fn: Makes a batch of a list; default: torch's own, and the plain list of bare ``Sample``s.
         tail: What becomes of the last samples where they fill no global batch: ``"short"``, ``"pad"`` or ``"drop"``
@@ -104,7 +105,7 @@ class DataLoader:
         dataset: MapDataset | IterableDataset,
         batch_size: int = 1,
         *,
-        shuffle: bool | None = None,
+        shuffle: bool | Order | None = None,
         seed: int | None = None,
         num_workers: int = 0,
         collate_fn: Callable[[list[Any]], Any] | None = None,

@@ -12,10 +12,7 @@ from penstock.order.partition import Repeat
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
     from penstock.order.sampling import Cursor, SamplingPlan
-    from penstock.order.shuffle import Permutation
     from penstock.values import Place
 
 __all__ = ["batch_indices", "sample_indices"]
@@ -25,13 +22,13 @@ _AT_ONCE = 4096  # positions looked up together: the permutation is vectorised
 
 def batch_indices(plan: SamplingPlan, cursor: Cursor, place: Place) -> Iterator[list[int]]:
     """Yield each batch's sample indices, those of repeats as ``Repeat``. O(1) memory, lazily, some batches ahead."""
-    source, order = iter(plan.batches(cursor, place)), plan.order(cursor.epoch)
+    source, indices = iter(plan.batches(cursor, place)), plan.indices(cursor.epoch)
     while chunk := list(islice(source, max(1, _AT_ONCE // plan.batch))):
         starts, stops = np.array(chunk, dtype=np.int64).T
         sizes = stops - starts
         ends = np.cumsum(sizes)
         positions = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
-        samples = _samples(order, positions % plan.total)
+        samples: list[int] = indices(positions % plan.total).tolist()
         for at in np.flatnonzero(positions >= plan.total).tolist():
             samples[at] = Repeat(samples[at])
         for end, size in zip(ends.tolist(), sizes.tolist(), strict=True):
@@ -40,13 +37,8 @@ def batch_indices(plan: SamplingPlan, cursor: Cursor, place: Place) -> Iterator[
 
 def sample_indices(plan: SamplingPlan, cursor: Cursor, place: Place) -> Iterator[int]:
     """Yield sample indices one by one, no repeats: position p goes to rank p, then worker p // world, in turn."""
-    order, every = plan.order(cursor.epoch), place.world * place.workers
+    indices, every = plan.indices(cursor.epoch), place.world * place.workers
     mine = range(cursor.position + place.worker * place.world + place.rank, plan.total, every)
     for at in range(0, len(mine), _AT_ONCE):
         some = mine[at : at + _AT_ONCE]
-        yield from _samples(order, np.arange(some.start, some.stop, some.step))
-
-
-def _samples(order: Permutation | None, positions: NDArray[np.int64]) -> list[int]:
-    samples: list[int] = (positions if order is None else order.of(positions)).tolist()
-    return samples
+        yield from indices(np.arange(some.start, some.stop, some.step)).tolist()

@@ -1,22 +1,31 @@
-"""The plan of a training run over a dataset: which samples make which batch, and where to go on after a stop."""
+"""The sampling plan of a training run: which samples make which batch, and where to go on after a stop."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from penstock.errors import StateMismatch, Unusable
+from penstock.order.orders import CatalogOrder, FullShuffle
 from penstock.order.partition import Partition, Tail
-from penstock.order.shuffle import Permutation
 from penstock.values import Place, whole
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from penstock.protocols.order import Lookup, Order
 
 __all__ = ["Cursor", "SamplingPlan"]
 
 _VERSION = 1
 _LARGEST = 1 << 62
 _SEED_BITS = 512  # so that a state stays below 1 KB
-_ARGUMENTS = {"total": "the number of samples", "batch": "batch_size", "seed": "seed"}
+_IDENTITY = 200  # characters, for the same reason
+_ARGUMENTS = {"samples": "the number of samples", "batch": "batch_size", "seed": "seed"}
+_UNNAMED = {CatalogOrder.identity: CatalogOrder, FullShuffle.identity: FullShuffle}  # a state tells them by its seed
 
 
 class Cursor(NamedTuple):
@@ -37,27 +46,29 @@ class SamplingPlan:
     """What decides, together with a place and a cursor, which sample is delivered where and when. Pure.
 
     Attributes:
-        total: Samples of the dataset.
+        samples: Samples of the dataset.
         batch: Samples per batch and rank.
-        shuffle: Permute all samples anew each epoch; else they come as the catalog has them.
-        seed: Of the permutation.
+        order: Which sample comes at which position of an epoch.
+        seed: Of the order.
         tail: What becomes of an incomplete last global batch: see ``Partition``.
+        total: Positions of an epoch, by the order: as many as samples, for a permutation.
 
     """
 
-    total: int
+    samples: int
     batch: int
-    shuffle: bool = False
+    order: Order = CatalogOrder()  # noqa: RUF009  frozen
     seed: int = 0
     tail: Tail = "short"
+    total: int = field(init=False)
 
     def __post_init__(self) -> None:
         """Refuse here what ``Partition`` would refuse at the first batch, and a seed that is one by its looks only."""
-        for name, least in (("total", 0), ("batch", 1), ("seed", None)):
+        for name, least in (("samples", 0), ("batch", 1), ("seed", None)):
             number = whole(getattr(self, name), _ARGUMENTS[name], least)
             object.__setattr__(self, name, number)  # an order is derived from the seed's digits
-        if self.shuffle not in (True, False):
-            raise Unusable(f"shuffle is True or False, not {self.shuffle!r}")
+        object.__setattr__(self, "total", whole(self.order.positions(self.samples), "the positions of an epoch", 0))
+        self._check_identity()
         if abs(self.seed) >> _SEED_BITS:
             raise Unusable(f"a seed has at most {_SEED_BITS} bits")
         self.batches(Cursor(), Place())
@@ -66,9 +77,25 @@ class SamplingPlan:
         """Return the place's batches from the cursor on, as positions."""
         return Partition(total=self.total, batch=self.batch, place=place, start=cursor.position, tail=self.tail)
 
-    def order(self, epoch: int) -> Permutation | None:
-        """Return which sample lies at which position of the epoch; None: the position's own."""
-        return Permutation(self.total, self.seed, epoch) if self.shuffle else None
+    def indices(self, epoch: int) -> Lookup:
+        """Return the function from positions of the epoch to samples.
+
+        The function raises ``Unusable`` where the order returns something else: an index below 0 would read another
+        sample in silence.
+        """
+        lookup = self.order.epoch(self.samples, self.seed, epoch)
+        if self.order.identity in _UNNAMED:
+            return lookup  # of ours, and as cheap as a look at the result
+
+        def checked(positions: NDArray[np.int64]) -> NDArray[np.int64]:
+            found = np.asarray(lookup(positions))
+            if found.shape != positions.shape or found.dtype.kind not in "iu":
+                raise Unusable(f"the order {self.order.identity!r} returned no integer for each position")
+            if found.size and not 0 <= found.min() <= found.max() < self.samples:
+                raise Unusable(f"the order {self.order.identity!r} returned indices outside [0, {self.samples})")
+            return found
+
+        return checked
 
     def after(self, cursor: Cursor, batches: int, world: int) -> Cursor:
         """Return the cursor after each of ``world`` ranks has received ``batches`` batches from ``cursor`` on."""
@@ -78,43 +105,52 @@ class SamplingPlan:
 
     def state(self, cursor: Cursor, world: int, catalog: str) -> dict[str, Any]:
         """Return what any other layout needs to go on at ``cursor``: a few numbers that JSON can hold, below 1 KB."""
-        return {
+        state = {
             "penstock": _VERSION,
             "epoch": int(cursor.epoch),  # whoever counts in numpy's integers saves Python's: JSON knows no others
             "position": int(cursor.position),
             "samples": int(self.total),
             "global_batch": int(self.batch * world),
-            "seed": int(self.seed) if self.shuffle else None,
+            "seed": None if self.order.identity == CatalogOrder.identity else int(self.seed),
             "catalog": catalog,
         }
+        return state if self.order.identity in _UNNAMED else state | {"order": self.order.identity}
 
     def resume(self, state: object, world: int, catalog: str, *, allow_new_global_batch: bool = False) -> Cursor:
         """Return the cursor a state holds, once sure that it belongs to this plan.
 
         Raises:
-            StateMismatch: It is of another version, catalog, seed or shuffle, or of another global batch without
+            StateMismatch: It is of another version, catalog, order or seed, or of another global batch without
                 ``allow_new_global_batch``; or it is no state at all.
 
         """
         ours = self.state(Cursor(), world, catalog)
         if not isinstance(state, Mapping) or "penstock" not in state:
             raise StateMismatch(f"this is no state of a dataset: {_shown(state)}")
-        if _same(state["penstock"], _VERSION) and set(state) != set(ours):
+        if _same(state["penstock"], _VERSION) and (set(state) ^ set(ours)) - {"order"}:
             raise StateMismatch(f"this state has lost something, or gained it: {_shown(list(state))}")
         for name, meaning in _MEANINGS.items():
-            if not _same(state.get(name), ours[name]) and not (name == "global_batch" and allow_new_global_batch):
+            if not _same(state.get(name), ours.get(name)) and not (name == "global_batch" and allow_new_global_batch):
                 found = _shown(state.get(name))
-                raise StateMismatch(f"{meaning}: the state has {found}, here it is {_shown(ours[name])}")
+                raise StateMismatch(f"{meaning}: the state has {found}, here it is {_shown(ours.get(name))}")
         epoch, position = state["epoch"], state["position"]
         whole = all(type(number) is int for number in (epoch, position, state["global_batch"]))
         if not (whole and abs(epoch) < _LARGEST and 0 <= position <= self.total):
             raise StateMismatch(f"no such position: {_shown(position)} of epoch {_shown(epoch)}")
         return Cursor(epoch, position)
 
+    def _check_identity(self) -> None:
+        identity: object = self.order.identity  # a stranger's
+        if not (isinstance(identity, str) and 0 < len(identity) <= _IDENTITY):
+            raise Unusable(f"an order's identity is text of 1 to {_IDENTITY} characters, not {_shown(identity)}")
+        if not isinstance(self.order, _UNNAMED.get(identity, object)):
+            raise Unusable(f"the identity {identity!r} is another order's: states could not be told apart")
+
 
 _MEANINGS = {
     "penstock": "the state is of another version",
     "catalog": "the catalog is another one (its digest)",
+    "order": "the order is another one (shuffle=; None: a state of shuffle=True or shuffle=False)",
     "samples": "the catalog is another one (its length)",
     "seed": "the order is another one (its seed; None: not shuffled)",
     "global_batch": (

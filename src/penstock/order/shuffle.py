@@ -15,7 +15,7 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["MOST", "Order", "Permutation"]
+__all__ = ["MOST", "EpochOrder", "Permutation"]
 
 MOST = 1 << 62  # samples of an order
 _SMALL = 1 << 16
@@ -27,7 +27,7 @@ _ONE = np.uint64(1)
 _LAST_SHIFT = np.uint64(31)
 
 
-class Order(ABC):
+class EpochOrder(ABC):
     """Which sample lies at which position of an epoch: a bijection of [0, n), the same wherever it is computed.
 
     It is small to make and can be pickled, and threads may share it.
@@ -63,7 +63,7 @@ class Order(ABC):
         """Do what ``of`` says; every position is in [0, n)."""
 
 
-class Permutation(Order):
+class Permutation(EpochOrder):
     """The order of epoch ``epoch``: a bijection of [0, n) that depends on (n, seed, epoch, scope) and nothing else.
 
     The same on every platform and with every version of numpy: it is 64-bit integer arithmetic keyed by SHA-256. Below
@@ -105,6 +105,17 @@ class Permutation(Order):
             outside = outside[samples[outside] >= np.uint64(self.n)]
         return samples.astype(np.int64)
 
+    def position(self, sample: int) -> int:
+        """Return the position of one sample in [0, n), else IndexError: the inverse of ``at``, at the same cost."""
+        if not 0 <= sample < self.n:
+            raise IndexError(f"sample {sample} of an order of {self.n}")
+        if self.n < _SMALL:
+            return int(np.flatnonzero(self._sorted == sample)[0])
+        value = self._inverse(sample)
+        while value >= self.n:
+            value = self._inverse(value)
+        return value
+
     @cached_property
     def _sorted(self) -> NDArray[np.int64]:
         hashes = _mixed(np.arange(1, self.n + 1, dtype=np.uint64) * _GAMMA + self._keys[0])
@@ -119,6 +130,15 @@ class Permutation(Order):
             left, right = right, (left + (_mixed(right ^ key) >> _ONE)) % size
             size, other = other, size
         return left * self._width + right
+
+    def _inverse(self, value: int) -> int:
+        """Return what ``_feistel`` makes ``value`` of."""
+        left, right = divmod(value, int(self._width))
+        for turn in reversed(range(_ROUNDS)):
+            size = int(self._width if turn % 2 else self._height)
+            hashed = int(_mixed(np.array([left], dtype=np.uint64) ^ self._keys[turn])[0]) >> 1
+            left, right = (right - hashed) % size, left
+        return left * int(self._width) + right
 
 
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
