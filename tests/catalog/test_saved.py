@@ -1,10 +1,13 @@
 """A catalog comes back out of a file as it went in, and a file that is anything else is refused, whatever it says."""
 
+import base64
 import hashlib
 import json
+import random
 import struct
 import tracemalloc
 import uuid
+import zlib
 
 import pytest
 from hypothesis import given
@@ -156,6 +159,135 @@ def test_the_form_is_the_same_for_ever():
     assert (
         hashlib.sha256(_bytes(pets)).hexdigest() == "5b6b73cc2e6ccd0b3c5e210da6195b15ec7995aebc3d5c6f550592d81301cd93"
     )
+
+
+# What version 1 wrote in November 2026 for ENTRIES below memory://bucket/pets/, and a state over it.
+OLD_FILE = (
+    "c-ozlzi-qq6vr!mh^oLpfG7mdr(T@IPF%sx%vzn0V?U?q<>J#hDZQ2xV^t<LCWIKvz=U96V5s<8SU_S&s5l{4E`f3qPnN##+3)kU"
+    "Ez3t^$W5Wea6|Co`r3`viz{_}K0Muh_5SN%d{u1UfAji#@Z)XzqWJjf`Io(?AMUK*IzUQKM!Z0q4w_py)`Dj`K|KfU!o;LHx69a8"
+    "I^F?M7+VorO|-7L5sdU?y4ml?r5Hldueg{S_~lucdP1fNn7W-ykMoH545X4i<;)HjhlF{AaTa=n23P<gm<F*;0;Lq=;7O`j7$}J="
+    "H=(m~lvfAYIzTxe)q9zAA56VhF&)=4chjh<wNeJEz1`|$(*i0maA!T|H#~&tL&#-^FWY?3GKg9RQ1E2ALlm9wkntF@<rdhd=X=;|"
+    "wCTqsZqre)KvVq39sZ4b0a?KRa{eVa@fUC(&jz+M+uS~S)lP976JS2`rC>3M1!fVGiYY26g^=+ORHRfG66u0+fij6BNtlW;0jdO="
+    "IsX}JEA5!qr|oz$U%%F<(`c{JsL^{JzY86`)aaE)S3CWe8@<`+dPi?JTK_NmUpIEfNu5ibI48%>x0lb}oy{$-m-#T)kMcSP4EW^O"
+    "2V@)2**k8b2e4;fEibcdFmn<52@azq?f"
+)
+OLD_STATE = {
+    "penstock": 1,
+    "epoch": 1,
+    "position": 2,
+    "samples": 5,
+    "global_batch": 2,
+    "seed": 3,
+    "catalog": "ad2aa8539edfd36a96a901759259a9725641ce55164b1ce4fff9ae2d6f974fd1",
+}
+
+
+def test_a_file_of_version_1_opens_and_its_states_resume():
+    data = zlib.decompress(base64.b85decode(OLD_FILE))
+    opened = Catalog.open(_put(data))
+    assert list(opened) == ENTRIES
+    assert opened.digest == _pets().digest == OLD_STATE["catalog"]
+    batches = ps.MapDataset.from_catalog(opened).batched(2, shuffle=True, seed=3)
+    batches.load_state_dict(OLD_STATE)
+    assert batches.state_at(0) == OLD_STATE
+    assert _bytes(opened) == data, "a plain catalog is still written as version 1, which older versions read"
+
+
+class TestVersion2:
+    """Ranges, classes and columns are further vectors behind the columns of version 1."""
+
+    def _wide(self):
+        entries = [Entry("pets/a.tar", number, None, "e", 10 * number) for number in range(5)]
+        catalog = Catalog.build("memory://bucket/", "pets/", [*entries, Entry("pets/b", 7)])
+        return catalog.with_labels([*"xyxyxy"]).with_columns(weight=[0.5] * 6, split=[*"aabbab"])
+
+    def test_it_says_what_is_in_it(self):
+        header, columns = _parts(_bytes(self._wide()))
+        assert [header[name] for name in ("version", "objects", "keys")] == [2, 6, 2]
+        assert [(each["role"], each["name"], each["part"], each["dtype"]) for each in header["vectors"]] == [
+            ("object", "", "numbers", "<u4"),
+            ("offset", "", "numbers", "<i8"),
+            *(("class", "", *part) for part in (("numbers", "|u1"), ("ends", "<u8"), ("texts", "|u1"))),
+            ("column", "weight", "numbers", "<f8"),
+            *(("column", "split", *part) for part in (("numbers", "|u1"), ("ends", "<u8"), ("texts", "|u1"))),
+        ]
+        for each in header["vectors"]:
+            assert each["offset"] % 64 == 0
+        assert header["vectors"][-1]["offset"] + header["vectors"][-1]["bytes"] == len(columns)
+
+    def test_the_form_is_the_same_for_ever(self):
+        data = _bytes(self._wide())
+        assert hashlib.sha256(data).hexdigest() == "db686dfcad8202a33864e9c91365a6cb75954e3b484171ec9e2d63a0344f433e"
+        assert _bytes(Catalog.open(_put(data))) == data
+
+    def test_any_bit_that_flips_is_noticed(self, seed):
+        whole, draw = bytearray(_bytes(self._wide())), random.Random(seed)
+        for _ in range(100):
+            at, bit = draw.randrange(len(whole)), 1 << draw.randrange(8)
+            whole[at] ^= bit
+            _refused(bytes(whole), kind=Damaged)
+            whole[at] ^= bit
+
+    @pytest.mark.parametrize("number", range(9))
+    @pytest.mark.parametrize(
+        "change",
+        [
+            *({name: value} for name in ("offset", "bytes") for value in (-1, 1 << 62, 7, None, "8", 1.5, True)),
+            *({"dtype": value} for value in ("O", "<u2", "<f8", "|S1", None, [])),
+            *({"part": value} for value in ("texts", "other", None, [])),
+            *({"role": value} for value in ("class", "offset", "other", None, {})),
+            {"name": None},
+            {"more": 1},
+        ],
+        ids=str,
+    )
+    def test_a_vector_that_lies_is_refused_and_believed_in_nothing(self, number, change, monkeypatch):
+        header, columns = _parts(_bytes(self._wide()))
+        vector = {**header["vectors"][number], **change}
+        if vector == header["vectors"][number] or (number == 5 and change.get("dtype") == "<f8"):
+            return
+        data = _sealed(
+            {**header, "vectors": [vector if i == number else each for i, each in enumerate(header["vectors"])]},
+            columns,
+        )
+        asked = []
+        region = saved.Region
+        monkeypatch.setattr(saved, "Region", lambda size: asked.append(size) or region(size))
+        _refused(data)
+        assert all(size <= len(data) for size in asked)
+
+    @pytest.mark.parametrize(
+        ("vector", "at", "bytes_"),
+        [
+            ("objects beyond the keys", 0, struct.pack("<I", 2)),
+            ("an offset below -1", 1, struct.pack("<q", -2)),
+            ("a range that ends beyond int64", 1, struct.pack("<q", (1 << 63) - 1)),
+            ("a class without a name", 2, b"\x02"),
+            ("names that begin late", 3, struct.pack("<Q", 1)),
+            ("a text without a value", 6, b"\xff"),
+        ],
+    )
+    def test_values_that_contradict_the_table_are_refused(self, vector, at, bytes_):
+        header, columns = _parts(_bytes(self._wide()))
+        start = header["vectors"][at]["offset"] + (8 if vector.startswith("a range") else 0)
+        _refused(_sealed(header, columns[:start] + bytes_ + columns[start + len(bytes_) :]))
+
+    @pytest.mark.parametrize("drop", [0, 1, 3, 4, 8])
+    def test_vectors_that_are_missing_are_refused(self, drop):
+        header, columns = _parts(_bytes(self._wide()))
+        vectors = header["vectors"][:drop]
+        size = (
+            vectors[-1]["offset"] + vectors[-1]["bytes"]
+            if vectors
+            else sum(each["bytes"] for each in header["columns"])
+        )
+        if drop != 8:
+            _refused(_sealed({**header, "vectors": vectors}, columns[:size]))
+
+    @pytest.mark.parametrize("keys", [-2, -1, 1, 3, 1 << 60, "2", None, 2.5])
+    def test_another_number_of_keys_is_refused(self, keys):
+        header, columns = _parts(_bytes(self._wide()))
+        _refused(_sealed({**header, "keys": keys}, columns))
 
 
 def test_a_small_catalog_costs_a_head_and_a_get():

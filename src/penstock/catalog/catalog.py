@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.catalog.column import checked
 from penstock.catalog.digest import digest_of
-from penstock.catalog.labels import classified, label_of, names
+from penstock.catalog.labels import check_rule, classified, label_of, names
 from penstock.catalog.rows import Conditions, at, matching, picked, positions
 from penstock.catalog.saved import Saved, load, save
 from penstock.catalog.scan import scan
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from penstock.catalog.column import Categorical
-    from penstock.catalog.labels import Labels
+    from penstock.catalog.labels import Labels, Rule
     from penstock.catalog.rows import Picked
     from penstock.catalog.strings import Rows
     from penstock.options import StoreOptions
@@ -86,7 +86,7 @@ class Catalog:
         *,
         include: str | Iterable[str] = (),
         exclude: str | Iterable[str] = (),
-        labels: Labels | None = None,
+        labels: Rule | None = None,
         allow_empty: bool = False,
         store: StoreOptions | None = None,
     ) -> Catalog:
@@ -100,6 +100,8 @@ class Catalog:
             Unusable: An object has no label.
 
         """
+        if labels is not None:
+            check_rule(labels)
         source, prefix = open_source(url, store)
         catalog = cls(source.root, *scan(source, prefix, include=include, exclude=exclude))
         catalog = catalog if allow_empty else catalog.filled(source.url(prefix))

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from penstock.catalog.strings import Rows
     from penstock.catalog.table import Table
 
-    Rule = Callable[[str], str | None]
-    Labels = str | re.Pattern[str] | Rule | Sequence[str] | Sequence[int]
+    Rule = str | re.Pattern[str] | Callable[[str], str | None]
+    Labels = Rule | Sequence[str] | Sequence[int]
 
-__all__ = ["classified", "label_of", "labelled", "names", "numbered"]
+__all__ = ["Rule", "check_rule", "classified", "label_of", "labelled", "names", "numbered"]
 
 _QUOTED = 3  # names in an error
 _KNOWN = 10  # labels in an error
@@ -92,8 +92,23 @@ def names(table: Table, rows: Rows, skip: int) -> Iterator[list[str]]:
             yield [decode(raw[start + skip : stop]) for start, stop in pairwise(ends.tolist())]
 
 
+def check_rule(labels: object) -> None:
+    """Refuse what gives no label to any name, before names are listed.
+
+    Raises:
+        Unusable: Neither "folder", nor a pattern with one group, nor a function.
+
+    """
+    if not (isinstance(labels, (str, re.Pattern)) or callable(labels)):
+        raise Unusable(f'labels= is "folder", a pattern with one group, or a function of the key; not {labels!r}')
+    _rule(labels)
+
+
 def classified(
-    labels: Labels, blocks_of_names: Iterator[list[str]], rows: int, classes: Sequence[str] | None
+    labels: Labels,
+    blocks_of_names: Iterator[list[str]],
+    rows: int,
+    classes: Sequence[str] | None,
 ) -> Column:
     """Return the labels of ``rows`` entries as a column of class names.
 
@@ -141,7 +156,7 @@ def _renumbered(column: Column, classes: Sequence[str] | None) -> Column:
     return Column.of(codes, classes)
 
 
-def _found(labels: str | re.Pattern[str] | Rule, blocks_of_names: Iterator[list[str]]) -> Iterator[str]:
+def _found(labels: Rule, blocks_of_names: Iterator[list[str]]) -> Iterator[str]:
     """Yield each entry's label.
 
     Raises:
@@ -177,7 +192,7 @@ def _found(labels: str | re.Pattern[str] | Rule, blocks_of_names: Iterator[list[
 _FOLDER = "have no folder below the prefix"
 
 
-def _rule(labels: str | re.Pattern[str] | Rule) -> tuple[Callable[[str], Any], str]:
+def _rule(labels: Rule) -> tuple[Callable[[str], Any], str]:
     """Return what makes a label of a name, and what an entry without one lacks."""
     if labels == "folder":
         return _folder, _FOLDER

@@ -67,7 +67,7 @@ def save(file: BufferedIOBase, saved: Saved) -> None:
     """
     table = saved.table
     vectors, values = _vectors(table)
-    pieces = list(_padded(table.region.view, vectors, values))
+    pieces = list(_padded(table.region.view[: table.shape.size_bytes], vectors, values))
     whole = hashlib.sha256()
     for piece in pieces:
         whole.update(piece)

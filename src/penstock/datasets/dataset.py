@@ -40,6 +40,11 @@ class CatalogDataset:
         self._source = open_source(catalog.root + catalog.base, store)[0]
 
     @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes: ``classes[sample.label]``; () for a catalog without classes."""
+        return self.catalog.classes
+
+    @property
     def overrides(self) -> str:
         """The method of a subclass that reads samples instead of the class's own: see ``MapDataset``."""
         return ""
@@ -56,7 +61,8 @@ class CatalogDataset:
 
     def _sample(self, index: int, span: Span, data: bytes) -> Any:  # noqa: ANN401  whatever the transform returns
         """Make what is yielded of entry ``index``; an error of the transform leaves with the object's name on it."""
-        sample = Sample(self.catalog.root, span, data, self.catalog.label(index), repeat=isinstance(index, Repeat))
+        catalog, repeat = self.catalog, isinstance(index, Repeat)
+        sample = Sample(catalog.root, span, data, catalog.label(index), columns=catalog.row(index), repeat=repeat)
         if self.transform is None:
             return sample
         try:

@@ -21,6 +21,7 @@ from penstock.order.sampling import SamplingPlan
 
 if TYPE_CHECKING:
     import os
+    import re
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.datasets.constructors import D, Parser
@@ -69,27 +70,28 @@ class MapDataset(CatalogDataset, Dataset[Any]):
 
     @classmethod
     @constructor
-    def from_prefix(
+    def from_prefix(  # noqa: PLR0913  see design/0020
         cls: type[D],
         url: str | os.PathLike[str],
         *,
         transform: Callable[[Sample], Any] | None = None,
         include: str | Iterable[str] = (),
         exclude: str | Iterable[str] = (),
+        labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
         allow_empty: bool = False,
         store: StoreOptions | None = None,
     ) -> Catalog:
         """Make a dataset of every object whose key begins with the URL's; one LIST request for each 1,000 objects.
 
-        ``include`` and ``exclude`` are globs over the key below the prefix. The other arguments are those of the class.
-        All are checked before the first request.
+        ``include`` and ``exclude`` are globs over the key below the prefix. ``labels``: see ``Catalog.with_labels``.
+        The other arguments are those of the class. All are checked before the first request.
 
         Raises:
             NotFound: Nothing is there, and ``allow_empty`` is not set.
-            Unusable: An argument that cannot be meant.
+            Unusable: An argument that cannot be meant, or an object without a label.
 
         """
-        return Catalog.scan(url, include=include, exclude=exclude, allow_empty=allow_empty, store=store)
+        return Catalog.scan(url, include=include, exclude=exclude, labels=labels, allow_empty=allow_empty, store=store)
 
     @classmethod
     @constructor

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
     from penstock.values import Span
+
+    _State = tuple[str, str, object, str, dict[str, Any], bool, bytes]
 
 __all__ = ["Sample"]
 
@@ -24,20 +26,31 @@ class Sample:
         key: Full key within the bucket.
         url: ``scheme://bucket/key``.
         size: Bytes; ``len(data)``.
-        label: Whatever the manifest says of it; None without one.
+        label: The number of its class (``dataset.classes``); or the JSON value that a manifest gives; None without one.
+        columns: The values of the catalog's columns for it, by name; {} without any.
         etag: The version that was read; empty where the store or manifest names none.
         repeat: Whether this epoch has this sample already, and here it only fills a batch up.
 
     """
 
-    __slots__ = ("_bytes", "_file", "etag", "key", "label", "repeat", "url")
+    __slots__ = ("_bytes", "_file", "columns", "etag", "key", "label", "repeat", "url")
 
-    def __init__(self, root: str, span: Span, data: bytes, label: object = None, *, repeat: bool = False) -> None:
+    def __init__(
+        self,
+        root: str,
+        span: Span,
+        data: bytes,
+        label: object = None,
+        *,
+        columns: dict[str, Any] | None = None,
+        repeat: bool = False,
+    ) -> None:
         """Wrap what was read of the object that ``span`` names below ``root``."""
         self.key = span.key
         self.url = root + span.key
         self.label = label
         self.etag = span.etag
+        self.columns = {} if columns is None else columns
         self.repeat = repeat
         self._bytes = data
         self._file: io.BytesIO | None = None
@@ -129,13 +142,13 @@ class Sample:
         """Say which object and how large."""
         return f"<Sample {self.url} ({self.size:,} bytes)>"
 
-    def __getstate__(self) -> tuple[str, str, object, str, bool, bytes]:
+    def __getstate__(self) -> _State:
         """Leave the position behind."""
-        return self.key, self.url, self.label, self.etag, self.repeat, self._bytes
+        return self.key, self.url, self.label, self.etag, self.columns, self.repeat, self._bytes
 
-    def __setstate__(self, state: tuple[str, str, object, str, bool, bytes]) -> None:
+    def __setstate__(self, state: _State) -> None:
         """Come out at the start."""
-        self.key, self.url, self.label, self.etag, self.repeat, self._bytes = state
+        self.key, self.url, self.label, self.etag, self.columns, self.repeat, self._bytes = state
         self._file = None
 
     def _opened(self) -> io.BytesIO:
