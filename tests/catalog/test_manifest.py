@@ -2,7 +2,6 @@
 
 import io
 import sys
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.catalog.catalog import Entry
 from penstock.catalog.manifest import read_manifest, resolve_key
 from penstock.errors import ManifestError, MissingExtra
-from penstock.providers.urls import parse
+from penstock.providers.urls import Location, parse
 
 BUCKET = parse("s3://bucket/")
 
@@ -200,13 +199,6 @@ class TestOwnParser:
             _read("", parser=lambda _: (1 / 0 for _ in "x"))
 
 
-@dataclass
-class _At:
-    scheme: str
-    bucket: str
-    key: str
-
-
 class TestResolving:
     @pytest.mark.parametrize(
         ("text", "folder", "key"),
@@ -223,7 +215,7 @@ class TestResolving:
         ],
     )
     def test_names_are_joined_and_never_changed(self, text, folder, key):
-        assert resolve_key(text, _At("s3", "bucket", folder)) == key
+        assert resolve_key(text, Location("s3", "bucket", folder)) == key
 
     @pytest.mark.parametrize(
         "text",
@@ -240,7 +232,7 @@ class TestResolving:
     )
     def test_what_lies_elsewhere_is_refused(self, text):
         with pytest.raises(ManifestError):
-            resolve_key(text, _At("s3", "bucket", "train/"))
+            resolve_key(text, Location("s3", "bucket", "train/"))
 
     def test_local_files_have_no_bucket(self):
-        assert resolve_key("file:///data/a", _At("file", "", "data")) == "data/a"
+        assert resolve_key("file:///data/a", Location("file", "", "data")) == "data/a"

@@ -168,7 +168,7 @@ class Catalog:
             entry._replace(key=below + entry.key[skip:], etag="", label=None if table.classes else entry.label)
             for entry in self
         )
-        moved = Catalog.build(place.root, below, entries if place.scheme != "file" else map(_contained, entries))
+        moved = Catalog.build(place.root, below, map(_contained, entries) if place.local else entries)
         return Catalog(
             place.root,
             moved.base,

@@ -10,21 +10,24 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from reprlib import Repr
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO
 
 from penstock.catalog.catalog import Entry, as_folder
 from penstock.catalog.parquet import rows as _parquet
 from penstock.errors import ManifestError
 
-__all__ = ["Base", "Parser", "read_manifest", "resolve_key"]
+if TYPE_CHECKING:
+    from penstock.providers.provider import Provider
+    from penstock.providers.urls import Location
+
+__all__ = ["Parser", "read_manifest", "resolve_key"]
 
 Parser = Callable[[BinaryIO], Iterable[object]]  # keys or (key, label)
 _Rows = Iterator[tuple[int, Mapping[str, object]]]
 
 _KEY_COLUMNS = ("key", "url", "path")
 _INT64 = 1 << 63
-_KEY_BYTES = 1024  # on S3
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)/?(.*)", re.DOTALL)
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
 _texts = Repr()
@@ -32,23 +35,7 @@ _texts.maxstring = 200
 _short = _texts.repr  # of what a stranger wrote: it may be long, and deep
 
 
-class Base(Protocol):
-    """Where a manifest's relative keys lie; any location with these three will do."""
-
-    @property
-    def scheme(self) -> str:
-        """``s3``."""
-
-    @property
-    def bucket(self) -> str:
-        """Bucket, container or profile."""
-
-    @property
-    def key(self) -> str:
-        """Prefix within the bucket; may be empty."""
-
-
-def read_manifest(data: bytes, name: str, base: Base, parser: Parser | None = None) -> Iterator[Entry]:
+def read_manifest(data: bytes, name: str, base: Location, parser: Parser | None = None) -> Iterator[Entry]:
     r"""Yield the entries of a manifest in its order, repeats included; none for an empty one.
 
     Keys come out full, as ``resolve_key`` makes them. A manifest that lies in a bucket names no local files but those
@@ -78,7 +65,7 @@ def read_manifest(data: bytes, name: str, base: Base, parser: Parser | None = No
 
     """
     form, where = (_items(parser), "item") if parser else _form(data, name)
-    foreign = base.scheme == "file" and "://" in name and not name.startswith("file://")
+    foreign = base.local and "://" in name and not name.startswith(base.root)
     resolve = _contained if foreign else resolve_key
     for number, row in form(data, name):
         try:
@@ -87,7 +74,7 @@ def read_manifest(data: bytes, name: str, base: Base, parser: Parser | None = No
             raise ManifestError(f"{name}, {where} {number}: {error}", url=name) from error
 
 
-def resolve_key(text: str, base: Base) -> str:
+def resolve_key(text: str, base: Location) -> str:
     """Return the full key for what stands in a manifest: a URL within ``base``'s bucket, or a key relative to ``base``.
 
     A relative key goes below ``base.key`` as below a directory, whether or not that ends in ``/``; with a local base, a
@@ -100,29 +87,33 @@ def resolve_key(text: str, base: Base) -> str:
     """
     match = _URL.match(text)
     if match is None:
-        absolute = base.scheme == "file" and text.startswith("/")
-        return _storable(text.lstrip("/") if absolute else as_folder(base.key) + text, base.scheme)
-    scheme, bucket, key = match.groups()
+        absolute = base.local and text.startswith("/")
+        return _storable(text.lstrip("/") if absolute else as_folder(base.key) + text, base.provider)
+    scheme, rest = match.groups()
+    bucket, key = base.provider.split(rest)
     if (scheme.lower(), bucket) != (base.scheme, base.bucket):
-        message = f"{_short(text)} does not lie in {base.scheme}://{base.bucket}/: make a dataset per bucket"
+        message = f"{_short(text)} does not lie in {base.root}: make a dataset per bucket"
         raise ManifestError(message)
-    return _storable(key, base.scheme)
+    return _storable(key, base.provider)
 
 
-def _contained(text: str, base: Base) -> str:
+def _contained(text: str, base: Location) -> str:
     """Do the same for a manifest of strangers and a local ``base``: nothing outside of it can be named."""
     if _URL.match(text) or text.startswith("/") or ".." in text.split("/"):
         raise ManifestError(f"{_short(text)}: a manifest in a bucket names local files by names below base= alone")
     return resolve_key(text, base)
 
 
-def _storable(key: str, scheme: str) -> str:
+def _storable(key: str, provider: Provider) -> str:
     if not key:
         raise ManifestError("names no object")
     if "\0" in key:
         raise ManifestError(f"{_short(key)} holds a NUL (text is UTF-8)")
-    if scheme == "s3" and len(key) > _KEY_BYTES // 4 and len(key.encode()) > _KEY_BYTES:
-        raise ManifestError(f"{_short(key)} takes more than {_KEY_BYTES} bytes")
+    most = provider.limits.key_bytes
+    if len(key) > most // 4 and len(key.encode()) > most:
+        raise ManifestError(f"{_short(key)} takes more than {most} bytes")
+    if fault := provider.key_fault(key):
+        raise ManifestError(f"{_short(key)} cannot be a key: {fault}")
     return key
 
 

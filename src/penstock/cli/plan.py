@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.catalog.select import selector
 from penstock.errors import InvalidURL, Unusable
-from penstock.providers.urls import Location
+from penstock.providers.urls import LOCAL_ROOT, Location
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Destination", "Origin", "Step", "check", "plan"]
 
-_FILE = "file:///"
 _NAME_BYTES = 255  # of one component of a path, on every file system in use
 
 
@@ -94,11 +93,13 @@ def plan(origins: Sequence[Origin], found: Iterable[tuple[Origin, ObjectMeta]], 
     for origin, meta in found:
         to = dest.place(origin, meta.key)
         note = fault = ""
-        if not to or (dest.root == _FILE and to.endswith("/") and not meta.size):
+        if not to or (dest.root == LOCAL_ROOT and to.endswith("/") and not meta.size):
             note = "a directory's marker"
         else:
             fault = (
-                _unnameable(dest, to) or sources.hold(meta.size, to) or places.take(to, exclusive=dest.root == _FILE)
+                _unnameable(dest, to)
+                or sources.hold(meta.size, to)
+                or places.take(to, exclusive=dest.root == LOCAL_ROOT)
             )
         yield Step(origin.root, meta, to, fault, note)
 
@@ -110,7 +111,7 @@ def _unnameable(dest: Destination, to: str) -> str:
         Location(scheme, bucket, to)
     except InvalidURL as error:
         return error.message
-    return _unfit(to[len(dest.key) :] if dest.into else to) if dest.root == _FILE else ""
+    return _unfit(to[len(dest.key) :] if dest.into else to) if dest.root == LOCAL_ROOT else ""
 
 
 def _unfit(path: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.catalog.select import selector
 from penstock.cli.plan import Destination, Origin
 from penstock.errors import Denied, NotFound, Unusable
+from penstock.providers.urls import LOCAL_ROOT
 from penstock.source import Source, open_source
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def destination(url: str, store: StoreOptions, origins: Sequence[Origin]) -> tup
 
 def local(source: Source) -> bool:
     """Say whether it is the file system of this machine."""
-    return source.root == "file:///"
+    return source.root == LOCAL_ROOT
 
 
 def left_out(selected: Selection) -> Iterator[tuple[str, str]]:

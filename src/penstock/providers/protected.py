@@ -29,9 +29,9 @@ def check_deletable(location: Location) -> None:
 
     """
     if _is_root(location.key):
-        where = "every file of this machine" if location.scheme == "file" else "a whole bucket"
+        where = "every file of this machine" if location.local else "a whole bucket"
         raise InvalidURL(f"this is {where}: name what is to be deleted in it", url=location.url)
-    if location.scheme != "file":
+    if not location.local:
         return
     try:
         found = os.stat(f"/{location.key}")  # noqa: PTH116  pathlib changes names

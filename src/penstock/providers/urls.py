@@ -14,9 +14,10 @@ from penstock.providers.registry import LOCAL, find, loaded, own, schemes
 if TYPE_CHECKING:
     from penstock.providers.provider import Provider
 
-__all__ = ["Location", "key_fault", "parse", "scheme_provider"]
+__all__ = ["LOCAL_ROOT", "Location", "key_fault", "parse", "scheme_provider"]
 
 _WINDOWS = re.compile(r"[A-Za-z]:\\|\\\\")
+LOCAL_ROOT = f"{LOCAL}:///"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 

@@ -59,7 +59,7 @@ def remove(url: str | os.PathLike[str], store: StoreOptions | None) -> None:
     check_deletable(location)
     source, key = open_source(url, store)
     key = key.rstrip("/")
-    path = f"/{key}" if location.scheme == "file" else ""
+    path = f"/{key}" if location.local else ""
     if (path and not os.path.isdir(path)) or os.path.islink(path):  # noqa: PTH112, PTH114  pathlib changes names
         source.delete([key])
         return
