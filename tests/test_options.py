@@ -1,5 +1,6 @@
 """Options refuse what could never work, when they are made, and show no secret."""
 
+import copy
 import pickle
 from dataclasses import dataclass, field, fields
 from multiprocessing.reduction import ForkingPickler
@@ -8,7 +9,7 @@ import pytest
 
 from penstock import options
 from penstock.errors import ConfigError, Unusable
-from penstock.options import ReadOptions, RetryOptions, S3Options, StoreOptions, TransportOptions, WriteOptions
+from penstock.options import PUBLIC, ReadOptions, RetryOptions, S3Options, StoreOptions, TransportOptions, WriteOptions
 
 KINDS = [getattr(options, name) for name in options.__all__]
 
@@ -85,12 +86,41 @@ def test_neutral_options_refuse_an_option_of_s3_and_name_its_class():
         StoreOptions(bucket="a")
 
 
-def test_a_third_partys_options_keep_their_secrets_without_a_word_of_its_own():
-    @dataclass(frozen=True, slots=True, kw_only=True)
-    class Theirs(StoreOptions):
-        password: str | None = field(default=None, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slotted(StoreOptions):
+    password: str | None = None
+    keys: tuple[str, ...] = ()
+    project: str = field(default="", metadata=PUBLIC)
+    timeout_s: float = 1.0
 
-    assert "hidden" not in repr(Theirs(password="hidden"))
-    with pytest.raises(Unusable, match="Theirs with a secret in it is pickled for worker processes only"):
-        pickle.dumps(Theirs(password="hidden"))
-    assert ForkingPickler._extra_reducers[Theirs]
+
+@dataclass(frozen=True, kw_only=True)
+class Unslotted(S3Options):
+    password: bytes = b""
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [Slotted(password="xyzzy"), Slotted(keys=("xyzzy",)), Unslotted(password=b"xyzzy")],
+    ids=["text", "several", "bytes, without slots"],
+)
+def test_a_third_partys_options_keep_their_secrets_without_a_word_of_its_own(secret):
+    assert "xyzzy" not in f"{secret!r} {secret} {[secret]}"
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        with pytest.raises(Unusable, match=r"with a secret in it \((password|keys)\) is pickled for worker processes"):
+            pickle.dumps([secret], protocol)
+    assert pickle.loads(ForkingPickler.dumps(secret)) == secret
+    assert copy.deepcopy(secret) is secret
+
+
+def test_what_a_third_party_declares_public_or_cannot_be_a_secret_is_shown_and_pickled():
+    plain = Slotted(project="climate", timeout_s=2.5, retry=RetryOptions(patience_s=3))
+    assert "project='climate', timeout_s=2.5)" in repr(plain)
+    assert pickle.loads(pickle.dumps(plain)) == plain
+
+
+def test_every_field_of_options_that_is_not_public_is_a_secret():
+    store = S3Options(endpoint="http://e", region="r", profile="p", addressing="path")
+    assert pickle.loads(pickle.dumps(store)) == store
+    assert repr(store).endswith("endpoint='http://e', region='r', profile='p', anonymous=False, addressing='path')")
+    assert "ca_file='ca'" in repr(TransportOptions(ca_file="ca", user_agent_extra="job"))

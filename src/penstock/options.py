@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from difflib import get_close_matches
 from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadOptions", "RetryOptions", "S3Options", "StoreOptions", "TransportOptions", "WriteOptions"]
 
+PUBLIC = {"public": True}  # metadata of a field that never holds a secret: ``field(default="", metadata=PUBLIC)``
 _MIB = 1 << 20
 
 
@@ -28,19 +29,29 @@ def _positive(owner: object, *names: str) -> None:
 class _Private:
     """Options that may hold a secret: those that do are pickled for workers of this process alone (design/0012).
 
-    Fields that are not shown (``repr=False``) and set are secrets. A copy in memory is the value itself: it cannot
-    change.
+    Whatever a field holds counts as a secret, is not shown and not pickled, unless its kind cannot be one (numbers,
+    truth values, Penstock's own parts), or the field says ``metadata=PUBLIC``, or the value is its default. So a class
+    of a third party that says nothing gives nothing away. A copy in memory is the value itself: it cannot change.
     """
 
     __slots__ = ()
 
     def __init_subclass__(cls, **options: object) -> None:
-        """Let ``multiprocessing`` pickle each kind of options for worker processes, third parties' kinds too."""
+        """Hold each kind of options to this, third parties' kinds too, whatever ``dataclass`` would write for it."""
         super().__init_subclass__(**options)
         ForkingPickler.register(cls, _for_worker)
+        if "__repr__" not in vars(cls):
+            cls.__repr__ = _Private.__repr__  # type: ignore[method-assign]  # before dataclass writes one that shows all
 
-    def _secret(self) -> bool:
-        return any(not each.repr and getattr(self, each.name) is not None for each in fields(self))  # type: ignore[arg-type]
+    def __repr__(self) -> str:
+        """Return the public fields."""
+        hidden = self._secrets()
+        shown = [each for each in fields(self) if each.repr and each.name not in hidden]  # type: ignore[arg-type]
+        return f"{type(self).__qualname__}({', '.join(f'{each.name}={getattr(self, each.name)!r}' for each in shown)})"
+
+    def _secrets(self) -> list[str]:
+        """Return which fields may hold one."""
+        return [each.name for each in fields(self) if _may_be_secret(each, getattr(self, each.name))]  # type: ignore[arg-type]
 
     def __copy__(self) -> Self:
         return self
@@ -50,17 +61,25 @@ class _Private:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle what holds no secret; ``Unusable`` for what does."""
-        if self._secret():
+        if secrets := self._secrets():
             raise Unusable(
-                f"{type(self).__name__} with a secret in it is pickled for worker processes only, never into a file or "
-                "for another machine: pass profile=, or set the environment where it is loaded, or pass store= there"
+                f"{type(self).__name__} with a secret in it ({', '.join(secrets)}) is pickled for worker processes "
+                "only, never into a file or for another machine: pass profile=, or set the environment where it is "
+                "loaded, or pass store= there"
             )
         return _for_worker(self)
 
 
+def _may_be_secret(field: Field[Any], value: object) -> bool:
+    if not field.repr:
+        return value is not None
+    plain = isinstance(value, bool | int | float | _Private | RetryOptions | ReadOptions | WriteOptions)
+    return not (plain or value is None or value == field.default or field.metadata.get("public", False))
+
+
 def _for_worker(options: _Private) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Pickle all: what ``multiprocessing`` pickles goes to a process of ours, by a pipe, and into no file."""
-    return _again, (type(options), {each.name: getattr(options, each.name) for each in fields(options)})  # type: ignore[arg-type]
+    return _again, (type(options), {each.name: getattr(options, each.name) for each in fields(options) if each.init})  # type: ignore[arg-type]
 
 
 def _again(kind: type[_Private], values: dict[str, object]) -> _Private:
@@ -93,10 +112,10 @@ class TransportOptions(_Private):
     connect_timeout_s: float = 5.0
     stall_timeout_s: float = 20.0
     stall_bytes_per_s: int = 1024
-    ca_file: str | None = None
+    ca_file: str | None = field(default=None, metadata=PUBLIC)
     verify: bool = True
     proxy: str | None = field(default=None, repr=False)  # may hold a password
-    user_agent_extra: str = ""
+    user_agent_extra: str = field(default="", metadata=PUBLIC)
     idle_s: int = 45
 
     def __post_init__(self) -> None:
@@ -105,8 +124,8 @@ class TransportOptions(_Private):
         if not (self.user_agent_extra.isascii() and self.user_agent_extra.isprintable()):
             raise ConfigError("TransportOptions.user_agent_extra must be printable ASCII: it is a part of a header")
 
-    def _secret(self) -> bool:
-        return "@" in (self.proxy or "")
+    def _secrets(self) -> list[str]:
+        return ["proxy"] if "@" in (self.proxy or "") else []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,14 +256,14 @@ class S3Options(StoreOptions):
 
     """
 
-    endpoint: str | None = None
-    region: str | None = None
+    endpoint: str | None = field(default=None, metadata=PUBLIC)
+    region: str | None = field(default=None, metadata=PUBLIC)
     access_key: str | None = field(default=None, repr=False)
     secret_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
-    profile: str | None = None
+    profile: str | None = field(default=None, metadata=PUBLIC)
     anonymous: bool = False
-    addressing: Literal["auto", "path", "virtual"] = "auto"
+    addressing: Literal["auto", "path", "virtual"] = field(default="auto", metadata=PUBLIC)
 
     def __post_init__(self) -> None:
         """Refuse halves and contradictions at once, not at the first request."""
