@@ -121,18 +121,19 @@ def test_a_collate_fn_that_raises_stopiteration_does_not_end_the_epoch(folder):
 def test_deliveries_say_where_the_epoch_began_and_what_was_left_out(folder):
     of = ps.MapDataset.from_prefix(folder, transform=sevenless).batched(4, list)
     of.load_state_dict(of.state_at(1, epoch=2))
-    first, second = of.deliveries("skip")
+    (first, second), counts = of.deliveries("skip")
+    assert (counts.requests, counts.errors) == (6, 0)
     assert (first.batch, first.cursor, [skipped.url[-3:] for skipped in first.skipped]) == ([4, 5, 6], (2, 4), ["007"])
     assert (second.batch, second.cursor, second.skipped) == ([8, 9], (2, 4), ())
     assert first.skipped[0].error == "ValueError: seven"
     with pytest.raises(ValueError, match="seven"):
-        list(of.deliveries("raise"))
+        list(of.deliveries("raise")[0])
 
 
 def test_a_batch_of_which_nothing_is_left_is_an_error(folder):
     of = ps.MapDataset.from_prefix(folder, transform=sevenless).batched(1, list)
     with pytest.raises(Damaged, match=r"000 \(ValueError: seven\)"):
-        next(of.deliveries("skip"))
+        next(of.deliveries("skip")[0])
 
 
 def test_no_batch_is_smaller_than_one(folder):

@@ -64,6 +64,18 @@ class _Read:
         self.inner = cache.fetching.prepare_reads([(piece, None) for piece in missing], self)
         self.complete = not missing
 
+    @property
+    def attempts(self):
+        return sum(inner.attempts for inner in self.inner)
+
+    @property
+    def retries(self):
+        return sum(inner.retries for inner in self.inner)
+
+    @property
+    def size_bytes(self):
+        return self.span.stop - self.span.start
+
     def finished(self, _inner):
         if next(self.ended) == len(self.inner):
             self.complete = True

@@ -15,6 +15,7 @@ from penstock.datasets.reading import Reading, lists
 from penstock.datasets.sample import Sample
 from penstock.errors import Unusable
 from penstock.order.indices import batch_indices
+from penstock.protocols.fetching import ReadCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -89,14 +90,16 @@ class Batched(Resumable, TorchIterableDataset[Any]):
             "training loop has received: count them, and ask for state_at(received)"
         )
 
-    def deliveries(self, on_error: OnError) -> Iterator[Delivery]:
-        """Begin the next epoch, here and now, and return its batches with what a loader wants to know of them."""
+    def deliveries(self, on_error: OnError) -> tuple[Iterator[Delivery], ReadCounts]:
+        """Begin the next epoch, here and now: return its batches for a loader, and counts of their reads so far."""
         cursor, place = self.begin()
         batches = batch_indices(self.plan, cursor, place)
         if on_error == "raise":
-            whole = lists(self.dataset, batches, place.workers)
-            return (Delivery(self.collate_fn(samples), cursor) for samples in whole)
-        return self._skipping(Reading(self.dataset, batches, place.workers), cursor)
+            counts = ReadCounts()
+            whole = lists(self.dataset, batches, place.workers, counts)
+            return (Delivery(self.collate_fn(samples), cursor, (), len(samples)) for samples in whole), counts
+        reading = Reading(self.dataset, batches, place.workers)
+        return self._skipping(reading, cursor), reading.counts
 
     def reading(self) -> tuple[Cursor, Reading]:
         """Begin the next epoch: return where, and this process's samples as they arrive."""
@@ -111,7 +114,7 @@ class Batched(Resumable, TorchIterableDataset[Any]):
                 if item.slot + 1 == item.size:
                     samples, skipped = remaining(made)
                     made = []
-                    yield Delivery(self.collate_fn(samples), cursor, skipped)
+                    yield Delivery(self.collate_fn(samples), cursor, skipped, len(samples))
 
 
 def _collate(samples: list[Any]) -> Any:  # noqa: ANN401  whatever torch makes of it

@@ -38,12 +38,14 @@ class Delivery(NamedTuple):
         batch: What the loader's ``collate_fn`` made of it.
         cursor: Where the iteration it belongs to began.
         skipped: What was left out of it.
+        samples: How many samples it has.
 
     """
 
     batch: Any
     cursor: Cursor
     skipped: tuple[Skipped, ...] = ()
+    samples: int = 0
 
 
 def attempt(item: Item, on_error: OnError) -> Any:  # noqa: ANN401  whatever a transform returns

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from penstock.datasets.dataset import CatalogDataset
+    from penstock.protocols.fetching import ReadCounts
     from penstock.values import Span
 
 __all__ = ["Item", "Reading", "lists", "singles"]
@@ -30,8 +31,10 @@ def singles(dataset: CatalogDataset, indices: Iterable[int], workers: int) -> It
         yield from map(dataset._sample, rows, names, bodies)  # noqa: SLF001  the same
 
 
-def lists(dataset: CatalogDataset, batches: Iterable[list[int]], workers: int) -> Iterator[list[Any]]:
-    """Yield the samples of each batch as a list; else as ``singles``."""
+def lists(
+    dataset: CatalogDataset, batches: Iterable[list[int]], workers: int, counts: ReadCounts | None = None
+) -> Iterator[list[Any]]:
+    """Yield the samples of each batch as a list, and add their reads to ``counts``; else as ``singles``."""
     if dataset.overrides:
         yield from ([make() for make in _makers(dataset, batch)] for batch in batches)
         return
@@ -44,6 +47,7 @@ def lists(dataset: CatalogDataset, batches: Iterable[list[int]], workers: int) -
             yield from spans
 
     with dataset._source.lookahead(drawn(), workers) as bodies:  # noqa: SLF001  see singles
+        bodies.counts = counts or bodies.counts
         for data in bodies:
             batch, spans = pending.popleft()
             yield list(map(dataset._sample, batch, spans, chain((data,), bodies)))  # noqa: SLF001  see singles
@@ -89,6 +93,11 @@ class Reading:
                 span = self._dataset.catalog.span(index)
                 self._drawn.append((number, slot, len(batch), index, span))
                 yield span
+
+    @property
+    def counts(self) -> ReadCounts:
+        """The reads so far of the samples that were taken."""
+        return self._ahead.counts
 
     def __iter__(self) -> Self:
         """Return itself."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from time import monotonic
 from typing import TYPE_CHECKING, Self
 
 from penstock.errors import Cancelled, Unusable
 from penstock.events import Scope
 from penstock.fetch.batch import start_reads
+from penstock.protocols.fetching import ReadCounts
 from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
@@ -31,6 +33,10 @@ class Lookahead:
 
     Of the budget's items only as many are used as keep the transport busy: more would wait in the processor's caches.
     The first error ends it. ``close`` (or garbage collection, or leaving a ``with``) calls off what is in flight.
+
+    Attributes:
+        counts: Of the reads that were taken so far.
+
     """
 
     def __init__(self, fetching: Fetching, spans: Iterator[Span], budget: Budget, scope: Scope | None = None) -> None:
@@ -49,6 +55,7 @@ class Lookahead:
         self._low = 0  # items held at which to refill
         self._pid = os.getpid()
         self._scope = scope or Scope()
+        self.counts = ReadCounts()
 
     def __iter__(self) -> Self:
         """Return itself."""
@@ -77,10 +84,26 @@ class Lookahead:
             raise StopIteration
         read = reads[0]
         if not read.complete:
-            self._inbox.wait(read)
+            self._await(read)
         reads.popleft()
-        budget.release(_cost(read.span))
+        cost = _cost(read.span)
+        budget.release(cost)
+        counts = self.counts
+        counts.requests += read.attempts
+        if read.attempts > 1:
+            counts.retries += read.retries
+        if read.error is not None:
+            counts.errors += 1
+        else:
+            counts.size_bytes += cost if read.span.stop is not None else read.size_bytes
         return read
+
+    def _await(self, read: PendingRead) -> None:
+        began = monotonic()
+        try:
+            self._inbox.wait(read)
+        finally:
+            self.counts.waiting_s += monotonic() - began
 
     def _resize(self) -> None:
         """Double the window when the transport has run out of reads, and shrink it while many only queue.

@@ -49,6 +49,7 @@ class SpanRead:
         front: It begins where its object does and may be as long: it is asked for also where ``Range`` is ignored.
         called_off: Nobody wants it any more: it writes nothing that it has not begun to. Set from any thread, before
             ``attempts`` is looked at.
+        retries: How often it was asked for again after a failure.
         attempts: How often it was asked for; raised before ``called_off`` is looked at.
 
     """
@@ -65,6 +66,7 @@ class SpanRead:
         "complete",
         "error",
         "front",
+        "retries",
         "span",
         "target",
         "value",
@@ -84,8 +86,14 @@ class SpanRead:
         self.target = target
         self.value: bytes | None = None
         self.attempts = 0
+        self.retries = 0
         self.error: PenstockError | None = None
         self.complete = False
+
+    @property
+    def size_bytes(self) -> int:
+        """Return how many bytes it holds; only once complete."""
+        return len(self.value) if self.value is not None else self.target.size if self.target else 0
 
     def calls(self) -> Sequence[SpanRead]:
         """Return what the transport carries for this read."""
@@ -210,6 +218,7 @@ class SpanRead:
         if wait_s is None:
             self.end(error)
         else:
+            self.retries += 1
             self.error = error  # so far: see look
         return wait_s
 
@@ -232,9 +241,8 @@ class SpanRead:
             self._owner.finished(self)
 
     def _tell(self) -> None:
-        size_bytes = len(self.value) if self.value is not None else self.target.size if self.target else 0
         url, elapsed_s = self._policy.driver.url(self.span.key), monotonic() - self._began
-        emit(RangeRead(url, self.span.start, size_bytes, elapsed_s, self.attempts))
+        emit(RangeRead(url, self.span.start, self.size_bytes, elapsed_s, self.attempts))
 
 
 class RangeProbe(SpanRead):
@@ -276,6 +284,8 @@ class SplitRead(SpanRead):
         """Count a part; the first error is the whole's, told when no part writes into the target any more."""
         self.error = self.error or part.error
         if next(self._ended) == len(self._reads):
+            self.attempts = sum(read.attempts for read in self._reads)
+            self.retries = sum(read.retries for read in self._reads)
             self._reads = []  # each of them leads back here: the memory would be held until the collector runs
             self.complete = True
             self._owner.finished(self)

@@ -97,6 +97,11 @@ class DecodePool:
             raise RuntimeError("collate_fn raised StopIteration") from outcome  # noqa: TRY004  no type is wrong here
         raise outcome
 
+    @property
+    def working_s(self) -> float:
+        """Seconds spent in transforms and collation so far, over all threads."""
+        return sum(self._shared.working_s)
+
     def close(self) -> None:
         """Call off what is in flight and wait for what is being transformed; twice does nothing."""
         self._stop()
@@ -110,6 +115,7 @@ class _Shared:
     cursor: Cursor
     options: DecodeOptions
     pid: int = field(default_factory=os.getpid)
+    working_s: list[float] = field(default_factory=list)  # of each thread, which alone writes it
     _drawing: threading.Lock = field(default_factory=threading.Lock)  # samples are drawn one at a time, in order
     # Of all below. Reentrant, for the collector may run ``stop`` on whatever thread it likes, one that holds it too.
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -124,8 +130,9 @@ class _Shared:
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def start(self) -> None:
+        self.working_s = [0.0] * self.options.threads
         self._threads = [
-            threading.Thread(target=self._run, name=f"penstock-decode-{number}", daemon=True)
+            threading.Thread(target=self._run, args=(number,), name=f"penstock-decode-{number}", daemon=True)
             for number in range(self.options.threads)
         ]
         for thread in self._threads:
@@ -172,13 +179,15 @@ class _Shared:
                 thread.join(min(LOOK_S, left_s))
         self.reading.close()  # what was sent while it closed
 
-    def _run(self) -> None:
+    def _run(self, number: int) -> None:
         while (item := self._draw()) is not None:
+            began_s = monotonic()
             try:
                 made = attempt(item, self.options.on_error)
             except BaseException as error:  # noqa: BLE001  the training loop's to hear, in its turn
                 made = _Failure(error)
             self._put(item, made)
+            self.working_s[number] += monotonic() - began_s
 
     def _draw(self) -> Item | None:
         with self._drawing:
@@ -231,6 +240,6 @@ class _Shared:
             return failure.error
         try:
             samples, skipped = remaining(made)
-            return Delivery(self.options.finish(samples), self.cursor, skipped)
+            return Delivery(self.options.finish(samples), self.cursor, skipped, len(samples))
         except BaseException as error:  # noqa: BLE001  see _run
             return error

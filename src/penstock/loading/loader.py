@@ -1,4 +1,4 @@
-"""The loader: batches in an order that can be trusted, decoded ahead in threads or workers, with state."""
+"""The loader: batches in a guaranteed order, decoded ahead in threads or workers, with state and counters."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset as TorchIterableDataset
+from torch.utils.data import get_worker_info
 
 from penstock.datasets.batched import Batched
 from penstock.datasets.iterable import IterableDataset
@@ -18,6 +19,7 @@ from penstock.datasets.map import MapDataset
 from penstock.errors import Unusable
 from penstock.loading.decoding import DecodeOptions, DecodePool
 from penstock.loading.device import pinned, to_device
+from penstock.loading.stats import LoaderStats, Meter
 from penstock.values import whole
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.datasets.policy import Delivery, OnError, Skipped
     from penstock.datasets.positions.place import PlaceLike
+    from penstock.loading.stats import Counters
     from penstock.order.partition import Tail
     from penstock.order.sampling import Cursor
     from penstock.protocols.order import Order
@@ -149,6 +152,8 @@ class DataLoader:
         self._on_error = on_error
         self._threads = decode_threads or (_processors() if dataset.transform is not None else 1)
         self._prefetch = prefetch
+        self._meter: Meter | None = None
+        self._worker_batches = _WorkerBatches(self._batches, on_error)
         self._workers = self._processes(workers)
         self._began: Cursor | None = None  # of the iteration under way
         self._received = 0
@@ -162,7 +167,7 @@ class DataLoader:
         if not self.num_workers:
             return None
         return TorchDataLoader(
-            _Delivering(self._batches, self._on_error),
+            self._worker_batches,
             batch_size=None,
             num_workers=self.num_workers,
             prefetch_factor=self._prefetch,
@@ -192,16 +197,26 @@ class DataLoader:
         deliveries = self._decoded() if self._workers is None else self._from_workers(self._workers)
         yield from self._receive(deliveries if self.device is None else to_device(deliveries, self.device))
 
-    def _decoded(self) -> DecodePool:
-        batches = self._batches
+    def _decoded(self) -> Iterator[Delivery]:
+        row, batches = self._metering().counters.claim(0), self._batches
         cursor, reading = batches.reading()
         self._note(cursor, 0)
         finish = _then(batches.collate_fn, pinned) if self.pin_memory else batches.collate_fn
         options = DecodeOptions(self._threads, self._prefetch, self._on_error, finish)
-        return DecodePool(reading, cursor, options)
+        pool = DecodePool(reading, cursor, options)
+        try:
+            for delivery in pool:
+                row.add(delivery)
+                row.write(reading.counts, pool.working_s)
+                yield delivery
+        finally:
+            pool.close()
+            row.write(reading.counts, pool.working_s)
+            row.leave()
 
     def _from_workers(self, workers: TorchDataLoader[Any]) -> Iterator[Delivery]:
         self._note(self._batches.coming(), 0)  # until a worker says where it has begun
+        self._worker_batches.counters = self._metering().counters
         received = iter(workers)
         try:
             yield from received
@@ -212,12 +227,26 @@ class DataLoader:
             del received
 
     def _receive(self, deliveries: Iterable[Delivery]) -> Iterator[Any]:
-        for number, delivery in enumerate(deliveries, 1):
+        for number, delivery in enumerate(self._metering().metered(deliveries), 1):
             self._note(delivery.cursor, number)
             for skipped in delivery.skipped:
                 self._leave_out(skipped)
             yield delivery.batch
         self._began = None
+
+    def _metering(self) -> Meter:
+        """Return what counts in this process; one that was forked since begins at zero."""
+        if self._meter is None or self._meter.inherited:
+            self._meter = Meter(self.num_workers)
+        return self._meter
+
+    def stats(self) -> LoaderStats:
+        """Return what was counted since the loader was made, over all epochs: no request, and no wait for workers.
+
+        Any thread may ask, also while batches are made. Counts of workers are updated with each batch that one of them
+        makes, and when its iteration ends; a worker that is killed keeps the counts of its batches.
+        """
+        return self._metering().stats()
 
     def _note(self, cursor: Cursor, received: int) -> None:
         self._began, self._received = cursor, received
@@ -248,15 +277,20 @@ class DataLoader:
         self._began = None
 
 
-class _Delivering(TorchIterableDataset[Any]):
+class _WorkerBatches(TorchIterableDataset[Any]):
     """Batches as a worker sends them to its loader."""
 
     def __init__(self, batches: Batched, on_error: OnError) -> None:
         self.batches = batches
         self.on_error = on_error
+        self.counters: Counters | None = None  # shared with the loader, once it iterates
 
     def __iter__(self) -> Iterator[Delivery]:
-        return self.batches.deliveries(self.on_error)
+        deliveries, counts = self.batches.deliveries(self.on_error)
+        worker = get_worker_info()
+        if self.counters is None or worker is None:
+            return deliveries
+        return self.counters.claim(worker.id).counted(deliveries, counts)
 
 
 def _stranger(dataset: object) -> str:

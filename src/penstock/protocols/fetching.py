@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.values import Span
 
-__all__ = ["Fetching", "PendingRead", "ReadOwner"]
+__all__ = ["Fetching", "PendingRead", "ReadCounts", "ReadOwner"]
 
 
 class PendingRead(Protocol):
@@ -20,11 +21,19 @@ class PendingRead(Protocol):
     Attributes:
         span: What is read.
         error: What went wrong, once complete; None where nothing did.
+        attempts: Requests that were made for it, repeated ones included; 0 where none was needed.
+        retries: How many of these repeated another one.
 
     """
 
     span: Span
     error: PenstockError | None
+    attempts: int
+    retries: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Return how many bytes it holds; only once complete."""
 
     @property
     def complete(self) -> bool:
@@ -38,6 +47,26 @@ class PendingRead(Protocol):
 
     def take(self) -> bytes:
         """Return the bytes, or raise what went wrong; only once complete."""
+
+
+@dataclass(slots=True)
+class ReadCounts:
+    """Reads that one thread has taken, in sum; any thread may look.
+
+    Attributes:
+        requests: Requests that were made for them, repeated ones included.
+        retries: How many of these repeated another one.
+        errors: Reads that failed in the end.
+        size_bytes: Bytes of the others.
+        waiting_s: Seconds that the thread waited for bytes.
+
+    """
+
+    requests: int = 0
+    retries: int = 0
+    errors: int = 0
+    size_bytes: int = 0
+    waiting_s: float = 0.0
 
 
 class ReadOwner(Protocol):

@@ -1,0 +1,247 @@
+"""A loader's counters: one row for each worker, in memory that the loader's process and its workers share."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import astuple, dataclass, replace
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from penstock.catalog.region import Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator
+
+    from penstock.datasets.policy import Delivery
+    from penstock.protocols.fetching import ReadCounts
+
+__all__ = ["Counters", "LoaderStats", "Meter", "ReaderStats", "Row"]
+
+_WORDS: Final = 16  # of 8 bytes: two lines of the processor's cache, which no other worker writes to
+_OWNER, _FIRST = 1, 2  # word 0: the worker's number, from 1
+_GENERATIONS: Final = 8  # iterations over one loader that are open at once; further ones are not counted
+_NS: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderStats:
+    """Counts of a worker process, or of the decoding threads together, since the loader was made.
+
+    They include batches that were made ahead and have not been received yet. What a dataset's own ``__getitem__`` or
+    ``__getitems__`` (of a subclass) reads is not in ``requests``, ``retries``, ``errors`` and ``size_bytes``.
+
+    Attributes:
+        batches: Batches made.
+        samples: Samples in them.
+        skipped: Samples that were left out (``on_error="skip"``).
+        requests: Requests that brought the objects, repeated ones included.
+        retries: How many of these repeated another one.
+        errors: Reads that failed in the end.
+        size_bytes: Bytes of the objects.
+        waiting_s: Seconds without anything to do but wait for bytes.
+        working_s: Seconds spent in transforms and ``collate_fn``, and in passing samples on; of threads, in sum.
+
+    """
+
+    batches: int = 0
+    samples: int = 0
+    skipped: int = 0
+    requests: int = 0
+    retries: int = 0
+    errors: int = 0
+    size_bytes: int = 0
+    waiting_s: float = 0.0
+    working_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderStats:
+    """Counts of a loader since it was made, over all epochs: see ``DataLoader.stats``.
+
+    Attributes:
+        batches: Batches that the training loop received.
+        samples: Samples in them.
+        waiting_s: Seconds that the training loop waited for batches.
+        computing_s: Seconds between receiving a batch and asking for the next one.
+        workers: For each worker process; with ``num_workers=0`` one for the decoding threads.
+
+    """
+
+    batches: int
+    samples: int
+    waiting_s: float
+    computing_s: float
+    workers: tuple[ReaderStats, ...]
+
+    @property
+    def utilisation(self) -> float:
+        """Share of time that the training loop computed, 0 to 1; 0.0 before the second batch was asked for."""
+        seconds = self.waiting_s + self.computing_s
+        return self.computing_s / seconds if seconds else 0.0
+
+    @property
+    def total(self) -> ReaderStats:
+        """The sum over workers."""
+        return _sum(self.workers)
+
+
+class Row:
+    """The counters of one iteration in one worker: one thread writes them, without a lock, and any process reads."""
+
+    def __init__(self, words: memoryview) -> None:
+        """Go on from what the row has."""
+        self._words = words
+        self._before: list[int] = words[_FIRST:].tolist()
+        self._made = [0, 0, 0]
+
+    def add(self, delivery: Delivery) -> None:
+        """Count a batch; ``write`` shows it."""
+        made = self._made
+        made[0] += 1
+        made[1] += delivery.samples
+        made[2] += len(delivery.skipped)
+
+    def write(self, counts: ReadCounts, working_s: float) -> None:
+        """Show what was counted so far."""
+        reads = counts.requests, counts.retries, counts.errors, counts.size_bytes
+        seconds = int(counts.waiting_s * _NS), int(working_s * _NS)
+        for at, (before, now) in enumerate(zip(self._before, (*self._made, *reads, *seconds), strict=False), _FIRST):
+            self._words[at] = before + now
+
+    def counted(self, deliveries: Iterable[Delivery], counts: ReadCounts) -> Generator[Delivery]:
+        """Yield a worker's batches, counting each before it goes; at the end, leave the row to the next iteration."""
+        working_s = 0.0
+        iterator = iter(deliveries)
+        try:
+            while True:
+                began_s, waited_s = monotonic(), counts.waiting_s
+                try:
+                    delivery = next(iterator, None)
+                finally:
+                    working_s += monotonic() - began_s - (counts.waiting_s - waited_s)
+                if delivery is None:
+                    return
+                self.add(delivery)
+                self.write(counts, working_s)
+                yield delivery
+        finally:
+            self.write(counts, working_s)
+            self.leave()
+
+    def leave(self) -> None:
+        """Write no more."""
+        self._words[_OWNER] = 0
+
+
+class Counters:
+    """Rows for ``workers`` workers; with 0, for threads of this process.
+
+    A worker of a later epoch goes on in the row of one that has ended, or died. The memory is shared with workers,
+    however they are started; a copy that is pickled to anywhere else counts for itself.
+    """
+
+    def __init__(self, workers: int) -> None:
+        """Begin at zero."""
+        self.workers = max(1, workers)
+        size = self.workers * _GENERATIONS * _WORDS * 8
+        self._adopt(Slot(size) if workers else None, bytearray(size))
+
+    def _adopt(self, slot: Slot | None, private: bytearray) -> None:
+        self._slot = slot
+        self._words = (memoryview(private) if slot is None else slot.view).cast("q")
+        self._lock = threading.Lock()
+
+    def claim(self, worker: int) -> Row:
+        """Return a row for an iteration that begins in ``worker``."""
+        with self._exclusive():
+            for words in self._rows():
+                number, owner = words[0], words[_OWNER]
+                if number == 0 or (number == worker + 1 and not _lives(owner)):
+                    words[0], words[_OWNER] = worker + 1, os.getpid()
+                    return Row(words)
+        return Row(memoryview(bytearray(_WORDS * 8)).cast("q"))
+
+    def read(self) -> tuple[ReaderStats, ...]:
+        """Return the sums for each worker; any thread of any process may ask."""
+        found: list[list[ReaderStats]] = [[] for _ in range(self.workers)]
+        for words in self._rows():
+            if words[0]:
+                numbers = words[_FIRST : _FIRST + 9].tolist()
+                stats = ReaderStats(*numbers[:7])
+                found[words[0] - 1].append(replace(stats, waiting_s=numbers[7] / _NS, working_s=numbers[8] / _NS))
+        return tuple(map(_sum, found))
+
+    def _rows(self) -> Iterator[memoryview]:
+        for at in range(0, len(self._words), _WORDS):
+            yield self._words[at : at + _WORDS]
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        lock: AbstractContextManager[object] = self._lock if self._slot is None else self._slot.locked()
+        with lock:
+            yield
+
+    def __getstate__(self) -> tuple[int, Slot | None]:
+        """Travel as the shared memory, where there is one."""
+        return self.workers, self._slot
+
+    def __setstate__(self, state: tuple[int, Slot | None]) -> None:
+        """Arrive in a worker."""
+        self.workers, slot = state
+        self._adopt(slot, bytearray(self.workers * _GENERATIONS * _WORDS * 8))
+
+
+class Meter:
+    """What a loader counts in its own process: the training loop's side, and the rows of its workers."""
+
+    def __init__(self, workers: int) -> None:
+        """Begin at zero."""
+        self.counters = Counters(workers)
+        self._batches = self._samples = 0
+        self._waiting_s = self._computing_s = 0.0
+        self._pid = os.getpid()
+
+    @property
+    def inherited(self) -> bool:
+        """Say whether it counts for the process that this one was forked from."""
+        return self._pid != os.getpid()
+
+    def metered(self, deliveries: Iterable[Delivery]) -> Generator[Delivery]:
+        """Yield deliveries to the training loop; seconds before each are waiting, seconds after it computing."""
+        iterator = iter(deliveries)
+        while True:
+            asked_s = monotonic()
+            try:
+                delivery = next(iterator, None)
+            finally:
+                self._waiting_s += monotonic() - asked_s
+            if delivery is None:
+                return
+            self._batches += 1
+            self._samples += delivery.samples
+            given_s = monotonic()
+            yield delivery
+            self._computing_s += monotonic() - given_s
+
+    def stats(self) -> LoaderStats:
+        """Return the counts so far."""
+        return LoaderStats(self._batches, self._samples, self._waiting_s, self._computing_s, self.counters.read())
+
+
+def _sum(each: Iterable[ReaderStats]) -> ReaderStats:
+    columns = zip(*map(astuple, each), strict=True)
+    return ReaderStats(*map(sum, columns))
+
+
+def _lives(pid: int) -> bool:
+    if pid == 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
