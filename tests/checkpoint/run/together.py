@@ -58,7 +58,7 @@ def save(run: ps.CheckpointManager, data: str) -> dict[str, object]:
 def load(run: ps.CheckpointManager, data: str) -> dict[str, object]:
     """Restore the newest into a state of zeros; say what comes next."""
     if distributed.get_rank():
-        steps.Committed = None  # the first rank alone looks, lest one that fails leave the others waiting
+        steps.CommittedCheckpoint = None  # the first rank alone looks, lest one that fails leave the others waiting
     batches = loader(data)
     into = state(-1)
     into["history"] = None

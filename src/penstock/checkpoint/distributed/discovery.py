@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.source import Source
 
-__all__ = ["Mark", "Standing", "opened", "standing", "valid"]
+__all__ = ["ExistingCheckpoints", "Marker", "existing", "opened", "valid"]
 
 
-_TRIES = 9  # between the HEAD and the GET of a mark it may be replaced
+_TRIES = 9  # between the HEAD and the GET of a marker it may be replaced
 
 
-class Mark(NamedTuple):
+class Marker(NamedTuple):
     """What says that a folder is a checkpoint: a manifest, or torch's metadata.
 
     Attributes:
         key: Where it lies.
         etag: Which version was read.
-        metadata: What it says; ``storage_data`` maps to ``Placed``.
+        metadata: What it says; ``storage_data`` maps to ``ItemLocation``.
 
     """
 
@@ -66,11 +66,11 @@ class Mark(NamedTuple):
         return meta is None or meta.etag != self.etag
 
 
-class Standing(NamedTuple):
+class ExistingCheckpoints(NamedTuple):
     """What a folder holds when a save begins.
 
     Attributes:
-        etags: Of each mark that is there, by its key.
+        etags: Of each marker that is there, by its key.
         objects: The keys of what they name.
 
     """
@@ -79,11 +79,11 @@ class Standing(NamedTuple):
     objects: set[str]
 
 
-def standing(source: Source, folder: str, *, look: bool) -> Standing:
+def existing(source: Source, folder: str, *, look: bool) -> ExistingCheckpoints:
     """Return which checkpoints are there; with ``look`` also what they name."""
     found = [meta for meta in source.stat_existing([folder + MANIFEST, folder + METADATA]) if meta is not None]
     objects = {folder + name for meta in found if look for name in _named(source, meta.key)}
-    return Standing({meta.key: meta.etag for meta in found}, objects)
+    return ExistingCheckpoints({meta.key: meta.etag for meta in found}, objects)
 
 
 def opened(url: str | os.PathLike[str], store: StoreOptions | None) -> tuple[Source, str]:
@@ -121,12 +121,12 @@ def _read(name: str, data: bytes, url: str, *, weights_only: bool) -> Metadata:
 
 
 def _named(source: Source, key: str) -> Iterable[str]:
-    """Return the objects that a mark names; none where nobody can read it: they stay behind when it is replaced."""
+    """Return the objects that a marker names; none where nobody can read it: they stay behind when it is replaced."""
     (_, data), url = _current(source, key), source.url(key)
     try:
         if key.endswith(MANIFEST):
             return Manifest.decode(data, url).objects
-        places = torchmeta.decode(data, url, weights_only=True).storage_data
-        return {place.name for place in places.values()}
+        locations = torchmeta.decode(data, url, weights_only=True).storage_data
+        return {location.name for location in locations.values()}
     except (Damaged, Unusable):
         return ()

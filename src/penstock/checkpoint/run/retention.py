@@ -10,11 +10,11 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Keep"]
+__all__ = ["Retention"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keep:
+class Retention:
     """A step stays if any of these says so; where none is set, all stay. The newest always stays.
 
     Attributes:

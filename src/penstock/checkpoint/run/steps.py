@@ -10,15 +10,15 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
-from penstock.checkpoint.commit.saving import Committed, Saving
+from penstock.checkpoint.commit.saving import CommittedCheckpoint, Saving
 from penstock.checkpoint.integrity.manifest import step_name
-from penstock.checkpoint.run.folder import fetch, send
-from penstock.checkpoint.run.retention import Keep
-from penstock.checkpoint.run.rng import draw_on, drawn
-from penstock.checkpoint.run.stepindex import Entry
-from penstock.checkpoint.run.store import Described, Shelf
+from penstock.checkpoint.run.folder import download_folder, upload_folder
+from penstock.checkpoint.run.retention import Retention
+from penstock.checkpoint.run.rng import generator_states, set_generator_states
+from penstock.checkpoint.run.stepindex import StepEntry
+from penstock.checkpoint.run.store import StepDescription, StepStore
 from penstock.checkpoint.torchfile.encoding import decoded, encoded, readable
-from penstock.checkpoint.torchfile.load import unpacked
+from penstock.checkpoint.torchfile.load import load_torchfile
 from penstock.checkpoint.torchfile.verbs import dump
 from penstock.checkpoint.transfer.tensors import torch_module
 from penstock.errors import Changed, CheckpointError, NotFound, Unusable
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.checkpoint.run.ranks import Ranks
     from penstock.options import StoreOptions
 
-__all__ = ["CheckpointManager", "Described"]
+__all__ = ["CheckpointManager", "StepDescription"]
 
 _ONE, _SEVERAL = "state", "dcp"  # kinds of checkpoints: of one process, or of several ranks
 _STATE = "state.pt"
@@ -42,7 +42,7 @@ _STEPS = 10**18  # more digits no folder of a step has
 _LOOKS = 9  # for the newest step: while one is read, saves with keep_last=1 may supersede it
 
 T = TypeVar("T")
-_Read = Callable[[int, "Manifest", Committed | None], T]
+_Read = Callable[[int, "Manifest", CommittedCheckpoint | None], T]
 
 
 class Loader(Protocol):
@@ -83,9 +83,9 @@ class CheckpointManager:
         self._source, prefix = open_source(url, store)
         missing = "" if prefix.endswith("/") or not prefix else "/"
         self._url = os.fspath(url) + missing
-        self._shelf = Shelf(self._source, prefix + missing)
+        self._steps = StepStore(self._source, prefix + missing)
         self._ranks: Ranks | None = None
-        self._keep = Keep(last=keep_last, every=keep_every, best=keep_best, mode=mode)
+        self._retention = Retention(last=keep_last, every=keep_every, best=keep_best, mode=mode)
         self._mine: set[str] = set()
 
     def across(self, group: ProcessGroup) -> Self:
@@ -145,7 +145,11 @@ class CheckpointManager:
             Unusable: Something is more than weights, and was not to be.
 
         """
-        parts = {"state": state, "loader": None if loader is None else dict(loader.state_dict()), "rng": drawn()}
+        parts = {
+            "state": state,
+            "loader": None if loader is None else dict(loader.state_dict()),
+            "rng": generator_states(),
+        }
         if self._ranks is not None:
             return self._ranks.gathered(parts, weights_only=weights_only)
         return {name: encoded(part, name) for name, part in parts.items()} if weights_only else parts
@@ -154,8 +158,8 @@ class CheckpointManager:
         """Save what ``gathered`` returned; see ``save``. For one thread at a time."""
         step, metric = _checked(step), _measured(metric)
         if self._ranks is not None:
-            said = {"step": step, "metric": metric, "ranks": self._ranks.size}
-            where = self._ranks.writer(self._at(step), said, overwrite=overwrite, store=self._source.options)
+            extra = {"step": step, "metric": metric, "ranks": self._ranks.size}
+            where = self._ranks.writer(self._at(step), extra, overwrite=overwrite, store=self._source.options)
             self._ranks.save(where, everything.pop("state"), everything)
             self._ranks.agreed(lambda: self._supersede(step, where.manifest, where.etag))
             return
@@ -163,7 +167,7 @@ class CheckpointManager:
         def fill(saving: Saving) -> None:
             with saving.open(_STATE) as writer:
                 dump(everything, writer)
-            saving.add(_STATE, writer.sealed())
+            saving.add(_STATE, writer.checksums())
 
         self._put(step, _ONE, fill, metric, overwrite=overwrite)
 
@@ -179,31 +183,31 @@ class CheckpointManager:
             Unusable: It has no file, or something that cannot be kept; it is named, and nothing was sent.
 
         """
-        self._put(step, "folder", partial(send, folder), metric, overwrite=overwrite)
+        self._put(step, "folder", partial(upload_folder, folder), metric, overwrite=overwrite)
 
     def _put(
         self, step: int, kind: str, fill: Callable[[Saving], None], metric: float | None, *, overwrite: bool
     ) -> None:
         step, metric = _checked(step), _measured(metric)
-        saving = Saving(self._source, self._shelf.folder(step), kind)
+        saving = Saving(self._source, self._steps.folder(step), kind)
         self._mine.add(saving.id)
         if not overwrite:
-            saving.vacant()
-        standing = saving.standing() if overwrite else ""
-        old = self._shelf.readable(step) if standing else None
+            saving.refuse_existing()
+        current = saving.current_etag() if overwrite else ""
+        old = self._steps.readable(step) if current else None
         fill(saving)
-        manifest = saving.commit({"step": step, "metric": metric}, standing)
+        manifest = saving.commit({"step": step, "metric": metric}, current)
         if old is not None:
             old.delete_objects()
         self._supersede(step, manifest, saving.etag)
 
     def steps(self) -> list[int]:
         """Return the committed steps, oldest first: a listing of folders, and one request for each, side by side."""
-        return self._shelf.steps()
+        return self._steps.steps()
 
     def latest(self) -> int | None:
         """Return the newest committed step; None where there is none. A listing of folders, and a request or two."""
-        return self._shelf.latest()
+        return self._steps.latest()
 
     def restore(
         self,
@@ -229,11 +233,11 @@ class CheckpointManager:
 
         """
 
-        def read(chosen: int, manifest: Manifest, committed: Committed | None) -> tuple[int, dict[str, Any]]:
+        def read(chosen: int, manifest: Manifest, committed: CommittedCheckpoint | None) -> tuple[int, dict[str, Any]]:
             kind, content = manifest.kind, manifest.content
             if kind not in (_ONE, _SEVERAL) or content.get("step") != chosen:
                 message = f"the checkpoint there is a {kind} of step {content.get('step')}"
-                raise CheckpointError(message, url=self._shelf.url(chosen))
+                raise CheckpointError(message, url=self._steps.url(chosen))
             if kind == _SEVERAL:
                 return chosen, self._loaded_across(chosen, into, content.get("ranks"), weights_only=weights_only)
             committed = committed or self._look(chosen)[1]
@@ -242,12 +246,12 @@ class CheckpointManager:
         chosen, found = self._current(step, read, self._ranks)
         if loader is not None:
             if found["loader"] is None:
-                raise CheckpointError("it was saved without the data's position", url=self._shelf.url(chosen))
-            loader.load_state_dict(readable(found["loader"], "the data's position", self._shelf.url(chosen)))
+                raise CheckpointError("it was saved without the data's position", url=self._steps.url(chosen))
+            loader.load_state_dict(readable(found["loader"], "the data's position", self._steps.url(chosen)))
         if isinstance(found["rng"], Exception):
             warnings.warn("the generators' states are more than weights: they stay as they are", stacklevel=2)
         elif found["rng"] is not None:
-            draw_on(found["rng"])
+            set_generator_states(found["rng"])
         return found["state"]
 
     def restore_folder(self, folder: str | os.PathLike[str], step: int | None = None) -> None:
@@ -258,27 +262,27 @@ class CheckpointManager:
 
         """
 
-        def read(chosen: int, manifest: Manifest, committed: Committed | None) -> None:
+        def read(chosen: int, manifest: Manifest, committed: CommittedCheckpoint | None) -> None:
             if manifest.kind != "folder" or committed is None:
-                raise CheckpointError(f"the checkpoint there is a {manifest.kind}", url=self._shelf.url(chosen))
-            fetch(committed, folder)
+                raise CheckpointError(f"the checkpoint there is a {manifest.kind}", url=self._steps.url(chosen))
+            download_folder(committed, folder)
 
         self._current(step, read, None)
 
-    def describe(self, step: int) -> Described:
+    def describe(self, step: int) -> StepDescription:
         """Describe a committed step: two requests. Raises ``NotFound``."""
-        return self._shelf.describe(_checked(step))
+        return self._steps.describe(_checked(step))
 
-    def described(self) -> Iterator[tuple[int, Described | None]]:
+    def described(self) -> Iterator[tuple[int, StepDescription | None]]:
         """Yield each committed step and its description, oldest first; None for one whose manifest is damaged.
 
         A listing of folders, and two requests for each, side by side.
         """
-        return self._shelf.described()
+        return self._steps.described()
 
     def verify(self, step: int) -> Iterator[str]:
-        """Read a step whole and yield the URL of each object that is what was written; see ``Committed.verify``."""
-        return Committed(self._source, self._shelf.folder(_checked(step))).verify()
+        """Read a step whole and yield each object's URL once it is verified, as ``CommittedCheckpoint.verify`` does."""
+        return CommittedCheckpoint(self._source, self._steps.folder(_checked(step))).verify()
 
     def delete(self, *steps: int) -> None:
         """Delete committed steps, side by side; of one whose manifest is damaged the rest is ``clean``'s.
@@ -287,7 +291,7 @@ class CheckpointManager:
             NotFound: One of them is not committed; it is named, and nothing was deleted.
 
         """
-        self._shelf.delete([_checked(step) for step in steps])
+        self._steps.delete([_checked(step) for step in steps])
 
     def clean(self, older_than_s: float = _DAY_S) -> list[str]:
         """Delete what no committed step names, and abort uploads that never ended; return their URLs.
@@ -295,10 +299,10 @@ class CheckpointManager:
         Nobody can see whether a save still runs elsewhere: ``older_than_s``, by the store's own clock, must be longer
         than any save takes. What this object has saved itself stays. Lists everything below the URL.
         """
-        return self._shelf.clean(older_than_s, self._mine)
+        return self._steps.clean(older_than_s, self._mine)
 
     def _current(
-        self, step: int | None, read: Callable[[int, Manifest, Committed | None], T], ranks: Ranks | None
+        self, step: int | None, read: Callable[[int, Manifest, CommittedCheckpoint | None], T], ranks: Ranks | None
     ) -> T:
         """Read a step, by default the newest: that one again where it is superseded, or replaced, meanwhile.
 
@@ -326,14 +330,14 @@ class CheckpointManager:
             raise failure
         return result
 
-    def _look(self, step: int | None) -> tuple[int, Committed]:
+    def _look(self, step: int | None) -> tuple[int, CommittedCheckpoint]:
         """Return a step, by default the newest, and what makes it one. Raises ``NotFound``."""
         for left in reversed(range(_LOOKS)):
-            chosen = self._shelf.latest() if step is None else _checked(step)
+            chosen = self._steps.latest() if step is None else _checked(step)
             if chosen is None:
                 break
             try:
-                return chosen, Committed(self._source, self._shelf.folder(chosen))
+                return chosen, CommittedCheckpoint(self._source, self._steps.folder(chosen))
             except NotFound:
                 if step is not None or not left:
                     raise
@@ -344,15 +348,19 @@ class CheckpointManager:
         chosen, committed = self._look(step)
         return chosen, committed.manifest
 
-    def _loaded(self, step: int, committed: Committed, *, map_location: object, weights_only: bool) -> dict[str, Any]:
+    def _loaded(
+        self, step: int, committed: CommittedCheckpoint, *, map_location: object, weights_only: bool
+    ) -> dict[str, Any]:
         names = [name for name in committed.manifest.objects if name.endswith(f"/{_STATE}")]
         if len(names) != 1:
-            raise CheckpointError(f"it holds {len(names)} states", url=self._shelf.url(step))
+            raise CheckpointError(f"it holds {len(names)} states", url=self._steps.url(step))
         try:
             (of,) = committed.objects(names).values()
-            found: dict[str, Any] = unpacked(self._source, of, map_location=map_location, weights_only=weights_only)
+            found: dict[str, Any] = load_torchfile(
+                self._source, of, map_location=map_location, weights_only=weights_only
+            )
         except (NotFound, Changed):
-            now = Committed(self._source, self._shelf.folder(step))
+            now = CommittedCheckpoint(self._source, self._steps.folder(step))
             if now.etag == committed.etag:
                 raise
             return self._loaded(step, now, map_location=map_location, weights_only=weights_only)  # it was replaced
@@ -382,12 +390,12 @@ class CheckpointManager:
 
     def _supersede(self, step: int, manifest: Manifest | None, etag: str) -> None:
         """Delete what the rules do not keep, now that ``step`` is committed by ``manifest``."""
-        if self._keep == Keep():
+        if self._retention == Retention():
             return
-        committed = self._shelf.survey({step: Entry.of(manifest, etag)})
-        superseded = self._keep.superseded({step: entry.metric for step, entry in committed.items()})
-        self._shelf.drop({step: committed.pop(step) for step in superseded})
-        self._shelf.note(committed)
+        committed = self._steps.survey({step: StepEntry.of(manifest, etag)})
+        superseded = self._retention.superseded({step: entry.metric for step, entry in committed.items()})
+        self._steps.drop({step: committed.pop(step) for step in superseded})
+        self._steps.note(committed)
 
 
 def _checked(step: int) -> int:

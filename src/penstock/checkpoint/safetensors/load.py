@@ -1,4 +1,4 @@
-"""Brings stretches of safetensors files to where their tensors live: a GPU's by way of page-locked memory."""
+"""Brings spans of safetensors files to where their tensors live: a GPU's by way of page-locked memory."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
     import torch
 
-    from penstock.checkpoint.safetensors.header import Entry, Header
+    from penstock.checkpoint.safetensors.header import Header, TensorEntry
     from penstock.source import Source
 
-__all__ = ["File", "Stretch", "land"]
+__all__ = ["SafetensorsFile", "TensorSpan", "load_tensors"]
 
 _STAGE_BYTES = 16 << 20  # whole blocks; gather holds up to twelve of them
 _NAMED = 3  # tensors in a message
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class File(Object):
-    """A safetensors file: its data section is what is sealed, from ``origin`` on."""
+class SafetensorsFile(Object):
+    """A safetensors file: the checksums are of its data section, from ``origin`` on."""
 
     header: Header = field(kw_only=True)
 
@@ -38,13 +38,13 @@ class File(Object):
         return f"bytes {start} to {stop}, of tensor {', '.join(map(repr, hit[:_NAMED]))}{more},"
 
 
-class Stretch(NamedTuple):
+class TensorSpan(NamedTuple):
     """Bytes ``[start, stop)`` of a file, which are elements of ``entry`` in the given shape."""
 
-    of: File
+    of: SafetensorsFile
     start: int
     stop: int
-    entry: Entry
+    entry: TensorEntry
     shape: tuple[int, ...]
 
 
@@ -60,14 +60,16 @@ class _Part(NamedTuple):
 class _Stage:
     """Bytes ``[start, stop)`` of a file that are carried together, and which tensors they are for."""
 
-    of: File
+    of: SafetensorsFile
     start: int
     stop: int
     parts: list[_Part]
 
 
-def land(source: Source, stretches: Iterable[Stretch], device: torch.device, *, staged: bool) -> list[torch.Tensor]:
-    """Return a tensor on ``device`` for each stretch, in order; best in the order of their bytes.
+def load_tensors(
+    source: Source, spans: Iterable[TensorSpan], device: torch.device, *, staged: bool
+) -> list[torch.Tensor]:
+    """Return a tensor on ``device`` for each span, in order; best in the order of their bytes.
 
     With ``staged`` by way of page-locked buffers of 16 MiB, at most 192 MiB of them (and one more), else, for the CPU,
     straight into the tensors' own memory. Every byte is compared with its digest where there are digests.
@@ -79,10 +81,10 @@ def land(source: Source, stretches: Iterable[Stretch], device: torch.device, *, 
     """
     tensors: list[torch.Tensor] = []
 
-    def made() -> Iterator[tuple[Stretch, torch.Tensor]]:
-        for stretch in stretches:
-            tensors.append(empty(stretch.entry, stretch.shape, device))
-            yield stretch, tensors[-1]
+    def made() -> Iterator[tuple[TensorSpan, torch.Tensor]]:
+        for span in spans:
+            tensors.append(empty(span.entry, span.shape, device))
+            yield span, tensors[-1]
 
     wants = _steps(made(), pin=device.type == "cuda") if staged else _straight(made())
     with closing(gather(source, wants)) as filled:
@@ -93,12 +95,12 @@ def land(source: Source, stretches: Iterable[Stretch], device: torch.device, *, 
     return tensors
 
 
-def _straight(made: Iterator[tuple[Stretch, torch.Tensor]]) -> Iterator[Want]:
-    for stretch, tensor in made:
-        yield Want(stretch.of, stretch.start, stretch.stop, memory(tensor))
+def _straight(made: Iterator[tuple[TensorSpan, torch.Tensor]]) -> Iterator[Want]:
+    for span, tensor in made:
+        yield Want(span.of, span.start, span.stop, memory(tensor))
 
 
-def _steps(made: Iterator[tuple[Stretch, torch.Tensor]], *, pin: bool) -> Iterator[Want]:
+def _steps(made: Iterator[tuple[TensorSpan, torch.Tensor]], *, pin: bool) -> Iterator[Want]:
     torch = torch_module()
     for stage in _stages(made):
         # torch keeps page-locked memory for the next, and knows which copies out of it are still under way.
@@ -106,14 +108,14 @@ def _steps(made: Iterator[tuple[Stretch, torch.Tensor]], *, pin: bool) -> Iterat
         yield Want(stage.of, stage.start, stage.stop, memory(buffer), (stage, buffer))
 
 
-def _stages(made: Iterator[tuple[Stretch, torch.Tensor]]) -> Iterator[_Stage]:
+def _stages(made: Iterator[tuple[TensorSpan, torch.Tensor]]) -> Iterator[_Stage]:
     """Join what lies side by side, and cut it where 16 MiB of the data section end: no block is read twice."""
     stage: _Stage | None = None
-    for stretch, tensor in made:
-        to, at, of = flat(tensor), stretch.start, stretch.of
-        while at < stretch.stop:
-            stop = min(stretch.stop, at + _STAGE_BYTES - (at - of.origin) % _STAGE_BYTES)
-            part = _Part(at, stop, to[at - stretch.start : stop - stretch.start])
+    for span, tensor in made:
+        to, at, of = flat(tensor), span.start, span.of
+        while at < span.stop:
+            stop = min(span.stop, at + _STAGE_BYTES - (at - of.origin) % _STAGE_BYTES)
+            part = _Part(at, stop, to[at - span.start : stop - span.start])
             if stage is not None and stage.of is of and stage.stop == at and (at - of.origin) % _STAGE_BYTES:
                 stage.stop = stop
                 stage.parts.append(part)

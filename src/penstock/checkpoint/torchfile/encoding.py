@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from penstock.checkpoint.torchfile.weightsonly import ATOMS, scan, shown
+from penstock.checkpoint.torchfile.weightsonly import ATOMS, check_weights_only, shown
 from penstock.errors import CheckpointError, Unusable, printable
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def encoded(value: Any, at: str, *, apart: bool = False) -> Any:  # noqa: ANN401
     """
     try:
         result = _Encoder(apart=apart).encode(value)
-        scan(result, at, apart=apart)
+        check_weights_only(result, at, apart=apart)
     except RecursionError:
         raise Unusable(f"{at} is nested too deep to be saved") from None
     return result

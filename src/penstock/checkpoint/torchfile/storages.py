@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from penstock.checkpoint.transfer.plan import Object
     from penstock.source import Source
 
-__all__ = ["COPIED_BYTES", "Filling", "storages"]
+__all__ = ["COPIED_BYTES", "StoragePrefetch", "storages"]
 
 COPIED_BYTES = 32 << 20  # where torch reads into memory of its own, longer storages are not read ahead of that
-_PIECE_BYTES = 16 << 20  # compared while the next arrive; page-locked on the way to a GPU; whole blocks of a seal
+_PIECE_BYTES = 16 << 20  # compared while the next arrive; page-locked on the way to a GPU; whole blocks of checksums
 
 
 def nowhere(_location: str) -> None:
@@ -71,7 +71,7 @@ def _staged(of: Object, record: Record, storage: torch.Tensor) -> Iterator[Want]
 
 
 def _pieces(record: Record) -> Iterator[tuple[int, int]]:
-    """Cut where whole pieces of the file end, so that no block of a seal is read twice; nothing is one piece."""
+    """Cut where whole pieces of the file end, so that no checksummed block is read twice; nothing is one piece."""
     at = record.start
     while True:
         stop = min(record.stop, at + _PIECE_BYTES - at % _PIECE_BYTES)
@@ -96,7 +96,7 @@ def _compared(source: Source, of: Object, wants: Iterable[Want]) -> Generator[An
                 yield storage
 
 
-class Filling:
+class StoragePrefetch:
     """The storages of one file, read ahead in the order in which they will be asked for. Close it: nobody writes then.
 
     Expects ``uses``; for ``gpu`` see ``storages``.
