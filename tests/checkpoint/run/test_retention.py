@@ -47,6 +47,13 @@ def test_an_example_to_read():
     assert Retention().superseded(steps) == []
 
 
+def test_a_save_never_deletes_its_own_step_though_newer_ones_stand():
+    steps = {10: 0.5, 20: 0.9, 30: 0.4}
+    assert Retention(last=1).superseded(steps, saved=20) == [10]
+    assert Retention(best=1).superseded(steps, saved=20) == [10]
+    assert Retention(last=1).superseded(steps | {40: 0.3}, saved=40) == [10, 20, 30]
+
+
 @pytest.mark.parametrize("wrong", [{"last": 0}, {"every": 0}, {"best": -1}, {"mode": "least"}])
 def test_what_would_delete_everything_is_refused(wrong):
     with pytest.raises(Unusable):

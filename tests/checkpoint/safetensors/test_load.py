@@ -46,7 +46,7 @@ def test_all_lands_in_order_and_is_read_about_once(saved, staged, step):
     source, spans = _spans(path, names)
     read = []
     leave = subscribe(lambda event: read.append(event.size_bytes) if isinstance(event, RangeRead) else None)
-    loaded = load_tensors(source, spans, torch.device("cpu"), staged=staged)
+    loaded = load_tensors(source, spans, torch.device("cpu"), by_stages=staged)
     leave()
     assert all(torch.equal(each, tensors[name]) for each, name in zip(loaded, names, strict=True))
     wanted = sum(tensors[name].nbytes for name in names)
@@ -62,8 +62,10 @@ def test_damage_is_named_by_its_tensor(saved, tmp_path, staged):
     (tmp_path / "b.safetensors").write_bytes(body)
     source, spans = _spans(tmp_path / "b.safetensors", tensors)
     with pytest.raises(ChecksumMismatch, match=rf"of tensor .*'{list(tensors)[-1]}'.*b\.safetensors"):
-        load_tensors(source, spans, torch.device("cpu"), staged=staged)
-    assert len(load_tensors(source, spans[:5], torch.device("cpu"), staged=staged)) == 5, "what is whole is still read"
+        load_tensors(source, spans, torch.device("cpu"), by_stages=staged)
+    assert len(load_tensors(source, spans[:5], torch.device("cpu"), by_stages=staged)) == 5, (
+        "what is whole is still read"
+    )
 
 
 def test_a_message_names_a_few_tensors_and_counts_the_rest(tmp_path):

@@ -16,6 +16,7 @@ from penstock.checkpoint.distributed.boxes import bounds, boxes, strides
 from penstock.checkpoint.distributed.torchmeta import compared, load_item
 from penstock.checkpoint.torchfile.load import refused
 from penstock.checkpoint.transfer.gather import Object, Want, gather
+from penstock.checkpoint.transfer.staging import STAGE_BYTES, staged
 from penstock.checkpoint.transfer.tensors import memory
 from penstock.errors import CheckpointError, Truncated, Unusable
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ItemLoader", "ItemRead", "reads"]
 
-_STAGE_BYTES = 16 << 20  # gather holds up to twelve of them
 _WINDOW_BYTES = 192 << 20
 _WHOLE_WINDOW_BYTES = 128 << 20  # beside an item that is read whole
 
@@ -145,7 +145,7 @@ class ItemLoader(NamedTuple):
         _fits(read, target.shape)
         box = read.sizes, item.storage_offsets, item.lengths, read.dtype.itemsize
         whole = bounds(*box)
-        cut = [whole] if whole.dense and _as_stored(target, read.dtype) else list(boxes(*box, _STAGE_BYTES))
+        cut = [whole] if whole.dense and _as_stored(target, read.dtype) else list(boxes(*box, STAGE_BYTES))
         for number, each in enumerate(cut, 1):
             last = partial(self.planner.commit_tensor, item, target) if number == len(cut) else None
             yield _piece(read, each, _narrowed(target, each, item.storage_offsets), last)
@@ -187,7 +187,7 @@ def _piece(read: ItemRead, box: Box, to: torch.Tensor, last: Callable[[], None] 
     assert read.dtype is not None  # noqa: S101  see _pieces
     if box.dense and _as_stored(to, read.dtype):
         return Want(read.of, start, stop, memory(to), last)
-    stage = torch.empty(stop - start, dtype=torch.uint8, pin_memory=to.is_cuda)
+    stage = staged(stop - start, page_locked=to.is_cuda)
     elements = stage.view(read.dtype).as_strided(box.lengths, strides(read.sizes, 1))
 
     def carry() -> None:

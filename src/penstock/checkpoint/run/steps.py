@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import warnings
-from collections.abc import Callable
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from penstock.checkpoint.commit.saving import CommittedCheckpoint, Saving
 from penstock.checkpoint.integrity.manifest import step_name
-from penstock.checkpoint.run.folder import download_folder, upload_folder
+from penstock.checkpoint.run.arguments import checked_metric, checked_step
+from penstock.checkpoint.run.folder import upload_folder
+from penstock.checkpoint.run.restore import FOLDER, ONE, STATE, Restore
 from penstock.checkpoint.run.retention import Retention
 from penstock.checkpoint.run.rng import generator_states, set_generator_states
 from penstock.checkpoint.run.stepindex import StepEntry
 from penstock.checkpoint.run.store import StepDescription, StepStore
-from penstock.checkpoint.torchfile.encoding import decoded, encoded, readable
-from penstock.checkpoint.torchfile.load import load_torchfile
+from penstock.checkpoint.torchfile.decoding import readable
+from penstock.checkpoint.torchfile.encoding import encoded
 from penstock.checkpoint.torchfile.verbs import dump
 from penstock.checkpoint.transfer.tensors import torch_module
-from penstock.errors import Changed, CheckpointError, NotFound, Unusable
+from penstock.errors import CheckpointError
 from penstock.source import open_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch.distributed import ProcessGroup
 
@@ -35,14 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckpointManager", "StepDescription"]
 
-_ONE, _SEVERAL = "state", "dcp"  # kinds of checkpoints: of one process, or of several ranks
-_STATE = "state.pt"
 _DAY_S = 86_400.0
-_STEPS = 10**18  # more digits no folder of a step has
-_LOOKS = 9  # for the newest step: while one is read, saves with keep_last=1 may supersede it
-
-T = TypeVar("T")
-_Read = Callable[[int, "Manifest", CommittedCheckpoint | None], T]
 
 
 class Loader(Protocol):
@@ -78,7 +71,9 @@ class CheckpointManager:
         """Open nothing yet; a missing ``/`` at the end of ``url`` is added.
 
         A step stays if it is among the newest ``keep_last``, a multiple of ``keep_every`` or, by the ``metric`` it was
-        saved with, among the ``keep_best``; all stay where none is set. The newest always does.
+        saved with, among the ``keep_best``; all stay where none is set. The newest always does, and so does the step
+        that was saved last: an older step that is saved again, as after a restore, goes with the next save at the
+        earliest.
         """
         self._source, prefix = open_source(url, store)
         missing = "" if prefix.endswith("/") or not prefix else "/"
@@ -156,20 +151,21 @@ class CheckpointManager:
 
     def put(self, step: int, everything: dict[str, Any], metric: float | None, *, overwrite: bool = False) -> None:
         """Save what ``gathered`` returned; see ``save``. For one thread at a time."""
-        step, metric = _checked(step), _measured(metric)
+        step, metric = checked_step(step), checked_metric(metric)
         if self._ranks is not None:
             extra = {"step": step, "metric": metric, "ranks": self._ranks.size}
-            where = self._ranks.writer(self._at(step), extra, overwrite=overwrite, store=self._source.options)
+            url = f"{self._url}{step_name(step)}/"
+            where = self._ranks.writer(url, extra, overwrite=overwrite, store=self._source.options)
             self._ranks.save(where, everything.pop("state"), everything)
             self._ranks.agreed(lambda: self._supersede(step, where.manifest, where.etag))
             return
 
         def fill(saving: Saving) -> None:
-            with saving.open(_STATE) as writer:
+            with saving.open(STATE) as writer:
                 dump(everything, writer)
-            saving.add(_STATE, writer.checksums())
+            saving.add(STATE, writer.checksums())
 
-        self._put(step, _ONE, fill, metric, overwrite=overwrite)
+        self._put(step, ONE, fill, metric, overwrite=overwrite)
 
     def save_folder(
         self, step: int, folder: str | os.PathLike[str], *, metric: float | None = None, overwrite: bool = False
@@ -183,12 +179,12 @@ class CheckpointManager:
             Unusable: It has no file, or something that cannot be kept; it is named, and nothing was sent.
 
         """
-        self._put(step, "folder", partial(upload_folder, folder), metric, overwrite=overwrite)
+        self._put(step, FOLDER, partial(upload_folder, folder), metric, overwrite=overwrite)
 
     def _put(
         self, step: int, kind: str, fill: Callable[[Saving], None], metric: float | None, *, overwrite: bool
     ) -> None:
-        step, metric = _checked(step), _measured(metric)
+        step, metric = checked_step(step), checked_metric(metric)
         saving = Saving(self._source, self._steps.folder(step), kind)
         self._mine.add(saving.id)
         if not overwrite:
@@ -232,18 +228,9 @@ class CheckpointManager:
             Unusable: Several ranks saved it, and there is no ``into``.
 
         """
-
-        def read(chosen: int, manifest: Manifest, committed: CommittedCheckpoint | None) -> tuple[int, dict[str, Any]]:
-            kind, content = manifest.kind, manifest.content
-            if kind not in (_ONE, _SEVERAL) or content.get("step") != chosen:
-                message = f"the checkpoint there is a {kind} of step {content.get('step')}"
-                raise CheckpointError(message, url=self._steps.url(chosen))
-            if kind == _SEVERAL:
-                return chosen, self._loaded_across(chosen, into, content.get("ranks"), weights_only=weights_only)
-            committed = committed or self._look(chosen)[1]
-            return chosen, self._loaded(chosen, committed, map_location=map_location, weights_only=weights_only)
-
-        chosen, found = self._current(step, read, self._ranks)
+        chosen, found = self._restore(self._ranks).state(
+            step, into, map_location=map_location, weights_only=weights_only
+        )
         if loader is not None:
             if found["loader"] is None:
                 raise CheckpointError("it was saved without the data's position", url=self._steps.url(chosen))
@@ -261,17 +248,11 @@ class CheckpointManager:
             AlreadyExists: There is something in ``folder`` already. Else as ``restore``.
 
         """
-
-        def read(chosen: int, manifest: Manifest, committed: CommittedCheckpoint | None) -> None:
-            if manifest.kind != "folder" or committed is None:
-                raise CheckpointError(f"the checkpoint there is a {manifest.kind}", url=self._steps.url(chosen))
-            download_folder(committed, folder)
-
-        self._current(step, read, None)
+        self._restore(None).files(step, folder)
 
     def describe(self, step: int) -> StepDescription:
         """Describe a committed step: two requests. Raises ``NotFound``."""
-        return self._steps.describe(_checked(step))
+        return self._steps.describe(checked_step(step))
 
     def described(self) -> Iterator[tuple[int, StepDescription | None]]:
         """Yield each committed step and its description, oldest first; None for one whose manifest is damaged.
@@ -282,7 +263,7 @@ class CheckpointManager:
 
     def verify(self, step: int) -> Iterator[str]:
         """Read a step whole and yield each object's URL once it is verified, as ``CommittedCheckpoint.verify`` does."""
-        return CommittedCheckpoint(self._source, self._steps.folder(_checked(step))).verify()
+        return CommittedCheckpoint(self._source, self._steps.folder(checked_step(step))).verify()
 
     def delete(self, *steps: int) -> None:
         """Delete committed steps, side by side; of one whose manifest is damaged the rest is ``clean``'s.
@@ -291,7 +272,7 @@ class CheckpointManager:
             NotFound: One of them is not committed; it is named, and nothing was deleted.
 
         """
-        self._steps.delete([_checked(step) for step in steps])
+        self._steps.delete([checked_step(step) for step in steps])
 
     def clean(self, older_than_s: float = _DAY_S) -> list[str]:
         """Delete what no committed step names, and abort uploads that never ended; return their URLs.
@@ -301,117 +282,15 @@ class CheckpointManager:
         """
         return self._steps.clean(older_than_s, self._mine)
 
-    def _current(
-        self, step: int | None, read: Callable[[int, Manifest, CommittedCheckpoint | None], T], ranks: Ranks | None
-    ) -> T:
-        """Read a step, by default the newest: that one again where it is superseded, or replaced, meanwhile.
-
-        With ``ranks`` the first one looks for all, and all look again where it was superseded for any.
-        """
-        for left in reversed(range(_LOOKS if step is None else 1)):
-            committed = None
-            if ranks is None:
-                chosen, committed = self._look(step)
-                manifest = committed.manifest
-            else:  # one that failed alone would leave the others waiting
-                chosen, manifest = ranks.agreed(lambda: self._said(step))
-            failure: Exception | None = None
-            try:
-                result = read(chosen, manifest, committed)
-            except Exception as error:  # noqa: BLE001  raised below, unless all look again
-                failure = error
-            gone = isinstance(failure, (NotFound, Changed, AssertionError))  # the last: torch's, where metadata is gone
-            if left and (gone if ranks is None else ranks.any(gone)):
-                newest, now = self._said(None) if ranks is None else ranks.agreed(lambda: self._said(None))
-                if (newest, now.save) != (chosen, manifest.save):
-                    continue
-            break
-        if failure is not None:
-            raise failure
-        return result
-
-    def _look(self, step: int | None) -> tuple[int, CommittedCheckpoint]:
-        """Return a step, by default the newest, and what makes it one. Raises ``NotFound``."""
-        for left in reversed(range(_LOOKS)):
-            chosen = self._steps.latest() if step is None else _checked(step)
-            if chosen is None:
-                break
-            try:
-                return chosen, CommittedCheckpoint(self._source, self._steps.folder(chosen))
-            except NotFound:
-                if step is not None or not left:
-                    raise
-        raise NotFound("no checkpoint is committed there", url=self._url)
-
-    def _said(self, step: int | None) -> tuple[int, Manifest]:
-        """Return the same as what may travel: the way to a store may hold secrets."""
-        chosen, committed = self._look(step)
-        return chosen, committed.manifest
-
-    def _loaded(
-        self, step: int, committed: CommittedCheckpoint, *, map_location: object, weights_only: bool
-    ) -> dict[str, Any]:
-        names = [name for name in committed.manifest.objects if name.endswith(f"/{_STATE}")]
-        if len(names) != 1:
-            raise CheckpointError(f"it holds {len(names)} states", url=self._steps.url(step))
-        try:
-            (of,) = committed.objects(names).values()
-            found: dict[str, Any] = load_torchfile(
-                self._source, of, map_location=map_location, weights_only=weights_only
-            )
-        except (NotFound, Changed):
-            now = CommittedCheckpoint(self._source, self._steps.folder(step))
-            if now.etag == committed.etag:
-                raise
-            return self._loaded(step, now, map_location=map_location, weights_only=weights_only)  # it was replaced
-        return {name: decoded(part, name) for name, part in found.items()}
-
-    def _loaded_across(
-        self, step: int, into: dict[str, Any] | None, saved_by: object, *, weights_only: bool
-    ) -> dict[str, Any]:
-        torch_module()
-        from penstock.checkpoint.run.ranks import Ranks
-
-        if into is None:
-            raise Unusable("several ranks saved it: say with into= what state to read it into", url=self._at(step))
-        if not isinstance(saved_by, int):
-            raise CheckpointError("CheckpointManager did not save it", url=self._at(step))
-        ranks = self._ranks or Ranks(None)
-        own = ranks.load(
-            ranks.reader(self._at(step), weights_only=weights_only, store=self._source.options),
-            into,
-            saved_by,
-            weights_only=weights_only,
-        )
-        return {**own, "rng": own["rng"] if ranks.rank < saved_by else None, "state": into}
-
-    def _at(self, step: int) -> str:
-        return f"{self._url}{step_name(step)}/"
+    def _restore(self, ranks: Ranks | None) -> Restore:
+        return Restore(self._source, self._steps, self._url, ranks)
 
     def _supersede(self, step: int, manifest: Manifest | None, etag: str) -> None:
         """Delete what the rules do not keep, now that ``step`` is committed by ``manifest``."""
         if self._retention == Retention():
             return
         committed = self._steps.survey({step: StepEntry.of(manifest, etag)})
-        superseded = self._retention.superseded({step: entry.metric for step, entry in committed.items()})
-        self._steps.drop({step: committed.pop(step) for step in superseded})
+        metrics = {number: entry.metric for number, entry in committed.items()}
+        superseded = self._retention.superseded(metrics, saved=step)
+        self._steps.drop({number: committed.pop(number) for number in superseded})
         self._steps.note(committed)
-
-
-def _checked(step: int) -> int:
-    """Return a step as Python's int, of whatever kind it is."""
-    try:
-        number = operator.index(step)
-    except TypeError:
-        raise Unusable(f"a step is an integer, not a {type(step).__name__}") from None
-    if not 0 <= number < _STEPS:
-        raise Unusable(f"a step is 0 to {_STEPS - 1:,}, not {number:,}")
-    return number
-
-
-def _measured(metric: Any) -> float | None:  # noqa: ANN401  a tensor of one element, a number of NumPy's
-    """Return a metric as Python's float."""
-    try:
-        return None if metric is None else float(metric)
-    except (TypeError, ValueError, RuntimeError):
-        raise Unusable(f"a metric is one number, not a {type(metric).__name__}") from None

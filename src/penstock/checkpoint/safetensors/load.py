@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.checkpoint.safetensors.dtypes import empty
 from penstock.checkpoint.transfer.gather import Object, Want, gather
+from penstock.checkpoint.transfer.staging import STAGE_BYTES, cuts, staged
 from penstock.checkpoint.transfer.tensors import flat, memory, torch_module
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SafetensorsFile", "TensorSpan", "load_tensors"]
 
-_STAGE_BYTES = 16 << 20  # whole blocks; gather holds up to twelve of them
 _NAMED = 3  # tensors in a message
 
 
@@ -67,12 +67,12 @@ class _Stage:
 
 
 def load_tensors(
-    source: Source, spans: Iterable[TensorSpan], device: torch.device, *, staged: bool
+    source: Source, spans: Iterable[TensorSpan], device: torch.device, *, by_stages: bool
 ) -> list[torch.Tensor]:
     """Return a tensor on ``device`` for each span, in order; best in the order of their bytes.
 
-    With ``staged`` by way of page-locked buffers of 16 MiB, at most 192 MiB of them (and one more), else, for the CPU,
-    straight into the tensors' own memory. Every byte is compared with its digest where there are digests.
+    With ``by_stages`` by way of page-locked buffers of 16 MiB, at most 192 MiB of them (and one more), else, for the
+    CPU, straight into the tensors' own memory. Every byte is compared with its digest where there are digests.
 
     Raises:
         ChecksumMismatch: Bytes are not what was written; their file and tensors are named.
@@ -86,7 +86,7 @@ def load_tensors(
             tensors.append(empty(span.entry, span.shape, device))
             yield span, tensors[-1]
 
-    wants = _steps(made(), pin=device.type == "cuda") if staged else _straight(made())
+    wants = _steps(made(), pin=device.type == "cuda") if by_stages else _straight(made())
     with closing(gather(source, wants)) as filled:
         for want in filled:
             _carry(want)
@@ -101,29 +101,25 @@ def _straight(made: Iterator[tuple[TensorSpan, torch.Tensor]]) -> Iterator[Want]
 
 
 def _steps(made: Iterator[tuple[TensorSpan, torch.Tensor]], *, pin: bool) -> Iterator[Want]:
-    torch = torch_module()
     for stage in _stages(made):
-        # torch keeps page-locked memory for the next, and knows which copies out of it are still under way.
-        buffer = torch.empty(stage.stop - stage.start, dtype=torch.uint8, pin_memory=pin)
+        buffer = staged(stage.stop - stage.start, page_locked=pin)
         yield Want(stage.of, stage.start, stage.stop, memory(buffer), (stage, buffer))
 
 
 def _stages(made: Iterator[tuple[TensorSpan, torch.Tensor]]) -> Iterator[_Stage]:
-    """Join what lies side by side, and cut it where 16 MiB of the data section end: no block is read twice."""
+    """Join what lies side by side, and cut it where 16 MiB of the data section end."""
     stage: _Stage | None = None
     for span, tensor in made:
-        to, at, of = flat(tensor), span.start, span.of
-        while at < span.stop:
-            stop = min(span.stop, at + _STAGE_BYTES - (at - of.origin) % _STAGE_BYTES)
+        to, of = flat(tensor), span.of
+        for at, stop in cuts(span.start, span.stop, of.origin):
             part = _Part(at, stop, to[at - span.start : stop - span.start])
-            if stage is not None and stage.of is of and stage.stop == at and (at - of.origin) % _STAGE_BYTES:
+            if stage is not None and stage.of is of and stage.stop == at and (at - of.origin) % STAGE_BYTES:
                 stage.stop = stop
                 stage.parts.append(part)
             else:
                 if stage is not None:
                     yield stage
                 stage = _Stage(of, at, stop, [part])
-            at = stop
     if stage is not None:
         yield stage
 

@@ -154,7 +154,7 @@ class Safetensors:
         """Read spans of the files as tensors; ``ValueError`` after the ``with`` block."""
         if self._closed:
             raise ValueError("read from closed safetensors")
-        return load_tensors(self._source, spans, self._device, staged=self._device.type != "cpu")
+        return load_tensors(self._source, spans, self._device, by_stages=self._device.type != "cpu")
 
     def __enter__(self) -> Self:
         """Return itself."""
