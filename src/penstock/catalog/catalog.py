@@ -20,7 +20,7 @@ from penstock.catalog.table import Table, TableBuilder
 from penstock.errors import Damaged, ManifestError, NotFound, Unusable
 from penstock.providers.urls import parse
 from penstock.source import open_source
-from penstock.values import Span, whole
+from penstock.values import Span, as_folder, whole
 from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.providers.urls import Location
 
-__all__ = ["Catalog", "Entry", "as_folder"]
+__all__ = ["Catalog", "Entry"]
 
 
 class Entry(NamedTuple):
@@ -408,11 +408,6 @@ class Catalog:
         object, and carried along when pickled.
         """
         return digest_of(self._table, self._indices, encode(self.base))
-
-
-def as_folder(key: str) -> str:
-    """Return the prefix of everything below ``key``; "" is the whole bucket."""
-    return key if key.endswith("/") or not key else key + "/"
 
 
 def _both(first: Catalog, second: Catalog) -> tuple[Table, Picked | None]:

@@ -8,13 +8,13 @@ from dataclasses import fields
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from penstock.catalog.catalog import Catalog, Entry, as_folder
+from penstock.catalog.catalog import Catalog, Entry
 from penstock.catalog.manifest import read_manifest
 from penstock.errors import InvalidURL, NotFound
 from penstock.options import S3Options, StoreOptions
 from penstock.providers.urls import parse
 from penstock.source import open_source
-from penstock.values import Span
+from penstock.values import Span, as_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping

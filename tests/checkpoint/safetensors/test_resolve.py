@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.checkpoint.safetensors.resolve import folder_of, resolve
+from penstock.checkpoint.safetensors.resolve import resolve
 from penstock.errors import Changed, CheckpointError, NotFound
 from penstock.events import RangeRead, subscribe
 from penstock.source import Source, open_source
@@ -57,7 +57,3 @@ def test_a_file_of_next_to_nothing_is_none(tmp_path, size):
 def test_a_folder_without_any_is_told_with_what_was_looked_for(tmp_path):
     with pytest.raises(NotFound, match=r"neither model\.safetensors\.index\.json nor model\.safetensors"):
         ps.load_safetensors(tmp_path)
-
-
-def test_a_folders_keys_begin_with_it():
-    assert [folder_of(key) for key in ("", "a", "a/")] == ["", "a/", "a/"]

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import ObjectMeta
 
-__all__ = ["CommittedCheckpoint", "Saving", "publish"]
+__all__ = ["CommittedCheckpoint", "Saving", "publish", "read_current"]
 
 _PIECE_BYTES = 64 << 20
+_TRIES = 9
 
 
 class Saving:
@@ -114,7 +115,7 @@ class CommittedCheckpoint:
         """
         self._source = source
         self._folder = folder
-        self.etag, document = _read(source, folder + MANIFEST)
+        self.etag, document = read_current(source, folder + MANIFEST)
         self.manifest = Manifest.decode(document, source.url(folder + MANIFEST))
 
     def open(self, name: str) -> ChecksummedReader:
@@ -189,19 +190,31 @@ def publish(source: Source, key: str, data: bytes, replaces: str, named: Sequenc
 def _current_manifest(source: Source, key: str) -> tuple[str, bytes | None]:
     """Return an object's ETag and bytes; no bytes where there is none, None where it is unreadable."""
     try:
-        return _read(source, key)
+        return read_current(source, key)
     except NotFound:
         return "", b""
     except PenstockError:
         return "", None
 
 
-def _read(source: Source, key: str, before: str = "") -> tuple[str, bytes]:
-    """Return a small object's ETag and bytes; again where it was replaced between the look and the reading."""
-    meta = source.head(key)
-    try:
-        return meta.etag, source.read(span(meta))
-    except Changed:
-        if meta.etag == before:
-            raise
-        return _read(source, key, meta.etag)
+def read_current(source: Source, key: str) -> tuple[str, bytes]:
+    """Return the ETag and the bytes of a manifest, or of metadata like one: two requests.
+
+    The object may be replaced between the two requests, again and again: each time both are sent again, nine times at
+    most. Of more bytes than a manifest may have the first ``MOST_BYTES + 1`` are returned.
+
+    Raises:
+        NotFound: There is no such object.
+        Changed: It was replaced each time, or the store calls one version another.
+
+    """
+    before = ""
+    for left in reversed(range(_TRIES)):
+        meta = source.head(key)
+        try:
+            return meta.etag, source.read(span(meta))
+        except Changed:
+            if meta.etag == before or not left:
+                raise
+            before = meta.etag
+    raise AssertionError

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from torch.distributed.checkpoint.metadata import StorageMeta
 
+from penstock.checkpoint.commit.saving import read_current
 from penstock.checkpoint.distributed import records, torchmeta
 from penstock.checkpoint.distributed.torchmeta import METADATA
-from penstock.checkpoint.integrity.manifest import MANIFEST, MOST_BYTES, Manifest
-from penstock.errors import Changed, CheckpointError, Damaged, NotFound, Unusable
+from penstock.checkpoint.integrity.manifest import MANIFEST, Manifest
+from penstock.errors import CheckpointError, Damaged, NotFound, Unusable
 from penstock.source import open_source
+from penstock.values import as_folder
 
 if TYPE_CHECKING:
     import os
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from penstock.source import Source
 
 __all__ = ["ExistingCheckpoints", "Marker", "existing", "opened", "valid"]
-
-
-_TRIES = 9  # between the HEAD and the GET of a marker it may be replaced
 
 
 class Marker(NamedTuple):
@@ -54,7 +52,7 @@ class Marker(NamedTuple):
         """
         for name in names:
             try:
-                etag, data = _current(source, folder + name)
+                etag, data = read_current(source, folder + name)
             except NotFound:
                 continue
             return cls(folder + name, etag, _read(name, data, source.url(folder + name), weights_only=weights_only))
@@ -89,7 +87,7 @@ def existing(source: Source, folder: str, *, look: bool) -> ExistingCheckpoints:
 def opened(url: str | os.PathLike[str], store: StoreOptions | None) -> tuple[Source, str]:
     """Return the source and the folder that a checkpoint's URL names, ending in ``/`` unless it is empty."""
     source, prefix = open_source(url, store)
-    return source, prefix if prefix.endswith("/") or not prefix else prefix + "/"
+    return source, as_folder(prefix)
 
 
 def valid(url: str | os.PathLike[str]) -> bool:
@@ -99,15 +97,6 @@ def valid(url: str | os.PathLike[str]) -> bool:
     except Unusable:
         return False
     return True
-
-
-def _current(source: Source, key: str) -> tuple[str, bytes]:
-    """Return an object's version and bytes, though it may be replaced again and again."""
-    for _ in range(_TRIES):
-        with suppress(Changed), source.open_read(key) as reader:
-            return reader.etag, reader.read(MOST_BYTES + 1)
-    with source.open_read(key) as reader:
-        return reader.etag, reader.read(MOST_BYTES + 1)
 
 
 def _read(name: str, data: bytes, url: str, *, weights_only: bool) -> Metadata:
@@ -122,7 +111,7 @@ def _read(name: str, data: bytes, url: str, *, weights_only: bool) -> Metadata:
 
 def _named(source: Source, key: str) -> Iterable[str]:
     """Return the objects that a marker names; none where nobody can read it: they stay behind when it is replaced."""
-    (_, data), url = _current(source, key), source.url(key)
+    (_, data), url = read_current(source, key), source.url(key)
     try:
         if key.endswith(MANIFEST):
             return Manifest.decode(data, url).objects

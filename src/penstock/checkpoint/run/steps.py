@@ -23,6 +23,7 @@ from penstock.checkpoint.torchfile.verbs import dump
 from penstock.checkpoint.transfer.tensors import torch_module
 from penstock.errors import CheckpointError
 from penstock.source import open_source
+from penstock.values import as_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -76,9 +77,9 @@ class CheckpointManager:
         earliest.
         """
         self._source, prefix = open_source(url, store)
-        missing = "" if prefix.endswith("/") or not prefix else "/"
-        self._url = os.fspath(url) + missing
-        self._steps = StepStore(self._source, prefix + missing)
+        folder = as_folder(prefix)
+        self._url = os.fspath(url) + folder[len(prefix) :]
+        self._steps = StepStore(self._source, folder)
         self._ranks: Ranks | None = None
         self._retention = Retention(last=keep_last, every=keep_every, best=keep_best, mode=mode)
         self._mine: set[str] = set()

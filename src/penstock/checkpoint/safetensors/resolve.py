@@ -9,7 +9,7 @@ from penstock.checkpoint.safetensors.header import parse, stop_of
 from penstock.checkpoint.safetensors.index import INDEX, WHOLE, Index
 from penstock.checkpoint.safetensors.load import SafetensorsFile
 from penstock.errors import CheckpointError, NotFound
-from penstock.values import Span
+from penstock.values import Span, as_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import ObjectMeta
 
-__all__ = ["absent", "folder_of", "resolve", "stored_index"]
+__all__ = ["absent", "resolve", "stored_index"]
 
 _FIRST_BYTES = 128 << 10  # holds most headers, with the digests of a few GB of tensors, and takes some milliseconds
 _INDEX_BYTES = 100_000_000  # at most, of a stranger's: what a header may have
@@ -39,18 +39,13 @@ def resolve(source: Source, key: str, names: Collection[str] | None = None) -> d
         return dict.fromkeys(file.header.entries, file)
     if key.endswith(".json"):
         return _indexed(source, key, stored_index(source, key), names)
-    folder = folder_of(key)
+    folder = as_folder(key)
     index, whole = source.stat_existing([folder + INDEX, folder + WHOLE])
     if index is not None:
         return _indexed(source, index.key, stored_index(source, index.key, index), names)
     if whole is None:
         raise NotFound(f"there is neither {INDEX} nor {WHOLE}", url=source.url(folder))
     return resolve(source, folder + WHOLE)
-
-
-def folder_of(key: str) -> str:
-    """Return what the keys in a folder begin with."""
-    return key if key.endswith("/") or not key else key + "/"
 
 
 def stored_index(source: Source, key: str, meta: ObjectMeta | None = None) -> Index:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from penstock.checkpoint.safetensors.dtypes import shape_of
 from penstock.checkpoint.safetensors.load import SafetensorsFile, TensorSpan, load_tensors
-from penstock.checkpoint.safetensors.resolve import absent, folder_of, resolve
+from penstock.checkpoint.safetensors.resolve import absent, resolve
 from penstock.checkpoint.safetensors.save import SafetensorsSave
 from penstock.checkpoint.safetensors.slices import cut
 from penstock.checkpoint.transfer.tensors import torch_module
 from penstock.errors import InvalidURL, Unusable
 from penstock.source import open_source
+from penstock.values import as_folder
 
 if TYPE_CHECKING:
     import os
@@ -66,7 +67,7 @@ def save_safetensors(
     elif key and not key.endswith("/") and max_shard_bytes is None:
         raise InvalidURL("a safetensors file ends in '.safetensors', and a folder in '/'", url=source.url(key))
     else:
-        writing.folder(folder_of(key), _SHARD_BYTES if max_shard_bytes is None else max_shard_bytes)
+        writing.folder(as_folder(key), _SHARD_BYTES if max_shard_bytes is None else max_shard_bytes)
 
 
 def load_safetensors(

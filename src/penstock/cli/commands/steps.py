@@ -12,6 +12,7 @@ from penstock.cli.store import with_store
 from penstock.cli.text import harmless, readable
 from penstock.errors import CheckpointError, NotFound
 from penstock.source import open_source
+from penstock.values import as_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,9 +95,9 @@ def _verify(app: "typer.Typer") -> None:
 
 def _one(url: str, store: ps.StoreOptions) -> "Iterator[str]":
     """Verify the one checkpoint that a URL itself names, if there is none of a run's below it."""
-    source, folder = open_source(url if url.endswith("/") else url + "/", store)
+    source, key = open_source(url, store)
     try:
-        return CommittedCheckpoint(source, folder).verify()
+        return CommittedCheckpoint(source, as_folder(key)).verify()
     except NotFound:
         raise NotFound("no checkpoint is committed there", url=url) from None
 
