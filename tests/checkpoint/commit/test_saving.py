@@ -99,7 +99,7 @@ def test_a_commit_replaces_the_checkpoint_that_it_names_and_no_other(place):
 
 
 def test_the_manifest_is_one_put_whatever_its_size():
-    with FaultServer.start(Settings(least_part_bytes=PART_BYTES)) as server:
+    with FaultServer.start(Settings(least_part_bytes=PART_BYTES)) as server, small_limits():
         server.make("bucket")
         source, _ = open_source("s3://bucket/", replace(server.store, write=small_parts()))
         for replacing in (False, True):
@@ -149,7 +149,7 @@ def test_a_step_with_a_damaged_manifest_can_be_saved_again_or_deleted(place):
 
 @pytest.mark.parametrize("kind", ["heeded", "refused"])
 def test_who_restores_while_a_step_is_saved_again_gets_one_of_them_whole(kind, monkeypatch):
-    with FaultServer.start(Settings(conditions=kind, least_part_bytes=PART_BYTES)) as server:
+    with FaultServer.start(Settings(conditions=kind, least_part_bytes=PART_BYTES)) as server, small_limits():
         server.make("bucket")
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
@@ -177,7 +177,7 @@ def test_who_restores_while_a_step_is_saved_again_gets_one_of_them_whole(kind, m
 
 
 def test_of_many_that_save_one_step_again_one_counts_and_nothing_is_left(monkeypatch):
-    with FaultServer.start(Settings(least_part_bytes=PART_BYTES)) as server:
+    with FaultServer.start(Settings(least_part_bytes=PART_BYTES)) as server, small_limits():
         server.make("bucket")
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)

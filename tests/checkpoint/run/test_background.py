@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,7 +27,8 @@ def server():
 
 
 def test_what_is_saved_is_what_was_there_and_training_goes_on(server):
-    run = ps.CheckpointManager("s3://bucket/run/", store=server.store)
+    store = replace(server.store, transport=ps.TransportOptions(stall_timeout_s=1))
+    run = ps.CheckpointManager("s3://bucket/run/", store=store)
     weights = torch.zeros(100_000)
     server.fail(FAULTS["stall"], when=Match(verb="put"))
     with ps.AsyncCheckpointer(run) as checkpoints:

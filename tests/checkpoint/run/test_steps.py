@@ -37,7 +37,7 @@ from penstock.protocols.driver import Attributes
 from penstock.source import Source
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from tests.checkpoint.run.saver import manager, state
-from tests.faults.cases import PART_BYTES
+from tests.faults.cases import PART_BYTES, small_limits
 
 # In all, over runs beside one another: each waits as much as it works. Read before the environment is made clean.
 KILLS, RUNS = 1000 if os.environ.get("PENSTOCK_SOAK") == "1" else 200, 2
@@ -181,7 +181,8 @@ def test_what_cannot_be_is_refused(tmp_path, wrong):
 
 @pytest.fixture
 def server(monkeypatch):
-    with FaultServer.start(Settings(least_part_bytes=PART_BYTES, latency_ms=LATENCY_MS)) as server:
+    settings = Settings(least_part_bytes=PART_BYTES, latency_ms=LATENCY_MS)
+    with FaultServer.start(settings) as server, small_limits():
         server.make("bucket")
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
