@@ -151,7 +151,9 @@ def named(
     folder = parse(manifest).at(key.rpartition("/")[0] + "/" if "/" in key else "")
     below = folder if base is None else parse(base)
     catalog = Catalog.build(below.root, as_folder(below.key), read_manifest(data, home.url(key), below, parser))
-    return catalog if allow_empty else catalog.filled(home.url(key))
+    if not (allow_empty or len(catalog)):
+        raise NotFound("this manifest names no objects; pass allow_empty=True if that is meant", url=home.url(key))
+    return catalog
 
 
 def saved(catalog: Catalog | str | os.PathLike[str], *, store: StoreOptions | None) -> Catalog:
