@@ -4,7 +4,6 @@ accelerate launch examples/accelerate_loop.py s3://bucket/photos/ --run s3://buc
 """
 
 import argparse
-from functools import partial
 
 import torch
 from accelerate import Accelerator
@@ -24,12 +23,11 @@ def main() -> None:
     arguments = parser.parse_args()
 
     accelerator = Accelerator()
-    catalog = ps.Catalog.scan(arguments.url)
-    classes = sorted({entry.key.split("/")[-2] for entry in catalog})
-    dataset = ps.MapDataset.from_catalog(catalog, transform=partial(decode, classes))
+    catalog = ps.Catalog.scan(arguments.url, labels="folder")
+    dataset = ps.MapDataset.from_catalog(catalog, transform=decode)
     # Do not pass this loader to `prepare`: it shards across ranks and resumes by itself.
     loader = ps.DataLoader(dataset, arguments.batch_size, shuffle=True, device=accelerator.device)
-    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64 * 64 * 3, len(classes)))
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64 * 64 * 3, len(catalog.classes)))
     model, optimizer = accelerator.prepare(model, torch.optim.Adam(model.parameters()))
     parts = {"model": accelerator.unwrap_model(model), "optimizer": optimizer}
     run = ps.CheckpointManager(arguments.run, keep_last=2)

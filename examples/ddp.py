@@ -7,7 +7,7 @@ import argparse
 
 import torch
 import torch.distributed as dist
-from imagefolder import decode, partial
+from imagefolder import decode
 
 import penstock as ps
 
@@ -26,13 +26,12 @@ def main() -> None:
     rank = dist.get_rank()
     catalog_url = f"{arguments.run}train.catalog"  # one listing for all ranks and all restarts
     if rank == 0 and not list(ps.list(catalog_url)):
-        ps.Catalog.scan(arguments.url).save(catalog_url)
+        ps.Catalog.scan(arguments.url, labels="folder").save(catalog_url)
     dist.barrier()
     catalog = ps.Catalog.open(catalog_url)
-    classes = sorted({entry.key.split("/")[-2] for entry in catalog})
-    dataset = ps.MapDataset.from_catalog(catalog, transform=partial(decode, classes))
+    dataset = ps.MapDataset.from_catalog(catalog, transform=decode)
     loader = ps.DataLoader(dataset, arguments.global_batch // dist.get_world_size(), shuffle=True, device=device)
-    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64 * 64 * 3, len(classes))).to(device)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64 * 64 * 3, len(catalog.classes))).to(device)
     optimizer = torch.optim.AdamW(model.parameters())
     run = ps.CheckpointManager(f"{arguments.run}steps/", keep_last=2)
     step = run.latest() or 0

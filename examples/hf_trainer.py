@@ -25,6 +25,12 @@ class Upload(TrainerCallback):
             self.run.save_folder(state.global_step, folder, overwrite=True)
 
 
+def example(sample):
+    """Return what the model's ``forward`` takes."""
+    image, label = decode(sample)
+    return {"pixel_values": image / 255, "labels": label}
+
+
 def main() -> None:
     """Continue from the newest checkpoint in the bucket, if there is one."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -34,20 +40,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     arguments = parser.parse_args()
 
-    catalog = ps.Catalog.scan(arguments.url)
-    classes = sorted({entry.key.split("/")[-2] for entry in catalog})
-
-    def example(sample):
-        image, label = decode(classes, sample)
-        return {"pixel_values": image / 255, "labels": label}
-
     run = ps.CheckpointManager(arguments.run, keep_last=2)
     newest = run.latest()
     folder = None if newest is None else f"{arguments.output}/restored-{newest}"
     if folder:
         run.restore_folder(folder, newest)
 
-    config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], num_labels=len(classes))
+    catalog = ps.Catalog.scan(arguments.url, labels="folder")
+    config = ResNetConfig(embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], num_labels=len(catalog.classes))
     settings = TrainingArguments(arguments.output, max_steps=arguments.steps, save_steps=2, report_to=[])
     dataset = ps.MapDataset.from_catalog(catalog, transform=example)
     trainer = Trainer(ResNetForImageClassification(config), settings, train_dataset=dataset, callbacks=[Upload(run)])

@@ -4,7 +4,6 @@ python examples/imagefolder.py s3://bucket/photos/ --run s3://bucket/runs/1/
 """
 
 import argparse
-from functools import partial
 
 import numpy as np
 import torch
@@ -13,10 +12,10 @@ from PIL import Image
 import penstock as ps
 
 
-def decode(classes, sample):
-    """Return a uint8 tensor of shape (3, 64, 64) and the index of the folder's name among the classes."""
+def decode(sample):
+    """Return a uint8 tensor of shape (3, 64, 64) and the index of the folder's name in ``catalog.classes``."""
     image = Image.open(sample).convert("RGB").resize((64, 64))
-    return torch.from_numpy(np.array(image)).permute(2, 0, 1), classes.index(sample.key.split("/")[-2])
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1), sample.label
 
 
 def main() -> None:
@@ -28,12 +27,11 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64)
     arguments = parser.parse_args()
 
-    catalog = ps.Catalog.scan(arguments.url)
-    classes = sorted({entry.key.split("/")[-2] for entry in catalog})
-    datasets = [ps.MapDataset.from_catalog(part, transform=partial(decode, classes)) for part in catalog.split(0.9)]
+    catalog = ps.Catalog.scan(arguments.url, labels="folder")
+    datasets = [ps.MapDataset.from_catalog(part, transform=decode) for part in catalog.split(0.9, by="label")]
     loader = ps.DataLoader(datasets[0], arguments.batch_size, shuffle=True)
     validation = ps.DataLoader(datasets[1], arguments.batch_size)
-    model = torch.nn.Sequential(torch.nn.AvgPool2d(8), torch.nn.Flatten(), torch.nn.Linear(192, len(classes)))
+    model = torch.nn.Sequential(torch.nn.AvgPool2d(8), torch.nn.Flatten(), torch.nn.Linear(192, len(catalog.classes)))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     run = ps.CheckpointManager(arguments.run, keep_last=2)
     if run.latest() is not None:

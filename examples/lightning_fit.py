@@ -4,7 +4,6 @@ python examples/lightning_fit.py s3://bucket/photos/ --run s3://bucket/runs/3
 """
 
 import argparse
-from functools import partial
 
 import lightning.pytorch as pl
 import torch
@@ -43,13 +42,12 @@ def main() -> None:
     arguments = parser.parse_args()
 
     register()  # Lightning looks into folders with fsspec: s3:// is Penstock's from here on
-    catalog = ps.Catalog.scan(arguments.url)
-    classes = sorted({entry.key.split("/")[-2] for entry in catalog})
-    dataset = ps.MapDataset.from_catalog(catalog, transform=partial(decode, classes))
+    catalog = ps.Catalog.scan(arguments.url, labels="folder")
+    dataset = ps.MapDataset.from_catalog(catalog, transform=decode)
     saving = ModelCheckpoint(arguments.run, save_last=True, every_n_train_steps=2)
     trainer = pl.Trainer(max_steps=arguments.steps, callbacks=[saving], plugins=[CheckpointIO()], logger=False)
     loader = ps.DataLoader(dataset, arguments.batch_size, shuffle=True)
-    trainer.fit(Classifier(len(classes)), loader, ckpt_path="last")
+    trainer.fit(Classifier(len(catalog.classes)), loader, ckpt_path="last")
     print(f"trained up to step {trainer.global_step}")
 
 

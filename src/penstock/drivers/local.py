@@ -255,7 +255,11 @@ class Local:
         except PenstockError:
             raise
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            raise NotFound(f"no such file: {error.strerror}", url=self.url(key)) from error
+            folder = os.path.dirname(self.url(key))
+            text = f"no such file: {error.strerror}"
+            if not os.path.isdir(folder):
+                text = f"no such folder: {folder}; a path without s3:// in front is one of this machine"
+            raise NotFound(text, url=self.url(key)) from error
         except PermissionError as error:
             raise Forbidden(f"not allowed: {error.strerror}", url=self._below(error, key)) from error
         except ValueError as error:

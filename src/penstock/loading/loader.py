@@ -16,11 +16,9 @@ from torch.utils.data import get_worker_info
 from penstock.datasets.batched import Batched
 from penstock.datasets.iterable import IterableDataset
 from penstock.datasets.map import MapDataset
-from penstock.datasets.subsets import without_subsets
 from penstock.errors import Unusable
 from penstock.loading.decoding import DecodeOptions, DecodePool
 from penstock.loading.device import pinned, to_device
-from penstock.loading.sendable import check_sendable
 from penstock.loading.stats import LoaderStats, Meter
 from penstock.values import whole
 
@@ -71,8 +69,7 @@ class DataLoader:
     and is better off with worker processes.
 
     Args:
-        dataset: A ``MapDataset``, an ``IterableDataset``, or torch's ``Subset`` of the former, as ``random_split``
-            makes them. The state is a subset's own: pass ``random_split`` a seeded generator, or split the catalog.
+        dataset: A ``MapDataset`` or an ``IterableDataset``.
         batch_size: Samples per batch and rank.
         shuffle: Permute all samples anew each epoch; or an order, such as ``ps.BlockShuffle(…)``. Of an
             ``IterableDataset`` it is the dataset's own, as are ``seed`` and ``place``.
@@ -130,7 +127,6 @@ class DataLoader:
         if drop_last not in (True, False) or (drop_last and tail == "pad"):
             raise Unusable(f'drop_last is True or False, and True is tail="drop", not {drop_last!r} with tail={tail!r}')
         tail = "drop" if drop_last else tail
-        dataset = without_subsets(dataset)
         if isinstance(dataset, IterableDataset):
             if (shuffle, seed, place) != (None, None, None):
                 raise Unusable("an IterableDataset has shuffle, seed and place of its own: give them to it")
@@ -170,8 +166,6 @@ class DataLoader:
                 raise Unusable(f"{name} is for worker processes, and num_workers is 0")
         if not self.num_workers:
             return None
-        functions = {"transform": self.dataset.transform, "collate_fn": self._batches.collate_fn}
-        check_sendable(functions, self.num_workers, options.get("multiprocessing_context"))
         return TorchDataLoader(
             self._worker_batches,
             batch_size=None,

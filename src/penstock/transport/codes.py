@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["KINDS", "deliver", "fault", "ours"]
 
 _TLS_ADVICE = "; name the right CA with ca_file= or AWS_CA_BUNDLE"
+_NO_TLS = "; the server answers without TLS: write http:// in endpoint= or AWS_ENDPOINT_URL, or its port for https"
+# What OpenSSL, old and new, GnuTLS and Secure Transport say of a first answer that is no TLS record.
+_NO_TLS_WORDS = ("wrong version number", "http request", "unexpected tls packet", "record layer failure")
+_SSL_CONNECT_ERROR = 35
 
 # libcurl's name and number (curl/curl.h, CURLcode): what the caller can do about it. What is not here cannot happen
 # with the options we set, and is a Bug.
@@ -58,6 +62,8 @@ def fault(code: int, words: str) -> PenstockError:
     """Return the error for libcurl's ``code``, with its own ``words`` for the case."""
     if code in _UNOPENED and (advice := crowded()):
         return Unreachable(f"{words}: {advice}")  # others may be closed soon, so another attempt may succeed
+    if code == _SSL_CONNECT_ERROR and any(each in words.lower() for each in _NO_TLS_WORDS):
+        return ConfigError(f"{words}{_NO_TLS}")
     kind, advice = KINDS.get(code, (Bug, f"; libcurl code {code}"))
     return kind(f"{words}{advice}")
 

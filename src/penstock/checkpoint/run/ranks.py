@@ -15,8 +15,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.stateful import Stateful
 
 from penstock.checkpoint.distributed.storage import StorageReader, StorageWriter
-from penstock.checkpoint.torchfile.decoding import decoded
-from penstock.checkpoint.torchfile.encoding import encoded
+from penstock.checkpoint.torchfile.encoding import decoded, encoded
 from penstock.errors import PenstockError, Unusable
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class Ranks:
         return 1 if self._group is None else distributed.get_world_size(self._group)
 
     def agreed(self, ask: Callable[[], T]) -> T:
-        """Have the first rank ask, and return to all the answer; what it raises, all raise."""
+        """Have the first rank ask, and return to all what it was told; what it raises, all raise."""
         if self._group is None:
             return ask()
         answer: list[Any] = [None, None]
@@ -84,8 +83,8 @@ class Ranks:
         distributed.broadcast_object_list(answer, group=self._group, group_src=0)
         if answer[1] is not None:
             raise answer[1]
-        result: T = answer[0]
-        return result
+        told: T = answer[0]
+        return told
 
     def any(self, happened: bool) -> bool:  # noqa: FBT001  what is asked
         """Say whether something happened on any rank."""
@@ -115,17 +114,17 @@ class Ranks:
             distributed.all_gather_object(failures, shown, group=self._group)
         failed = [rank for rank, failure in enumerate(failures) if failure is not None]
         if failed:
-            failure: Exception = error or failures[failed[0]]
-            failure.add_note(f"on rank {failed[0]}, of what all {self.size} were to save")
-            raise failure
+            told: Exception = error or failures[failed[0]]
+            told.add_note(f"on rank {failed[0]}, of what all {self.size} were to save")
+            raise told
         return plain
 
     def writer(
-        self, url: str, extra: Mapping[str, Any], *, overwrite: bool, store: StoreOptions | None
+        self, url: str, said: Mapping[str, Any], *, overwrite: bool, store: StoreOptions | None
     ) -> StorageWriter:
-        """Return what writes a checkpoint below ``url`` whose manifest holds ``extra`` besides, which is JSON."""
+        """Return what writes a checkpoint below ``url`` whose manifest holds ``said`` besides, which is JSON."""
         writer = StorageWriter(url, overwrite=overwrite, store=store)
-        writer.extra = dict(extra)
+        writer.said = dict(said)
         return writer
 
     def reader(self, url: str, *, weights_only: bool, store: StoreOptions | None) -> StorageReader:

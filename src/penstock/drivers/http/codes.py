@@ -68,8 +68,10 @@ STATUSES: Mapping[int, Meaning] = {
     308: Meaning(ConfigError, _ELSEWHERE, redirect=True),
     400: Meaning(Unusable),
     401: Meaning(Unauthenticated, "; check the credentials, see docs/credentials.md"),
-    403: Meaning(Forbidden, "; wrong credentials, or ones that may not do this here"),
-    404: Meaning(NotFound),
+    403: Meaning(
+        Forbidden, "; wrong credentials, or no permission for this key: without one to list, a missing key is 403, too"
+    ),
+    404: Meaning(NotFound, "; no such key, or no such bucket: check both and the endpoint"),
     405: Meaning(Unsupported, _NOT_OFFERED),
     408: Meaning(TimedOut),
     409: Meaning(Conflict),

@@ -1,0 +1,55 @@
+"""What a user in a hurry gets wrong about a URL or an endpoint is answered with what to do."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import penstock as ps
+from penstock.errors import ConfigError, Forbidden, NotFound
+from penstock.testing.faults import FAULTS, FaultServer, Match
+
+
+@pytest.fixture
+def server():
+    with FaultServer.within() as server:
+        server.put("bucket", "train/cat/1.jpg", b"1")
+        yield server
+
+
+def test_https_at_a_port_without_tls_says_to_write_http(moto_server):
+    store = ps.S3Options(endpoint=moto_server.endpoint.replace("http:", "https:"), access_key="a", secret_key="b")
+    with pytest.raises(ConfigError, match=r"answers without TLS: write http:// in endpoint= or AWS_ENDPOINT_URL"):
+        list(ps.list("s3://bucket/train/", store=store))
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/train/nope", "s3://missing/train/nope"])
+def test_a_missing_key_or_bucket_names_the_url_and_what_to_check(server, url):
+    text = r"no such key, or no such bucket: check both and the endpoint \[" + re.escape(url)
+    with pytest.raises(NotFound, match=text):
+        ps.stat(url, store=server.store)
+
+
+def test_a_refused_head_says_that_a_missing_key_looks_the_same(server):
+    server.fail(FAULTS["denied"], when=Match(verb="head"))
+    with pytest.raises(Forbidden, match="without one to list, a missing key is 403, too") as refused:
+        ps.stat("s3://bucket/train/nope", store=server.store)
+    assert refused.value.url == "s3://bucket/train/nope"
+
+
+def test_a_glob_in_a_url_is_told_to_go_to_include(server):
+    with pytest.raises(NotFound, match=r"the glob as include= \[s3://bucket/train/\*\.jpg\]"):
+        ps.MapDataset.from_prefix("s3://bucket/train/*.jpg", store=server.store)
+    assert len(ps.MapDataset.from_prefix("s3://bucket/train/", include="**/*.jpg", store=server.store)) == 1
+
+
+def test_a_bucket_without_its_scheme_is_told_to_be_a_local_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NotFound, match="a path without s3:// in front is one of this machine"):
+        ps.MapDataset.from_prefix("bucket/train/")
+    with pytest.raises(NotFound, match=r"no such folder: .*/bucket/train; a path without s3:// in front"):
+        ps.open("bucket/train/x")
+    (tmp_path / "bucket" / "train").mkdir(parents=True)
+    with pytest.raises(NotFound, match=r"no such file: No such file or directory \["):
+        ps.open("bucket/train/x")
