@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 # From the ground up. A room may import from any row above its own in this table, and from itself.
 FLOORS = (
     {"errors"},
-    {"values", "buffer", "options", "budget", "tree", "version", "waiting"},
+    {"values", "buffer", "options", "budget", "tree", "version", "waiting", "support"},
     {"protocols", "events", "config", "listing", "blocks"},
     {"drivers", "transport", "fetch", "cache"},
     {"providers"},

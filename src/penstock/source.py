@@ -23,9 +23,10 @@ from penstock.fetch.scatter import scatter
 from penstock.fetch.upload import Writer, put
 from penstock.listing import Listing, UploadListing
 from penstock.options import StoreOptions
-from penstock.protocols.driver import Attributes
+from penstock.protocols.driver import Attributes, Copy, Delete, List, Multipart
 from penstock.providers.provider import Opening
 from penstock.providers.urls import Location, parse
+from penstock.support import require, supports
 from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
@@ -104,6 +105,14 @@ class Source:
     def url(self, key: str) -> str:
         """Return an object's URL."""
         return self.root + key
+
+    def supports(self, *verbs: Callable[..., object]) -> bool:
+        """Return whether the store has all of these verbs of ``penstock.protocols.driver``: no request."""
+        return all(supports(self._fetcher().driver, verb) for verb in verbs)
+
+    def require(self, verb: Callable[..., object], key: str = "") -> None:
+        """Raise ``Unsupported``, with the URL of ``key``, where the store lacks a verb: no request."""
+        require(self._fetcher().driver, verb, key)
 
     def head(self, key: str) -> ObjectMeta:
         """Describe one object: one request."""
@@ -210,7 +219,7 @@ class Source:
     def _unfinished(self, prefix: str) -> Generator[Upload]:
         fetcher, listing = self._fetcher(), UploadListing(prefix)
         while not listing.over:
-            page = fetcher.run(partial(fetcher.driver.uploads, prefix, token=listing.token))
+            page = fetcher.run(partial(require(fetcher.driver, Multipart, prefix).uploads, prefix, token=listing.token))
             with self._named(prefix):
                 page = listing.take(page)
             yield from page.entries
@@ -218,7 +227,7 @@ class Source:
     def abort(self, upload: Upload) -> None:
         """Free what the store holds of an unfinished upload: one request. Whoever still writes it will fail."""
         fetcher = self._fetcher()
-        fetcher.run(partial(fetcher.driver.abort, upload.key, upload.id))
+        fetcher.run(partial(require(fetcher.driver, Multipart, upload.key).abort, upload.key, upload.id))
 
     def put(
         self,
@@ -250,9 +259,11 @@ class Source:
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects, one request each, up to 256 in flight; raises the first refusal, a missing one is none."""
-        with operation("delete", self.url, ""):
-            for deletion in self._each(keys, self._fetcher().driver.delete):
-                deletion.result()
+        if keys:
+            verb = require(self._fetcher().driver, Delete, keys[0]).delete
+            with operation("delete", self.url, ""):
+                for deletion in self._each(keys, verb):
+                    deletion.result()
 
     def copy(self, key: str, to: str, known: ObjectMeta | None = None) -> None:
         """Copy within the bucket, server side: the version that ``known`` describes, or the present one (a HEAD).
@@ -260,6 +271,7 @@ class Source:
         One request; beyond 1 GiB one for each 128 MiB and five more. ``Changed`` where it is another version by now, if
         the store heeds that (Ceph 16 does not, up to 1 GiB).
         """
+        self.require(Copy, to)
         with operation("copy", self.url, to):
             copy(self._fetcher(), known or self.head(key), to, self.options.write)
 
@@ -290,7 +302,8 @@ class Source:
         """Fetch a listing's next page."""
         fetcher, prefix, delimiter = self._fetcher(), listing.prefix, listing.delimiter
         start_after = "" if listing.token else listing.start_after
-        verb = partial(fetcher.driver.list, prefix, token=listing.token, start_after=start_after, delimiter=delimiter)
+        listed = require(fetcher.driver, List, prefix).list
+        verb = partial(listed, prefix, token=listing.token, start_after=start_after, delimiter=delimiter)
         page = fetcher.run(verb)
         with self._named(prefix):
             page = listing.take(page)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, overload
 
 from penstock.errors import ConfigError, InvalidURL, NotFound
+from penstock.protocols.driver import Copy, Delete, Put
 from penstock.source import Source, object_at, open_source
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def open(  # noqa: A001  the built-in's name for the built-in's job, always call
 
     Raises:
         NotFound: ``rb``, and there is no such object.
+        Unsupported: ``wb`` and ``xb``, and the store takes no objects.
         AlreadyExists: ``xb``, when the file is closed, and there is one.
         ConfigError: Another mode; for text wrap the file in ``io.TextIOWrapper``.
 
@@ -92,12 +94,14 @@ def delete(
 
     Raises:
         NotFound: A prefix or a glob: list it, and delete what was listed.
+        Unsupported: A store that deletes nothing; no request was made.
         PenstockError: The first refusal; what was deleted by then is gone.
 
     """
     grouped: dict[str, tuple[Source, dict[str, None]]] = {}
     for url in (urls,) if isinstance(urls, str | os.PathLike) else urls:
         source, key = object_at(url, store)
+        source.require(Delete, key)
         grouped.setdefault(source.root, (source, {}))[1][key] = None
     for source, keys in grouped.values():
         _check_literal(source, [key for key in keys if key.endswith("/") or "*" in key or "?" in key])
@@ -106,7 +110,7 @@ def delete(
 
 
 def copy(url: str | os.PathLike[str], to: str | os.PathLike[str], *, store: StoreOptions | None = None) -> None:
-    """Copy one object: within a bucket on the server's side, else through this machine in bounded memory.
+    """Copy one object: within a bucket on the server's side if it can, else through this machine in bounded memory.
 
     The first takes two requests, beyond 1 GiB one for each 128 MiB. ``Changed`` if the object is replaced meanwhile.
     Metadata and content type go with it, where both stores have a place for them; a file's type is told by its name.
@@ -114,6 +118,7 @@ def copy(url: str | os.PathLike[str], to: str | os.PathLike[str], *, store: Stor
 
     Raises:
         NotFound: There is nothing at ``url``.
+        Unsupported: The store of ``to`` takes no objects; no request was made.
         InvalidURL: ``to`` is ``url``, or ends in ``/`` though ``url`` does not: name the copy itself.
 
     """
@@ -123,9 +128,10 @@ def copy(url: str | os.PathLike[str], to: str | os.PathLike[str], *, store: Stor
         raise InvalidURL("name the copy itself: this ends in '/'", url=target.url(name))
     if (source.root, key) == (target.root, name):
         raise InvalidURL("this would copy the object onto itself", url=target.url(name))
-    if source.root == target.root:
+    if source.root == target.root and source.supports(Copy):
         source.copy(key, name)
         return
+    target.require(Put, name)
     meta = source.head(key)
     target_file = target.open_write(name, metadata=meta.metadata, content_type=meta.content_type)
     with source.open_read(key, meta) as reader, target_file as writer:

@@ -13,6 +13,7 @@ from penstock.cli.exits import MEANINGS, exit_on_error
 CODES = {
     errors.ConfigError: 2,
     errors.MissingExtra: 2,
+    errors.Unsupported: 2,
     errors.NotFound: 1,
     errors.Forbidden: 3,
     errors.Unauthenticated: 3,

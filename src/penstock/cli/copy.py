@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.selection import local
 from penstock.errors import Cancelled, Changed, Damaged, NoSpace, NotFound
+from penstock.protocols.driver import Copy
 from penstock.values import Span
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def copy(job: Job, moved: Callable[[int], None], stop: Event) -> None:
 
     """
     size = job.meta.size
-    if job.source.root == job.target.root and not local(job.source):
+    if job.source.root == job.target.root and not local(job.source) and job.source.supports(Copy):
         job.source.copy(job.meta.key, job.to, job.meta)
         moved(size)
     else:

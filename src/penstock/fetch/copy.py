@@ -9,7 +9,8 @@ from penstock.budget import Budget
 from penstock.errors import Changed
 from penstock.fetch.lookahead import Lookahead
 from penstock.fetch.upload import Writer
-from penstock.protocols.driver import Attributes
+from penstock.protocols.driver import Attributes, Copy, PartCopy
+from penstock.support import require, supports
 from penstock.values import Span
 
 if TYPE_CHECKING:
@@ -38,12 +39,12 @@ def copy(fetcher: Fetcher, meta: ObjectMeta, to: str, options: WriteOptions) -> 
     """
     driver, limits = fetcher.driver, fetcher.limits
     if meta.size <= limits.copy_bytes:
-        fetcher.run(partial(driver.copy, meta.key, to, meta.etag))
+        fetcher.run(partial(require(driver, Copy, to).copy, meta.key, to, meta.etag))
         return
     said = _unchanged(fetcher, meta)
     attributes = Attributes(said.content_type or options.content_type, said.metadata)
     with Writer(fetcher, to, options, attributes) as writer:
-        if "%" in meta.key:
+        if "%" in meta.key or not supports(driver, PartCopy):
             _through(fetcher, meta, writer)
         else:
             _in_parts(
@@ -64,7 +65,7 @@ def _in_parts(meta: ObjectMeta, writer: Writer, part_bytes: int) -> None:
 
 
 def _through(fetcher: Fetcher, meta: ObjectMeta, writer: Writer) -> None:
-    """Carry the bytes ourselves: where a part is copied Ceph 16 unescapes keys twice, and finds another object."""
+    """Read and write the bytes: for stores that copy no parts, and Ceph 16, which unescapes a part's source twice."""
     with Lookahead(fetcher, _spans(meta, _PIECE_BYTES), Budget(_AT_ONCE * _PIECE_BYTES, _AT_ONCE)) as pieces:
         for piece in pieces:
             writer.write(piece)

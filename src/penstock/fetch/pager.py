@@ -6,6 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from penstock.events import Listed, emit, listening, operation
+from penstock.protocols.driver import List
+from penstock.support import require
 from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
@@ -32,7 +34,8 @@ class Pager:
 
     def start(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Operation[Page]:
         """Send one LIST request on its way; what is returned names it when its page is taken."""
-        make = partial(self._fetcher.driver.list, prefix, token=token, start_after=start_after, delimiter=delimiter)
+        verb = require(self._fetcher.driver, List, prefix).list
+        make = partial(verb, prefix, token=token, start_after=start_after, delimiter=delimiter)
         if self._scope is None:
             self._scope = operation("list", self._fetcher.driver.url, prefix)
         listing = self._scope.run(self._fetcher.operation, make, self._inbox)

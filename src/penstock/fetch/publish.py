@@ -22,7 +22,8 @@ from penstock.errors import (
 )
 from penstock.events import Committed, emit, listening, operation
 from penstock.fetch.batch import read_many
-from penstock.protocols.driver import Payload
+from penstock.protocols.driver import Payload, Put
+from penstock.support import require
 from penstock.values import Span
 
 if TYPE_CHECKING:
@@ -80,8 +81,9 @@ def publish(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, at
     body = single(fetcher, key, data, attributes)
     attributes = marked(attributes)
     pieces = ((len(body.data), body.sha256),)
+    verb = require(fetcher.driver, Put, key).put
     with operation("publish", fetcher.driver.url, key):
-        found = Publication(fetcher, key, pieces, attributes).send(partial(fetcher.driver.put, key, body, attributes))
+        found = Publication(fetcher, key, pieces, attributes).send(partial(verb, key, body, attributes))
     if listening():
         emit(Committed(fetcher.driver.url(key), found.size, found.etag))
     return found

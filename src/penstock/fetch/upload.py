@@ -20,7 +20,8 @@ from penstock.fetch.partbuffer import PartBuffer
 from penstock.fetch.plan import part_bytes
 from penstock.fetch.policy import again
 from penstock.fetch.publish import Publication, check_metadata, marked, single
-from penstock.protocols.driver import Part
+from penstock.protocols.driver import Multipart, Part, PartCopy, Put
+from penstock.support import require
 from penstock.waiting import Inbox, Turn
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def put(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attrib
     """Write one small object in one request; returns its ETag."""
     body = single(fetcher, key, data, attributes)
     with operation("put", fetcher.driver.url, key):
-        etag = fetcher.run(partial(fetcher.driver.put, key, body, attributes))
+        etag = fetcher.run(partial(require(fetcher.driver, Put, key).put, key, body, attributes))
     if listening():
         emit(Committed(fetcher.driver.url(key), len(body.data), etag))
     return etag
@@ -80,7 +81,8 @@ class Writer(io.BufferedIOBase):
     """
 
     def __init__(self, fetcher: Fetcher, key: str, options: WriteOptions, attributes: Attributes) -> None:
-        """Begin an object; nothing is sent before a part is full."""
+        """Begin an object; nothing is sent before a part is full. ``Unsupported`` where the store takes no objects."""
+        require(fetcher.driver, Put, key)
         super().__init__()
         check_metadata(fetcher, key, attributes)
         self._fetcher = fetcher
@@ -172,7 +174,7 @@ class Writer(io.BufferedIOBase):
         Blocks while ``at_once`` parts are on their way.
         """
         self._check_open()
-        driver, size = self._fetcher.driver, (span.stop or 0) - span.start
+        driver, size = require(self._fetcher.driver, PartCopy, self._key), (span.stop or 0) - span.start
         with self._turn:
             try:
                 while len(self._sent) >= at_once:
@@ -273,7 +275,9 @@ class Writer(io.BufferedIOBase):
             fetcher.call_off(sent.operation for sent in self._sent)
             # The upload is invisible either way, and what led here is the error to raise.
             with suppress(PenstockError):
-                leaving = fetcher.operation(partial(fetcher.driver.abort, key, upload), Inbox())
+                leaving = fetcher.operation(
+                    partial(require(fetcher.driver, Multipart, key).abort, key, upload), Inbox()
+                )
                 fetcher.send((leaving,))
                 _leaving.add(leaving)
                 return leaving
@@ -344,7 +348,7 @@ class Writer(io.BufferedIOBase):
 
     def _send(self) -> None:
         """Send what the buffer holds as the next part."""
-        driver, filled = self._fetcher.driver, self._part
+        driver, filled = require(self._fetcher.driver, Multipart, self._key), self._part
         body = filled.payload()
         self._pieces.append((filled.size, body.sha256))
         self._scope.run(self._start, filled.buffer, filled.size, driver.part, body)
@@ -353,9 +357,10 @@ class Writer(io.BufferedIOBase):
         self, buffer: bytearray, size_bytes: int, verb: Callable[[str, str, Part, B], Exchange[str]], body: B
     ) -> None:
         """Begin the upload, if need be, and send its next part on its way."""
-        driver, key = self._fetcher.driver, self._key
+        key = self._key
         if not self._upload:
-            self._upload = self._fetcher.run(partial(driver.create, key, self._attributes))
+            create = require(self._fetcher.driver, Multipart, key).create
+            self._upload = self._fetcher.run(partial(create, key, self._attributes))
         self._check_wanted()
         part, upload = Part(len(self._etags) + 1, self._offset), self._upload
         operation = self._fetcher.operation(partial(verb, key, upload, part, body), self._inbox)
@@ -390,13 +395,14 @@ class Writer(io.BufferedIOBase):
             body = self._part.payload()
             self._pieces.append((self._part.size, body.sha256))
             self._check_wanted()
-            return publication.send(partial(driver.put, key, body, attributes))
+            return publication.send(partial(require(driver, Put, key).put, key, body, attributes))
         if self._part.size:
             self._send()
         self.settle()
         self._check_wanted()
         upload, etags, new, old = self._upload, self._etags, attributes.create_only, attributes.replaces
-        return publication.send(partial(driver.complete, key, upload, etags, create_only=new, replaces=old))
+        complete = require(driver, Multipart, key).complete
+        return publication.send(partial(complete, key, upload, etags, create_only=new, replaces=old))
 
 
 def _abort_all() -> None:

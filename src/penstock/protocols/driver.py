@@ -1,4 +1,7 @@
-"""What a store's dialect promises: verbs in, exchanges out; it never sends anything itself."""
+"""The verbs of a store's dialect, each a small protocol: a verb returns an exchange, and a driver sends nothing itself.
+
+A driver has the verbs whose methods it implements (``penstock.support``); reading is the one that every driver has.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,17 @@ __all__ = [
     "UNKNOWN_BYTES",
     "Abilities",
     "Attributes",
-    "Copies",
+    "Copy",
+    "Delete",
     "Driver",
+    "Head",
+    "List",
     "Multipart",
     "Part",
+    "PartCopy",
     "Payload",
-    "Reads",
-    "Writes",
+    "Put",
+    "Read",
 ]
 
 UNKNOWN_BYTES = 2 << 30  # most that is read of an object of unknown size, unless another bound is given
@@ -91,22 +98,20 @@ class Part:
     offset: int
 
 
-class Reads(Protocol):
-    """Reading verbs. Keys are full keys within the bucket; a missing object is ``NotFound``."""
+class Head(Protocol):
+    """Describes objects. Keys are full keys within the bucket; a missing object is ``NotFound``."""
 
     def head(self, key: str) -> Exchange[ObjectMeta]:
         """Describe one object."""
 
-    def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
-        """One page (at most 1,000 keys), in UTF-8 byte order, of the keys that begin with ``prefix``.
 
-        ``start_after`` is exclusive and is for the first page only; ``token`` continues an earlier page.
-        """
+class Read(Protocol):
+    """Reads objects. A missing one is ``NotFound``, another version than the one asked for ``Changed``."""
 
     def read(self, span: Span, target: Buffer) -> Exchange[int]:
         """Read ``[span.start, span.stop)`` into a target of just that size; returns how many bytes of it are right.
 
-        Fewer than asked means that the body ended early: ask for the rest. Another version is ``Changed``.
+        Fewer than asked means that the body ended early: ask for the rest.
         """
 
     def get(self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES) -> Exchange[bytes]:
@@ -116,11 +121,25 @@ class Reads(Protocol):
         """
 
 
-class Writes(Protocol):
-    """Writing verbs. A put replaces; nothing is visible before it is whole."""
+class List(Protocol):
+    """Lists objects."""
+
+    def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
+        """One page (at most 1,000 keys), in UTF-8 byte order, of the keys that begin with ``prefix``.
+
+        ``start_after`` is exclusive and is for the first page only; ``token`` continues an earlier page.
+        """
+
+
+class Put(Protocol):
+    """Writes objects in one request: each replaces its predecessor, and is visible as a whole or not at all."""
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
-        """Write one object in one request; returns its ETag."""
+        """Write one object; returns its ETag."""
+
+
+class Delete(Protocol):
+    """Deletes objects."""
 
     def delete(self, key: str) -> Exchange[None]:
         """Delete one object; a missing one is no error. No bulk form is universal, so many go side by side."""
@@ -147,14 +166,18 @@ class Multipart(Protocol):
         """One page of the uploads to keys that begin with ``prefix`` and were neither completed nor aborted."""
 
 
-class Copies(Protocol):
-    """Copying verbs: within the bucket, server side. A source that is missing is ``NotFound``, by its own name."""
+class Copy(Protocol):
+    """Copies objects within the bucket, server side. A source that is missing is ``NotFound``, by its own name."""
 
     def copy(self, source: str, key: str, etag: str = "") -> Exchange[str]:
-        """Copy one object with all that is said of the object; returns the copy's ETag.
+        """Copy one object with its content type and metadata; returns the copy's ETag.
 
         Another version than ``etag`` is ``Changed``, where the store heeds that (Ceph 16 does not).
         """
+
+
+class PartCopy(Protocol):
+    """Copies spans of objects as parts of an upload, server side."""
 
     def copy_part(self, key: str, upload: str, part: Part, span: Span) -> Exchange[str]:
         """Copy a span of another object as one part of an upload; returns the part's ETag.
@@ -163,8 +186,11 @@ class Copies(Protocol):
         """
 
 
-class Driver(Reads, Writes, Multipart, Copies, Protocol):
-    """The four together, and what the store can do."""
+class Driver(Head, Read, Protocol):
+    """A store: reading, which every store has, and what the store can do within its verbs.
+
+    All other verbs are asked for by ``penstock.support.require``, which is an error where the driver lacks one.
+    """
 
     abilities: Abilities
 

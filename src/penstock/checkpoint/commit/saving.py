@@ -10,6 +10,7 @@ from penstock.checkpoint.integrity.checksummed import SealedReader, SealingWrite
 from penstock.checkpoint.integrity.manifest import MANIFEST, Manifest, Sealed, fits, span
 from penstock.checkpoint.transfer.plan import Object
 from penstock.errors import AlreadyExists, Changed, Conflict, InvalidURL, NotFound, PenstockError, Truncated
+from penstock.protocols.driver import Put
 from penstock.providers.urls import parse
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class Saving:
     """
 
     def __init__(self, source: Source, folder: str, kind: str) -> None:
-        """Begin; nothing is sent yet."""
+        """Begin; nothing is sent yet. ``Unsupported`` where the store takes no objects."""
+        source.require(Put, folder)
         self.id = uuid4().hex
         self.etag = ""
         self._source = source

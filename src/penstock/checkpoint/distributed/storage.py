@@ -23,6 +23,7 @@ from penstock.checkpoint.integrity.manifest import MANIFEST, Manifest
 from penstock.checkpoint.torchfile.verbs import dump
 from penstock.checkpoint.transfer.tensors import pieces
 from penstock.errors import AlreadyExists, Changed, Damaged, NotFound, Unusable
+from penstock.protocols.driver import Put
 
 if TYPE_CHECKING:
     import io
@@ -136,13 +137,17 @@ class StorageWriter(_Placing, storage.StorageWriter):
         self.reset(url)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002, FBT001  torch's; it looks for "kwargs"
-        """Begin a save. ``Unusable`` without collectives: nobody would know what makes the save whole."""
+        """Begin a save. ``Unusable`` without collectives: nobody would know what makes the save whole.
+
+        ``Unsupported`` where the store takes no objects.
+        """
         if not kwargs.get("use_collectives", True):
             raise Unusable(
                 "use_collectives=False has every rank publish for itself, and nobody knows whether all have: save with "
                 "collectives, or each rank a checkpoint of its own (no_dist=True, and a URL with its rank)",
                 url=self._url,
             )
+        self._source.require(Put, self._folder)
         self._token = uuid4().hex
 
     def storage_meta(self) -> StorageMeta:

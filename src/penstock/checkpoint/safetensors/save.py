@@ -13,6 +13,7 @@ from penstock.checkpoint.safetensors.index import INDEX, WHOLE, Index, file_name
 from penstock.checkpoint.safetensors.resolve import stored_index
 from penstock.checkpoint.transfer.tensors import pieces
 from penstock.errors import AlreadyExists, CheckpointError, Unusable
+from penstock.protocols.driver import Put
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -77,6 +78,7 @@ class Writing:
 
     def _vacant(self, keys: list[str]) -> list[ObjectMeta | None]:
         """Look what is there, before anything is sent."""
+        self.source.require(Put, keys[0])
         found = self.source.stat_existing(keys)
         taken = [meta.key for meta in found if meta is not None]
         if taken and not self.overwrite:

@@ -17,6 +17,8 @@ from penstock.cli.report import Report, bar
 from penstock.cli.selection import destination, left_out, local, select
 from penstock.cli.text import harmless
 from penstock.errors import NoSpace, PenstockError, Unusable
+from penstock.protocols.driver import Delete, Put
+from penstock.source import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -64,7 +66,10 @@ def transfer(urls: Sequence[str], dest: str, how: How, store: StoreOptions) -> N
     """
     if "-" in (*urls, dest):
         raise Unusable("'-' is no file: penstock cat writes to standard output; a file of that name is ./-")
+    open_source(dest, store)[0].require(Put)
     if how.move:
+        for url in urls:
+            open_source(url, store)[0].require(Delete)
         check_links(urls, store)
     selections = [select(url, store, recursive=how.recursive) for url in urls]
     if how.move:

@@ -15,6 +15,8 @@ from penstock.cli.report import Report, bar
 from penstock.cli.selection import select
 from penstock.cli.text import harmless, readable
 from penstock.errors import Cancelled, PenstockError, printable
+from penstock.protocols.driver import Delete
+from penstock.source import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -52,6 +54,8 @@ def rm(urls: Sequence[str], how: How, store: StoreOptions) -> None:
         SystemExit: Something could not be deleted: the code of the worst.
 
     """
+    for url in urls:
+        open_source(url, store)[0].require(Delete)
     selections = [link(url, store) or select(url, store, recursive=how.recursive) for url in urls]
     for each in selections:
         check_tree(each, "name a prefix in it, or say --whole-bucket if you mean it", whole_bucket=how.whole_bucket)
