@@ -35,6 +35,14 @@ REFUSED = {
     "torch's subset": (lambda c: ps.DataLoader(Subset(mapped(c), [1]), 4), Unusable, "BatchSampler"),
     "a list": (lambda _: ps.DataLoader([1, 2, 3], 4), Unusable, "BatchSampler"),
     "a catalog": (lambda c: ps.DataLoader(c, 4), Unusable, "BatchSampler"),
+    "a class": (lambda _: ps.DataLoader(ps.MapDataset, 4), Unusable, "write MapDataset.from_prefix"),
+    "a class of iterable datasets": (
+        lambda _: ps.DataLoader(ps.IterableDataset, 4),
+        Unusable,
+        "write IterableDataset.from_prefix",
+    ),
+    "a URL": (lambda _: ps.DataLoader("s3://bucket/train/", 4), Unusable, "write penstock.MapDataset.from_prefix"),
+    "a loader": (lambda c: ps.DataLoader(loader(c), 4), Unusable, "give its dataset here"),
     "no batch size": (lambda c: loader(c, None), Unusable, "batch_size"),
     "a batch size that looks whole": (lambda c: loader(c, 4.0), Unusable, "batch_size"),
     "a batch size of True": (lambda c: loader(c, batch_size=True), Unusable, "batch_size"),
@@ -60,7 +68,7 @@ REFUSED = {
     "a sampler": (lambda c: loader(c, sampler=RandomSampler(mapped(c))), Unusable, "by itself"),
     "a batch sampler": (lambda c: loader(c, batch_sampler=ps.BatchSampler(mapped(c), 4)), Unusable, "by itself"),
     "a generator": (lambda c: loader(c, generator=torch.Generator()), Unusable, "seed"),
-    "torch's prefetching": (lambda c: loader(c, num_workers=2, prefetch_factor=2), Unusable, "say prefetch"),
+    "torch's prefetching": (lambda c: loader(c, num_workers=2, prefetch_factor=2), Unusable, "write prefetch=2"),
     "a misspelt argument": (lambda c: loader(c, worker=2), Unusable, "worker is no argument"),
     "persistent threads": (lambda c: loader(c, persistent_workers=True), Unusable, "num_workers is 0"),
     "an iterable dataset's order": (
@@ -68,6 +76,23 @@ REFUSED = {
         Unusable,
         "of its own",
     ),
+    "an iterable dataset's seed": (
+        lambda c: ps.DataLoader(ps.IterableDataset.from_catalog(c), 4, seed=1),
+        Unusable,
+        "shuffle=True, seed=",
+    ),
+    "batches out of order": (lambda c: loader(c, in_order=False), Unusable, "always come in order"),
+    "a device for pinned memory": (lambda c: loader(c, pin_memory_device="cuda"), Unusable, "write device='cuda'"),
+    "a device that is none": (lambda c: loader(c, device="gpu"), Unusable, '"cuda"'),
+    "pinned memory by a word": (lambda c: loader(c, pin_memory="yes"), Unusable, "True or False"),
+    "a start method that is none": (
+        lambda c: loader(c, num_workers=1, multiprocessing_context="frok"),
+        Unusable,
+        "forkserver",
+    ),
+    "a timeout as text": (lambda c: loader(c, num_workers=1, timeout="3"), Unusable, "seconds"),
+    "a result as worker_init_fn": (lambda c: loader(c, num_workers=1, worker_init_fn=3), Unusable, "function"),
+    "persistent by a word": (lambda c: loader(c, num_workers=1, persistent_workers="yes"), Unusable, "True or False"),
     "an epoch as text": (lambda c: loader(c).set_epoch("1"), Unusable, "whole number"),
     "nothing as a state": (lambda c: loader(c).load_state_dict(None), StateMismatch, "no state"),
     "an optimizer's state": (lambda c: loader(c).load_state_dict({"state": {}}), StateMismatch, "no state"),
@@ -118,3 +143,39 @@ def test_a_state_through_json_or_torch_is_the_same(catalog, tmp_path):
         rest.append(torch.cat(list(after)).tolist())
     assert rest[0] == rest[1] == rest[2]
     assert len(rest[0]) == COUNT - 4
+
+
+def test_arguments_with_torchs_defaults_say_nothing_and_are_accepted(catalog):
+    defaults = {
+        "sampler": None,
+        "batch_sampler": None,
+        "generator": None,
+        "prefetch_factor": None,
+        "pin_memory_device": "",
+        "in_order": True,
+        "persistent_workers": False,
+        "worker_init_fn": None,
+        "multiprocessing_context": None,
+        "timeout": 0,
+    }
+    for workers in (0, 1):
+        made = loader(catalog, num_workers=workers, **defaults)
+        assert torch.cat(list(made)).tolist() == list(range(COUNT))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
+def test_a_device_that_is_not_there_is_refused_before_anything_is_read(catalog):
+    with pytest.raises(Unusable, match="no CUDA device here"):
+        loader(catalog, device="cuda")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_samples_that_fit_in_no_tensor_say_what_to_do(catalog, workers):
+    made = ps.DataLoader(ps.MapDataset.from_catalog(catalog, transform=growing), 4, num_workers=workers)
+    with pytest.raises(RuntimeError) as caught:
+        list(made)
+    assert "collate_fn=list" in "".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
+
+
+def growing(sample) -> torch.Tensor:
+    return torch.zeros(number(sample) + 1)

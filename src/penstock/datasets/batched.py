@@ -118,4 +118,10 @@ class Batched(Resumable, TorchIterableDataset[Any]):
 
 
 def _collate(samples: list[Any]) -> Any:  # noqa: ANN401  whatever torch makes of it
-    return samples if isinstance(samples[0], Sample) else default_collate(samples)
+    if isinstance(samples[0], Sample):
+        return samples
+    try:
+        return default_collate(samples)
+    except (RuntimeError, TypeError) as error:
+        error.add_note("torch collates batches: let transform return tensors of one shape, or pass collate_fn=list")
+        raise

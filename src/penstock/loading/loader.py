@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
 from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,18 +12,26 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import get_worker_info
 
-from penstock.datasets.batched import Batched
 from penstock.datasets.iterable import IterableDataset
 from penstock.datasets.map import MapDataset
 from penstock.errors import Unusable
+from penstock.loading.arguments import (
+    check_counts,
+    check_device,
+    check_words,
+    not_a_dataset,
+    processors,
+    tail_of,
+    worker_options,
+)
 from penstock.loading.decoding import DecodeOptions, DecodePool
 from penstock.loading.device import pinned, to_device
 from penstock.loading.stats import LoaderStats, Meter
-from penstock.values import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from penstock.datasets.batched import Batched
     from penstock.datasets.policy import Delivery, OnError, Skipped
     from penstock.datasets.positions.place import PlaceLike
     from penstock.loading.stats import Counters
@@ -38,18 +45,7 @@ T = TypeVar("T")
 
 _LOG = logging.getLogger("penstock")
 _AHEAD = 2  # batches: torch's own prefetch_factor
-_MOST_THREADS = 16  # beyond that, decoders mostly wait for Python's own lock
 _REMEMBERED = 1000
-_FOR_WORKERS = {"persistent_workers", "worker_init_fn", "multiprocessing_context", "timeout"}
-_ORDERED = ": it shuffles and shares out over ranks by itself; see shuffle, seed, place and tail"
-_INSTEAD = {
-    "batch_sampler": _ORDERED,
-    "generator": _ORDERED,
-    "sampler": _ORDERED,
-    "prefetch_factor": ": say prefetch",
-    "pin_memory_device": ": say device",
-    "in_order": ": batches always come in order",
-}
 
 
 class DataLoader:
@@ -123,13 +119,15 @@ class DataLoader:
         **workers: Any,  # noqa: ANN401  torch's own
     ) -> None:
         """Open nothing yet; see the class."""
-        _check(num_workers=num_workers, prefetch=prefetch, decode_threads=decode_threads, on_error=on_error)
-        if drop_last not in (True, False) or (drop_last and tail == "pad"):
-            raise Unusable(f'drop_last is True or False, and True is tail="drop", not {drop_last!r} with tail={tail!r}')
-        tail = "drop" if drop_last else tail
+        check_counts(num_workers, prefetch, decode_threads)
+        check_words(on_error=on_error, pin_memory=pin_memory)
+        tail = tail_of(tail, drop_last=drop_last)
         if isinstance(dataset, IterableDataset):
             if (shuffle, seed, place) != (None, None, None):
-                raise Unusable("an IterableDataset has shuffle, seed and place of its own: give them to it")
+                raise Unusable(
+                    "an IterableDataset has shuffle, seed and place of its own: "
+                    "write IterableDataset.from_prefix(url, shuffle=True, seed=…)"
+                )
             self._batches = dataset.batched(batch_size, collate_fn, tail=tail)
         elif isinstance(dataset, MapDataset):
             self._batches = dataset.batched(
@@ -141,29 +139,24 @@ class DataLoader:
                 place=place,
             )
         else:
-            raise Unusable(_stranger(dataset))
+            raise not_a_dataset(dataset)
         self.dataset = dataset
         self.batch_size = self._batches.batch_size
         self.num_workers = num_workers
         self.pin_memory = pin_memory and torch.cuda.is_available()
-        self.device = None if device is None else torch.device(device)
+        self.device = check_device(device)
         self.skipped: deque[Skipped] = deque(maxlen=_REMEMBERED)
         self.skipped_count = 0
         self._on_error = on_error
-        self._threads = decode_threads or (_processors() if dataset.transform is not None else 1)
+        self._threads = decode_threads or (processors() if dataset.transform is not None else 1)
         self._prefetch = prefetch
         self._meter: Meter | None = None
         self._worker_batches = _WorkerBatches(self._batches, on_error)
-        self._workers = self._processes(workers)
+        self._workers = self._processes(worker_options(workers, num_workers))
         self._began: Cursor | None = None  # of the iteration under way
         self._received = 0
 
     def _processes(self, options: dict[str, Any]) -> TorchDataLoader[Any] | None:
-        for name in options:
-            if name not in _FOR_WORKERS:
-                raise Unusable(f"{name} is no argument of this loader{_INSTEAD.get(name, '')}")
-            if not self.num_workers:
-                raise Unusable(f"{name} is for worker processes, and num_workers is 0")
         if not self.num_workers:
             return None
         return TorchDataLoader(
@@ -293,42 +286,9 @@ class _WorkerBatches(TorchIterableDataset[Any]):
         return self.counters.claim(worker.id).counted(deliveries, counts)
 
 
-def _stranger(dataset: object) -> str:
-    if isinstance(dataset, Batched):
-        return (
-            "this loader forms the batches itself: give it the dataset, or give these batches to torch's DataLoader "
-            "with batch_size=None"
-        )
-    return (
-        f"a {type(dataset).__name__} is no dataset of Penstock's; any dataset with a length resumes under "
-        "torch's DataLoader with batch_sampler=penstock.BatchSampler(…)"
-    )
-
-
 def _itself(delivery: T) -> T:
     return delivery
 
 
 def _then(first: Callable[[list[Any]], Any], second: Callable[[Any], Any]) -> Callable[[list[Any]], Any]:
     return lambda samples: second(first(samples))
-
-
-def _available() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)  # what a job scheduler leaves of them; Linux alone tells
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-
-
-def _processors() -> int:
-    """Return how many processors each of this machine's ranks may count on."""
-    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")  # as torchrun sets it
-    share = _available() // (int(ranks) if ranks.isdecimal() else 1)
-    return max(1, min(share, _MOST_THREADS))
-
-
-def _check(*, num_workers: int, prefetch: int, decode_threads: int | None, on_error: str) -> None:
-    whole(num_workers, "num_workers", 0)
-    whole(prefetch, "prefetch", 1)
-    if decode_threads is not None and whole(decode_threads, "decode_threads", 1) and num_workers:
-        raise Unusable("decode_threads are for num_workers=0; workers transform in their own process")
-    if on_error not in ("raise", "skip"):
-        raise Unusable(f"on_error must be 'raise' or 'skip', not {on_error!r}")
