@@ -170,6 +170,18 @@ def test_damage_is_found_and_named(tmp_path, damage):
     same(run.restore(1), state(1))
 
 
+def test_an_older_step_that_is_saved_again_stays_until_the_next_save(tmp_path):
+    run = ps.CheckpointManager(tmp_path, keep_last=1)
+    plain = ps.CheckpointManager(tmp_path)
+    plain.save(20, {"from": "before"})
+    plain.save(30, {"from": "before"})
+    run.save(20, {"from": "again"}, overwrite=True)
+    assert run.steps() == [20, 30]
+    assert run.restore(20) == {"from": "again"}
+    run.save(40, {})
+    assert run.steps() == [40]
+
+
 @pytest.mark.parametrize("wrong", [{"keep_last": 0}, {"keep_best": 1, "mode": "least"}])
 def test_what_cannot_be_is_refused(tmp_path, wrong):
     with pytest.raises(Unusable):
