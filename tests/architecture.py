@@ -37,6 +37,12 @@ PARTS = {
 GROUND = FLOORS[0] | FLOORS[1]
 ENGINES = FLOORS[3]
 ABOVE_THE_WAIST = set().union(*FLOORS[6:]) - {"testing"}  # testing tests the engines, so it may name them
+# Rule 4 in full: a provider opens a driver with its transport, and source asks providers for both.
+STRANGERS = {
+    **{("source", engine): "source names no dialect" for engine in ("drivers", "transport")},
+    **{("providers", engine): "a provider opens, and fetches nothing" for engine in ("fetch", "cache")},
+}
+ADDRESSES = {"urls", "protected", "provider"}  # of providers/, what rooms above source may see: no provider by name
 USERS = {"cli", "demo", "__main__"}  # rooms that use Penstock as a user does: `import penstock`
 
 # Foreign library -> its homes (a room, or one file of it). A library that is not here has no home yet.
@@ -200,6 +206,9 @@ def arrows(module: Module) -> Iterator[tuple[int, str]]:
         if module.room and each.target != module.room and (why := refusal(module.room, each.target)):
             yield each.line, why
     for each in module.imports:
+        _, _, file = each.target.partition("penstock.providers.")
+        if file and file not in ADDRESSES and module.room in ABOVE_THE_WAIST:
+            yield each.line, f"rule 4: a URL says which provider: {module.room} may not import providers.{file}"
         if each.target.startswith("."):
             yield each.line, "rule 1: relative import: spell the module out"
 
@@ -225,7 +234,7 @@ def part(name: str) -> str:
     return [*name.split("."), "", ""][2]
 
 
-def refusal(importer: str, imported: str) -> str:  # noqa: PLR0911  a table of reasons, the most telling first
+def refusal(importer: str, imported: str) -> str:  # noqa: C901, PLR0911  a table of reasons, the most telling first
     if not imported:
         return "" if importer in USERS else f"rule 1: {importer} may not import the face, which imports everything"
     if imported not in ROOMS:
@@ -236,6 +245,8 @@ def refusal(importer: str, imported: str) -> str:  # noqa: PLR0911  a table of r
         return f"rule 3: engines are strangers: {importer} may not import {imported}"
     if importer in ABOVE_THE_WAIST and imported in ENGINES:
         return f"rule 4: only source joins engines: {importer} may not import {imported}"
+    if (importer, imported) in STRANGERS:
+        return f"rule 4: {STRANGERS[importer, imported]}: {importer} may not import {imported}"
     if {importer, imported} == {"datasets", "checkpoint"}:
         return f"rule 5: {importer} may not know {imported}"
     if importer in ENGINES and imported == "observe":

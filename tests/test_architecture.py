@@ -36,7 +36,9 @@ HOUSE = {
     "penstock.drivers.credentials": "from penstock.errors import MissingExtra\ndef load(): import botocore",
     "penstock.fetch.plan": "import numpy\nfrom penstock.values import Span",
     "penstock.fetch.fetcher": "import threading\nfrom penstock.fetch import plan",
-    "penstock.source": "from penstock.fetch.fetcher import Fetcher\nfrom penstock.drivers import credentials",
+    "penstock.providers.urls": "import re",
+    "penstock.providers.s3": "def begin():\n    from penstock.drivers import credentials",
+    "penstock.source": "from penstock.fetch.fetcher import Fetcher\nfrom penstock.providers import urls",
     "penstock.verbs": "from penstock.source import Source",
     "penstock.catalog": "if TYPE_CHECKING:\n    from penstock.source import Source",
     "penstock.order.partition": "from penstock.values import Place",
@@ -118,6 +120,18 @@ FAULTS = {
     "engine-named-above-the-waist": (
         {"penstock.catalog": "from penstock.fetch.plan import merge"},
         "penstock.catalog:1: rule 4: only source joins engines: catalog may not import fetch",
+    ),
+    "source-names-a-dialect": (
+        {"penstock.source": "from penstock.drivers import credentials"},
+        "penstock.source:1: rule 4: source names no dialect: source may not import drivers",
+    ),
+    "provider-fetches": (
+        {"penstock.providers.s3": "def begin():\n    from penstock.fetch.plan import merge"},
+        "penstock.providers.s3:2: rule 4: a provider opens, and fetches nothing: providers may not import fetch",
+    ),
+    "provider-by-name": (
+        {"penstock.datasets.iterable": "from penstock.providers.s3 import PROVIDER"},
+        "penstock.datasets.iterable:1: rule 4: a URL says which provider: datasets may not import providers.s3",
     ),
     "datasets-know-checkpoint": (
         {"penstock.datasets.iterable": "from penstock.checkpoint.run.writer import save"},

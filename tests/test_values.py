@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from penstock.errors import Unusable
-from penstock.values import ObjectMeta, Page, Place, Span
+from penstock.values import ObjectMeta, Page, Place, Span, as_folder
 
 
 def test_a_span_is_open_ended_and_unpinned_unless_said():
@@ -37,3 +37,7 @@ def test_a_launcher_says_the_place(monkeypatch):
     monkeypatch.setenv("RANK", "4")
     with pytest.raises(Unusable, match="no such place"):
         Place.from_environment()
+
+
+def test_a_folders_keys_begin_with_it():
+    assert [as_folder(key) for key in ("", "a", "a/")] == ["", "a/", "a/"]

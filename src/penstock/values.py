@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from penstock.errors import Unusable
 
-__all__ = ["ObjectMeta", "Page", "Place", "Span", "Upload", "Uploads", "whole"]
+__all__ = ["ObjectMeta", "Page", "Place", "Span", "Upload", "Uploads", "as_folder", "whole"]
 
 
 def whole(value: object, name: str, least: int | None = None) -> int:
@@ -151,3 +151,8 @@ class Place:
             message = f"RANK={rank!r} and WORLD_SIZE={world!r} must be whole numbers"
             raise Unusable(message)
         return cls(rank=int(rank), world=int(world))
+
+
+def as_folder(key: str) -> str:
+    """Return the prefix of all keys below ``key``, ending in ``/``; "" is the whole bucket."""
+    return key if key.endswith("/") or not key else key + "/"

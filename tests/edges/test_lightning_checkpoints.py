@@ -180,7 +180,7 @@ def test_a_folder_is_removed_whole_and_its_neighbours_are_not(bucket, tmp_path):
     saving = Saving(source, "run/a.ckpt/", "dcp")
     with saving.open("data") as file:
         file.write(b"x")
-    saving.add("data", file.sealed())
+    saving.add("data", file.checksums())
     saving.commit({})
     source.put("run/a.ckpt2", b"")
     io.remove_checkpoint(f"{bucket.url}run/a.ckpt")

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from penstock.checkpoint.integrity.checksummed import SealedReader, Sealing
-from penstock.checkpoint.integrity.manifest import BLOCK_BYTES
+from penstock.checkpoint.integrity.checksummed import ChecksummedReader, Checksummer
+from penstock.checkpoint.integrity.checksums import BLOCK_BYTES
 from penstock.fetch import reader, upload
 from penstock.fetch.upload import Writer
 from penstock.options import ReadOptions, StoreOptions
@@ -135,11 +135,11 @@ def test_a_reader_does_what_bytesio_does(seed):
 def test_a_sealed_reader_does_what_bytesio_does(seed):
     rng = random.Random(seed)
     data = _lines(rng, 1000) * (3 * BLOCK_BYTES // 1000) + b"the end"
-    sealing = Sealing()
-    sealing.take(memoryview(data))
-    source, key = open_source("memory://fuzz/sealed")
+    sealing = Checksummer()
+    sealing.update(memoryview(data))
+    source, key = open_source("memory://fuzz/checksums")
     source.put(key, data)
-    with SealedReader(source.open_read(key), sealing.sealed(), source.url(key)) as file:
+    with ChecksummedReader(source.open_read(key), sealing.checksums(), source.url(key)) as file:
         _walk(rng, file, data, BLOCK_BYTES, OPERATIONS // 20)
 
 

@@ -11,16 +11,17 @@ import numpy as np
 from penstock.catalog.column import checked
 from penstock.catalog.digest import digest_of
 from penstock.catalog.labels import check_rule, classified, label_of, names
+from penstock.catalog.nearest import absent
 from penstock.catalog.rows import Conditions, at, matching, picked, positions
 from penstock.catalog.saved import Saved, load, save
 from penstock.catalog.scan import scan
 from penstock.catalog.split import Draw, divided
 from penstock.catalog.strings import decode, encode, taken
 from penstock.catalog.table import Table, TableBuilder
-from penstock.errors import Damaged, ManifestError, NotFound, Unusable
+from penstock.errors import Damaged, ManifestError, Unusable
 from penstock.providers.urls import parse
 from penstock.source import open_source
-from penstock.values import Span, whole
+from penstock.values import Span, as_folder, whole
 from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.providers.urls import Location
 
-__all__ = ["Catalog", "Entry", "as_folder"]
+__all__ = ["Catalog", "Entry"]
 
 
 class Entry(NamedTuple):
@@ -96,7 +97,7 @@ class Catalog:
         ``labels``: see ``with_labels``.
 
         Raises:
-            NotFound: Nothing is there, and ``allow_empty`` is not set.
+            NotFound: Nothing is there, and ``allow_empty`` is not set: two more requests say what is near.
             Unusable: An object has no label.
 
         """
@@ -104,7 +105,8 @@ class Catalog:
             check_rule(labels)
         source, prefix = open_source(url, store)
         catalog = cls(source.root, *scan(source, prefix, include=include, exclude=exclude))
-        catalog = catalog if allow_empty else catalog.filled(source.url(prefix))
+        if not (allow_empty or len(catalog)):
+            raise absent(source, prefix, os.fspath(url), chosen=bool(include or exclude))
         return catalog if labels is None else catalog.with_labels(labels)
 
     @classmethod
@@ -150,17 +152,6 @@ class Catalog:
         table = self._table.take(self._indices)
         with open_object(url, "wb", store=store) as writer:
             save(writer, Saved(self.root, self.base, self.digest, table))
-
-    def filled(self, url: str) -> Catalog:
-        """Return itself; raises ``NotFound``, about ``url``, when it is empty."""
-        if not len(self):
-            message = "no objects there (after include= and exclude=); pass allow_empty=True if that is meant"
-            if "*" in url:
-                message = "no key begins with this; pass the folder's URL, and the glob as include="
-            elif url.startswith("file:"):
-                message += "; a path without s3:// in front is one of this machine"
-            raise NotFound(message, url=url)
-        return self
 
     def _below(self, place: Location) -> Catalog:
         """Return the catalog of the same names at another place; itself for where they were listed."""
@@ -412,11 +403,6 @@ class Catalog:
         object, and carried along when pickled.
         """
         return digest_of(self._table, self._indices, encode(self.base))
-
-
-def as_folder(key: str) -> str:
-    """Return the prefix of everything below ``key``; "" is the whole bucket."""
-    return key if key.endswith("/") or not key else key + "/"
 
 
 def _both(first: Catalog, second: Catalog) -> tuple[Table, Picked | None]:

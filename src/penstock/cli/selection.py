@@ -13,6 +13,7 @@ from penstock.cli.plan import Destination, Origin
 from penstock.errors import Denied, NotFound, Unusable
 from penstock.providers.urls import LOCAL_ROOT
 from penstock.source import Source, open_source
+from penstock.values import as_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -114,7 +115,7 @@ def destination(url: str, store: StoreOptions, origins: Sequence[Origin]) -> tup
     key = resolved(key) if local(source) else key
     several = len(origins) > 1 or origins[0].kind == "glob"
     into = several or not key or key.endswith("/")
-    base = f"{key}/" if into and key and not key.endswith("/") else key
+    base = as_folder(key) if into else key
     _fitting(source, base, tree=into or origins[0].kind == "tree")
     return source, Destination(source.root, base, into)
 
@@ -187,7 +188,7 @@ def _fitting(source: Source, base: str, *, tree: bool) -> None:
     else:
         under = False
         with suppress(Denied):  # who may write need not be allowed to list
-            under = bool(source.page(base if base.endswith("/") or not base else f"{base}/").entries)
+            under = bool(source.page(as_folder(base)).entries)
     if under and not tree:
         name = source.url(base)
         raise Unusable(f"{name} is a {'directory' if local(source) else 'prefix'}: write {name}/ to copy into it")

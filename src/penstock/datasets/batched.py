@@ -69,18 +69,22 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         return (self.collate_fn(samples) for samples in whole)  # not map: a StopIteration in it would end the epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state after the batches that the latest iteration has delivered; ``load_state_dict`` takes it.
+        """Return the state after the batches that the latest iteration of these batches has delivered.
+
+        ``load_state_dict`` takes it. Another iteration over the dataset that began meanwhile in this process (a look at
+        its first sample, say) changes nothing.
 
         Once an iteration has ended by itself, it is the next epoch's start. Under torch's loader with workers nobody
         here knows how many batches were received: ``state_at(received)`` is for that. In a worker it is the worker's
         own, as its iterator's.
 
         Raises:
-            Unusable: The latest iteration was not begun here.
+            Unusable: The latest iteration began in another process.
 
         """
         begun, coming, latest = self._iterations.epochs.latest(), self.coming(), self._latest
-        here = latest is not None and (latest.cursor == begun or get_worker_info() is not None)
+        ours = latest is not None and begun in (latest.cursor, self._iterations.begun)  # the latter: of the dataset
+        here = latest is not None and (ours or get_worker_info() is not None)
         if latest is not None and here and begun != coming and not latest.ended:
             return self.state(latest.cursor, latest.batches)
         if here or begun == coming:

@@ -8,13 +8,13 @@ from dataclasses import fields
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from penstock.catalog.catalog import Catalog, Entry, as_folder
+from penstock.catalog.catalog import Catalog, Entry
 from penstock.catalog.manifest import read_manifest
 from penstock.errors import InvalidURL, NotFound
 from penstock.options import S3Options, StoreOptions
 from penstock.providers.urls import parse
 from penstock.source import open_source
-from penstock.values import Span
+from penstock.values import Span, as_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -151,7 +151,9 @@ def named(
     folder = parse(manifest).at(key.rpartition("/")[0] + "/" if "/" in key else "")
     below = folder if base is None else parse(base)
     catalog = Catalog.build(below.root, as_folder(below.key), read_manifest(data, home.url(key), below, parser))
-    return catalog if allow_empty else catalog.filled(home.url(key))
+    if not (allow_empty or len(catalog)):
+        raise NotFound("this manifest names no objects; pass allow_empty=True if that is meant", url=home.url(key))
+    return catalog
 
 
 def saved(catalog: Catalog | str | os.PathLike[str], *, store: StoreOptions | None) -> Catalog:

@@ -14,6 +14,7 @@ from torch.utils.data import get_worker_info
 
 from penstock.datasets.iterable import IterableDataset
 from penstock.datasets.map import MapDataset
+from penstock.datasets.subsets import without_subsets
 from penstock.errors import Unusable
 from penstock.loading.arguments import (
     check_counts,
@@ -26,6 +27,7 @@ from penstock.loading.arguments import (
 )
 from penstock.loading.decoding import DecodeOptions, DecodePool
 from penstock.loading.device import pinned, to_device
+from penstock.loading.sendable import check_sendable
 from penstock.loading.stats import LoaderStats, Meter
 
 if TYPE_CHECKING:
@@ -65,7 +67,8 @@ class DataLoader:
     and is better off with worker processes.
 
     Args:
-        dataset: A ``MapDataset`` or an ``IterableDataset``.
+        dataset: A ``MapDataset``, an ``IterableDataset``, or torch's ``Subset`` of the former, as ``random_split``
+            makes them. The state is a subset's own: pass ``random_split`` a seeded generator, or split the catalog.
         batch_size: Samples per batch and rank.
         shuffle: Permute all samples anew each epoch; or an order, such as ``ps.BlockShuffle(…)``. Of an
             ``IterableDataset`` it is the dataset's own, as are ``seed`` and ``place``.
@@ -122,6 +125,7 @@ class DataLoader:
         check_counts(num_workers, prefetch, decode_threads)
         check_words(on_error=on_error, pin_memory=pin_memory)
         tail = tail_of(tail, drop_last=drop_last)
+        dataset = without_subsets(dataset)
         if isinstance(dataset, IterableDataset):
             if (shuffle, seed, place) != (None, None, None):
                 raise Unusable(
@@ -159,6 +163,8 @@ class DataLoader:
     def _processes(self, options: dict[str, Any]) -> TorchDataLoader[Any] | None:
         if not self.num_workers:
             return None
+        functions = {"transform": self.dataset.transform, "collate_fn": self._batches.collate_fn}
+        check_sendable(functions, self.num_workers, options.get("multiprocessing_context"))
         return TorchDataLoader(
             self._worker_batches,
             batch_size=None,

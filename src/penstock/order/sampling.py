@@ -64,6 +64,8 @@ class SamplingPlan:
 
     def __post_init__(self) -> None:
         """Refuse here what ``Partition`` would refuse at the first batch, and a seed that is one by its looks only."""
+        if self.batch is None:  # what torch's loader takes for no batches at all
+            raise Unusable("batch_size=None forms no batches: iterate over the dataset itself for single samples")
         for name, least in (("samples", 0), ("batch", 1), ("seed", None)):
             number = whole(getattr(self, name), _ARGUMENTS[name], least)
             object.__setattr__(self, name, number)  # an order is derived from the seed's digits

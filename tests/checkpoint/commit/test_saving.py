@@ -14,9 +14,10 @@ from torch import distributed
 from torch.distributed.checkpoint.api import CheckpointException
 
 import penstock as ps
-from penstock.checkpoint.commit.saving import Committed, Saving
+from penstock.checkpoint.commit.saving import CommittedCheckpoint, Saving
 from penstock.checkpoint.dcp import StorageWriter
-from penstock.checkpoint.integrity.manifest import MANIFEST, Sealed
+from penstock.checkpoint.integrity.checksums import BlockChecksums
+from penstock.checkpoint.integrity.manifest import MANIFEST
 from penstock.checkpoint.run.steps import CheckpointManager
 from penstock.errors import AlreadyExists, Changed, Conflict, Denied, NotFound, PreconditionFailed
 from penstock.source import Source, open_source
@@ -57,7 +58,7 @@ def _save(source, folder, word, replacing=""):
     saving = Saving(source, folder, "words")
     with saving.open("word") as writer:
         writer.write(word)
-    saving.add("word", writer.sealed())
+    saving.add("word", writer.checksums())
     saving.commit({"word": word.decode()}, replacing)
     return saving.id
 
@@ -72,17 +73,17 @@ def test_a_commit_replaces_the_checkpoint_that_it_names_and_no_other(place):
     url, options = place
     source, folder = open_source(url, options)
     with pytest.raises(NotFound):
-        Committed(source, folder)
-    assert Saving(source, folder, "words").standing() == ""
+        CommittedCheckpoint(source, folder)
+    assert Saving(source, folder, "words").current_etag() == ""
     _save(source, folder, b"first")
-    first = Committed(source, folder)
-    assert Saving(source, folder, "words").standing() == first.etag
-    for refused in (lambda: _save(source, folder, b"x"), Saving(source, folder, "words").vacant):
+    first = CommittedCheckpoint(source, folder)
+    assert Saving(source, folder, "words").current_etag() == first.etag
+    for refused in (lambda: _save(source, folder, b"x"), Saving(source, folder, "words").refuse_existing):
         with pytest.raises(AlreadyExists):
             refused()
     _save(source, folder, b"second", replacing=first.etag)
     assert _read(first) == b"first", "who has begun with it reads on"
-    second = Committed(source, folder)
+    second = CommittedCheckpoint(source, folder)
     assert _read(second) == b"second"
     first.delete_objects()
     with pytest.raises(NotFound):
@@ -94,18 +95,18 @@ def test_a_commit_replaces_the_checkpoint_that_it_names_and_no_other(place):
     with pytest.raises(PreconditionFailed):
         _save(source, folder, b"fourth", replacing=second.etag)
     with pytest.raises(NotFound):
-        Committed(source, folder)
+        CommittedCheckpoint(source, folder)
 
 
 def test_the_manifest_is_one_put_whatever_its_size():
-    with FaultServer.start(Settings(least_part_bytes=PART_BYTES)) as server:
+    with FaultServer.start(Settings(least_part_bytes=PART_BYTES)) as server, small_limits():
         server.make("bucket")
         source, _ = open_source("s3://bucket/", replace(server.store, write=small_parts()))
         for replacing in (False, True):
             saving = Saving(source, FOLDER, "words")
             for number in range(2000):
-                saving.add(f"{number:050}", Sealed(0, b""))
-            saving.commit({}, saving.standing() if replacing else "")
+                saving.add(f"{number:050}", BlockChecksums(0, b""))
+            saving.commit({}, saving.current_etag() if replacing else "")
         assert len(server.objects("bucket")[FOLDER + MANIFEST]) > 2 * PART_BYTES
         assert (len(server.seen("put")), server.seen("create")) == (2, [])
         conditions = [{"if-none-match", "if-match"} & seen.headers.keys() for seen in server.seen("put")]
@@ -148,7 +149,7 @@ def test_a_step_with_a_damaged_manifest_can_be_saved_again_or_deleted(place):
 
 @pytest.mark.parametrize("kind", ["heeded", "refused"])
 def test_who_restores_while_a_step_is_saved_again_gets_one_of_them_whole(kind, monkeypatch):
-    with FaultServer.start(Settings(conditions=kind, least_part_bytes=PART_BYTES)) as server:
+    with FaultServer.start(Settings(conditions=kind, least_part_bytes=PART_BYTES)) as server, small_limits():
         server.make("bucket")
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
@@ -176,7 +177,7 @@ def test_who_restores_while_a_step_is_saved_again_gets_one_of_them_whole(kind, m
 
 
 def test_of_many_that_save_one_step_again_one_counts_and_nothing_is_left(monkeypatch):
-    with FaultServer.start(Settings(least_part_bytes=PART_BYTES)) as server:
+    with FaultServer.start(Settings(least_part_bytes=PART_BYTES)) as server, small_limits():
         server.make("bucket")
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
@@ -236,5 +237,7 @@ def test_a_commit_that_a_store_denies_loses_no_data_unless_another_s_stands(tmp_
     left = {"ours": 2, "unreadable": 2, "theirs": 1, "none": 0}[stands]
     assert len([entry for page in source.pages(FOLDER) for entry in page.entries]) == left
     if (how, stands) == ("penstock", "ours"):
-        with Committed(source, FOLDER).open(next(iter(Committed(source, FOLDER).manifest.objects))) as file:
+        with CommittedCheckpoint(source, FOLDER).open(
+            next(iter(CommittedCheckpoint(source, FOLDER).manifest.objects))
+        ) as file:
             assert file.read() == b"word"

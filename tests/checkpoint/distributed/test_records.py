@@ -15,12 +15,12 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from penstock.checkpoint.distributed.records import Placed, decode, encode
-from penstock.checkpoint.integrity.manifest import Sealed
+from penstock.checkpoint.distributed.records import ItemLocation, decode, encode
+from penstock.checkpoint.integrity.checksums import BlockChecksums
 from penstock.errors import CheckpointError, Unusable
 
-SEAL = Sealed(1000, bytes(8))
-OBJECTS = {"ab/0.data": SEAL, "ab/1.data": SEAL}
+CHECKSUMS = BlockChecksums(1000, bytes(8))
+OBJECTS = {"ab/0.data": CHECKSUMS, "ab/1.data": CHECKSUMS}
 STATE = {
     "w": TensorStorageMetadata(
         TensorProperties(torch.bfloat16),
@@ -33,10 +33,10 @@ STATE = {
     ),
 }
 PLACED = {
-    MetadataIndex("w", (0, 0)): Placed("ab/0.data", 0, 12, SEAL),
-    MetadataIndex("w", (2, 0)): Placed("ab/1.data", 988, 12, SEAL),
-    MetadataIndex("é.0"): Placed("ab/0.data", 12, 100, SEAL),
-    MetadataIndex("zero", ()): Placed("ab/0.data", 112, 8, SEAL),
+    MetadataIndex("w", (0, 0)): ItemLocation("ab/0.data", 0, 12, CHECKSUMS),
+    MetadataIndex("w", (2, 0)): ItemLocation("ab/1.data", 988, 12, CHECKSUMS),
+    MetadataIndex("é.0"): ItemLocation("ab/0.data", 12, 100, CHECKSUMS),
+    MetadataIndex("zero", ()): ItemLocation("ab/0.data", 112, 8, CHECKSUMS),
 }
 PATHS = {"w": ("w",), "é.0": ("é", 0), "zero": ("zero",)}
 

@@ -520,7 +520,7 @@ def test_another_place_is_taken_for_each_checkpoint_and_urls_are_known(tmp_path)
 
 def test_the_manifest_is_what_the_page_says(tmp_path):
     writer = StorageWriter(tmp_path)
-    writer.said = {"step": 7}
+    writer.extra = {"step": 7}
     dcp.save({"w": torch.rand(2, 3), "n": {"m": 1}}, storage_writer=writer, no_dist=True)
     manifest = json.loads((tmp_path / "checkpoint.json").read_text("utf-8"))
     content, (name,) = manifest["content"], manifest["objects"]

@@ -21,8 +21,8 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from penstock.checkpoint.distributed.records import Placed
-from penstock.checkpoint.distributed.torchmeta import decode, encode, unpacked
+from penstock.checkpoint.distributed.records import ItemLocation
+from penstock.checkpoint.distributed.torchmeta import decode, encode, load_item
 from penstock.errors import CheckpointError, ChecksumMismatch, Unusable
 
 INDEX = MetadataIndex("w", (0,))
@@ -42,10 +42,10 @@ def _metadata(**info):
 
 
 def test_what_is_written_comes_back_and_torch_reads_it():
-    data = encode(Metadata(STATE, {"w": ("w",)}), {INDEX: Placed("ab/__0_0.distcp", 3, 4)})
+    data = encode(Metadata(STATE, {"w": ("w",)}), {INDEX: ItemLocation("ab/__0_0.distcp", 3, 4)})
     assert pickle.loads(data).storage_data == {INDEX: _StorageInfo("ab/__0_0.distcp", 3, 4)}
     found = decode(data, URL, weights_only=True)
-    assert found.storage_data == {INDEX: Placed("ab/__0_0.distcp", 3, 4)}
+    assert found.storage_data == {INDEX: ItemLocation("ab/__0_0.distcp", 3, 4)}
     assert (found.state_dict_metadata, found.planner_data) == (STATE, {"w": ("w",)})
 
 
@@ -64,7 +64,7 @@ def test_what_torch_wrote_before_its_version_2_3_is_read():
     assert b"_shard.sharded_tensor.metadata" in data
     found = decode(data, URL, weights_only=True)
     assert found.state_dict_metadata["w"].properties.dtype == torch.float16
-    assert found.storage_data == {INDEX: Placed("__0_0.distcp", 0, 9)}
+    assert found.storage_data == {INDEX: ItemLocation("__0_0.distcp", 0, 9)}
     assert found.storage_meta == StorageMeta()
 
 
@@ -172,7 +172,7 @@ TENSORS = {
 @pytest.mark.parametrize("tensor", TENSORS.values(), ids=TENSORS)
 def test_an_item_is_the_tensor_that_torch_would_load(tensor):
     data = _file(tensor)
-    found, expected = unpacked(io.BytesIO(data), URL), torch.load(io.BytesIO(data))
+    found, expected = load_item(io.BytesIO(data), URL), torch.load(io.BytesIO(data))
     assert (type(found), found.dtype, found.shape) == (type(expected), expected.dtype, expected.shape)
     assert torch.equal(found.to_dense(), expected.to_dense())
     if expected.layout is torch.strided:
@@ -181,11 +181,11 @@ def test_an_item_is_the_tensor_that_torch_would_load(tensor):
 
 def test_a_flipped_byte_of_an_item_is_found_and_other_things_are_no_tensors():
     data = _file(torch.arange(100_000))
-    assert torch.equal(unpacked(io.BytesIO(data), URL), torch.arange(100_000))
+    assert torch.equal(load_item(io.BytesIO(data), URL), torch.arange(100_000))
     data[len(data) // 2] ^= 1
     with pytest.raises(ChecksumMismatch, match=r"archive/data/0.*s3://bucket"):
-        unpacked(io.BytesIO(data), URL)
+        load_item(io.BytesIO(data), URL)
     for other in (_file({"a": 1}), _file(7), bytearray(b"no zip"), _file(torch.rand(3))[:-5]):
         with pytest.raises((CheckpointError, ChecksumMismatch), match="s3://bucket"):
-            unpacked(io.BytesIO(other), URL)
+            load_item(io.BytesIO(other), URL)
     assert zipfile.is_zipfile(io.BytesIO(_file(7)))

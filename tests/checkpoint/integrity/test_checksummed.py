@@ -1,4 +1,4 @@
-"""What was sealed is what is read, in pieces of any size from anywhere, and nothing else is ever handed out."""
+"""What was written is what is read, in pieces of any size from anywhere, and nothing else is ever handed out."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from penstock.checkpoint.integrity.checksummed import SealedReader, SealingWriter
-from penstock.checkpoint.integrity.manifest import BLOCK_BYTES, Sealed
+from penstock.checkpoint.integrity.checksummed import ChecksummedReader, ChecksummedWriter
+from penstock.checkpoint.integrity.checksums import BLOCK_BYTES, BlockChecksums
 from penstock.errors import ChecksumMismatch, Truncated
 from penstock.source import open_source
 
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
 SIZES = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 9 * BLOCK_BYTES + 12_345]
 
 
-def _written(folder: Path, data: bytes, rng: random.Random) -> tuple[Path, Sealed]:
+def _written(folder: Path, data: bytes, rng: random.Random) -> tuple[Path, BlockChecksums]:
     path = folder / "object"
     source, key = open_source(path)
-    with SealingWriter(source.open_write(key)) as writer:
+    with ChecksummedWriter(source.open_write(key)) as writer:
         at = 0
         while at < len(data):
             step = rng.choice([1, 1000, BLOCK_BYTES - 1, BLOCK_BYTES, 3 * BLOCK_BYTES])
             at += writer.write(data[at : at + step])
         assert writer.tell() == len(data)
-    return path, writer.sealed()
+    return path, writer.checksums()
 
 
-def _reader(path: Path, sealed: Sealed) -> SealedReader:
+def _reader(path: Path, checksums: BlockChecksums) -> ChecksummedReader:
     source, key = open_source(path)
-    return SealedReader(source.open_read(key), sealed, source.url(key))
+    return ChecksummedReader(source.open_read(key), checksums, source.url(key))
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_what_was_written_is_read_however_it_is_cut(tmp_path, seed, size):
     rng = random.Random(seed + size)
     data = rng.randbytes(size)
-    path, sealed = _written(tmp_path, data, rng)
+    path, checksums = _written(tmp_path, data, rng)
     assert path.read_bytes() == data
-    assert sealed == _written(tmp_path, data, rng)[1], "the seal does not depend on how it was written"
-    with _reader(path, sealed) as reader:
+    assert checksums == _written(tmp_path, data, rng)[1], "checksums do not depend on the sizes of writes"
+    with _reader(path, checksums) as reader:
         plain = io.BytesIO(data)
         assert reader.read() == data
         for _ in range(60):
@@ -67,13 +67,13 @@ def test_what_was_written_is_read_however_it_is_cut(tmp_path, seed, size):
 def test_a_flipped_bit_is_found_by_whoever_reads_its_block_and_by_nobody_else(tmp_path, seed):
     rng = random.Random(seed)
     data = rng.randbytes(4 * BLOCK_BYTES + 100)
-    path, sealed = _written(tmp_path, data, rng)
+    path, checksums = _written(tmp_path, data, rng)
     for at in (0, BLOCK_BYTES, 2 * BLOCK_BYTES + 5, len(data) - 1):
         damaged = bytearray(data)
         damaged[at] ^= 1 << rng.randrange(8)
         path.write_bytes(damaged)
         start = at // BLOCK_BYTES * BLOCK_BYTES
-        with _reader(path, sealed) as reader:
+        with _reader(path, checksums) as reader:
             for offset, length in ((start, 1), (start, BLOCK_BYTES), (0, len(data)), (at, 1)):
                 reader.seek(offset)
                 with pytest.raises(ChecksumMismatch, match=f"bytes {start} to.*object"):
@@ -84,15 +84,15 @@ def test_a_flipped_bit_is_found_by_whoever_reads_its_block_and_by_nobody_else(tm
 
 @pytest.mark.parametrize("size", [0, 99, 101])
 def test_another_length_is_refused_at_once(tmp_path, seed, size):
-    path, sealed = _written(tmp_path, bytes(100), random.Random(seed))
+    path, checksums = _written(tmp_path, bytes(100), random.Random(seed))
     path.write_bytes(bytes(size))
     with pytest.raises(Truncated, match="100 were written"):
-        _reader(path, sealed)
+        _reader(path, checksums)
 
 
 def test_a_block_that_fails_publishes_nothing(tmp_path):
     source, key = open_source(tmp_path / "object")
-    with pytest.raises(ZeroDivisionError), SealingWriter(source.open_write(key)) as writer:
+    with pytest.raises(ZeroDivisionError), ChecksummedWriter(source.open_write(key)) as writer:
         writer.write(b"half")
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
@@ -100,7 +100,7 @@ def test_a_block_that_fails_publishes_nothing(tmp_path):
 
 def test_a_writer_that_is_forgotten_publishes_nothing(tmp_path):
     source, key = open_source(tmp_path / "object")
-    writer = SealingWriter(source.open_write(key))
+    writer = ChecksummedWriter(source.open_write(key))
     writer.write(b"half")
     del writer
     gc.collect()
@@ -109,9 +109,9 @@ def test_a_writer_that_is_forgotten_publishes_nothing(tmp_path):
 
 def test_a_sealed_file_is_closed_when_it_is_closed(tmp_path):
     source, key = open_source(tmp_path / "object")
-    with SealingWriter(source.open_write(key)) as writer:
+    with ChecksummedWriter(source.open_write(key)) as writer:
         assert (writer.write(np.zeros((0, 3))), writer.closed, writer.mode, writer.name) == (0, False, "wb", f"/{key}")
-    reader = _reader(tmp_path / "object", writer.sealed())
+    reader = _reader(tmp_path / "object", writer.checksums())
     reader.close()
     assert writer.closed
     assert reader.closed

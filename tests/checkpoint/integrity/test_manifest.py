@@ -9,20 +9,21 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.checkpoint.integrity.manifest import BLOCK_BYTES, Manifest, Sealed, elements, step_name, step_of
+from penstock.checkpoint.integrity.checksums import BLOCK_BYTES, BlockChecksums
+from penstock.checkpoint.integrity.manifest import Manifest, elements, step_name, step_of
 from penstock.errors import CheckpointError, Unusable
 
 URL = "s3://b/run/checkpoint.json"
 SAVE = "0123456789abcdef" * 2
 OBJECTS = {
-    f"{SAVE}/state.pt": Sealed(BLOCK_BYTES + 1, bytes(range(16))),
-    f"{SAVE}/empty": Sealed(0, b""),
+    f"{SAVE}/state.pt": BlockChecksums(BLOCK_BYTES + 1, bytes(range(16))),
+    f"{SAVE}/empty": BlockChecksums(0, b""),
 }
 MANIFEST = Manifest(SAVE, "state", OBJECTS, {"step": 7, "metric": 0.25, "note": "naïve"})
 DOCUMENT = {name: value for name, value in json.loads(MANIFEST.encode()).items() if name != "seal"}
 
 
-def _sealed(document):
+def _checksums(document):
     """Write a document as a stranger would who knows how."""
     return _seal_of(json.dumps(document, sort_keys=True, separators=(",", ":")).encode())
 
@@ -37,8 +38,8 @@ def test_it_is_read_as_it_was_written():
 
 def test_a_block_is_held_to_its_own_digest():
     blocks = (b"a" * BLOCK_BYTES, b"b")
-    sealed = Sealed(BLOCK_BYTES + 1, b"".join(map(xxhash.xxh3_64_digest, blocks)))
-    held = [[sealed.holds(number, block) for block in blocks] for number in (0, 1)]
+    checksums = BlockChecksums(BLOCK_BYTES + 1, b"".join(map(xxhash.xxh3_64_digest, blocks)))
+    held = [[checksums.holds(number, block) for block in blocks] for number in (0, 1)]
     assert held == [[True, False], [False, True]]
 
 
@@ -90,7 +91,7 @@ def test_a_cut_one_is_refused(length):
 )
 def test_a_hostile_one_is_refused(change):
     with pytest.raises(CheckpointError, match="manifest"):
-        Manifest.decode(_sealed({**DOCUMENT, **change}), URL)
+        Manifest.decode(_checksums({**DOCUMENT, **change}), URL)
 
 
 @pytest.mark.parametrize("data", [b"", b"null", b"[]", b"7", b"{}", b"\xff", b"[" * 100_000], ids=lambda data: data[:8])
@@ -131,7 +132,7 @@ def test_a_shape_counts_its_elements_as_far_as_63_bits_do(shape, count):
 
 def test_a_newer_one_says_what_to_do():
     with pytest.raises(CheckpointError, match="newer Penstock"):
-        Manifest.decode(_sealed({**DOCUMENT, "penstock_checkpoint": 2, "more": "fields"}), URL)
+        Manifest.decode(_checksums({**DOCUMENT, "penstock_checkpoint": 2, "more": "fields"}), URL)
 
 
 @given(st.integers(0, 10**18 - 1))

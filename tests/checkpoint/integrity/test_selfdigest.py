@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.checkpoint.integrity.selfdigest import BLANK, borne, document, marked
+from penstock.checkpoint.integrity.selfdigest import BLANK, document, stored_digest, with_digest
 
 TEXT = b'{"a":1,"the.mark":"%b","beside":"x"}' % BLANK.encode()
 BESIDE = b'"beside":"'
 
 
 def test_a_mark_is_of_all_but_itself():
-    raw, digest = marked(TEXT, "the.mark")
+    raw, digest = with_digest(TEXT, "the.mark")
     assert raw == TEXT.replace(BLANK.encode(), digest.encode())
-    assert borne(raw, "the.mark", BESIDE) == digest
-    assert marked(TEXT.replace(b"1", b"2"), "the.mark")[1] != digest
+    assert stored_digest(raw, "the.mark", BESIDE) == digest
+    assert with_digest(TEXT.replace(b"1", b"2"), "the.mark")[1] != digest
 
 
 def test_what_never_had_one_is_let_through():
-    assert borne(b'{"a":1}', "the.mark", BESIDE) == ""
+    assert stored_digest(b'{"a":1}', "the.mark", BESIDE) == ""
 
 
 @pytest.mark.parametrize(
@@ -33,9 +33,9 @@ def test_what_never_had_one_is_let_through():
     ids=["text", "mark", "beside", "twice", "blank"],
 )
 def test_what_had_one_is_held_to_it(change):
-    raw, _ = marked(TEXT, "the.mark")
+    raw, _ = with_digest(TEXT, "the.mark")
     with pytest.raises(ValueError, match="not as Penstock wrote it"):
-        borne(change(raw), "the.mark", BESIDE)
+        stored_digest(change(raw), "the.mark", BESIDE)
 
 
 def test_a_name_that_comes_twice_is_refused_at_any_depth():

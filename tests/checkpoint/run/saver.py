@@ -7,7 +7,7 @@ import torch
 from penstock.checkpoint.run.steps import CheckpointManager
 from penstock.options import StoreOptions, TransportOptions
 from tests.children import killing
-from tests.faults.cases import small_parts
+from tests.faults.cases import small_limits, small_parts
 
 __all__ = ["manager", "serve", "state"]
 
@@ -21,7 +21,8 @@ def state(step: int) -> dict[str, object]:
 def manager(url: str, **options: object) -> CheckpointManager:
     """Return a manager that uploads in small parts."""
     store = StoreOptions(transport=TransportOptions(stall_timeout_s=5), write=small_parts())
-    return CheckpointManager(url, store=store, **options)
+    with small_limits():
+        return CheckpointManager(url, store=store, **options)
 
 
 def serve() -> None:

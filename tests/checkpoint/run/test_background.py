@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import collections
+import signal
 import subprocess
 import sys
 import threading
 from collections import deque
-from typing import NamedTuple
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 import penstock as ps
-from penstock.checkpoint.run.background import Stage, staged_bytes
+from penstock.checkpoint.run.background import Job
 from penstock.errors import AlreadyExists, Forbidden, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match
-
-
-class Pair(NamedTuple):
-    left: torch.Tensor
-    right: str
 
 
 @pytest.fixture
@@ -31,7 +27,8 @@ def server():
 
 
 def test_what_is_saved_is_what_was_there_and_training_goes_on(server):
-    run = ps.CheckpointManager("s3://bucket/run/", store=server.store)
+    store = replace(server.store, transport=ps.TransportOptions(stall_timeout_s=1))
+    run = ps.CheckpointManager("s3://bucket/run/", store=store)
     weights = torch.zeros(100_000)
     server.fail(FAULTS["stall"], when=Match(verb="put"))
     with ps.AsyncCheckpointer(run) as checkpoints:
@@ -125,40 +122,6 @@ for step in (1, 2):
     assert all(f"{step:012d}/checkpoint.json" in done.stderr for step in (1, 2))
 
 
-def test_staging_copies_tensors_and_keeps_the_rest():
-    tied = torch.rand(3, requires_grad=True)
-    module = torch.nn.BatchNorm1d(3)
-    state = {
-        "tied": [tied, tied],
-        "pair": Pair(torch.ones(2), "text"),
-        "module": module.state_dict(),
-        "counts": collections.defaultdict(int, {"a": 1}),
-        "number": 3,
-    }
-    found = Stage().copy(state)
-    assert torch.equal(found["tied"][0], tied)
-    assert found["tied"][0] is found["tied"][1] is not tied
-    assert not found["tied"][0].requires_grad
-    assert isinstance(found["pair"], Pair)
-    assert found["pair"].left is not state["pair"].left
-    assert found["module"]._metadata == module.state_dict()._metadata
-    assert found["counts"]["missing"] == 0
-    assert found["number"] == 3
-    assert staged_bytes(state) == 4 * (3 + 2 + 4 * 3) + 8
-
-
-def test_the_next_copy_takes_the_memory_of_the_one_before():
-    stage = Stage()
-    first = {"a": torch.ones(1000), "b": torch.ones(3, 5).T, "c": torch.ones(1000), "d": torch.ones(1).expand(7)}
-    memory = {stage.copy(first)[name].data_ptr() for name in "abc"}
-    second = {name: tensor * 2 for name, tensor in first.items()} | {"e": torch.ones(1000)}
-    found = stage.copy(second)
-    assert all(torch.equal(found[name], second[name]) for name in second)
-    places = [found[name].data_ptr() for name in "abce"]
-    assert {places[0], places[2]} < memory
-    assert len(set(places)) == 4, "none is taken twice"
-
-
 def test_a_state_beyond_the_budget_is_refused_before_anything_is_sent(tmp_path):
     run = ps.CheckpointManager(tmp_path)
     with ps.AsyncCheckpointer(run, staging_bytes=1000) as checkpoints, pytest.raises(Unusable, match="4,000 bytes"):
@@ -172,3 +135,50 @@ def test_a_tensor_in_a_queue_is_copied_too(tmp_path):
         checkpoints.save(1, {"queue": deque([tensor])})
         tensor.zero_()
     assert run.restore()["queue"][0].tolist() == [1, 1, 1]
+
+
+def test_jobs_run_in_order_and_one_after_a_failed_one_fails_like_it_and_does_nothing():
+    gate, done = threading.Event(), []
+    first = Job(lambda: gate.wait(60) and done.append(1))
+    second = Job(lambda: done.append(2) or 1 / 0, after=first)
+    third = Job(lambda: done.append(3), after=second)
+    assert not third.complete
+    gate.set()
+    first.wait()
+    for failed in (third, second, third):
+        with pytest.raises(ZeroDivisionError):
+            failed.wait()
+    assert done == [1, 2]
+    assert all(job.complete for job in (first, second, third))
+
+
+def test_ctrl_c_ends_the_wait_for_a_job_and_not_the_job():
+    gate, main = threading.Event(), threading.main_thread()
+    job = Job(lambda: gate.wait(60))
+    threading.Timer(0.1, signal.pthread_kill, (main.ident, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        job.wait()
+    assert not job.complete
+    gate.set()
+    job.wait()
+
+
+def test_an_array_may_change_once_save_has_returned(tmp_path):
+    run, array = ps.CheckpointManager(tmp_path), np.ones(10_000)
+    with ps.AsyncCheckpointer(run) as checkpoints:
+        checkpoints.save(1, {"array": array}, loader=Position(array))
+        array[:] = 7
+    loader = Position(None)
+    assert run.restore(1, loader=loader)["array"].tolist() == [1.0] * 10_000
+    assert loader.array.tolist() == [1.0] * 10_000
+
+
+class Position:
+    def __init__(self, array):
+        self.array = array
+
+    def state_dict(self):
+        return {"array": self.array}
+
+    def load_state_dict(self, state):
+        self.array = state["array"]

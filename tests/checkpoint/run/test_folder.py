@@ -13,8 +13,9 @@ import pytest
 import xxhash
 
 import penstock as ps
-from penstock.checkpoint.integrity.manifest import Manifest, Sealed
-from penstock.checkpoint.run.folder import send
+from penstock.checkpoint.integrity.checksums import BlockChecksums
+from penstock.checkpoint.integrity.manifest import Manifest
+from penstock.checkpoint.run.folder import upload_folder
 from penstock.errors import AlreadyExists, CheckpointError, ChecksumMismatch, InvalidURL, NotFound, Unusable
 from penstock.source import open_source
 
@@ -184,7 +185,7 @@ def test_a_name_that_is_too_long_for_the_store_is_told_before_anything_is_sent(m
     (deep / "file").write_bytes(b"x")
     run = ps.CheckpointManager("s3://no-such-bucket-of-ours/run", store=moto_server.store)
     with pytest.raises(InvalidURL, match="1024"):
-        run._put(1, "folder", partial(send, written), None, overwrite=True)
+        run._put(1, "folder", partial(upload_folder, written), None, overwrite=True)
 
 
 HOSTILE = {
@@ -201,8 +202,8 @@ def test_of_a_hostile_folder_nothing_is_written_anywhere(tmp_path, names):
     named = [name.format(*ids) for name in names]
     for name in named:
         source.put(f"000000000001/{name}", b"x")
-    sealed = Sealed(1, xxhash.xxh3_64_digest(b"x"))
-    manifest = Manifest(ids[0], "folder", dict.fromkeys(named, sealed), {"step": 1, "metric": None})
+    checksums = BlockChecksums(1, xxhash.xxh3_64_digest(b"x"))
+    manifest = Manifest(ids[0], "folder", dict.fromkeys(named, checksums), {"step": 1, "metric": None})
     source.put("000000000001/checkpoint.json", manifest.encode())
     with pytest.raises(Unusable, match="does not take this file"):
         ps.CheckpointManager(f"memory://{tmp_path.name}").restore_folder(tmp_path / "back/folder")

@@ -20,7 +20,7 @@ from penstock.errors import NoSpace, PenstockError, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from tests.checkpoint.run.saver import manager, state
 from tests.checkpoint.run.test_steps import same
-from tests.faults.cases import PART_BYTES, store
+from tests.faults.cases import PART_BYTES, small_limits, store
 
 SOAK = os.environ.get("PENSTOCK_SOAK") == "1"
 LIMIT_S = 60
@@ -66,7 +66,8 @@ AGAIN = {name: place for name, place in PLACES.items() if name not in RULED}
 
 @pytest.fixture(scope="module")
 def server():
-    with pytest.MonkeyPatch.context() as patch, FaultServer.start(Settings(least_part_bytes=PART_BYTES)) as server:
+    settings = Settings(least_part_bytes=PART_BYTES)
+    with pytest.MonkeyPatch.context() as patch, FaultServer.start(settings) as server, small_limits():
         for name, value in server.environment.items():
             patch.setenv(name, value)
         yield server

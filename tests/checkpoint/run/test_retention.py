@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.checkpoint.run.retention import Keep
+from penstock.checkpoint.run.retention import Retention
 from penstock.errors import Unusable
 
 _steps = st.dictionaries(st.integers(0, 500), st.none() | st.floats(), max_size=30)
@@ -17,7 +17,7 @@ _number = st.none() | st.integers(1, 8)
 
 @given(_steps, _number, _number, _number, st.sampled_from(["min", "max"]))
 def test_what_goes_is_kept_by_nothing(steps, last, every, best, mode):
-    gone = Keep(last=last, every=every, best=best, mode=mode).superseded(steps)
+    gone = Retention(last=last, every=every, best=best, mode=mode).superseded(steps)
     assert gone == sorted(set(gone))
     assert set(gone) <= set(steps)
     kept = sorted(steps.keys() - set(gone))
@@ -39,15 +39,22 @@ def test_what_goes_is_kept_by_nothing(steps, last, every, best, mode):
 
 def test_an_example_to_read():
     steps = {10: 0.5, 20: 0.1, 30: 0.4, 40: None, 50: math.nan, 60: 0.3}
-    assert Keep(last=2).superseded(steps) == [10, 20, 30, 40]
-    assert Keep(every=20).superseded(steps) == [10, 30, 50]
-    assert Keep(best=1).superseded(steps) == [10, 30, 40, 50]
-    assert Keep(best=1, mode="max").superseded(steps) == [20, 30, 40, 50]
-    assert Keep(last=1, every=50, best=2).superseded(steps) == [10, 30, 40]
-    assert Keep().superseded(steps) == []
+    assert Retention(last=2).superseded(steps) == [10, 20, 30, 40]
+    assert Retention(every=20).superseded(steps) == [10, 30, 50]
+    assert Retention(best=1).superseded(steps) == [10, 30, 40, 50]
+    assert Retention(best=1, mode="max").superseded(steps) == [20, 30, 40, 50]
+    assert Retention(last=1, every=50, best=2).superseded(steps) == [10, 30, 40]
+    assert Retention().superseded(steps) == []
+
+
+def test_a_save_never_deletes_its_own_step_though_newer_ones_stand():
+    steps = {10: 0.5, 20: 0.9, 30: 0.4}
+    assert Retention(last=1).superseded(steps, saved=20) == [10]
+    assert Retention(best=1).superseded(steps, saved=20) == [10]
+    assert Retention(last=1).superseded(steps | {40: 0.3}, saved=40) == [10, 20, 30]
 
 
 @pytest.mark.parametrize("wrong", [{"last": 0}, {"every": 0}, {"best": -1}, {"mode": "least"}])
 def test_what_would_delete_everything_is_refused(wrong):
     with pytest.raises(Unusable):
-        Keep(**wrong)
+        Retention(**wrong)

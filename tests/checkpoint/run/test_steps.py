@@ -19,10 +19,11 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.checkpoint.commit.saving import Committed, Saving
+from penstock.checkpoint.commit.saving import CommittedCheckpoint, Saving
 from penstock.checkpoint.dcp import StorageReader, StorageWriter
-from penstock.checkpoint.integrity.manifest import Manifest, Sealed
-from penstock.checkpoint.run import store as shelf
+from penstock.checkpoint.integrity.checksums import BlockChecksums
+from penstock.checkpoint.integrity.manifest import Manifest
+from penstock.checkpoint.run import store
 from penstock.errors import (
     AlreadyExists,
     CheckpointError,
@@ -36,7 +37,7 @@ from penstock.protocols.driver import Attributes
 from penstock.source import Source
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from tests.checkpoint.run.saver import manager, state
-from tests.faults.cases import PART_BYTES
+from tests.faults.cases import PART_BYTES, small_limits
 
 # In all, over runs beside one another: each waits as much as it works. Read before the environment is made clean.
 KILLS, RUNS = 1000 if os.environ.get("PENSTOCK_SOAK") == "1" else 200, 2
@@ -192,7 +193,8 @@ def test_what_cannot_be_is_refused(tmp_path, wrong):
 
 @pytest.fixture
 def server(monkeypatch):
-    with FaultServer.start(Settings(least_part_bytes=PART_BYTES, latency_ms=LATENCY_MS)) as server:
+    settings = Settings(least_part_bytes=PART_BYTES, latency_ms=LATENCY_MS)
+    with FaultServer.start(settings) as server, small_limits():
         server.make("bucket")
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
@@ -274,7 +276,7 @@ def kept(server):
     for step in range(1, 1001):
         save = f"{step:032x}"
         content = {"step": step, "metric": abs(step - 500.5)}
-        manifest = Manifest(save, "state", {f"{save}/state.pt": Sealed(1, b"digested")}, content)
+        manifest = Manifest(save, "state", {f"{save}/state.pt": BlockChecksums(1, b"digested")}, content)
         server.put("bucket", f"run/{step:012d}/checkpoint.json", manifest.encode())
 
     def opened(**rules):
@@ -341,7 +343,7 @@ def _orphan(folder, step):
 
 @pytest.mark.parametrize("large", [False, True], ids=["listed", "looked at"])
 def test_a_deleted_step_takes_no_kept_one_s_place_where_something_lies_in_its_folder(tmp_path, monkeypatch, large):
-    monkeypatch.setattr(shelf, "_FEW", 1000 if large else 16)
+    monkeypatch.setattr(store, "_FEW", 1000 if large else 16)
     if large:
         for number in range(1000):  # so that a listing has more than a page
             (tmp_path / f"z{number}").write_bytes(b"")
@@ -464,14 +466,14 @@ def test_the_newest_is_looked_for_again_where_it_is_superseded_meanwhile(tmp_pat
 def test_the_newest_is_read_again_where_its_data_goes_meanwhile(tmp_path, monkeypatch):
     saver, run = ps.CheckpointManager(tmp_path, keep_last=1), ps.CheckpointManager(tmp_path)
     saver.save(1, {"step": 1})
-    objects, left = Committed.objects, [2, 3]
+    objects, left = CommittedCheckpoint.objects, [2, 3]
 
     def going(committed, names):
         if left:
             saver.save(left.pop(0), {"step": 3 - len(left)})
         return objects(committed, names)
 
-    monkeypatch.setattr(Committed, "objects", going)
+    monkeypatch.setattr(CommittedCheckpoint, "objects", going)
     assert run.restore() == {"step": 3}
     left.append(4)
     with pytest.raises(NotFound, match="000000000003"):
@@ -480,14 +482,14 @@ def test_the_newest_is_read_again_where_its_data_goes_meanwhile(tmp_path, monkey
 
 def test_who_loses_a_race_for_a_step_leaves_nothing(tmp_path, monkeypatch):
     first, second = (ps.CheckpointManager(tmp_path) for _ in range(2))
-    vacant = Saving.vacant
+    refuse_existing = Saving.refuse_existing
 
     def raced(saving):
-        vacant(saving)
-        monkeypatch.setattr(Saving, "vacant", vacant)
+        refuse_existing(saving)
+        monkeypatch.setattr(Saving, "refuse_existing", refuse_existing)
         second.save(1, {"by": "second"})
 
-    monkeypatch.setattr(Saving, "vacant", raced)
+    monkeypatch.setattr(Saving, "refuse_existing", raced)
     with pytest.raises(AlreadyExists):
         first.save(1, {"by": "first"})
     assert len(_objects(tmp_path)) == 2

@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 import penstock as ps
-from penstock.checkpoint.run import ranks, steps
+from penstock.checkpoint.run import ranks, restore
 from penstock.checkpoint.run.background import AsyncCheckpointer
 from penstock.errors import AlreadyExists, NotFound, Unusable
 
@@ -58,7 +58,7 @@ def save(run: ps.CheckpointManager, data: str) -> dict[str, object]:
 def load(run: ps.CheckpointManager, data: str) -> dict[str, object]:
     """Restore the newest into a state of zeros; say what comes next."""
     if distributed.get_rank():
-        steps.Committed = None  # the first rank alone looks, lest one that fails leave the others waiting
+        restore.CommittedCheckpoint = None  # the first rank alone looks, lest one that fails leave the others waiting
     batches = loader(data)
     into = state(-1)
     into["history"] = None

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from penstock.checkpoint.safetensors.dtypes import described, empty, shape_of
-from penstock.checkpoint.safetensors.header import Entry
+from penstock.checkpoint.safetensors.header import TensorEntry
 from penstock.errors import CheckpointError, Unusable
 
 BASE = torch.zeros(10)
@@ -38,10 +38,10 @@ def test_tensors_side_by_side_in_one_memory_are_none_that_share():
 def test_two_elements_in_one_are_counted_as_the_file_counts_them():
     packed = torch.zeros(3, 4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
     assert described({"a": packed}) == [("a", "F4", (3, 8))]
-    assert shape_of(Entry("a", "F4", (3, 8), 0, 12)) == (3, 4)
+    assert shape_of(TensorEntry("a", "F4", (3, 8), 0, 12)) == (3, 4)
 
 
-@pytest.mark.parametrize("entry", [Entry("a", "F6_E2M3", (4,), 0, 3), Entry("a", "F4", (2, 3), 0, 3)])
+@pytest.mark.parametrize("entry", [TensorEntry("a", "F6_E2M3", (4,), 0, 3), TensorEntry("a", "F4", (2, 3), 0, 3)])
 def test_what_torch_has_no_dtype_for_is_told_and_named(entry):
     with pytest.raises(CheckpointError, match=f"'a' is {entry.dtype}"):
         empty(entry, shape_of(entry), torch.device("cpu"))

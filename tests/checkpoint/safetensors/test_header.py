@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.checkpoint.integrity.manifest import BLOCK_BYTES
+from penstock.checkpoint.integrity.checksums import BLOCK_BYTES
 from penstock.checkpoint.safetensors.header import DTYPES, encode, layout, parse, stop_of
 from penstock.errors import CheckpointError, Unusable
 
@@ -41,7 +41,7 @@ def test_what_is_encoded_is_what_is_read(tensors, metadata):
     assert stop_of(raw[:8], len(raw) + size, URL) == len(raw)
     found = parse(raw, len(raw) + size, URL)
     assert found.metadata == metadata
-    assert (found.digest, found.begin, found.sealed.size) == (digest, len(raw), size)
+    assert (found.digest, found.begin, found.checksums.size) == (digest, len(raw), size)
     assert {name: (each.dtype, each.shape) for name, each in found.entries.items()} == tensors
     assert all(each.stop - each.start == prod(each.shape) * DTYPES[each.dtype] // 8 for each in entries)
 
@@ -53,7 +53,7 @@ def test_another_program_may_leave_out_what_is_ours(tensors):
     described = {e.name: {"dtype": e.dtype, "shape": e.shape, "data_offsets": [e.start, e.stop]} for e in entries}
     found = parse(*_raw(described, size), URL)
     assert list(found.entries.values()) == sorted(entries, key=lambda each: (each.start, each.stop))
-    assert (found.sealed, found.digest, found.metadata) == (None, "", {})
+    assert (found.checksums, found.digest, found.metadata) == (None, "", {})
 
 
 def test_every_flipped_bit_of_a_header_is_found():

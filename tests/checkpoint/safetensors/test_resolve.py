@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.checkpoint.safetensors.resolve import folder_of, locate
+from penstock.checkpoint.safetensors.resolve import resolve
 from penstock.errors import Changed, CheckpointError, NotFound
 from penstock.events import RangeRead, subscribe
 from penstock.source import Source, open_source
@@ -26,7 +26,7 @@ def test_a_header_takes_one_read_and_a_long_one_two(tmp_path, reads, count, requ
     tensors = {f"layers.{number:05}.weight": torch.full((3,), number) for number in range(count)}
     ps.save_safetensors(tensors, tmp_path / "a.safetensors")
     source, key = open_source(tmp_path / "a.safetensors")
-    assert list(locate(source, key)) == sorted(tensors)
+    assert list(resolve(source, key)) == sorted(tensors)
     assert len(reads) == requests
     assert sum(each.size_bytes for each in reads) < 128 << 10 or requests == 2
     found = ps.load_safetensors(tmp_path / "a.safetensors")
@@ -57,7 +57,3 @@ def test_a_file_of_next_to_nothing_is_none(tmp_path, size):
 def test_a_folder_without_any_is_told_with_what_was_looked_for(tmp_path):
     with pytest.raises(NotFound, match=r"neither model\.safetensors\.index\.json nor model\.safetensors"):
         ps.load_safetensors(tmp_path)
-
-
-def test_a_folders_keys_begin_with_it():
-    assert [folder_of(key) for key in ("", "a", "a/")] == ["", "a/", "a/"]

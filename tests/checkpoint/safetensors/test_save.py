@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.checkpoint.safetensors import save as writing
+from penstock.checkpoint.safetensors import save
 from penstock.errors import AlreadyExists, Forbidden, PenstockError, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match
 
@@ -94,14 +94,14 @@ def test_each_request_of_a_save_may_be_refused_and_the_old_or_the_new_is_there(s
 
 def test_a_tensor_that_changes_while_it_is_saved_is_told_and_nothing_is_written(tmp_path, monkeypatch):
     tensors = {"a": torch.zeros(1000), "b": torch.zeros(1000)}
-    encode = writing.encode
+    encode = save.encode
 
     def changing(*arguments):
         if arguments[2]:  # the digests are made
             tensors["b"].add_(1)
         return encode(*arguments)
 
-    monkeypatch.setattr(writing, "encode", changing)
+    monkeypatch.setattr(save, "encode", changing)
     with pytest.raises(Unusable, match="changed while they were saved"):
         ps.save_safetensors(tensors, tmp_path / "a.safetensors")
     assert list(tmp_path.iterdir()) == []

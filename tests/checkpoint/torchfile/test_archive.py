@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from penstock.checkpoint.torchfile.archive import archive
-from penstock.checkpoint.torchfile.load import unpacked
+from penstock.checkpoint.torchfile.load import load_torchfile
 from penstock.checkpoint.transfer.plan import Object
 from penstock.errors import Changed, CheckpointError, ChecksumMismatch, Damaged
 from penstock.events import RangeRead, subscribe
@@ -36,7 +36,7 @@ def stored(body):
 
 
 def loaded(body):
-    return unpacked(*stored(body), map_location=None, weights_only=True)
+    return load_torchfile(*stored(body), map_location=None, weights_only=True)
 
 
 def right(found) -> bool:
@@ -143,7 +143,7 @@ def test_a_pickle_that_nobody_understands_is_no_checkpoint_unless_it_is_trusted(
         with pytest.raises(CheckpointError, match=r"nobody can tell .*memory://test-archive/a.pt"):
             loaded(body)
         with pytest.raises(Exception) as ours:  # noqa: PT011  torch's own, whatever it is
-            unpacked(*stored(body), map_location=None, weights_only=False)
+            load_torchfile(*stored(body), map_location=None, weights_only=False)
         with pytest.raises(ours.type):
             torch.load(io.BytesIO(body), weights_only=False)
 
@@ -166,7 +166,7 @@ def test_a_few_bytes_take_little_memory(name):
     place = stored(replaced(BOMBS[name]))
     tracemalloc.start()
     with suppress(CheckpointError):
-        unpacked(*place, map_location=None, weights_only=True)
+        load_torchfile(*place, map_location=None, weights_only=True)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 5_000_000
@@ -191,4 +191,4 @@ def test_another_version_is_not_mixed_in(tmp_path):
     of = Object(key, meta.etag, meta.size, source.url(key), None)
     source.put(key, saved({"a": torch.ones(5_000_000)}))
     with pytest.raises(Changed):
-        unpacked(source, of, map_location=None, weights_only=True)
+        load_torchfile(source, of, map_location=None, weights_only=True)

@@ -13,8 +13,8 @@ import torch
 
 import penstock as ps
 from penstock.checkpoint.torchfile.archive import Archive, archive
-from penstock.checkpoint.torchfile.load import unpacked
-from penstock.checkpoint.torchfile.storages import COPIED_BYTES, Filling, storages
+from penstock.checkpoint.torchfile.load import load_torchfile
+from penstock.checkpoint.torchfile.storages import COPIED_BYTES, StoragePrefetch, storages
 from penstock.checkpoint.transfer.plan import Object
 from penstock.errors import CheckpointError, ChecksumMismatch
 from penstock.events import RangeRead, subscribe
@@ -40,7 +40,7 @@ def saved(obj, **options) -> bytes:
 
 
 def loaded(body, *, map_location=None, weights_only=True):
-    return unpacked(*stored(body), map_location=map_location, weights_only=weights_only)
+    return load_torchfile(*stored(body), map_location=map_location, weights_only=weights_only)
 
 
 def alike(one, other) -> bool:
@@ -307,7 +307,7 @@ def test_ctrl_c_within_a_read_of_torchs_own_is_not_forgotten(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Filling, "take", interrupted)
+    monkeypatch.setattr(StoragePrefetch, "take", interrupted)
     with pytest.raises(KeyboardInterrupt):
         loaded(saved(SAFE["state"]))
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.checkpoint.integrity import crc
-from penstock.checkpoint.torchfile import save as summing
+from penstock.checkpoint.torchfile import save
 from penstock.checkpoint.torchfile.verbs import dump
 from tests.checkpoint.torchfile.test_load import SAFE, UNSAFE
 
@@ -40,7 +40,7 @@ def both(obj) -> tuple[bytes, bytes]:
 
 def test_the_sums_are_computed_here():
     assert crc.fast() is not None
-    assert summing._as_tried(torch)
+    assert save._as_tried(torch)
 
 
 @given(STATES)
@@ -148,23 +148,23 @@ def test_where_something_is_otherwise_torch_computes_them(monkeypatch, lack):
     def fails(*_, **__):
         raise AssertionError
 
-    summing._as_tried.cache_clear()
+    save._as_tried.cache_clear()
     if lack == "isal":
-        monkeypatch.setattr(summing, "fast", lambda: None)
+        monkeypatch.setattr(save, "fast", lambda: None)
     elif lack == "version":
         monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.6.0"))
     elif lack == "another zip":
-        monkeypatch.setattr(summing, "_DESCRIPTOR", b"PK\5\5")
+        monkeypatch.setattr(save, "_DESCRIPTOR", b"PK\5\5")
     else:
-        monkeypatch.delattr(summing._Pickling, "Pickler")
+        monkeypatch.delattr(save._Pickling, "Pickler")
     try:
         if lack != "isal":
-            assert not summing._as_tried(torch)
-        monkeypatch.setattr(summing, "_save", fails)
+            assert not save._as_tried(torch)
+        monkeypatch.setattr(save, "_save", fails)
         ours, own = both(SAFE["state"])
     finally:
         monkeypatch.undo()
-        summing._as_tried.cache_clear()
+        save._as_tried.cache_clear()
     assert ours == own
 
 

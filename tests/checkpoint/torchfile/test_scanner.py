@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import pytest
 import torch
 
-from penstock.checkpoint.torchfile.scanner import Inert, Made, Name, Pairs
+from penstock.checkpoint.torchfile.scanner import Call, Name, Pairs, PickleScan
 
 SHARED = [1, 2]
 VALUES = {
@@ -38,11 +38,11 @@ def plain(thing):
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 @pytest.mark.parametrize("name", VALUES)
 def test_plain_values_are_told_as_they_are(name, protocol):
-    assert plain(Inert(pickle.dumps(VALUES[name], protocol)).result) == VALUES[name]
+    assert plain(PickleScan(pickle.dumps(VALUES[name], protocol)).result) == VALUES[name]
 
 
 def test_bytes_are_told_as_they_are():
-    assert Inert(pickle.dumps([b"x" * 300, b"", bytearray(b"y")], 5)).result == [b"x" * 300, b"", b"y"]
+    assert PickleScan(pickle.dumps([b"x" * 300, b"", bytearray(b"y")], 5)).result == [b"x" * 300, b"", b"y"]
 
 
 class Evil:
@@ -53,20 +53,20 @@ class Evil:
 @pytest.mark.parametrize("protocol", [2, 4])
 def test_objects_are_told_and_not_made(protocol, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = Inert(
+    found = PickleScan(
         pickle.dumps([Evil(), OrderedDict(a=1), {3}, Counter("aab"), datetime(2026, 1, 1, tzinfo=UTC)], protocol)
     )
     assert not list(tmp_path.iterdir())
     assert {"posix mkdir", "collections OrderedDict", "collections Counter", "datetime datetime"} <= found.names
     evil, ordered, *_ = found.result
     assert (evil.by, evil.args) == (Name("posix", "mkdir"), ("made-by-a-pickle",))
-    assert (type(ordered), list(ordered.content)) == (Made, [("a", 1)])
+    assert (type(ordered), list(ordered.content)) == (Call, [("a", 1)])
 
 
 def test_the_storages_of_a_file_are_told_in_order():
     file = io.BytesIO()
     torch.save({"b": torch.ones(2), "a": [torch.zeros(3, dtype=torch.int8)]}, file)
-    found = Inert(zipfile.ZipFile(file).read("archive/data.pkl"))
+    found = PickleScan(zipfile.ZipFile(file).read("archive/data.pkl"))
     assert [(kind, key, count) for kind, _, key, _, count in found.asked] == [("storage", "0", 2), ("storage", "1", 3)]
 
 
@@ -94,7 +94,7 @@ BOMBS = {
 def test_a_few_bytes_take_a_little_memory(name):
     tracemalloc.start()
     with suppress(pickle.UnpicklingError):
-        Inert(BOMBS[name])
+        PickleScan(BOMBS[name])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 200_000 + 200 * len(BOMBS[name])
@@ -107,7 +107,7 @@ def test_a_few_bytes_take_a_little_memory(name):
 )
 def test_what_is_no_pickle_is_an_error_of_pickles(data):
     with pytest.raises(pickle.UnpicklingError):
-        Inert(data)
+        PickleScan(data)
 
 
 def test_every_cut_and_every_flip_ends():
@@ -115,6 +115,6 @@ def test_every_cut_and_every_flip_ends():
     for at in range(len(whole)):
         for data in (whole[:at], whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :]):
             try:
-                Inert(data)
+                PickleScan(data)
             except pickle.UnpicklingError:
                 continue

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from penstock.checkpoint.integrity.checksummed import SealingWriter
+from penstock.checkpoint.integrity.checksummed import ChecksummedWriter
 from penstock.checkpoint.transfer.gather import Object, Want, gather
 from penstock.errors import Changed, ChecksumMismatch, Denied, NotFound
 from penstock.events import RangeRead, subscribe
@@ -23,9 +23,9 @@ MIB = 1 << 20
 def _store(url, body, store=None, **options):
     """Write ``body`` and return its source and what it is held to."""
     source, key = open_source(url, store)
-    with SealingWriter(source.open_write(key)) as writer:
+    with ChecksummedWriter(source.open_write(key)) as writer:
         writer.write(body)
-    return source, Object(key, source.head(key).etag, len(body), source.url(key), writer.sealed(), **options)
+    return source, Object(key, source.head(key).etag, len(body), source.url(key), writer.checksums(), **options)
 
 
 def _want(of, start, stop, tag=None):
@@ -52,7 +52,7 @@ def test_a_flipped_byte_in_a_block_that_is_touched_is_found_and_named(tmp_path, 
     source, of = _store(tmp_path / "data", body)
     body[wanted[1] - 1] ^= 1
     (tmp_path / "data").write_bytes(body)
-    of = Object(of.key, "", of.size, of.url, of.sealed)
+    of = Object(of.key, "", of.size, of.url, of.checksums)
     with pytest.raises(ChecksumMismatch, match=f"bytes \\d+ to .*{tmp_path}/data"):
         list(gather(source, [_want(of, *wanted)]))
     (want,) = gather(source, [_want(Object(of.key, "", of.size, of.url, None), *wanted)])
@@ -63,7 +63,7 @@ def test_blocks_may_begin_anywhere(tmp_path, seed):
     body = random.Random(seed).randbytes(5 * MIB)
     source, of = _store(tmp_path / "data", body)
     (tmp_path / "shifted").write_bytes(b"header" + body)
-    shifted = Object(f"{of.key[:-4]}shifted", "", of.size + 6, of.url, of.sealed, origin=6)
+    shifted = Object(f"{of.key[:-4]}shifted", "", of.size + 6, of.url, of.checksums, origin=6)
     got = list(gather(source, [_want(shifted, 6 + at, 6 + at + 1000) for at in range(0, 4 * MIB, MIB // 2)]))
     assert all(bytes(each.memory) == body[each.start - 6 : each.stop - 6] for each in got)
 

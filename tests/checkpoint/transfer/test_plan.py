@@ -5,16 +5,21 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.checkpoint.integrity.manifest import BLOCK_BYTES, Sealed
+from penstock.checkpoint.integrity.checksums import BLOCK_BYTES, BlockChecksums
 from penstock.checkpoint.transfer.plan import Object, Want, runs
 
 MIB = 1 << 20
 
 
-def _object(size, *, sealed=True, origin=0):
+def _object(size, *, checksums=True, origin=0):
     blocks = -(-(size - origin) // BLOCK_BYTES)
     return Object(
-        "key", "tag", size, "s3://b/key", Sealed(size - origin, bytes(8 * blocks)) if sealed else None, origin
+        "key",
+        "tag",
+        size,
+        "s3://b/key",
+        BlockChecksums(size - origin, bytes(8 * blocks)) if checksums else None,
+        origin,
     )
 
 
@@ -26,7 +31,7 @@ def _wants(of, bounds):
 def _cases(draw):
     origin = draw(st.sampled_from([0, 0, 1, 77, MIB + 5]))
     size = origin + draw(st.integers(0, 40 * MIB))
-    of = _object(size, sealed=draw(st.booleans()), origin=origin)
+    of = _object(size, checksums=draw(st.booleans()), origin=origin)
     near = st.integers(origin, size) | st.sampled_from(range(origin, size + 1, BLOCK_BYTES))
     bounds = draw(st.lists(st.tuples(near, near).map(sorted), max_size=12))
     if draw(st.booleans()):
@@ -42,7 +47,7 @@ def test_every_byte_of_every_want_comes_once_in_whole_blocks_and_in_its_turn(cas
     for run in runs(wants):
         assert 0 <= run.stop - run.start <= 11 * MIB
         assert of.origin <= run.start <= run.stop <= of.size
-        if of.sealed is not None and run.start < run.stop:
+        if of.checksums is not None and run.start < run.stop:
             assert (run.start - of.origin) % BLOCK_BYTES == 0
             assert run.stop == of.size or (run.stop - of.origin) % BLOCK_BYTES == 0
         for piece in run.pieces:
@@ -62,17 +67,17 @@ def test_a_state_read_whole_costs_its_bytes_once():
     for size in sizes:
         bounds.append((at, at + size))
         at += size
-    for sealed in (True, False):
-        planned = list(runs(_wants(_object(at, sealed=sealed), bounds)))
+    for checksums in (True, False):
+        planned = list(runs(_wants(_object(at, checksums=checksums), bounds)))
         read = sum(run.stop - run.start for run in planned)
-        assert at <= read <= at + (2 * MIB if sealed else 0)
+        assert at <= read <= at + (2 * MIB if checksums else 0)
         assert len(planned) <= at // (8 * MIB) + 8
 
 
 def test_small_wants_far_apart_have_requests_of_their_own_and_near_ones_share():
-    apart = _wants(_object(100 * MIB, sealed=False), [(at * MIB, at * MIB + 10) for at in range(0, 100, 10)])
+    apart = _wants(_object(100 * MIB, checksums=False), [(at * MIB, at * MIB + 10) for at in range(0, 100, 10)])
     assert [(run.start, run.stop) for run in runs(apart)] == [want[1:3] for want in apart]
-    near = _wants(_object(100 * MIB, sealed=False), [(at * 1000, at * 1000 + 10) for at in range(100)])
+    near = _wants(_object(100 * MIB, checksums=False), [(at * 1000, at * 1000 + 10) for at in range(100)])
     assert [(run.start, run.stop) for run in runs(near)] == [(0, 99_010)]
 
 

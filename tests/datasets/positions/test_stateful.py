@@ -153,3 +153,34 @@ def test_an_iteration_that_has_failed_never_looks_complete(catalog):
         assert iterator.state_dict() == batches.state_dict() == batches.state_at(2)
     iterator.load_state_dict(batches.state_at(3, epoch=0))
     assert next(iterator) == [12, 13, 14, 15]
+
+
+def test_a_look_at_the_dataset_meanwhile_does_not_spoil_the_state(catalog):
+    whole = listed(formed(catalog))
+    dataset = streamed(catalog)
+    batches = dataset.batched(BATCH)
+    loader = StatefulDataLoader(batches, batch_size=None)
+    iterator = iter(loader)
+    seen = listed(islice(iterator, 3))
+    next(iter(dataset))
+    state = json.loads(json.dumps(batches.state_dict()))
+    assert (state["epoch"], state["position"]) == (0, 3 * BATCH)
+    saved = loader.state_dict()
+    assert seen + listed(iterator) == whole
+
+    again = formed(catalog)
+    again.load_state_dict(saved)
+    assert listed(again) == whole[3:]
+    ours = streamed(catalog).batched(BATCH)
+    ours.load_state_dict(state)
+    assert listed(ours) == whole[3:]
+
+
+def test_an_iteration_in_another_process_is_told_of_after_a_look_too(catalog):
+    dataset = streamed(catalog)
+    batches = dataset.batched(BATCH)
+    next(iter(batches))
+    next(iter(dataset))
+    assert len(listed(islice(DataLoader(batches, batch_size=None, num_workers=1), 2))) == 2
+    with pytest.raises(Unusable, match="state_at"):
+        batches.state_dict()

@@ -6,8 +6,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from penstock.checkpoint.integrity.checksummed import SealedReader, SealingWriter
-from penstock.checkpoint.integrity.manifest import MANIFEST, Manifest, Sealed, fits, span
+from penstock.checkpoint.integrity.checksummed import ChecksummedReader, ChecksummedWriter
+from penstock.checkpoint.integrity.manifest import MANIFEST, Manifest, fits, span
 from penstock.checkpoint.transfer.plan import Object
 from penstock.errors import AlreadyExists, Changed, Conflict, InvalidURL, NotFound, PenstockError, Truncated
 from penstock.protocols.driver import Put
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
+    from penstock.checkpoint.integrity.checksums import BlockChecksums
     from penstock.source import Source
     from penstock.values import ObjectMeta
 
-__all__ = ["Committed", "Saving", "publish"]
+__all__ = ["CommittedCheckpoint", "Saving", "publish", "read_current"]
 
 _PIECE_BYTES = 64 << 20
+_TRIES = 9
 
 
 class Saving:
@@ -46,18 +48,18 @@ class Saving:
         self._source = source
         self._folder = folder
         self._kind = kind
-        self._sealed: dict[str, Sealed] = {}
+        self._checksums: dict[str, BlockChecksums] = {}
 
-    def standing(self) -> str:
+    def current_etag(self) -> str:
         """Return the ETag of the manifest that is there; empty where there is none. One request."""
         try:
             return self._source.head(self._folder + MANIFEST).etag
         except NotFound:
             return ""
 
-    def vacant(self) -> None:
+    def refuse_existing(self) -> None:
         """Look, before the data goes up, whether there is one already: ``AlreadyExists``."""
-        if self.standing():
+        if self.current_etag():
             raise AlreadyExists("this checkpoint is committed already", url=self._source.url(self._folder + MANIFEST))
 
     def check(self, name: str) -> None:
@@ -66,20 +68,20 @@ class Saving:
             raise InvalidURL("this is no relative path of valid UTF-8, and no store can hold it", url=name)
         parse(self._source.url(f"{self._folder}{self.id}/{name}"))
 
-    def open(self, name: str) -> SealingWriter:
+    def open(self, name: str) -> ChecksummedWriter:
         """Open a data object to write; ``add`` it once it is closed well."""
-        return SealingWriter(self._source.open_write(f"{self._folder}{self.id}/{name}"))
+        return ChecksummedWriter(self._source.open_write(f"{self._folder}{self.id}/{name}"))
 
-    def add(self, name: str, sealed: Sealed) -> None:
+    def add(self, name: str, checksums: BlockChecksums) -> None:
         """Count a data object in, written by this process or another."""
-        self._sealed[f"{self.id}/{name}"] = sealed
+        self._checksums[f"{self.id}/{name}"] = checksums
 
     def commit(self, content: dict[str, Any], replacing: str = "") -> Manifest:
         """Make it count: a new one, or in place of the one whose manifest has the ETag ``replacing``; return it.
 
-        A reader sees the one that was replaced until then, and all of this from then on; ``Committed.delete_objects``
-        frees the other's objects afterwards. Where another save's manifest stands, or none, this save's objects are
-        deleted; they stay where nobody can tell.
+        A reader sees the one that was replaced until then, and all of this from then on. The other's objects stay:
+        ``CommittedCheckpoint.delete_objects`` frees them. Where another save's manifest stands, or none, this save's
+        objects are deleted; they stay where nobody can tell.
 
         Raises:
             AlreadyExists: Somebody else committed one there meanwhile; theirs stands.
@@ -87,16 +89,16 @@ class Saving:
             Changed: This one was committed, and somebody else has replaced it since.
 
         """
-        manifest = Manifest(self.id, self._kind, self._sealed, content)
+        manifest = Manifest(self.id, self._kind, self._checksums, content)
         self.etag = publish(self._source, self._folder + MANIFEST, manifest.encode(), replacing, self._keys)
         return manifest
 
     @property
     def _keys(self) -> list[str]:
-        return [self._folder + name for name in self._sealed]
+        return [self._folder + name for name in self._checksums]
 
 
-class Committed:
+class CommittedCheckpoint:
     """A checkpoint that counts: its manifest, and its objects, each verified as it is read.
 
     Attributes:
@@ -115,13 +117,13 @@ class Committed:
         """
         self._source = source
         self._folder = folder
-        self.etag, document = _read(source, folder + MANIFEST)
+        self.etag, document = read_current(source, folder + MANIFEST)
         self.manifest = Manifest.decode(document, source.url(folder + MANIFEST))
 
-    def open(self, name: str) -> SealedReader:
+    def open(self, name: str) -> ChecksummedReader:
         """Open a data object, by its name in the manifest: one HEAD. Raises ``NotFound`` naming it."""
         key = self._folder + name
-        return SealedReader(self._source.open_read(key), self.manifest.objects[name], self._source.url(key))
+        return ChecksummedReader(self._source.open_read(key), self.manifest.objects[name], self._source.url(key))
 
     def objects(self, names: Sequence[str]) -> dict[str, Object]:
         """Look at data objects, side by side, and return what ``gather`` reads each by: a HEAD for each.
@@ -134,10 +136,10 @@ class Committed:
         return {name: self._object(name, meta) for name, meta in zip(names, found, strict=True)}
 
     def _object(self, name: str, meta: ObjectMeta) -> Object:
-        sealed, url = self.manifest.objects[name], self._source.url(meta.key)
-        if meta.size != sealed.size:
-            raise Truncated(f"the object has {meta.size} bytes, {sealed.size} were written", url=url)
-        return Object(meta.key, meta.etag, meta.size, url, sealed)
+        checksums, url = self.manifest.objects[name], self._source.url(meta.key)
+        if meta.size != checksums.size:
+            raise Truncated(f"the object has {meta.size} bytes, {checksums.size} were written", url=url)
+        return Object(meta.key, meta.etag, meta.size, url, checksums)
 
     def verify(self) -> Iterator[str]:
         """Read every object and yield its URL once it is known to be what was written.
@@ -178,31 +180,43 @@ def publish(source: Source, key: str, data: bytes, replaces: str, named: Sequenc
     try:
         return source.publish(key, data, replaces=replaces).etag
     except Conflict:
-        etag, standing = _standing(source, key)
-        if standing == data:  # a store that drops metadata cannot say whose object it holds; its bytes can
+        etag, current = _current_manifest(source, key)
+        if current == data:  # a store that drops metadata cannot say whose object it holds; its bytes can
             return etag
-        if standing is not None:
+        if current is not None:
             with suppress(PenstockError):  # clean() frees what stays
                 source.delete(named)
         raise
 
 
-def _standing(source: Source, key: str) -> tuple[str, bytes | None]:
+def _current_manifest(source: Source, key: str) -> tuple[str, bytes | None]:
     """Return an object's ETag and bytes; no bytes where there is none, None where it is unreadable."""
     try:
-        return _read(source, key)
+        return read_current(source, key)
     except NotFound:
         return "", b""
     except PenstockError:
         return "", None
 
 
-def _read(source: Source, key: str, before: str = "") -> tuple[str, bytes]:
-    """Return a small object's ETag and bytes; again where it was replaced between the look and the reading."""
-    meta = source.head(key)
-    try:
-        return meta.etag, source.read(span(meta))
-    except Changed:
-        if meta.etag == before:
-            raise
-        return _read(source, key, meta.etag)
+def read_current(source: Source, key: str) -> tuple[str, bytes]:
+    """Return the ETag and the bytes of a manifest, or of metadata like one: two requests.
+
+    The object may be replaced between the two requests, again and again: each time both are sent again, nine times at
+    most. Of more bytes than a manifest may have the first ``MOST_BYTES + 1`` are returned.
+
+    Raises:
+        NotFound: There is no such object.
+        Changed: It was replaced each time, or the store calls one version another.
+
+    """
+    before = ""
+    for left in reversed(range(_TRIES)):
+        meta = source.head(key)
+        try:
+            return meta.etag, source.read(span(meta))
+        except Changed:
+            if meta.etag == before or not left:
+                raise
+            before = meta.etag
+    raise AssertionError

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.distributed.checkpoint.metadata import MetadataIndex
 
-from penstock.checkpoint.torchfile.scanner import Inert, Made, Name, Pairs
+from penstock.checkpoint.torchfile.scanner import Call, Name, Pairs, PickleScan
 
 __all__ = ["build"]
 
@@ -54,7 +54,7 @@ def build(data: bytes) -> Any:  # noqa: ANN401  whatever a pickle makes
         Exception: What its classes raise at what they are given.
 
     """
-    return _Builder(len(data)).built(Inert(data).result, 0)
+    return _Builder(len(data)).built(PickleScan(data).result, 0)
 
 
 class _Builder:
@@ -76,14 +76,14 @@ class _Builder:
         return self._made[id(thing)]
 
     def _new(self, thing: Any, depth: int) -> Any:  # noqa: ANN401  see build
-        if isinstance(thing, Made):
+        if isinstance(thing, Call):
             return self._object(thing, depth)
         self._count(thing)
         if isinstance(thing, Pairs):
             return {self._hashable(self.built(key, depth)): self.built(value, depth) for key, value in thing}
         return type(thing)(self.built(each, depth) for each in thing)
 
-    def _object(self, made: Made, depth: int) -> Any:  # noqa: ANN401  see build
+    def _object(self, made: Call, depth: int) -> Any:  # noqa: ANN401  see build
         if not isinstance(made.by, Name):
             raise pickle.UnpicklingError("it calls what has no name")
         kind, args = _found(made.by), self.built(made.args, depth)

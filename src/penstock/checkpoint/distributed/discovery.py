@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from torch.distributed.checkpoint.metadata import StorageMeta
 
+from penstock.checkpoint.commit.saving import read_current
 from penstock.checkpoint.distributed import records, torchmeta
 from penstock.checkpoint.distributed.torchmeta import METADATA
-from penstock.checkpoint.integrity.manifest import MANIFEST, MOST_BYTES, Manifest
-from penstock.errors import Changed, CheckpointError, Damaged, NotFound, Unusable
+from penstock.checkpoint.integrity.manifest import MANIFEST, Manifest
+from penstock.errors import CheckpointError, Damaged, NotFound, Unusable
 from penstock.source import open_source
+from penstock.values import as_folder
 
 if TYPE_CHECKING:
     import os
@@ -23,19 +24,16 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.source import Source
 
-__all__ = ["Mark", "Standing", "opened", "standing", "valid"]
+__all__ = ["ExistingCheckpoints", "Marker", "existing", "opened", "valid"]
 
 
-_TRIES = 9  # between the HEAD and the GET of a mark it may be replaced
-
-
-class Mark(NamedTuple):
+class Marker(NamedTuple):
     """What says that a folder is a checkpoint: a manifest, or torch's metadata.
 
     Attributes:
         key: Where it lies.
         etag: Which version was read.
-        metadata: What it says; ``storage_data`` maps to ``Placed``.
+        metadata: What it says; ``storage_data`` maps to ``ItemLocation``.
 
     """
 
@@ -54,7 +52,7 @@ class Mark(NamedTuple):
         """
         for name in names:
             try:
-                etag, data = _current(source, folder + name)
+                etag, data = read_current(source, folder + name)
             except NotFound:
                 continue
             return cls(folder + name, etag, _read(name, data, source.url(folder + name), weights_only=weights_only))
@@ -66,11 +64,11 @@ class Mark(NamedTuple):
         return meta is None or meta.etag != self.etag
 
 
-class Standing(NamedTuple):
+class ExistingCheckpoints(NamedTuple):
     """What a folder holds when a save begins.
 
     Attributes:
-        etags: Of each mark that is there, by its key.
+        etags: Of each marker that is there, by its key.
         objects: The keys of what they name.
 
     """
@@ -79,17 +77,17 @@ class Standing(NamedTuple):
     objects: set[str]
 
 
-def standing(source: Source, folder: str, *, look: bool) -> Standing:
+def existing(source: Source, folder: str, *, look: bool) -> ExistingCheckpoints:
     """Return which checkpoints are there; with ``look`` also what they name."""
     found = [meta for meta in source.stat_existing([folder + MANIFEST, folder + METADATA]) if meta is not None]
     objects = {folder + name for meta in found if look for name in _named(source, meta.key)}
-    return Standing({meta.key: meta.etag for meta in found}, objects)
+    return ExistingCheckpoints({meta.key: meta.etag for meta in found}, objects)
 
 
 def opened(url: str | os.PathLike[str], store: StoreOptions | None) -> tuple[Source, str]:
     """Return the source and the folder that a checkpoint's URL names, ending in ``/`` unless it is empty."""
     source, prefix = open_source(url, store)
-    return source, prefix if prefix.endswith("/") or not prefix else prefix + "/"
+    return source, as_folder(prefix)
 
 
 def valid(url: str | os.PathLike[str]) -> bool:
@@ -99,15 +97,6 @@ def valid(url: str | os.PathLike[str]) -> bool:
     except Unusable:
         return False
     return True
-
-
-def _current(source: Source, key: str) -> tuple[str, bytes]:
-    """Return an object's version and bytes, though it may be replaced again and again."""
-    for _ in range(_TRIES):
-        with suppress(Changed), source.open_read(key) as reader:
-            return reader.etag, reader.read(MOST_BYTES + 1)
-    with source.open_read(key) as reader:
-        return reader.etag, reader.read(MOST_BYTES + 1)
 
 
 def _read(name: str, data: bytes, url: str, *, weights_only: bool) -> Metadata:
@@ -121,12 +110,12 @@ def _read(name: str, data: bytes, url: str, *, weights_only: bool) -> Metadata:
 
 
 def _named(source: Source, key: str) -> Iterable[str]:
-    """Return the objects that a mark names; none where nobody can read it: they stay behind when it is replaced."""
-    (_, data), url = _current(source, key), source.url(key)
+    """Return the objects that a marker names; none where nobody can read it: they stay behind when it is replaced."""
+    (_, data), url = read_current(source, key), source.url(key)
     try:
         if key.endswith(MANIFEST):
             return Manifest.decode(data, url).objects
-        places = torchmeta.decode(data, url, weights_only=True).storage_data
-        return {place.name for place in places.values()}
+        locations = torchmeta.decode(data, url, weights_only=True).storage_data
+        return {location.name for location in locations.values()}
     except (Damaged, Unusable):
         return ()

@@ -13,9 +13,10 @@ from torch.distributed.checkpoint.metadata import MetadataIndex, TensorStorageMe
 from torch.distributed.checkpoint.planner import LoadItemType
 
 from penstock.checkpoint.distributed.boxes import bounds, boxes, strides
-from penstock.checkpoint.distributed.torchmeta import compared, unpacked
+from penstock.checkpoint.distributed.torchmeta import compared, load_item
 from penstock.checkpoint.torchfile.load import refused
 from penstock.checkpoint.transfer.gather import Object, Want, gather
+from penstock.checkpoint.transfer.staging import STAGE_BYTES, staged
 from penstock.checkpoint.transfer.tensors import memory
 from penstock.errors import CheckpointError, Truncated, Unusable
 
@@ -26,25 +27,24 @@ if TYPE_CHECKING:
     from torch.distributed.checkpoint.planner import LoadPlanner, ReadItem
 
     from penstock.checkpoint.distributed.boxes import Box
-    from penstock.checkpoint.distributed.records import Placed
+    from penstock.checkpoint.distributed.records import ItemLocation
     from penstock.source import Source
 
     _Chunk = tuple[torch.dtype | None, tuple[int, ...]]
 
-__all__ = ["Filling", "Read", "reads"]
+__all__ = ["ItemLoader", "ItemRead", "reads"]
 
-_STAGE_BYTES = 16 << 20  # gather holds up to twelve of them
 _WINDOW_BYTES = 192 << 20
 _WHOLE_WINDOW_BYTES = 128 << 20  # beside an item that is read whole
 
 
-class Read(NamedTuple):
+class ItemRead(NamedTuple):
     """An item to be read.
 
     Attributes:
         item: What the planner asks for.
         of: The object it lies in.
-        place: Where in it.
+        location: Where in it.
         dtype: The chunk's dtype; None for bytes.
         sizes: The chunk's shape.
 
@@ -52,12 +52,12 @@ class Read(NamedTuple):
 
     item: ReadItem
     of: Object
-    place: Placed
+    location: ItemLocation
     dtype: torch.dtype | None
     sizes: tuple[int, ...]
 
 
-def reads(source: Source, folder: str, metadata: Metadata, items: Iterable[ReadItem]) -> list[Read]:
+def reads(source: Source, folder: str, metadata: Metadata, items: Iterable[ReadItem]) -> list[ItemRead]:
     """Return what ``items`` are to be read from, in the order of their bytes: a HEAD for each object, side by side.
 
     Raises:
@@ -74,8 +74,8 @@ def reads(source: Source, folder: str, metadata: Metadata, items: Iterable[ReadI
     try:
         wanted = [(metadata.storage_data[item.storage_index], item) for item in items]
         wanted.sort(key=lambda each: each[0][:2])
-        found = _objects(source, folder, [place for place, _ in wanted])
-        return [Read(item, found[at.name], at, *_chunk(chunks, item)) for at, item in wanted]
+        found = _objects(source, folder, [location for location, _ in wanted])
+        return [ItemRead(item, found[at.name], at, *_chunk(chunks, item)) for at, item in wanted]
     except KeyError as error:
         raise CheckpointError(f"the checkpoint does not say where {error} lies", url=source.url(folder)) from None
 
@@ -84,23 +84,23 @@ def _chunk(chunks: dict[MetadataIndex, _Chunk], item: ReadItem) -> _Chunk:
     return (None, ()) if item.type == LoadItemType.BYTE_IO else chunks[item.storage_index]
 
 
-def _objects(source: Source, folder: str, places: list[Placed]) -> dict[str, Object]:
+def _objects(source: Source, folder: str, locations: list[ItemLocation]) -> dict[str, Object]:
     """Look at each object that is needed."""
-    sealed = {place.name: place.sealed for place in places}
+    checksums = {location.name: location.checksums for location in locations}
     ends: dict[str, int] = {}
-    for place in places:
-        ends[place.name] = max(place.start + place.length, ends.get(place.name, 0))
+    for location in locations:
+        ends[location.name] = max(location.start + location.length, ends.get(location.name, 0))
     objects = {}
-    for name, meta in zip(sealed, source.stat_many([folder + name for name in sealed]), strict=True):
-        seal, url = sealed[name], source.url(meta.key)
-        if meta.size < ends[name] or (seal is not None and meta.size != seal.size):
-            written = f"at least {ends[name]}" if seal is None else seal.size
+    for name, meta in zip(checksums, source.stat_many([folder + name for name in checksums]), strict=True):
+        expected, url = checksums[name], source.url(meta.key)
+        if meta.size < ends[name] or (expected is not None and meta.size != expected.size):
+            written = f"at least {ends[name]}" if expected is None else expected.size
             raise Truncated(f"the object has {meta.size} bytes, {written} were written", url=url)
-        objects[name] = Object(meta.key, meta.etag, meta.size, url, seal)
+        objects[name] = Object(meta.key, meta.etag, meta.size, url, expected)
     return objects
 
 
-class Filling(NamedTuple):
+class ItemLoader(NamedTuple):
     """What fills a planner's state.
 
     Attributes:
@@ -114,7 +114,7 @@ class Filling(NamedTuple):
     planner: LoadPlanner
     weights_only: bool
 
-    def fill(self, reads: Sequence[Read]) -> None:
+    def fill(self, reads: Sequence[ItemRead]) -> None:
         """Read all of ``reads``, best in the order of their bytes; the planner is called in this thread.
 
         Memory beyond the state: 192 MiB; where items are read whole (bytes, and all of torch's layout) 128 MiB and the
@@ -131,35 +131,35 @@ class Filling(NamedTuple):
                 if want.tag is not None:
                     want.tag()
 
-    def _wants(self, reads: Iterable[Read]) -> Iterator[Want]:
+    def _wants(self, reads: Iterable[ItemRead]) -> Iterator[Want]:
         for read in reads:
             if _is_whole(read):
                 yield _whole(read, partial(self._bytes if read.dtype is None else self._unpack, read))
             else:
                 yield from self._pieces(read)
 
-    def _pieces(self, read: Read) -> Iterator[Want]:
+    def _pieces(self, read: ItemRead) -> Iterator[Want]:
         """Yield what fills a tensor: straight where its elements lie as they are stored, else by way of a stage."""
         assert read.dtype is not None  # noqa: S101  tells the type checker what _wants has seen
         item, target = read.item, self.planner.resolve_tensor(read.item).detach()
         _fits(read, target.shape)
         box = read.sizes, item.storage_offsets, item.lengths, read.dtype.itemsize
         whole = bounds(*box)
-        cut = [whole] if whole.dense and _as_stored(target, read.dtype) else list(boxes(*box, _STAGE_BYTES))
+        cut = [whole] if whole.dense and _as_stored(target, read.dtype) else list(boxes(*box, STAGE_BYTES))
         for number, each in enumerate(cut, 1):
             last = partial(self.planner.commit_tensor, item, target) if number == len(cut) else None
             yield _piece(read, each, _narrowed(target, each, item.storage_offsets), last)
 
-    def _bytes(self, read: Read, file: io.BytesIO) -> None:
-        summed = read.place.sealed is None and compared(file, read.of.url)
+    def _bytes(self, read: ItemRead, file: io.BytesIO) -> None:
+        has_crc = read.location.checksums is None and compared(file, read.of.url)
         if self.weights_only:
-            _harmless(file, read, summed=summed)
+            _harmless(file, read, has_crc=has_crc)
         file.seek(0)
         self.planner.load_bytes(read.item, file)
 
-    def _unpack(self, read: Read, file: io.BytesIO) -> None:
+    def _unpack(self, read: ItemRead, file: io.BytesIO) -> None:
         """Copy from a file of ``torch.save``'s, as torch's layout has them."""
-        tensor = unpacked(file, read.of.url)
+        tensor = load_item(file, read.of.url)
         item, target = read.item, self.planner.resolve_tensor(read.item).detach()
         if tuple(tensor.shape) != read.sizes:
             message = f"{item.storage_index.fqn!r} has the shape {tuple(tensor.shape)} and not {read.sizes}"
@@ -171,23 +171,23 @@ class Filling(NamedTuple):
         self.planner.commit_tensor(item, target)
 
 
-def _is_whole(read: Read) -> bool:
+def _is_whole(read: ItemRead) -> bool:
     """Say whether an item is read whole: it is a file of ``torch.save``'s."""
-    return read.dtype is None or read.place.sealed is None
+    return read.dtype is None or read.location.checksums is None
 
 
-def _whole(read: Read, arrived: Callable[[io.BytesIO], None]) -> Want:
-    start, length = read.place.start, read.place.length
+def _whole(read: ItemRead, arrived: Callable[[io.BytesIO], None]) -> Want:
+    start, length = read.location.start, read.location.length
     file = io.BytesIO(bytes(length))
     return Want(read.of, start, start + length, file.getbuffer(), partial(arrived, file))
 
 
-def _piece(read: Read, box: Box, to: torch.Tensor, last: Callable[[], None] | None) -> Want:
-    start, stop = read.place.start + box.start, read.place.start + box.stop
+def _piece(read: ItemRead, box: Box, to: torch.Tensor, last: Callable[[], None] | None) -> Want:
+    start, stop = read.location.start + box.start, read.location.start + box.stop
     assert read.dtype is not None  # noqa: S101  see _pieces
     if box.dense and _as_stored(to, read.dtype):
         return Want(read.of, start, stop, memory(to), last)
-    stage = torch.empty(stop - start, dtype=torch.uint8, pin_memory=to.is_cuda)
+    stage = staged(stop - start, page_locked=to.is_cuda)
     elements = stage.view(read.dtype).as_strided(box.lengths, strides(read.sizes, 1))
 
     def carry() -> None:
@@ -210,7 +210,7 @@ def _narrowed(target: torch.Tensor, box: Box, origin: tuple[int, ...]) -> torch.
     return target
 
 
-def _fits(read: Read, shape: torch.Size) -> None:
+def _fits(read: ItemRead, shape: torch.Size) -> None:
     item = read.item
     ends = (offset + length for offset, length in zip(item.storage_offsets, item.lengths, strict=True))
     if shape != item.lengths or any(end > size for end, size in zip(ends, read.sizes, strict=True)):
@@ -218,7 +218,7 @@ def _fits(read: Read, shape: torch.Size) -> None:
         raise Unusable(f"{item.dest_index.fqn!r} cannot be loaded as planned: {what}", url=read.of.url)
 
 
-def _harmless(file: io.BytesIO, read: Read, *, summed: bool) -> None:
+def _harmless(file: io.BytesIO, read: ItemRead, *, has_crc: bool) -> None:
     """Refuse what torch's planner, which unpickles with ``weights_only=False``, must not be handed of a stranger's."""
     name = repr(read.item.storage_index.fqn)
     try:
@@ -226,8 +226,8 @@ def _harmless(file: io.BytesIO, read: Read, *, summed: bool) -> None:
         with torch.serialization.safe_globals([io.BytesIO]):  # as torch's planner plans whatever is bytes
             torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
-        understood = isinstance(error, pickle.UnpicklingError) if summed else refused(error)
-        if read.place.sealed is None and not understood:
+        understood = isinstance(error, pickle.UnpicklingError) if has_crc else refused(error)
+        if read.location.checksums is None and not understood:
             message = f"{name} was damaged, or torch.save did not write it ({type(error).__name__})"
             raise CheckpointError(message, url=read.of.url) from error
         raise Unusable(

@@ -22,32 +22,32 @@ if TYPE_CHECKING:
 
     from torch.distributed.checkpoint.planner import WriteItem
 
-    from penstock.checkpoint.integrity.manifest import Sealed
+    from penstock.checkpoint.integrity.checksums import BlockChecksums
 
     _Said = dict[str, int]
-    _Listed = list[tuple[str, Sealed]]
+    _Listed = list[tuple[str, BlockChecksums]]
 
-__all__ = ["KIND", "Placed", "decode", "encode", "plain", "planned"]
+__all__ = ["KIND", "ItemLocation", "decode", "encode", "plain", "planned"]
 
 KIND = "dcp"
 _FOREIGN = 'this planner has data of its own, which only torch\'s layout can hold: StorageWriter(url, layout="torch")'
 
 
-class Placed(NamedTuple):
+class ItemLocation(NamedTuple):
     """Where an item lies.
 
     Attributes:
         name: The object, by its name below the checkpoint's folder.
         start: Its first byte in the object.
         length: Bytes.
-        sealed: The object's digests; None in torch's layout, which has none.
+        checksums: The object's digests; None in torch's layout, which has none.
 
     """
 
     name: str
     start: int
     length: int
-    sealed: Sealed | None = None
+    checksums: BlockChecksums | None = None
 
 
 def plain(dtype: torch.dtype, layout: torch.layout) -> bool:
@@ -73,54 +73,58 @@ def planned(item: WriteItem, data: object) -> torch.Tensor:
     return data
 
 
-def encode(metadata: Metadata, placed: Mapping[MetadataIndex, Placed]) -> dict[str, Any]:
+def encode(metadata: Metadata, locations: Mapping[MetadataIndex, ItemLocation]) -> dict[str, Any]:
     """Return the ``content`` of a manifest.
 
     Raises:
-        Unusable: The planner's data, or a name, cannot be said in JSON.
+        Unusable: The planner's data, or a name, cannot be written as JSON.
 
     """
     numbers: dict[str, int] = {}
-    for place in placed.values():
-        numbers.setdefault(place.name, len(numbers))
-    said = {index: {"object": numbers[place.name], "start": place.start} for index, place in placed.items()}
-    lengths = {index: place.length for index, place in placed.items()}
-    state = [_described(name, each, said, lengths) for name, each in metadata.state_dict_metadata.items()]
+    for location in locations.values():
+        numbers.setdefault(location.name, len(numbers))
+    described = {
+        index: {"object": numbers[location.name], "start": location.start} for index, location in locations.items()
+    }
+    lengths = {index: location.length for index, location in locations.items()}
+    state = [_described(name, each, described, lengths) for name, each in metadata.state_dict_metadata.items()]
     return {"objects": list(numbers), "state": state, "paths": _paths(metadata.planner_data)}
 
 
-def decode(content: Mapping[str, Any], objects: Mapping[str, Sealed], url: str) -> Metadata:
-    """Read the ``content`` of a stranger's manifest, whose data ``objects`` are; ``storage_data`` maps to ``Placed``.
+def decode(content: Mapping[str, Any], objects: Mapping[str, BlockChecksums], url: str) -> Metadata:
+    """Read the ``content`` of a manifest of unknown origin, whose data ``objects`` are.
+
+    ``storage_data`` of the result maps to ``ItemLocation``.
 
     Raises:
         CheckpointError: It says what cannot be.
 
     """
     try:
-        placed: dict[MetadataIndex, Placed] = {}
-        listed, said = [(name, objects[name]) for name in content["objects"]], content["state"]
-        state = {_text(each["name"]): _stored(each, listed, placed) for each in said}
-        if not isinstance(said, list) or len(state) != len(said):
+        locations: dict[MetadataIndex, ItemLocation] = {}
+        listed, described = [(name, objects[name]) for name in content["objects"]], content["state"]
+        state = {_text(each["name"]): _stored(each, listed, locations) for each in described}
+        if not isinstance(described, list) or len(state) != len(described):
             raise ValueError("a name comes twice")
         paths = None if content["paths"] is None else {name: _path(each) for name, each in content["paths"].items()}
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
         raise CheckpointError(f"what the manifest says of tensors cannot be: {error!r:.200}", url=url) from None
-    return Metadata(state, paths, placed)
+    return Metadata(state, paths, locations)
 
 
 # -- to JSON -----------------------------------------------------------------------------------------------------------
 
 
 def _described(
-    name: object, stored: object, said: Mapping[MetadataIndex, _Said], lengths: Mapping[MetadataIndex, int]
+    name: object, stored: object, described: Mapping[MetadataIndex, _Said], lengths: Mapping[MetadataIndex, int]
 ) -> dict[str, Any]:
     if not isinstance(name, str):
         raise Unusable(f"names are text, not {name!r}")
     if not isinstance(stored, TensorStorageMetadata):
         index = MetadataIndex(name)
-        return {"name": name, "length": lengths[index], **said[index]}
+        return {"name": name, "length": lengths[index], **described[index]}
     chunks = [
-        {"offsets": list(each.offsets), "sizes": list(each.sizes), **said[MetadataIndex(name, each.offsets)]}
+        {"offsets": list(each.offsets), "sizes": list(each.sizes), **described[MetadataIndex(name, each.offsets)]}
         for each in stored.chunks
     ]
     return {"name": name, "dtype": _name(stored.properties.dtype), "size": list(stored.size), "chunks": chunks}
@@ -142,35 +146,35 @@ def _paths(planned: object) -> dict[str, list[str | int]] | None:
 
 
 def _stored(
-    said: Mapping[str, Any], objects: _Listed, placed: dict[MetadataIndex, Placed]
+    described: Mapping[str, Any], objects: _Listed, locations: dict[MetadataIndex, ItemLocation]
 ) -> TensorStorageMetadata | BytesStorageMetadata:
-    name = said["name"]
-    if "dtype" not in said:
-        placed[MetadataIndex(name)] = _placed(said, said["length"], objects)
+    name = described["name"]
+    if "dtype" not in described:
+        locations[MetadataIndex(name)] = _location(described, described["length"], objects)
         return BytesStorageMetadata()
-    dtype = getattr(torch, _text(said["dtype"]), None)
+    dtype = getattr(torch, _text(described["dtype"]), None)
     if not isinstance(dtype, torch.dtype) or not plain(dtype, torch.strided):
-        raise ValueError(f"{name!r} has a dtype that this torch has not: {said['dtype']!r:.40}")
-    size = _naturals(said["size"])
+        raise ValueError(f"{name!r} has a dtype that this torch has not: {described['dtype']!r:.40}")
+    size = _naturals(described["size"])
     chunks = []
-    for each in said["chunks"]:
+    for each in described["chunks"]:
         offsets, sizes = _naturals(each["offsets"]), _naturals(each["sizes"])
         if any(low + long > most for low, long, most in zip(offsets, sizes, size, strict=True)):
             raise ValueError(f"{name!r} of {list(size)} has a chunk of {list(sizes)} at {list(offsets)}")
         count = elements(sizes)
         if count is None:
             raise ValueError(f"{name!r} has a chunk with more elements than there can be")
-        placed[MetadataIndex(name, offsets)] = _placed(each, count * dtype.itemsize, objects)
+        locations[MetadataIndex(name, offsets)] = _location(each, count * dtype.itemsize, objects)
         chunks.append(ChunkStorageMetadata(offsets, sizes))
     return TensorStorageMetadata(TensorProperties(dtype), size, chunks)
 
 
-def _placed(said: Mapping[str, Any], length: int, objects: _Listed) -> Placed:
-    number, start, length = _naturals([said["object"], said["start"], length])
-    name, sealed = objects[number]
-    if start + length > sealed.size:
-        raise ValueError(f"bytes {start} to {start + length} of {name}, which has {sealed.size}")
-    return Placed(name, start, length, sealed)
+def _location(described: Mapping[str, Any], length: int, objects: _Listed) -> ItemLocation:
+    number, start, length = _naturals([described["object"], described["start"], length])
+    name, checksums = objects[number]
+    if start + length > checksums.size:
+        raise ValueError(f"bytes {start} to {start + length} of {name}, which has {checksums.size}")
+    return ItemLocation(name, start, length, checksums)
 
 
 def _naturals(value: object) -> torch.Size:

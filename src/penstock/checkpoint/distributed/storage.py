@@ -14,11 +14,11 @@ from torch.futures import Future
 
 from penstock.checkpoint.commit.saving import publish
 from penstock.checkpoint.distributed import records, torchmeta
-from penstock.checkpoint.distributed.discovery import Mark, Standing, opened, standing, valid
-from penstock.checkpoint.distributed.fill import Filling, reads
-from penstock.checkpoint.distributed.records import KIND, Placed
+from penstock.checkpoint.distributed.discovery import ExistingCheckpoints, Marker, existing, opened, valid
+from penstock.checkpoint.distributed.fill import ItemLoader, reads
+from penstock.checkpoint.distributed.records import KIND, ItemLocation
 from penstock.checkpoint.distributed.torchmeta import METADATA
-from penstock.checkpoint.integrity.checksummed import SealingWriter
+from penstock.checkpoint.integrity.checksummed import ChecksummedWriter
 from penstock.checkpoint.integrity.manifest import MANIFEST, Manifest
 from penstock.checkpoint.torchfile.verbs import dump
 from penstock.checkpoint.transfer.tensors import pieces
@@ -48,22 +48,22 @@ __all__ = ["StorageReader", "StorageWriter"]
 _MOST_SPREAD = 256  # folders of two hex digits
 
 
-class _Ordered(NamedTuple):
+class _RankOrder(NamedTuple):
     """What the coordinator tells a rank.
 
     Attributes:
         save: Which save this is.
         rank: The rank's number.
-        heard: What the rank said before, to know by that this is for it, and now.
+        token: What the rank sent before, to know by that this is for it, and now.
 
     """
 
     save: str
     rank: int
-    heard: object
+    token: object
 
 
-class _Placing:
+class _Located:
     """What torch asks of a writer and of a reader alike: where the checkpoint is."""
 
     _store: StoreOptions | None
@@ -79,13 +79,13 @@ class _Placing:
         return valid(checkpoint_id)
 
     def reset(self, checkpoint_id: Id | None = None) -> None:
-        """Begin anew, at another place if one is given."""
+        """Begin anew, at another location if one is given."""
         if checkpoint_id:
             self._url = os.fspath(checkpoint_id)
             self._source, self._folder = opened(self._url, self._store)
 
 
-class StorageWriter(_Placing, storage.StorageWriter):
+class StorageWriter(_Located, storage.StorageWriter):
     """Saves a checkpoint below ``url``: ``dcp.save(state, storage_writer=StorageWriter(url))``, on every rank.
 
     Each rank sends one object, under a name that no other save has; the coordinator makes them count, last, in one
@@ -94,7 +94,7 @@ class StorageWriter(_Placing, storage.StorageWriter):
     way. May be used for one save after another, pickled, and given to ``async_save`` by thread or by process.
 
     Attributes:
-        said: What the manifest's ``content`` is to hold besides: JSON, the coordinator's.
+        extra: What the manifest's ``content`` is to hold besides: JSON, the coordinator's.
         manifest: On the coordinator, what its last save was committed by; None in torch's layout.
         etag: On the coordinator, of that, or of torch's metadata.
 
@@ -124,7 +124,7 @@ class StorageWriter(_Placing, storage.StorageWriter):
             raise Unusable(f'layout is "penstock" or "torch", not {layout!r}')
         if not 0 <= spread <= _MOST_SPREAD:
             raise Unusable(f"spread is 0 to {_MOST_SPREAD}, not {spread}")
-        self.said: dict[str, Any] = {}
+        self.extra: dict[str, Any] = {}
         self.manifest: Manifest | None = None
         self.etag = ""
         self._store = store
@@ -133,7 +133,7 @@ class StorageWriter(_Placing, storage.StorageWriter):
         self._spread = spread
         self._token = ""
         self._save = ""
-        self._standing = Standing({}, set())
+        self._existing = ExistingCheckpoints({}, set())
         self.reset(url)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002, FBT001  torch's; it looks for "kwargs"
@@ -151,7 +151,7 @@ class StorageWriter(_Placing, storage.StorageWriter):
         self._token = uuid4().hex
 
     def storage_meta(self) -> StorageMeta:
-        """Return what is known of the place, and of the save once it has an id."""
+        """Return what is known of the location, and of the save once it has an id."""
         return StorageMeta(self._url, self._save or None)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
@@ -165,13 +165,14 @@ class StorageWriter(_Placing, storage.StorageWriter):
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Look what is there, and name this save. ``AlreadyExists`` unless that may be replaced."""
-        self._standing = standing(self._source, self._folder, look=self._overwrite)
-        if self._standing.etags and not self._overwrite:
-            key = next(iter(self._standing.etags))
+        self._existing = existing(self._source, self._folder, look=self._overwrite)
+        if self._existing.etags and not self._overwrite:
+            key = next(iter(self._existing.etags))
             raise AlreadyExists("there is a checkpoint: overwrite=True replaces it", url=self._source.url(key))
         self._save = uuid4().hex
         return [
-            replace(plan, storage_data=_Ordered(self._save, rank, plan.storage_data)) for rank, plan in enumerate(plans)
+            replace(plan, storage_data=_RankOrder(self._save, rank, plan.storage_data))
+            for rank, plan in enumerate(plans)
         ]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
@@ -186,42 +187,46 @@ class StorageWriter(_Placing, storage.StorageWriter):
         Raises:
             AlreadyExists: Somebody else saved there meanwhile; theirs stands. ``PreconditionFailed``, where theirs
                 replaced what this one was to replace.
-            Unusable: The planner's data cannot be said in JSON.
+            Unusable: The planner's data cannot be written as JSON.
 
         """
-        placed: dict[MetadataIndex, Placed] = {each.index: each.storage_data for rank in results for each in rank}
+        locations: dict[MetadataIndex, ItemLocation] = {
+            each.index: each.storage_data for rank in results for each in rank
+        }
         if self._layout == "torch":
             metadata.storage_meta = self.storage_meta()
-            mark, data = METADATA, torchmeta.encode(metadata, placed)
+            marker, data = METADATA, torchmeta.encode(metadata, locations)
         else:
-            self.manifest = self._manifest(metadata, placed)
-            mark, data = MANIFEST, self.manifest.encode()
-        replaced = self._standing.etags.get(self._folder + mark, "")
-        named = {self._folder + place.name for place in placed.values()}
-        self.etag = publish(self._source, self._folder + mark, data, replaced, sorted(named))
-        new = {self._folder + mark, *named}
-        self._source.delete([key for key in self._standing.etags if key not in new])  # from here on only the new counts
-        self._source.delete(sorted(self._standing.objects - new - self._standing.etags.keys()))
+            self.manifest = self._manifest(metadata, locations)
+            marker, data = MANIFEST, self.manifest.encode()
+        replaced = self._existing.etags.get(self._folder + marker, "")
+        named = {self._folder + location.name for location in locations.values()}
+        self.etag = publish(self._source, self._folder + marker, data, replaced, sorted(named))
+        new = {self._folder + marker, *named}
+        self._source.delete([key for key in self._existing.etags if key not in new])  # from here on only the new counts
+        self._source.delete(sorted(self._existing.objects - new - self._existing.etags.keys()))
 
-    def _manifest(self, metadata: Metadata, placed: dict[MetadataIndex, Placed]) -> Manifest:
-        objects = {place.name: place.sealed for place in placed.values() if place.sealed is not None}
-        content = {**self.said, **records.encode(metadata, placed)}
+    def _manifest(self, metadata: Metadata, locations: dict[MetadataIndex, ItemLocation]) -> Manifest:
+        objects = {
+            location.name: location.checksums for location in locations.values() if location.checksums is not None
+        }
+        content = {**self.extra, **records.encode(metadata, locations)}
         url = self._source.url(self._folder + MANIFEST)
         records.decode(content, objects, url)  # what nobody could read is not published
         return Manifest(self._save, KIND, objects, content)
 
     def _written(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
-        ordered = plan.storage_data if isinstance(plan.storage_data, _Ordered) else _Ordered("", 0, None)
+        ordered = plan.storage_data if isinstance(plan.storage_data, _RankOrder) else _RankOrder("", 0, None)
         # A planner that caches plans hands out an earlier save's, with its id: then this rank's object has its own.
-        name = self._name(ordered.save if ordered.heard == self._token else uuid4().hex, ordered.rank)
+        name = self._name(ordered.save if ordered.token == self._token else uuid4().hex, ordered.rank)
         ends = [0]
-        with SealingWriter(self._source.open_write(self._folder + name)) as file:
+        with ChecksummedWriter(self._source.open_write(self._folder + name)) as file:
             for item in plan.items:
                 self._write(item, planner.resolve_data(item), file)
                 ends.append(file.tell())
-        sealed = file.sealed()
+        checksums = file.checksums()
         return [
-            storage.WriteResult(item.index, stop - start, Placed(name, start, stop - start, sealed))
+            storage.WriteResult(item.index, stop - start, ItemLocation(name, start, stop - start, checksums))
             for item, start, stop in zip(plan.items, ends, ends[1:], strict=False)
         ]
 
@@ -230,7 +235,7 @@ class StorageWriter(_Placing, storage.StorageWriter):
         name = torchmeta.object_name(rank) if self._layout == "torch" else f"{rank}.data"
         return f"{save}/{folder}{name}"
 
-    def _write(self, item: WriteItem, data: torch.Tensor | io.BytesIO, file: SealingWriter) -> None:
+    def _write(self, item: WriteItem, data: torch.Tensor | io.BytesIO, file: ChecksummedWriter) -> None:
         if item.type == WriteItemType.BYTE_IO:
             file.write(data.getbuffer())  # type: ignore[union-attr]
         elif self._layout == "torch":
@@ -240,7 +245,7 @@ class StorageWriter(_Placing, storage.StorageWriter):
                 file.write(piece)
 
 
-class StorageReader(_Placing, storage.StorageReader):
+class StorageReader(_Located, storage.StorageReader):
     """Loads a checkpoint below ``url``: ``dcp.load(state, storage_reader=StorageReader(url))``, on every rank.
 
     Reads checkpoints of ``StorageWriter``, every byte compared with the digests made while it was written, also where
@@ -258,9 +263,9 @@ class StorageReader(_Placing, storage.StorageReader):
         self.reset(url)
 
     def reset(self, checkpoint_id: Id | None = None) -> None:
-        """Begin anew, at another place if one is given."""
+        """Begin anew, at another location if one is given."""
         super().reset(checkpoint_id)
-        self._mark: Mark | None = None
+        self._marker: Marker | None = None
         self._failure: Exception | None = None
         self._load_id = str(uuid4())
 
@@ -279,13 +284,13 @@ class StorageReader(_Placing, storage.StorageReader):
             raise self._failure  # there is one for all ranks, and it is damaged: none of its own will do
         try:
             names = [MANIFEST, METADATA] if rank is None else [torchmeta.local_name(rank)]
-            self._mark = Mark.first(self._source, self._folder, names, weights_only=self._weights_only)
+            self._marker = Marker.first(self._source, self._folder, names, weights_only=self._weights_only)
         except NotFound:
             raise
         except Exception as error:
             self._failure = error
             raise
-        metadata = self._mark.metadata
+        metadata = self._marker.metadata
         metadata.storage_meta = replace(metadata.storage_meta or StorageMeta(), load_id=self._load_id)
         return metadata
 
@@ -294,8 +299,8 @@ class StorageReader(_Placing, storage.StorageReader):
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         """Note which version this rank reads, unless each has metadata of its own."""
-        mark = self._read()
-        return replace(plan, storage_data=mark.etag if mark.key.rpartition("/")[2] in (MANIFEST, METADATA) else "")
+        marker = self._read()
+        return replace(plan, storage_data=marker.etag if marker.key.rpartition("/")[2] in (MANIFEST, METADATA) else "")
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
         """Make sure that all ranks read the same version: ``Changed``."""
@@ -314,19 +319,19 @@ class StorageReader(_Placing, storage.StorageReader):
             Unusable: An item is more than weights.
 
         """
-        mark = self._read()
+        marker = self._read()
         try:
-            wanted = reads(self._source, self._folder, mark.metadata, plan.items)
-            Filling(self._source, planner, self._weights_only).fill(wanted)
+            wanted = reads(self._source, self._folder, marker.metadata, plan.items)
+            ItemLoader(self._source, planner, self._weights_only).fill(wanted)
         except (NotFound, Changed, Damaged) as error:
-            if mark.replaced(self._source):
+            if marker.replaced(self._source):
                 raise Changed("it was replaced while it was read: load again", url=self._url) from error
             raise
         future: Future[None] = Future()
         future.set_result(None)
         return future
 
-    def _read(self) -> Mark:
-        if self._mark is None:
+    def _read(self) -> Marker:
+        if self._marker is None:
             raise Unusable("read_metadata comes first", url=self._url)
-        return self._mark
+        return self._marker

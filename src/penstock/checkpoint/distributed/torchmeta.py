@@ -15,7 +15,7 @@ from torch.distributed.checkpoint import filesystem
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
 
 from penstock.checkpoint.distributed.builder import build
-from penstock.checkpoint.distributed.records import Placed
+from penstock.checkpoint.distributed.records import ItemLocation
 from penstock.checkpoint.integrity.manifest import METADATA, MOST_BYTES
 from penstock.checkpoint.torchfile.archive import ENDING, ENDING_BYTES, MAGIC
 from penstock.errors import CheckpointError, ChecksumMismatch, Unusable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import io
     from collections.abc import Mapping
 
-__all__ = ["METADATA", "alone", "compared", "decode", "encode", "local_name", "object_name", "unpacked"]
+__all__ = ["METADATA", "alone", "compared", "decode", "encode", "load_item", "local_name", "object_name"]
 
 _PIECE_BYTES = 1 << 20
 
@@ -39,17 +39,17 @@ def local_name(rank: int) -> str:
     return f"__{rank}{METADATA}"
 
 
-def encode(metadata: Metadata, placed: Mapping[MetadataIndex, Placed]) -> bytes:
+def encode(metadata: Metadata, locations: Mapping[MetadataIndex, ItemLocation]) -> bytes:
     """Return ``.metadata``, as torch's ``FileSystemWriter`` writes it."""
     info = filesystem._StorageInfo  # noqa: SLF001  the format is made of it, by this name
-    stored = {index: info(each.name, each.start, each.length) for index, each in placed.items()}
+    stored = {index: info(each.name, each.start, each.length) for index, each in locations.items()}
     version = getattr(filesystem, "CURRENT_DCP_VERSION", None)  # since torch 2.9, where Metadata has it too
     said = {"storage_data": stored} if version is None else {"storage_data": stored, "version": version}
     return pickle.dumps(replace(metadata, **said))
 
 
 def decode(data: bytes, url: str, *, weights_only: bool) -> Metadata:
-    """Read a ``.metadata``; ``storage_data`` maps to ``Placed``.
+    """Read a ``.metadata``; ``storage_data`` maps to ``ItemLocation``.
 
     With ``weights_only`` nothing but the classes that torch writes there is made; else it runs what the file names.
 
@@ -62,7 +62,7 @@ def decode(data: bytes, url: str, *, weights_only: bool) -> Metadata:
         if len(data) > MOST_BYTES:
             raise ValueError(f"it has more than {MOST_BYTES:,} bytes")
         metadata = build(data) if weights_only else pickle.loads(data)  # noqa: S301  whose checkpoint is trusted
-        placed = {_index(index): _placed(info) for index, info in metadata.storage_data.items()}
+        locations = {_index(index): _location(info) for index, info in metadata.storage_data.items()}
         if not isinstance(metadata, Metadata) or not isinstance(metadata.state_dict_metadata, dict):
             raise TypeError(f"this is a {type(metadata).__name__}")
     except Unusable as error:
@@ -71,7 +71,9 @@ def decode(data: bytes, url: str, *, weights_only: bool) -> Metadata:
     except Exception as error:  # noqa: BLE001  a damaged pickle raises anything
         raise CheckpointError(f"this is no metadata of a checkpoint: {error!r:.200}", url=url) from None
     meta = getattr(metadata, "storage_meta", None)
-    return replace(metadata, storage_data=placed, storage_meta=meta if isinstance(meta, StorageMeta) else StorageMeta())
+    return replace(
+        metadata, storage_data=locations, storage_meta=meta if isinstance(meta, StorageMeta) else StorageMeta()
+    )
 
 
 def alone(tensor: torch.Tensor) -> torch.Tensor:
@@ -100,7 +102,7 @@ def compared(file: io.BytesIO, url: str) -> bool:
     return True
 
 
-def unpacked(file: io.BytesIO, url: str) -> torch.Tensor:
+def load_item(file: io.BytesIO, url: str) -> torch.Tensor:
     """Return the tensor of a file of ``torch.save``'s, its records compared with their CRC-32s.
 
     It shares the file's memory, unless its bytes are not simply there.
@@ -113,7 +115,7 @@ def unpacked(file: io.BytesIO, url: str) -> torch.Tensor:
     held = _held(file) if compared(file, url) else None
     try:
         file.seek(0)
-        tensor = _placed_in(file, held) if held else torch.load(file, map_location="cpu", weights_only=True)
+        tensor = _loaded_in_place(file, held) if held else torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
         raise CheckpointError(f"an item is no tensor ({type(error).__name__})", url=url) from error
     if not isinstance(tensor, torch.Tensor):
@@ -144,7 +146,7 @@ def _held(file: io.BytesIO) -> _Held | None:
     return _Held(start, record.file_size) if plain else None
 
 
-def _placed_in(file: io.BytesIO, held: _Held) -> Any:  # noqa: ANN401  what torch makes
+def _loaded_in_place(file: io.BytesIO, held: _Held) -> Any:  # noqa: ANN401  what torch makes
     """Have torch make what is in a file without reading its one storage, and give it the file's memory for that."""
 
     def hand(empty: torch.UntypedStorage, _location: str) -> torch.UntypedStorage:
@@ -163,7 +165,7 @@ def _index(index: object) -> MetadataIndex:
     return index
 
 
-def _placed(info: Any) -> Placed:  # noqa: ANN401  whatever the pickle made
+def _location(info: Any) -> ItemLocation:  # noqa: ANN401  whatever the pickle made
     name, start, length = info.relative_path, info.offset, info.length
     if getattr(info, "transform_descriptors", None):
         raise Unusable(f"it was written with stream extensions: {_shown(*info.transform_descriptors)}")
@@ -171,7 +173,7 @@ def _placed(info: Any) -> Placed:  # noqa: ANN401  whatever the pickle made
         raise ValueError(f"{_shown(name)} is no object of this checkpoint")
     if not all(type(each) is int and each >= 0 for each in (start, length)):
         raise ValueError(f"bytes {_shown(start, length)} more of {name}")
-    return Placed(name, start, length)
+    return ItemLocation(name, start, length)
 
 
 def _shown(*values: object) -> str:

@@ -1,4 +1,4 @@
-"""Objects with a seal: written with a digest of each block, read back against it."""
+"""Files that compute a checksum of each block while they are written, and verify it while they are read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import xxhash
 
 from penstock.blocks import BlockReader
 from penstock.buffer import flat
-from penstock.checkpoint.integrity.manifest import BLOCK_BYTES, Sealed
+from penstock.checkpoint.integrity.checksums import BLOCK_BYTES, BlockChecksums
 from penstock.errors import ChecksumMismatch, Truncated
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from penstock.buffer import Buffer
     from penstock.source import Reader, Writer
 
-__all__ = ["SealedReader", "Sealing", "SealingWriter"]
+__all__ = ["ChecksummedReader", "ChecksummedWriter", "Checksummer"]
 
 _PIECE_BYTES = BLOCK_BYTES // 4  # written and digested in turn, while the processor's cache holds them
 _KEPT = 4  # verified blocks that small reads are served from
 
 
-class Sealing:
-    """Digests bytes as they go by: the seal of an object, made while it is written or before."""
+class Checksummer:
+    """Computes the checksums of an object's blocks, from its bytes in order."""
 
     def __init__(self) -> None:
         """Begin with nothing."""
@@ -34,7 +34,7 @@ class Sealing:
         self._digests: list[bytes] = []
         self._open = xxhash.xxh3_64()
 
-    def take(self, data: memoryview) -> None:
+    def update(self, data: memoryview) -> None:
         """Take the next bytes, any number of them."""
         at = 0
         while at < len(data):
@@ -46,22 +46,22 @@ class Sealing:
                 self._digests.append(self._open.digest())
                 self._open.reset()
 
-    def sealed(self) -> Sealed:
-        """Return the seal of what was taken."""
+    def checksums(self) -> BlockChecksums:
+        """Return the checksums of all bytes so far."""
         last = [self._open.digest()] if self.size % BLOCK_BYTES else []
-        return Sealed(self.size, b"".join(self._digests + last))
+        return BlockChecksums(self.size, b"".join(self._digests + last))
 
 
-class SealingWriter(io.BufferedIOBase):
-    """A write-only file over a ``Writer`` that digests what goes through it; ``sealed`` once it is closed well."""
+class ChecksummedWriter(io.BufferedIOBase):
+    """A write-only file over a ``Writer`` that computes checksums; ask for ``checksums`` once it was closed."""
 
     mode = "wb"
 
     def __init__(self, writer: Writer) -> None:
-        """Seal what is written from here on."""
+        """Checksum all that is written from here on."""
         super().__init__()
         self._writer = writer
-        self._sealing = Sealing()
+        self._checksummer = Checksummer()
 
     @property
     def name(self) -> str:
@@ -86,15 +86,15 @@ class SealingWriter(io.BufferedIOBase):
         view, at = flat(data), 0
         self.tell()  # closed is closed, also for nothing
         while at < len(view):
-            piece = view[at : at + _PIECE_BYTES - self._sealing.size % _PIECE_BYTES]
+            piece = view[at : at + _PIECE_BYTES - self._checksummer.size % _PIECE_BYTES]
             self._writer.write(piece)
-            self._sealing.take(piece)
+            self._checksummer.update(piece)
             at += len(piece)
         return at
 
-    def sealed(self) -> Sealed:
-        """Return the seal of what was written."""
-        return self._sealing.sealed()
+    def checksums(self) -> BlockChecksums:
+        """Return the checksums of what was written."""
+        return self._checksummer.checksums()
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -115,22 +115,22 @@ class SealingWriter(io.BufferedIOBase):
         """Publish nothing: the writer knows how to go."""
 
 
-class SealedReader(BlockReader):
+class ChecksummedReader(BlockReader):
     """A read-only, seekable file over a ``Reader`` whose every byte is verified before it is handed out.
 
     What is read in whole blocks goes straight into the caller's memory, in parallel ranges, and is verified there; the
     rest of a block is read along with it. A block that is not what was written is a ``ChecksumMismatch``.
     """
 
-    def __init__(self, reader: Reader, sealed: Sealed, url: str) -> None:
-        """Hold ``reader`` to its seal; ``Truncated`` at once when its size is another."""
-        super().__init__(sealed.size, BLOCK_BYTES)
+    def __init__(self, reader: Reader, checksums: BlockChecksums, url: str) -> None:
+        """Verify ``reader`` by its checksums; raises ``Truncated`` at once where its size is another."""
+        super().__init__(checksums.size, BLOCK_BYTES)
         self.name = url
         self._reader = reader
-        self._sealed = sealed
+        self._checksums = checksums
         self._kept: OrderedDict[int, bytes] = OrderedDict()
-        if reader.size != sealed.size:
-            raise Truncated(f"the object has {reader.size} bytes, {sealed.size} were written", url=url)
+        if reader.size != checksums.size:
+            raise Truncated(f"the object has {reader.size} bytes, {checksums.size} were written", url=url)
 
     def close(self) -> None:
         """Close the reader too."""
@@ -160,7 +160,7 @@ class SealedReader(BlockReader):
     def _block(self, number: int) -> bytes:
         if number not in self._kept:
             self._reader.seek(number * BLOCK_BYTES)
-            data = self._reader.read(min(BLOCK_BYTES, self._sealed.size - number * BLOCK_BYTES))
+            data = self._reader.read(min(BLOCK_BYTES, self._checksums.size - number * BLOCK_BYTES))
             self._verify(number, data)
             self._kept[number] = data
             if len(self._kept) > _KEPT:
@@ -168,6 +168,6 @@ class SealedReader(BlockReader):
         return self._kept[number]
 
     def _verify(self, number: int, data: bytes | memoryview) -> None:
-        if not self._sealed.holds(number, data):
+        if not self._checksums.holds(number, data):
             start = number * BLOCK_BYTES
             raise ChecksumMismatch(f"bytes {start} to {start + len(data)} are not what was written", url=self.name)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
+from penstock.checkpoint.integrity.checksums import BLOCK_BYTES, DIGEST_BYTES, BlockChecksums
 from penstock.checkpoint.integrity.selfdigest import limited
 from penstock.errors import CheckpointError, Unusable
 from penstock.values import Span
@@ -20,12 +21,10 @@ if TYPE_CHECKING:
     from penstock.values import ObjectMeta
 
 __all__ = [
-    "BLOCK_BYTES",
     "MANIFEST",
     "METADATA",
     "MOST_BYTES",
     "Manifest",
-    "Sealed",
     "elements",
     "fits",
     "span",
@@ -35,31 +34,11 @@ __all__ = [
 
 MANIFEST = "checkpoint.json"
 METADATA = ".metadata"  # what torch's own layout has in its place
-BLOCK_BYTES = 1 << 20  # what a digest covers: 8 bytes for each MiB, and a partial read verifies a MiB more at each end
 MOST_BYTES = 256 << 20  # of a manifest, or of torch's metadata: the digests of 24 TB
 _MOST_VALUES = 1 << 24  # in a manifest: a million chunks of tensors
-_DIGEST_BYTES = 8
 _VERSION = 1
 _STEP = re.compile(r"[0-9]{1,18}")
 _STEP_DIGITS = 12  # listings are in order of bytes: zeros in front make that the order of steps
-
-
-@dataclass(frozen=True, slots=True)
-class Sealed:
-    """A data object that was written whole.
-
-    Attributes:
-        size: Bytes.
-        digests: XXH3 (64 bits, big-endian, seed 0) of each ``BLOCK_BYTES`` of it in turn; the last may be shorter.
-
-    """
-
-    size: int
-    digests: bytes
-
-    def holds(self, block: int, data: bytes | memoryview) -> bool:
-        """Say whether ``data`` is what was written as a block."""
-        return xxhash.xxh3_64_digest(data) == self.digests[block * _DIGEST_BYTES : (block + 1) * _DIGEST_BYTES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +48,14 @@ class Manifest:
     Attributes:
         save: The id of the save that wrote it, 32 hex digits; its objects are named by it, so no two saves meet.
         kind: Who can read it: ``state``, ``dcp``, …
-        objects: Each object's seal by its name below the checkpoint's URL.
+        objects: Each object's checksums, by its name below the checkpoint's URL.
         content: What ``kind`` needs besides: JSON.
 
     """
 
     save: str
     kind: str
-    objects: dict[str, Sealed]
+    objects: dict[str, BlockChecksums]
     content: dict[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:
@@ -94,8 +73,8 @@ class Manifest:
                 "block_bytes": BLOCK_BYTES,
                 "digest": "xxh3_64",
                 "objects": {
-                    name: {"size": sealed.size, "digests": base64.b64encode(sealed.digests).decode()}
-                    for name, sealed in self.objects.items()
+                    name: {"size": checksums.size, "digests": base64.b64encode(checksums.digests).decode()}
+                    for name, checksums in self.objects.items()
                 },
                 "content": self.content,
             },
@@ -106,7 +85,7 @@ class Manifest:
             _bounded(body)
         except ValueError as error:
             raise Unusable(f"a manifest cannot say as much: {error}") from None
-        return body[:-1] + _seal(body[:-1])
+        return body[:-1] + _ending(body[:-1])
 
     @classmethod
     def decode(cls, data: bytes, url: str) -> Manifest:
@@ -120,11 +99,11 @@ class Manifest:
             _bounded(data)
             document = json.loads(data)
             version = document["penstock_checkpoint"]
-            if not data.endswith(_seal(data[: -len(_seal(b""))])):
+            if not data.endswith(_ending(data[: -len(_ending(b""))])):
                 raise CheckpointError("the manifest is damaged: it is not as it was written", url=url)
             if type(version) is int and version > _VERSION:
                 raise CheckpointError(f"written by a newer Penstock (format {version}): update to read it", url=url)
-            objects = {name: _sealed(name, each) for name, each in document["objects"].items()}
+            objects = {name: _block_checksums(name, each) for name, each in document["objects"].items()}
             manifest = cls(_text(document["save"]), _text(document["kind"]), objects, dict(document["content"]))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             shown = f"{type(error).__name__}: {error}"  # its repr would quote all of a document that is not UTF-8
@@ -145,17 +124,17 @@ def _bounded(data: bytes) -> None:
     limited(data, _MOST_VALUES)
 
 
-def _seal(body: bytes) -> bytes:
+def _ending(body: bytes) -> bytes:
     return b',"seal":"%s"}' % xxhash.xxh3_64_hexdigest(body).encode()
 
 
-def _sealed(name: str, described: dict[str, Any]) -> Sealed:
+def _block_checksums(name: str, described: dict[str, Any]) -> BlockChecksums:
     size, digests = described["size"], base64.b64decode(described["digests"], validate=True)
     blocks = -(-size // BLOCK_BYTES) if type(size) is int and size >= 0 else -1
-    if not fits(name) or len(digests) != blocks * _DIGEST_BYTES:
+    if not fits(name) or len(digests) != blocks * DIGEST_BYTES:
         message = f"object {name!r} of {size!r} bytes with {len(digests)} bytes of digests"
         raise ValueError(message)
-    return Sealed(size, digests)
+    return BlockChecksums(size, digests)
 
 
 def _text(value: object) -> str:

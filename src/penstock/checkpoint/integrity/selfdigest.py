@@ -8,32 +8,32 @@ from typing import Any
 
 import xxhash
 
-__all__ = ["BLANK", "MOST_VALUES", "borne", "document", "limited", "marked"]
+__all__ = ["BLANK", "MOST_VALUES", "document", "limited", "stored_digest", "with_digest"]
 
 BLANK = "0" * 16
 MOST_VALUES = 1 << 22  # of a header or an index: 400,000 tensors, which take 0.4 GB of memory to tell
 _BEFORE_VALUES = (b"{", b"[", b",")
 
 
-def marked(raw: bytes, key: str) -> tuple[bytes, str]:
+def with_digest(raw: bytes, key: str) -> tuple[bytes, str]:
     """Return ``raw`` with the XXH3 of all of it in place of the ``BLANK`` that stands under ``key``, and that."""
     digest = xxhash.xxh3_64_hexdigest(raw)
     return _filled(raw, key, digest), digest
 
 
-def borne(raw: bytes, key: str, beside: bytes) -> str:
+def stored_digest(raw: bytes, key: str, beside: bytes) -> str:
     """Return the digest that ``raw`` bears under ``key``; empty where neither that nor ``beside`` is to be seen.
 
     Both are written, so that a single flip cannot make a text of ours look like one that never had a digest.
 
     Raises:
-        ValueError: ``raw`` is not what ``marked`` returned.
+        ValueError: ``raw`` is not what ``with_digest`` returned.
 
     """
     found = _pattern(key).findall(raw)
     if not found and beside not in raw:
         return ""
-    if len(found) != 1 or marked(_filled(raw, key, BLANK), key)[0] != raw:
+    if len(found) != 1 or with_digest(_filled(raw, key, BLANK), key)[0] != raw:
         raise ValueError("it is not as Penstock wrote it (or another program copied its metadata to another file)")
     return str(found[0][1].decode())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import callbacks, strategies
@@ -13,13 +13,13 @@ from lightning.pytorch.trainer.states import TrainerFn
 from penstock.checkpoint.commit.remove import remove
 from penstock.checkpoint.distributed.sharded import Loading, save_shards
 from penstock.checkpoint.distributed.storage import StorageReader, StorageWriter
-from penstock.checkpoint.run.background import Stage
+from penstock.checkpoint.run.background import Job
 from penstock.checkpoint.torchfile.verbs import load, save
+from penstock.checkpoint.transfer.staging import Stage
 from penstock.errors import InvalidURL, Unusable
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Callable
 
     from lightning.pytorch import Trainer
 
@@ -98,13 +98,13 @@ class AsyncCheckpointIO(io.AsyncCheckpointIO):
         self._carrying = CheckpointIO() if checkpoint_io is None else checkpoint_io
         super().__init__(self._carrying)
         self._stage = Stage()
-        self._worker: ThreadPoolExecutor | None = None
-        self._last: Future[None] | None = None
+        self._last: Job | None = None
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Path, storage_options: object = None) -> None:
         """Wait for what is under way, copy the state aside, and save it in the background."""
         self._wait()
-        self._begin(self._carrying.save_checkpoint, self._stage.copy(checkpoint), path, storage_options)
+        copied = self._stage.copy(checkpoint)
+        self._last = Job(partial(self._carrying.save_checkpoint, copied, path, storage_options))
 
     def load_checkpoint(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  whatever is wrapped takes
         """Wait for what is under way, which it may be, and load."""
@@ -113,32 +113,20 @@ class AsyncCheckpointIO(io.AsyncCheckpointIO):
 
     def remove_checkpoint(self, path: Path) -> None:
         """Remove in the background, after all that was asked for before."""
-        self._begin(self._carrying.remove_checkpoint, path)
+        self._last = Job(partial(self._carrying.remove_checkpoint, path), after=self._last)
 
     def teardown(self) -> None:
         """Wait for everything."""
-        worker, self._worker = self._worker, None
-        try:
-            self._wait()
-        finally:
-            if worker is not None:
-                worker.shutdown()
-
-    def _begin(self, job: Callable[..., None], *args: object) -> None:
-        self._worker = self._worker or ThreadPoolExecutor(1, "penstock-lightning")
-        self._last = self._worker.submit(_after, self._last, job, args)
+        self._wait()
 
     def _wait(self) -> None:
-        last, self._last = self._last, None
-        if last is not None:
-            last.result()
-
-
-def _after(before: Future[None] | None, job: Callable[..., None], args: tuple[object, ...]) -> None:
-    """Do a job, unless the one before it, which has ended by now, failed: then fail like it."""
-    if before is not None:
-        before.result()
-    job(*args)
+        last = self._last
+        try:
+            if last is not None:
+                last.wait()
+        finally:
+            if last is not None and last.complete:  # Ctrl-C ends the wait only: the next one waits again
+                self._last = None
 
 
 class ModelCheckpoint(callbacks.ModelCheckpoint):

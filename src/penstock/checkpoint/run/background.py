@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import atexit
 import sys
-import threading
-from typing import TYPE_CHECKING, Any, Self
+from functools import partial
+from threading import Thread
+from typing import TYPE_CHECKING, Self
 
-from penstock.checkpoint.transfer.tensors import torch_module
+from penstock.checkpoint.transfer.staging import Stage, staged_bytes
 from penstock.errors import Unusable
-from penstock.tree import tree_map
-from penstock.waiting import LOOK_S
+from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from penstock.checkpoint.run.steps import CheckpointManager, Loader
 
-__all__ = ["AsyncCheckpointer", "Stage"]
+__all__ = ["AsyncCheckpointer", "Job"]
 
 _untold: set[AsyncCheckpointer] = set()  # those with a failure that nobody has been told, kept alive by it
 
@@ -41,7 +42,7 @@ class AsyncCheckpointer:
         self._manager = manager
         self._most = staging_bytes
         self._stage = Stage()
-        self._thread: threading.Thread | None = None
+        self._job: Job | None = None
         self._failure: BaseException | None = None
 
     def save(
@@ -69,26 +70,21 @@ class AsyncCheckpointer:
             raise Unusable(f"the state has {size:,} bytes and {self._most:,} may be staged")
         everything = self._manager.gathered(state, loader, weights_only=weights_only)
         everything["state"] = self._stage.copy(everything["state"])  # as it was encoded: a queue is a tuple by now
-        # No daemon: the interpreter waits for it before anything ends that it needs.
-        self._thread = threading.Thread(
-            target=self._carry, args=(step, everything, metric, overwrite), name="penstock-checkpoint", daemon=False
-        )
-        self._thread.start()
+        self._job = Job(partial(self._save, partial(self._manager.put, step, everything, metric, overwrite=overwrite)))
 
     def wait(self) -> None:
         """Wait until nothing is under way; raise what went wrong with the last save, once."""
-        if self._thread is not None:
-            while self._thread.is_alive():
-                self._thread.join(LOOK_S)
-            self._thread = None
+        if self._job is not None:
+            self._job.wait()
+            self._job = None
         failure, self._failure = self._failure, None
         _untold.discard(self)
         if failure is not None:
             raise failure
 
-    def _carry(self, step: int, everything: dict[str, Any], metric: float | None, overwrite: bool) -> None:  # noqa: FBT001  a thread's target
+    def _save(self, put: Callable[[], None]) -> None:
         try:
-            self._manager.put(step, everything, metric, overwrite=overwrite)
+            put()
         except BaseException as error:  # noqa: BLE001  the trainer's to hear
             self._failure = error
             _untold.add(self)
@@ -109,57 +105,51 @@ class AsyncCheckpointer:
             error.add_note(f"and the checkpoint under way failed: {failure}")
 
 
-class Stage:
-    """CPU memory that one state after another is copied to; page-locked for what comes from a GPU.
+class Job:
+    """Work on a thread of its own; the interpreter ends only after it.
 
-    What one copy leaves, the next of the same shapes takes: fresh memory costs more than the copy.
+    Attributes:
+        complete: Whether the work has ended, well or not.
+
     """
 
-    def __init__(self) -> None:
-        """Hold nothing yet."""
-        self._held: list[Any] = []
+    def __init__(self, work: Callable[[], object], after: Job | None = None) -> None:
+        """Begin ``work``, with ``after`` once that job has ended; where that failed, fail like it and do nothing."""
+        self.complete = False
+        self._work: Callable[[], object] | None = work
+        self._after = after
+        self._failure: BaseException | None = None
+        self._inbox = Inbox()
+        self._thread = Thread(target=self._run, name="penstock-checkpoint", daemon=False)
+        self._thread.start()
 
-    def copy(self, state: Any) -> Any:  # noqa: ANN401  any nest of tensors
-        """Return nested dicts, lists and tuples with each tensor copied; the rest stays itself.
+    def look(self) -> None:
+        """Do nothing while somebody waits."""
 
-        The copy before this one is gone then.
+    def wait(self) -> None:
+        """Block until the work has ended, and raise what it raised. Ctrl-C ends the wait, not the work.
+
+        Python 3.11 counts a thread as ended once Ctrl-C has interrupted a ``join``: hence the inbox.
         """
-        torch = torch_module()
-        spare: dict[object, list[Any]] = {}
-        for tensor in self._held:
-            spare.setdefault(_kind(tensor), []).append(tensor)
-        copies: dict[int, Any] = {}
+        self._inbox.wait(self)
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
 
-        def aside(tensor: Any) -> Any:  # noqa: ANN401  torch is not imported where this is read
-            if id(tensor) not in copies:  # tied weights stay tied
-                fitting = spare.get(_kind(tensor)) if type(tensor.detach()) is torch.Tensor else None
-                empty = fitting.pop() if fitting else torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
-                copies[id(tensor)] = empty.copy_(tensor.detach(), non_blocking=True)
-            return copies[id(tensor)]
-
-        result = tree_map(aside, state, torch.Tensor)
-        self._held = [each.detach() for each in copies.values() if type(each.detach()) is torch.Tensor]
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        return result
-
-
-def _kind(tensor: Any) -> object:  # noqa: ANN401  see Stage
-    """Say what memory a tensor's copy takes."""
-    strides = tensor.stride() if tensor.layout is torch_module().strided else None
-    return tensor.dtype, tensor.shape, strides, tensor.layout, tensor.is_cuda or tensor.is_pinned()
-
-
-def staged_bytes(state: Any) -> int:  # noqa: ANN401  see Stage
-    """Return how many bytes the tensors of a state have."""
-    sizes: dict[int, int] = {}
-
-    def measure(tensor: Any) -> Any:  # noqa: ANN401  see Stage
-        sizes[id(tensor)] = tensor.numel() * tensor.element_size()
-        return tensor
-
-    tree_map(measure, state, torch_module().Tensor)
-    return sum(sizes.values())
+    def _run(self) -> None:
+        work, after = self._work, self._after
+        self._work = self._after = None  # what was saved is not kept in memory
+        try:
+            if after is not None:
+                after._thread.join()  # noqa: SLF001  the same class; its inbox is for whoever waits outside
+                self._failure = after._failure  # noqa: SLF001  the same
+            if work is not None and self._failure is None:
+                work()
+        except BaseException as error:  # noqa: BLE001  raised in the thread that waits
+            self._failure = error
+        finally:
+            self.complete = True
+            self._inbox.finished(self)
 
 
 def _tell_left() -> None:

@@ -15,15 +15,15 @@ from penstock.errors import AlreadyExists, Forbidden, NoSpace, NotFound, Penstoc
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.checkpoint.commit.saving import Committed, Saving
+    from penstock.checkpoint.commit.saving import CommittedCheckpoint, Saving
 
-__all__ = ["fetch", "send"]
+__all__ = ["download_folder", "upload_folder"]
 
 _PIECE_BYTES = 16 << 20
 _ASIDE = ".penstock-"  # what has this in front is not listed as an object either
 
 
-def send(folder: str | os.PathLike[str], saving: Saving) -> None:
+def upload_folder(folder: str | os.PathLike[str], saving: Saving) -> None:
     """Write each file below ``folder`` as a data object of ``saving``: one after another, each in parallel parts.
 
     Names and bytes are kept, hidden files too; times, modes and empty folders are not. Links to files are followed.
@@ -40,10 +40,10 @@ def send(folder: str | os.PathLike[str], saving: Saving) -> None:
         with path.open("rb") as file, saving.open(name) as writer:
             while piece := file.read(_PIECE_BYTES):
                 writer.write(piece)
-        saving.add(name, writer.sealed())
+        saving.add(name, writer.checksums())
 
 
-def fetch(committed: Committed, folder: str | os.PathLike[str]) -> None:
+def download_folder(committed: CommittedCheckpoint, folder: str | os.PathLike[str]) -> None:
     """Write every data object as a file below ``folder``, verified; the folder appears once all of it is there.
 
     Until then it is beside it under a hidden name, which only a killed process leaves behind.
@@ -71,7 +71,7 @@ def fetch(committed: Committed, folder: str | os.PathLike[str]) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _write(committed: Committed, name: str, path: Path) -> None:
+def _write(committed: CommittedCheckpoint, name: str, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     buffer = bytearray(_PIECE_BYTES)
     with committed.open(name) as reader, path.open("xb", buffering=0) as file:

@@ -15,7 +15,8 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.stateful import Stateful
 
 from penstock.checkpoint.distributed.storage import StorageReader, StorageWriter
-from penstock.checkpoint.torchfile.encoding import decoded, encoded
+from penstock.checkpoint.torchfile.decoding import decoded
+from penstock.checkpoint.torchfile.encoding import encoded
 from penstock.errors import PenstockError, Unusable
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Ranks:
         return 1 if self._group is None else distributed.get_world_size(self._group)
 
     def agreed(self, ask: Callable[[], T]) -> T:
-        """Have the first rank ask, and return to all what it was told; what it raises, all raise."""
+        """Have the first rank ask, and return to all the answer; what it raises, all raise."""
         if self._group is None:
             return ask()
         answer: list[Any] = [None, None]
@@ -83,8 +84,8 @@ class Ranks:
         distributed.broadcast_object_list(answer, group=self._group, group_src=0)
         if answer[1] is not None:
             raise answer[1]
-        told: T = answer[0]
-        return told
+        result: T = answer[0]
+        return result
 
     def any(self, happened: bool) -> bool:  # noqa: FBT001  what is asked
         """Say whether something happened on any rank."""
@@ -114,17 +115,17 @@ class Ranks:
             distributed.all_gather_object(failures, shown, group=self._group)
         failed = [rank for rank, failure in enumerate(failures) if failure is not None]
         if failed:
-            told: Exception = error or failures[failed[0]]
-            told.add_note(f"on rank {failed[0]}, of what all {self.size} were to save")
-            raise told
+            failure: Exception = error or failures[failed[0]]
+            failure.add_note(f"on rank {failed[0]}, of what all {self.size} were to save")
+            raise failure
         return plain
 
     def writer(
-        self, url: str, said: Mapping[str, Any], *, overwrite: bool, store: StoreOptions | None
+        self, url: str, extra: Mapping[str, Any], *, overwrite: bool, store: StoreOptions | None
     ) -> StorageWriter:
-        """Return what writes a checkpoint below ``url`` whose manifest holds ``said`` besides, which is JSON."""
+        """Return what writes a checkpoint below ``url`` whose manifest holds ``extra`` besides, which is JSON."""
         writer = StorageWriter(url, overwrite=overwrite, store=store)
-        writer.said = dict(said)
+        writer.extra = dict(extra)
         return writer
 
     def reader(self, url: str, *, weights_only: bool, store: StoreOptions | None) -> StorageReader:

@@ -10,11 +10,11 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Keep"]
+__all__ = ["Retention"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keep:
+class Retention:
     """A step stays if any of these says so; where none is set, all stay. The newest always stays.
 
     Attributes:
@@ -37,12 +37,15 @@ class Keep:
         if self.mode not in ("min", "max"):
             raise Unusable(f"the best metric is the 'min' or the 'max', not {self.mode!r}")
 
-    def superseded(self, steps: Mapping[int, float | None]) -> list[int]:
-        """Return which of the committed ``steps`` (with their metrics) may go, oldest first."""
+    def superseded(self, steps: Mapping[int, float | None], saved: int | None = None) -> list[int]:
+        """Return which of the committed ``steps`` (with their metrics) may go, oldest first; never ``saved``.
+
+        ``saved`` is the step of the save that asks: a save does not delete its own step, also where newer steps stand.
+        """
         if (self.last, self.every, self.best) == (None, None, None):
             return []
         newest_first = sorted(steps, reverse=True)
-        kept = set(newest_first[: self.last or 1])
+        kept = {*newest_first[: self.last or 1], saved}
         kept.update(step for step in steps if self.every and step % self.every == 0)
         kept.update(self._best(steps))
         return sorted(steps.keys() - kept)

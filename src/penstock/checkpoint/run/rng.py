@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["draw_on", "drawn"]
+__all__ = ["generator_states", "set_generator_states"]
 
 
-def drawn() -> dict[str, Any]:
+def generator_states() -> dict[str, Any]:
     """Return where this process's generators stand: Python's, numpy's, torch's and each CUDA device's."""
     import torch
 
@@ -23,13 +23,13 @@ def drawn() -> dict[str, Any]:
     }
 
 
-def draw_on(state: dict[str, Any]) -> None:
-    """Set this process's generators to where ``drawn`` found them; devices that are not here are left out."""
+def set_generator_states(state: dict[str, Any]) -> None:
+    """Set this process's generators to what ``generator_states`` returned; CUDA's only for as many devices."""
     import torch
 
     name, keys, *rest = state["numpy"]
     random.setstate(state["python"])
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002  see drawn
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002  see generator_states
     torch.set_rng_state(state["torch"])
     if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda"])

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
     from penstock.checkpoint.integrity.manifest import Manifest
 
-__all__ = ["MOST_BYTES", "STEP_INDEX", "Entry", "decode", "encode"]
+__all__ = ["MOST_BYTES", "STEP_INDEX", "StepEntry", "decode", "encode"]
 
 STEP_INDEX = "penstock-steps.json"
 MOST_BYTES = 64 << 20  # of an index: a larger one counts as none
 _VERSION = 1
 
 
-class Entry(NamedTuple):
+class StepEntry(NamedTuple):
     """What the rules must know of a committed step.
 
     Attributes:
@@ -42,13 +42,13 @@ class Entry(NamedTuple):
         return cls(etag, _number(manifest.content.get("metric")), tuple(manifest.objects))
 
 
-def encode(entries: Mapping[int, Entry]) -> bytes:
+def encode(entries: Mapping[int, StepEntry]) -> bytes:
     """Return the document: JSON."""
     steps = {str(step): [entry.etag, entry.metric, *entry.objects] for step, entry in sorted(entries.items())}
     return json.dumps({"penstock_steps": _VERSION, "steps": steps}, separators=(",", ":")).encode()
 
 
-def decode(data: bytes) -> dict[int, Entry]:
+def decode(data: bytes) -> dict[int, StepEntry]:
     """Read a document of a stranger's; nothing where it is damaged or of another version: manifests say it all."""
     try:
         limited(data, MOST_VALUES)
@@ -60,11 +60,11 @@ def decode(data: bytes) -> dict[int, Entry]:
         return {}
 
 
-def _entry(etag: object, metric: object, *objects: object) -> Entry:
+def _entry(etag: object, metric: object, *objects: object) -> StepEntry:
     names = tuple(name for name in objects if isinstance(name, str) and fits(name))
     if not isinstance(etag, str) or len(names) != len(objects):
         raise ValueError(objects)
-    return Entry(etag, _number(metric), names)
+    return StepEntry(etag, _number(metric), names)
 
 
 def _number(metric: object) -> float | None:

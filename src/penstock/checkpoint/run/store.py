@@ -7,9 +7,9 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from penstock.checkpoint.commit.saving import Committed
+from penstock.checkpoint.commit.saving import CommittedCheckpoint
 from penstock.checkpoint.integrity.manifest import MANIFEST, METADATA, Manifest, span, step_name, step_of
-from penstock.checkpoint.run.stepindex import MOST_BYTES, STEP_INDEX, Entry, decode, encode
+from penstock.checkpoint.run.stepindex import MOST_BYTES, STEP_INDEX, StepEntry, decode, encode
 from penstock.errors import Changed, CheckpointError, NotFound, Unusable
 from penstock.values import ObjectMeta, Span
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import Upload
 
-__all__ = ["Described", "Shelf"]
+__all__ = ["StepDescription", "StepStore"]
 
 _LOG = logging.getLogger("penstock")
 
@@ -28,7 +28,7 @@ _FEW = 16  # manifests in a page of 1,000 keys: with fewer it costs less to look
 _SAVE = re.compile(r"[0-9a-f]{32}")  # below a step's folder: a save's id; below the clock's: a look at it
 
 
-class Described(NamedTuple):
+class StepDescription(NamedTuple):
     """What is known of a committed step without reading it.
 
     Attributes:
@@ -45,14 +45,14 @@ class Described(NamedTuple):
     metric: float | None
 
 
-class Shelf:
+class StepStore:
     """The steps below ``prefix``, a key that ends in ``/`` or is empty."""
 
     def __init__(self, source: Source, prefix: str) -> None:
         """Look at nothing yet."""
         self._source = source
         self._prefix = prefix
-        self._index: tuple[str, dict[int, Entry]] = "", {}  # its ETag, and what it says
+        self._index: tuple[str, dict[int, StepEntry]] = "", {}  # its ETag, and what it says
 
     def folder(self, step: int) -> str:
         """Return the key that all of a step's objects begin with."""
@@ -76,7 +76,7 @@ class Shelf:
             folders, before = self._folders(), folders
         return None
 
-    def survey(self, new: Mapping[int, Entry] | None = None) -> dict[int, Entry]:
+    def survey(self, new: Mapping[int, StepEntry] | None = None) -> dict[int, StepEntry]:
         """Return the committed steps, and what the rules that keep them must know, oldest first.
 
         What is there, and in which version, the store says: a listing, or where steps have many objects a listing of
@@ -84,35 +84,37 @@ class Shelf:
         no look; any other is read, side by side. A request for the index where another process wrote it last.
         """
         found, index = self._current()
-        said = {**self._indexed(index), **(new or {})}
-        known = {step: said[step] for step, meta in found.items() if meta.etag and _tells(said.get(step), meta.etag)}
+        indexed = {**self._indexed(index), **(new or {})}
+        known = {
+            step: indexed[step] for step, meta in found.items() if meta.etag and _tells(indexed.get(step), meta.etag)
+        }
         unknown = {step: meta for step, meta in found.items() if step not in known}
-        known |= {step: Entry.of(manifest, etag) for step, etag, manifest in self._read(unknown)}
+        known |= {step: StepEntry.of(manifest, etag) for step, etag, manifest in self._read(unknown)}
         return dict(sorted(known.items()))
 
-    def note(self, committed: Mapping[int, Entry]) -> None:
+    def note(self, committed: Mapping[int, StepEntry]) -> None:
         """Write the index, for the next survey: one request."""
         self._index = self._source.put(self._prefix + STEP_INDEX, encode(committed)), dict(committed)
 
-    def drop(self, superseded: Mapping[int, Entry]) -> None:
+    def drop(self, superseded: Mapping[int, StepEntry]) -> None:
         """Delete committed steps, side by side, the manifests first."""
         self._source.delete([self.folder(step) + MANIFEST for step in superseded])
         objects = [self.folder(step) + name for step, entry in superseded.items() for name in entry.objects]
         self._source.delete(objects)
 
-    def describe(self, step: int) -> Described:
+    def describe(self, step: int) -> StepDescription:
         """Describe a committed step: two requests. Raises ``NotFound``."""
-        return _described(step, Committed(self._source, self.folder(step)).manifest)
+        return _described(step, CommittedCheckpoint(self._source, self.folder(step)).manifest)
 
-    def described(self) -> Iterator[tuple[int, Described | None]]:
+    def described(self) -> Iterator[tuple[int, StepDescription | None]]:
         """Yield each committed step and its description, oldest first; None for one whose manifest is damaged."""
         for step, manifest in self.manifests():
             yield step, None if manifest is None else _described(step, manifest)
 
-    def readable(self, step: int) -> Committed | None:
+    def readable(self, step: int) -> CommittedCheckpoint | None:
         """Return a committed step; None where its manifest is damaged. Raises ``NotFound``."""
         try:
-            return Committed(self._source, self.folder(step))
+            return CommittedCheckpoint(self._source, self.folder(step))
         except CheckpointError:
             return None
 
@@ -123,7 +125,7 @@ class Shelf:
             NotFound: One of them is not committed; it is named, and nothing was deleted.
 
         """
-        found = {step: Entry.of(manifest, etag) for step, etag, manifest in self._read(self._found(steps))}
+        found = {step: StepEntry.of(manifest, etag) for step, etag, manifest in self._read(self._found(steps))}
         for step in steps:
             if step not in found:
                 raise NotFound("no checkpoint is committed there", url=self.url(step))
@@ -258,7 +260,7 @@ class Shelf:
         found = [step_of(prefix.removeprefix(self._prefix).rstrip("/")) for prefix in prefixes]
         return sorted(step for step in found if step is not None), index
 
-    def _indexed(self, meta: ObjectMeta | None) -> dict[int, Entry]:
+    def _indexed(self, meta: ObjectMeta | None) -> dict[int, StepEntry]:
         """Return what the index says; nothing where there is none, or it is replaced just now."""
         if meta is None or meta.size > MOST_BYTES:
             return {}
@@ -278,10 +280,10 @@ class Shelf:
         return True
 
 
-def _tells(entry: Entry | None, etag: str) -> bool:
+def _tells(entry: StepEntry | None, etag: str) -> bool:
     return entry is not None and entry.etag == etag
 
 
-def _described(step: int, manifest: Manifest) -> Described:
-    sizes = [sealed.size for sealed in manifest.objects.values()]
-    return Described(step, sum(sizes), len(sizes), manifest.content.get("metric"))
+def _described(step: int, manifest: Manifest) -> StepDescription:
+    sizes = [checksums.size for checksums in manifest.objects.values()]
+    return StepDescription(step, sum(sizes), len(sizes), manifest.content.get("metric"))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, device
 
-    from penstock.checkpoint.safetensors.header import Entry
+    from penstock.checkpoint.safetensors.header import TensorEntry
 
 __all__ = ["described", "empty", "shape_of"]
 
@@ -93,12 +93,12 @@ def _bounds(tensor: Tensor) -> tuple[int, int]:
     return start, start + (reach + 1) * tensor.element_size()
 
 
-def shape_of(entry: Entry) -> tuple[int, ...]:
+def shape_of(entry: TensorEntry) -> tuple[int, ...]:
     """Return a tensor's shape as torch has it."""
     return (*entry.shape[:-1], entry.shape[-1] // 2) if entry.dtype == _TWO_IN_ONE and entry.shape else entry.shape
 
 
-def empty(entry: Entry, shape: tuple[int, ...], on: device) -> Tensor:
+def empty(entry: TensorEntry, shape: tuple[int, ...], on: device) -> Tensor:
     """Return a new tensor of an entry's dtype with undefined elements. ``CheckpointError``: this torch has no such."""
     torch = torch_module()
     dtype = getattr(torch, _NAMES.get(entry.dtype, ""), None)

@@ -9,14 +9,15 @@ from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from penstock.checkpoint.integrity.manifest import BLOCK_BYTES, Sealed, elements
-from penstock.checkpoint.integrity.selfdigest import BLANK, MOST_VALUES, borne, document, limited, marked
+from penstock.checkpoint.integrity.checksums import BLOCK_BYTES, DIGEST_BYTES, BlockChecksums
+from penstock.checkpoint.integrity.manifest import elements
+from penstock.checkpoint.integrity.selfdigest import BLANK, MOST_VALUES, document, limited, stored_digest, with_digest
 from penstock.errors import CheckpointError, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["DTYPES", "Entry", "Header", "encode", "layout", "parse", "stop_of"]
+__all__ = ["DTYPES", "Header", "TensorEntry", "encode", "layout", "parse", "stop_of"]
 
 # Bits of an element by dtype, in the order of the reference implementation, which lays out the last ones first.
 DTYPES = {
@@ -40,11 +41,10 @@ _METADATA = "__metadata__"
 _OURS = "penstock."
 _HEADER = "penstock.header"
 _BLOCKS = "penstock.blocks"
-_DIGEST_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TensorEntry:
     """A tensor in a file: bytes ``[start, stop)`` of its data section.
 
     Attributes:
@@ -72,28 +72,28 @@ class Header:
         metadata: What whoever saved it wanted to add; ours left out.
         begin: The byte of the file at which the data section begins.
         digest: What the header says of itself; empty where Penstock did not write it.
-        sealed: The digests of the data section; None where Penstock did not write it.
+        checksums: The digests of the data section; None where Penstock did not write it.
 
     """
 
-    entries: dict[str, Entry]
+    entries: dict[str, TensorEntry]
     metadata: dict[str, str]
     begin: int
     digest: str
-    sealed: Sealed | None
+    checksums: BlockChecksums | None
 
 
-def layout(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> list[Entry]:
+def layout(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> list[TensorEntry]:
     """Lay out ``(name, dtype, shape)`` without holes, as the reference implementation does: largest elements first."""
-    entries: list[Entry] = []
+    entries: list[TensorEntry] = []
     at = 0
     for name, dtype, shape in sorted(tensors, key=lambda each: (_ORDER[each[1]], each[0])):
-        entries.append(Entry(name, dtype, shape, at, at + prod(shape) * DTYPES[dtype] // 8))
+        entries.append(TensorEntry(name, dtype, shape, at, at + prod(shape) * DTYPES[dtype] // 8))
         at = entries[-1].stop
     return entries
 
 
-def encode(entries: Iterable[Entry], metadata: Mapping[str, str], digests: bytes) -> tuple[bytes, str]:
+def encode(entries: Iterable[TensorEntry], metadata: Mapping[str, str], digests: bytes) -> tuple[bytes, str]:
     """Return the header of a file, all bytes before its data, and the digest it bears.
 
     Raises:
@@ -124,7 +124,7 @@ def encode(entries: Iterable[Entry], metadata: Mapping[str, str], digests: bytes
         limited(text, MOST_VALUES)
     except ValueError as error:
         raise Unusable(f"the header of {len(names):,} tensors is none that can be read: {error}") from None
-    return marked(len(text).to_bytes(_LENGTH_BYTES, "little") + text, _HEADER)
+    return with_digest(len(text).to_bytes(_LENGTH_BYTES, "little") + text, _HEADER)
 
 
 def stop_of(raw: bytes, size: int, url: str) -> int:
@@ -147,19 +147,19 @@ def parse(raw: bytes, size: int, url: str) -> Header:
 
     """
     try:
-        digest = borne(raw, _HEADER, b'"penstock.blocks":"')
+        digest = stored_digest(raw, _HEADER, b'"penstock.blocks":"')
         if not raw.startswith(b"{", _LENGTH_BYTES):
             raise ValueError("it does not begin with '{'")
         described = document(raw[_LENGTH_BYTES:])
         metadata = _texts(described.pop(_METADATA, {}))
         entries = sorted(map(_entry, described, described.values()), key=lambda each: (each.start, each.stop))
         _contiguous(entries, size - len(raw))
-        sealed = _sealed(metadata, size - len(raw)) if digest else None
+        checksums = _checksums(metadata, size - len(raw)) if digest else None
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"the header of this safetensors file is damaged: {error}", url=url) from None
     ours = {_HEADER, _BLOCKS} if digest else set()
     kept = {key: value for key, value in metadata.items() if key not in ours}
-    return Header({each.name: each for each in entries}, kept, len(raw), digest, sealed)
+    return Header({each.name: each for each in entries}, kept, len(raw), digest, checksums)
 
 
 def _texts(metadata: object) -> dict[str, str]:
@@ -168,7 +168,7 @@ def _texts(metadata: object) -> dict[str, str]:
     return metadata
 
 
-def _entry(name: str, described: Any) -> Entry:  # noqa: ANN401  any JSON
+def _entry(name: str, described: Any) -> TensorEntry:  # noqa: ANN401  any JSON
     """Read one tensor's description; every ValueError names the tensor."""
     described = described if isinstance(described, dict) else {}
     dtype, shape, offsets = (described.get(key) for key in ("dtype", "shape", "data_offsets"))
@@ -179,16 +179,16 @@ def _entry(name: str, described: Any) -> Entry:  # noqa: ANN401  any JSON
     bits = count * DTYPES[dtype]
     if not _naturals(offsets) or len(offsets) != 2 or (offsets[1] - offsets[0]) * 8 != bits:  # noqa: PLR2004  a pair
         raise ValueError(f"tensor {name!r} has {bits / 8:,.15g} bytes and lies at {offsets!r:.80}")
-    return Entry(name, dtype, tuple(shape), *offsets)
+    return TensorEntry(name, dtype, tuple(shape), *offsets)
 
 
 def _naturals(value: Any) -> bool:  # noqa: ANN401  any JSON
     return isinstance(value, list) and all(type(each) is int and 0 <= each < 1 << 63 for each in value)
 
 
-def _contiguous(entries: list[Entry], size: int) -> None:
+def _contiguous(entries: list[TensorEntry], size: int) -> None:
     """Refuse holes and overlaps, as the format does: each tensor begins where the one before it ends."""
-    ends = [Entry("", "", (), 0, 0), *entries]
+    ends = [TensorEntry("", "", (), 0, 0), *entries]
     for before, entry in pairwise(ends):
         if entry.start != before.stop:
             what = "overlaps what is before it" if entry.start < before.stop else "leaves a hole before it"
@@ -198,8 +198,8 @@ def _contiguous(entries: list[Entry], size: int) -> None:
         raise ValueError(f"{last} at byte {ends[-1].stop:,} of the data, and there are {size:,}")
 
 
-def _sealed(metadata: dict[str, str], size: int) -> Sealed:
+def _checksums(metadata: dict[str, str], size: int) -> BlockChecksums:
     digests = base64.b64decode(metadata.get(_BLOCKS, "?"), validate=True)
-    if len(digests) != -(-size // BLOCK_BYTES) * _DIGEST_BYTES:
+    if len(digests) != -(-size // BLOCK_BYTES) * DIGEST_BYTES:
         raise ValueError(f"{len(digests)} bytes of digests for {size:,} bytes of data")
-    return Sealed(size, digests)
+    return BlockChecksums(size, digests)

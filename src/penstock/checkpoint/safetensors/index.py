@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.checkpoint.integrity.selfdigest import BLANK, borne, document, marked
+from penstock.checkpoint.integrity.selfdigest import BLANK, document, stored_digest, with_digest
 from penstock.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Index:
         """Return the document, with a digest of its own."""
         metadata = {"total_size": self.size, _SHARDS: self.digests, _MARK: BLANK}
         described = {"metadata": metadata, "weight_map": self.files}
-        return marked(json.dumps(described, indent=2, ensure_ascii=False).encode() + b"\n", _MARK)[0]
+        return with_digest(json.dumps(described, indent=2, ensure_ascii=False).encode() + b"\n", _MARK)[0]
 
     @classmethod
     def decode(cls, raw: bytes, url: str) -> Index:
@@ -73,7 +73,7 @@ class Index:
 
         """
         try:
-            ours = borne(raw, _MARK, b'"penstock.shards": {')
+            ours = stored_digest(raw, _MARK, b'"penstock.shards": {')
             read = document(raw)
             files = _texts(read["weight_map"])
             digests = _texts(read["metadata"][_SHARDS]) if ours else {}

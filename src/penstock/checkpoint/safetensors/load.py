@@ -1,4 +1,4 @@
-"""Brings stretches of safetensors files to where their tensors live: a GPU's by way of page-locked memory."""
+"""Brings spans of safetensors files to where their tensors live: a GPU's by way of page-locked memory."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.checkpoint.safetensors.dtypes import empty
 from penstock.checkpoint.transfer.gather import Object, Want, gather
+from penstock.checkpoint.transfer.staging import STAGE_BYTES, cuts, staged
 from penstock.checkpoint.transfer.tensors import flat, memory, torch_module
 
 if TYPE_CHECKING:
@@ -15,18 +16,17 @@ if TYPE_CHECKING:
 
     import torch
 
-    from penstock.checkpoint.safetensors.header import Entry, Header
+    from penstock.checkpoint.safetensors.header import Header, TensorEntry
     from penstock.source import Source
 
-__all__ = ["File", "Stretch", "land"]
+__all__ = ["SafetensorsFile", "TensorSpan", "load_tensors"]
 
-_STAGE_BYTES = 16 << 20  # whole blocks; gather holds up to twelve of them
 _NAMED = 3  # tensors in a message
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class File(Object):
-    """A safetensors file: its data section is what is sealed, from ``origin`` on."""
+class SafetensorsFile(Object):
+    """A safetensors file: the checksums are of its data section, from ``origin`` on."""
 
     header: Header = field(kw_only=True)
 
@@ -38,13 +38,13 @@ class File(Object):
         return f"bytes {start} to {stop}, of tensor {', '.join(map(repr, hit[:_NAMED]))}{more},"
 
 
-class Stretch(NamedTuple):
+class TensorSpan(NamedTuple):
     """Bytes ``[start, stop)`` of a file, which are elements of ``entry`` in the given shape."""
 
-    of: File
+    of: SafetensorsFile
     start: int
     stop: int
-    entry: Entry
+    entry: TensorEntry
     shape: tuple[int, ...]
 
 
@@ -60,17 +60,19 @@ class _Part(NamedTuple):
 class _Stage:
     """Bytes ``[start, stop)`` of a file that are carried together, and which tensors they are for."""
 
-    of: File
+    of: SafetensorsFile
     start: int
     stop: int
     parts: list[_Part]
 
 
-def land(source: Source, stretches: Iterable[Stretch], device: torch.device, *, staged: bool) -> list[torch.Tensor]:
-    """Return a tensor on ``device`` for each stretch, in order; best in the order of their bytes.
+def load_tensors(
+    source: Source, spans: Iterable[TensorSpan], device: torch.device, *, by_stages: bool
+) -> list[torch.Tensor]:
+    """Return a tensor on ``device`` for each span, in order; best in the order of their bytes.
 
-    With ``staged`` by way of page-locked buffers of 16 MiB, at most 192 MiB of them (and one more), else, for the CPU,
-    straight into the tensors' own memory. Every byte is compared with its digest where there are digests.
+    With ``by_stages`` by way of page-locked buffers of 16 MiB, at most 192 MiB of them (and one more), else, for the
+    CPU, straight into the tensors' own memory. Every byte is compared with its digest where there are digests.
 
     Raises:
         ChecksumMismatch: Bytes are not what was written; their file and tensors are named.
@@ -79,12 +81,12 @@ def land(source: Source, stretches: Iterable[Stretch], device: torch.device, *, 
     """
     tensors: list[torch.Tensor] = []
 
-    def made() -> Iterator[tuple[Stretch, torch.Tensor]]:
-        for stretch in stretches:
-            tensors.append(empty(stretch.entry, stretch.shape, device))
-            yield stretch, tensors[-1]
+    def made() -> Iterator[tuple[TensorSpan, torch.Tensor]]:
+        for span in spans:
+            tensors.append(empty(span.entry, span.shape, device))
+            yield span, tensors[-1]
 
-    wants = _steps(made(), pin=device.type == "cuda") if staged else _straight(made())
+    wants = _steps(made(), pin=device.type == "cuda") if by_stages else _straight(made())
     with closing(gather(source, wants)) as filled:
         for want in filled:
             _carry(want)
@@ -93,35 +95,31 @@ def land(source: Source, stretches: Iterable[Stretch], device: torch.device, *, 
     return tensors
 
 
-def _straight(made: Iterator[tuple[Stretch, torch.Tensor]]) -> Iterator[Want]:
-    for stretch, tensor in made:
-        yield Want(stretch.of, stretch.start, stretch.stop, memory(tensor))
+def _straight(made: Iterator[tuple[TensorSpan, torch.Tensor]]) -> Iterator[Want]:
+    for span, tensor in made:
+        yield Want(span.of, span.start, span.stop, memory(tensor))
 
 
-def _steps(made: Iterator[tuple[Stretch, torch.Tensor]], *, pin: bool) -> Iterator[Want]:
-    torch = torch_module()
+def _steps(made: Iterator[tuple[TensorSpan, torch.Tensor]], *, pin: bool) -> Iterator[Want]:
     for stage in _stages(made):
-        # torch keeps page-locked memory for the next, and knows which copies out of it are still under way.
-        buffer = torch.empty(stage.stop - stage.start, dtype=torch.uint8, pin_memory=pin)
+        buffer = staged(stage.stop - stage.start, page_locked=pin)
         yield Want(stage.of, stage.start, stage.stop, memory(buffer), (stage, buffer))
 
 
-def _stages(made: Iterator[tuple[Stretch, torch.Tensor]]) -> Iterator[_Stage]:
-    """Join what lies side by side, and cut it where 16 MiB of the data section end: no block is read twice."""
+def _stages(made: Iterator[tuple[TensorSpan, torch.Tensor]]) -> Iterator[_Stage]:
+    """Join what lies side by side, and cut it where 16 MiB of the data section end."""
     stage: _Stage | None = None
-    for stretch, tensor in made:
-        to, at, of = flat(tensor), stretch.start, stretch.of
-        while at < stretch.stop:
-            stop = min(stretch.stop, at + _STAGE_BYTES - (at - of.origin) % _STAGE_BYTES)
-            part = _Part(at, stop, to[at - stretch.start : stop - stretch.start])
-            if stage is not None and stage.of is of and stage.stop == at and (at - of.origin) % _STAGE_BYTES:
+    for span, tensor in made:
+        to, of = flat(tensor), span.of
+        for at, stop in cuts(span.start, span.stop, of.origin):
+            part = _Part(at, stop, to[at - span.start : stop - span.start])
+            if stage is not None and stage.of is of and stage.stop == at and (at - of.origin) % STAGE_BYTES:
                 stage.stop = stop
                 stage.parts.append(part)
             else:
                 if stage is not None:
                     yield stage
                 stage = _Stage(of, at, stop, [part])
-            at = stop
     if stage is not None:
         yield stage
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from penstock.checkpoint.safetensors.header import parse, stop_of
 from penstock.checkpoint.safetensors.index import INDEX, WHOLE, Index
-from penstock.checkpoint.safetensors.load import File
+from penstock.checkpoint.safetensors.load import SafetensorsFile
 from penstock.errors import CheckpointError, NotFound
-from penstock.values import Span
+from penstock.values import Span, as_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import ObjectMeta
 
-__all__ = ["absent", "folder_of", "locate", "stored_index"]
+__all__ = ["absent", "resolve", "stored_index"]
 
 _FIRST_BYTES = 128 << 10  # holds most headers, with the digests of a few GB of tensors, and takes some milliseconds
 _INDEX_BYTES = 100_000_000  # at most, of a stranger's: what a header may have
 
 
-def locate(source: Source, key: str, names: Collection[str] | None = None) -> dict[str, File]:
+def resolve(source: Source, key: str, names: Collection[str] | None = None) -> dict[str, SafetensorsFile]:
     """Return the file of each tensor below ``key``: a file, an index, or a folder (its index, else its one file).
 
     Two requests for each file, all at once, and another for a long header; two more for an index, and for a folder. Of
@@ -39,18 +39,13 @@ def locate(source: Source, key: str, names: Collection[str] | None = None) -> di
         return dict.fromkeys(file.header.entries, file)
     if key.endswith(".json"):
         return _indexed(source, key, stored_index(source, key), names)
-    folder = folder_of(key)
+    folder = as_folder(key)
     index, whole = source.stat_existing([folder + INDEX, folder + WHOLE])
     if index is not None:
         return _indexed(source, index.key, stored_index(source, index.key, index), names)
     if whole is None:
         raise NotFound(f"there is neither {INDEX} nor {WHOLE}", url=source.url(folder))
-    return locate(source, folder + WHOLE)
-
-
-def folder_of(key: str) -> str:
-    """Return what the keys in a folder begin with."""
-    return key if key.endswith("/") or not key else key + "/"
+    return resolve(source, folder + WHOLE)
 
 
 def stored_index(source: Source, key: str, meta: ObjectMeta | None = None) -> Index:
@@ -68,7 +63,7 @@ def absent(name: str, known: Collection[str], url: str) -> NotFound:
     return NotFound(f"there is no tensor {name!r} among the {len(known)}{hint}", url=url)
 
 
-def _indexed(source: Source, key: str, index: Index, names: Collection[str] | None) -> dict[str, File]:
+def _indexed(source: Source, key: str, index: Index, names: Collection[str] | None) -> dict[str, SafetensorsFile]:
     """Open the files of an index and hold them to it."""
     url = source.url(key)
     wanted = dict.fromkeys(index.files if names is None else names)
@@ -87,7 +82,7 @@ def _indexed(source: Source, key: str, index: Index, names: Collection[str] | No
     return {name: files[index.files[name]] for name in wanted}
 
 
-def _opened(source: Source, keys: Sequence[str]) -> list[File]:
+def _opened(source: Source, keys: Sequence[str]) -> list[SafetensorsFile]:
     """Read and check the headers of files, each held to the version that is there now."""
     metas = source.stat_many(keys)
     urls = [source.url(key) for key in keys]
@@ -101,5 +96,5 @@ def _opened(source: Source, keys: Sequence[str]) -> list[File]:
     files = []
     for meta, url, first, stop in known:
         header = parse((first + rests.get(meta.key, b""))[:stop], meta.size, url)
-        files.append(File(meta.key, meta.etag, meta.size, url, header.sealed, stop, header=header))
+        files.append(SafetensorsFile(meta.key, meta.etag, meta.size, url, header.checksums, stop, header=header))
     return files

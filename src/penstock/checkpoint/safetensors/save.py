@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
-from penstock.checkpoint.integrity.checksummed import Sealing
+from penstock.checkpoint.integrity.checksummed import Checksummer
 from penstock.checkpoint.safetensors.dtypes import described
 from penstock.checkpoint.safetensors.header import encode, layout
 from penstock.checkpoint.safetensors.index import INDEX, WHOLE, Index, file_names, split
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
     import torch
 
-    from penstock.checkpoint.safetensors.header import Entry
+    from penstock.checkpoint.safetensors.header import TensorEntry
     from penstock.source import Source
     from penstock.values import ObjectMeta
 
-__all__ = ["Writing"]
+__all__ = ["SafetensorsSave"]
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class SafetensorsSave:
     """Tensors on their way to a store; ``checked`` makes one.
 
     Attributes:
@@ -104,17 +104,17 @@ class Writing:
     def _write(self, key: str, tensors: Mapping[str, torch.Tensor], *, create_only: bool) -> str:
         """Write a file and return the digest in its header. Reads the tensors twice; holds no copy of them."""
         entries = layout(described(tensors))
-        sealing = Sealing()
+        checksummer = Checksummer()
         for piece in _bytes(entries, tensors):
-            sealing.take(piece)
-        header, digest = encode(entries, self.metadata, sealing.sealed().digests)
+            checksummer.update(piece)
+        header, digest = encode(entries, self.metadata, checksummer.checksums().digests)
         with self.source.open_write(key, create_only=create_only) as writer:
             writer.write(header)
-            again = Sealing()
+            again = Checksummer()
             for piece in _bytes(entries, tensors):
                 writer.write(piece)
-                again.take(piece)
-            if again.sealed() != sealing.sealed():
+                again.update(piece)
+            if again.checksums() != checksummer.checksums():
                 message = "the tensors were changed while they were saved, so nothing was written"
                 raise Unusable(message, url=self.source.url(key))
         return digest
@@ -128,6 +128,6 @@ def _files(source: Source, index: ObjectMeta) -> list[str]:
         return []
 
 
-def _bytes(entries: Iterable[Entry], tensors: Mapping[str, torch.Tensor]) -> Iterator[memoryview]:
+def _bytes(entries: Iterable[TensorEntry], tensors: Mapping[str, torch.Tensor]) -> Iterator[memoryview]:
     for entry in entries:
         yield from pieces(tensors[entry.name])

@@ -6,13 +6,14 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.checkpoint.safetensors.dtypes import shape_of
-from penstock.checkpoint.safetensors.load import File, Stretch, land
-from penstock.checkpoint.safetensors.resolve import absent, folder_of, locate
-from penstock.checkpoint.safetensors.save import Writing
+from penstock.checkpoint.safetensors.load import SafetensorsFile, TensorSpan, load_tensors
+from penstock.checkpoint.safetensors.resolve import absent, resolve
+from penstock.checkpoint.safetensors.save import SafetensorsSave
 from penstock.checkpoint.safetensors.slices import cut
 from penstock.checkpoint.transfer.tensors import torch_module
 from penstock.errors import InvalidURL, Unusable
 from penstock.source import open_source
+from penstock.values import as_folder
 
 if TYPE_CHECKING:
     import os
@@ -56,7 +57,9 @@ def save_safetensors(
     source, key = open_source(url, store)
     if max_shard_bytes is not None and max_shard_bytes <= 0:
         raise Unusable(f"max_shard_bytes must be positive, not {max_shard_bytes}")
-    writing = Writing.checked(source, dict(tensors), {"format": "pt"} | dict(metadata or {}), overwrite=overwrite)
+    writing = SafetensorsSave.checked(
+        source, dict(tensors), {"format": "pt"} | dict(metadata or {}), overwrite=overwrite
+    )
     if key.endswith(".safetensors"):
         if max_shard_bytes is not None:
             raise InvalidURL("several files need a folder: a URL that ends in '/'", url=source.url(key))
@@ -64,7 +67,7 @@ def save_safetensors(
     elif key and not key.endswith("/") and max_shard_bytes is None:
         raise InvalidURL("a safetensors file ends in '.safetensors', and a folder in '/'", url=source.url(key))
     else:
-        writing.folder(folder_of(key), _SHARD_BYTES if max_shard_bytes is None else max_shard_bytes)
+        writing.folder(as_folder(key), _SHARD_BYTES if max_shard_bytes is None else max_shard_bytes)
 
 
 def load_safetensors(
@@ -91,7 +94,7 @@ def load_safetensors(
         raise Unusable(f"names is several names, not the one {names!r}")
     source, key = open_source(url, store)
     wanted = None if names is None else list(names)
-    return Safetensors(source, locate(source, key, wanted), source.url(key), device).get_tensors(wanted)
+    return Safetensors(source, resolve(source, key, wanted), source.url(key), device).get_tensors(wanted)
 
 
 def open_safetensors(
@@ -102,7 +105,7 @@ def open_safetensors(
     Raises ``NotFound`` and ``CheckpointError`` as ``load_safetensors`` does.
     """
     source, key = open_source(url, store)
-    return Safetensors(source, locate(source, key), source.url(key), device)
+    return Safetensors(source, resolve(source, key), source.url(key), device)
 
 
 class Safetensors:
@@ -112,7 +115,9 @@ class Safetensors:
     before it is handed out. Nothing is held that must be closed; after the ``with`` block it reads no more.
     """
 
-    def __init__(self, source: Source, files: Mapping[str, File], url: str, device: str | int | torch.device) -> None:
+    def __init__(
+        self, source: Source, files: Mapping[str, SafetensorsFile], url: str, device: str | int | torch.device
+    ) -> None:
         """Hand out tensors of ``files``, by their names, on ``device``."""
         self._source = source
         self._files = files
@@ -137,20 +142,20 @@ class Safetensors:
 
     def get_tensors(self, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """Read some tensors, or all, at once. Raises as ``get_tensor`` does, ``NotFound`` before anything is read."""
-        wanted = [self._stretch(name) for name in dict.fromkeys(self._files if names is None else names)]
+        wanted = [self._span(name) for name in dict.fromkeys(self._files if names is None else names)]
         in_order = sorted(wanted, key=attrgetter("of.key", "start"))
-        read = dict(zip((each.entry.name for each in in_order), self.land(in_order), strict=True))
+        read = dict(zip((each.entry.name for each in in_order), self.load_tensors(in_order), strict=True))
         return {each.entry.name: read[each.entry.name] for each in wanted}
 
     def get_slice(self, name: str) -> Slice:
         """Return what reads parts of a tensor when it is indexed. Raises ``NotFound``."""
-        return Slice(self, self._stretch(name))
+        return Slice(self, self._span(name))
 
-    def land(self, stretches: Sequence[Stretch]) -> list[Tensor]:
-        """Read stretches of the files as tensors; see ``landing.land``. ``ValueError`` after the ``with`` block."""
+    def load_tensors(self, spans: Sequence[TensorSpan]) -> list[Tensor]:
+        """Read spans of the files as tensors; ``ValueError`` after the ``with`` block."""
         if self._closed:
             raise ValueError("read from closed safetensors")
-        return land(self._source, stretches, self._device, staged=self._device.type != "cpu")
+        return load_tensors(self._source, spans, self._device, by_stages=self._device.type != "cpu")
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -162,18 +167,18 @@ class Safetensors:
         """Read no more."""
         self._closed = True
 
-    def _stretch(self, name: str) -> Stretch:
+    def _span(self, name: str) -> TensorSpan:
         if name not in self._files:
             raise absent(name, self._files, self._url)
         file = self._files[name]
         entry = file.header.entries[name]
-        return Stretch(file, file.origin + entry.start, file.origin + entry.stop, entry, shape_of(entry))
+        return TensorSpan(file, file.origin + entry.start, file.origin + entry.stop, entry, shape_of(entry))
 
 
 class Slice:
     """A tensor that is not read before it is indexed, and then no more of it than lies between what is asked for."""
 
-    def __init__(self, of: Safetensors, whole: Stretch) -> None:
+    def __init__(self, of: Safetensors, whole: TensorSpan) -> None:
         """Read from ``of``."""
         self._of = of
         self._whole = whole
@@ -198,7 +203,7 @@ class Slice:
         start, stop, shape, rest = cut(whole.shape, index)
         element = (whole.stop - whole.start) // max(1, torch.Size(whole.shape).numel())
         first, last = whole.start + start * element, whole.start + stop * element
-        (run,) = self._of.land([whole._replace(start=first, stop=last, shape=shape)])
+        (run,) = self._of.load_tensors([whole._replace(start=first, stop=last, shape=shape)])
         chosen: Tensor = run[rest]
         if chosen.numel() < run.numel() or not chosen.is_contiguous():
             chosen = chosen.clone(memory_format=torch.contiguous_format)

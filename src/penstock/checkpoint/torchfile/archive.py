@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.checkpoint.integrity.crc import crc32
 from penstock.checkpoint.torchfile.fragments import HEAD_BYTES, Fragments, fetched
-from penstock.checkpoint.torchfile.scanner import Inert, Made, Name
+from penstock.checkpoint.torchfile.scanner import Call, Name, PickleScan
 from penstock.errors import CheckpointError, ChecksumMismatch
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Archive:
         records: By name: ``data.pkl``, ``byteorder``, ``data/0``, …
         uses: The storages in the order in which they are asked for, as often as they are; None: nobody can tell.
         names: What ``data.pkl`` calls for, ``module name``.
-        file: The file for torch to read from, once ``filling`` says where the storages' bytes come from.
+        file: The file for torch to read from, once ``fill_storage`` says where the storages' bytes come from.
 
     """
 
@@ -122,18 +122,18 @@ class Archive:
         if lacking := {"data.pkl", "version"} - self.records.keys():
             raise CheckpointError(f"it is no file of torch.save: it holds no {min(lacking)}", url=self.of.url)
         try:
-            inert = Inert(self.read(self.records["data.pkl"]))
+            scan = PickleScan(self.read(self.records["data.pkl"]))
         except pickle.UnpicklingError:
             return None, set()
-        if any(map(_fills, inert.calls)):
+        if any(map(_fills, scan.calls)):
             raise CheckpointError("it makes a tensor or a byte array of nothing but its size", url=self.of.url)
         try:
-            asked = [_storage(each) for each in inert.asked]
+            asked = [_storage(each) for each in scan.asked]
         except pickle.UnpicklingError:
-            return None, inert.names
+            return None, scan.names
         if unknown := [key for key, _ in asked if f"data/{key}" not in self.records]:
             raise CheckpointError(f"it holds no record 'data/{unknown[0]}'", url=self.of.url)
-        return [Use(self.records[f"data/{key}"], location) for key, location in asked], inert.names
+        return [Use(self.records[f"data/{key}"], location) for key, location in asked], scan.names
 
 
 def _storage(asked: object) -> tuple[str, str]:
@@ -144,7 +144,7 @@ def _storage(asked: object) -> tuple[str, str]:
     raise pickle.UnpicklingError("it asks for what is no storage")
 
 
-def _fills(made: Made) -> bool:
+def _fills(made: Call) -> bool:
     """Say whether a few bytes of a pickle make torch fill memory of any size."""
     sized = isinstance(made.args, tuple) and any(type(each) is int for each in made.args)
     return sized and isinstance(made.by, Name) and _FILLING.fullmatch(" ".join(made.by)) is not None

@@ -31,27 +31,27 @@ def fetched(source: Source, of: Object, spans: list[tuple[int, int]]) -> list[by
 
 
 class Fragments(io.RawIOBase):
-    """A seekable file over the stretches that are held; others are fetched, or come from ``filling``.
+    """A seekable file over the ranges that are held; others are fetched, or come from ``fill_storage``.
 
     Attributes:
         known: What is read at some positions, without a request.
-        filling: Fills a view with the bytes from a position on, where it can, and returns how many.
+        fill_storage: Fills a view with the bytes from a position on, where it can, and returns how many.
 
     """
 
     def __init__(self, source: Source, of: Object) -> None:
         super().__init__()
         self.known: dict[int, bytes] = {}
-        self.filling: Callable[[int, memoryview], int] = lambda _at, _view: 0
+        self.fill_storage: Callable[[int, memoryview], int] = lambda _at, _view: 0
         self._source = source
         self._of = of
         self._at = 0
         self._held: list[tuple[int, memoryview]] = []
         self._failure: BaseException | None = None
 
-    def hold(self, stretches: Iterable[tuple[int, memoryview]]) -> None:
-        """Keep stretches that begin at given positions."""
-        self._held += stretches
+    def hold(self, ranges: Iterable[tuple[int, memoryview]]) -> None:
+        """Keep data that begin at given positions."""
+        self._held += ranges
 
     def held(self, start: int, stop: int) -> memoryview:
         """Return ``[start, stop)``, and hold it: a request where it is not held yet."""
@@ -115,7 +115,7 @@ class Fragments(io.RawIOBase):
         return done
 
     def _some(self, start: int, view: memoryview) -> int:
-        if filled := self.filling(start, view):
+        if filled := self.fill_storage(start, view):
             return filled
         known = self.known.get(start, b"")
         if len(view) == len(known):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.checkpoint.transfer.plan import Object
     from penstock.source import Source
 
-__all__ = ["LazyTensor", "deferred"]
+__all__ = ["LazyTensor", "load_lazily"]
 
 _STRIDED = re.compile(r"_rebuild_(tensor|tensor_v2|tensor_v3|parameter|parameter_with_state)")
 _REBUILDING = "torch._utils "
@@ -125,7 +125,7 @@ class _Lies:
         return whole
 
 
-def deferred(source: Source, of: Object, *, weights_only: bool) -> Any:  # noqa: ANN401  whatever was saved
+def load_lazily(source: Source, of: Object, *, weights_only: bool) -> Any:  # noqa: ANN401  whatever was saved
     """Return what ``torch.load`` does, each tensor a ``LazyTensor``: reads the file's ends and no storage.
 
     Raises:

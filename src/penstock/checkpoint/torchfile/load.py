@@ -12,9 +12,9 @@ from contextlib import closing, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from penstock.checkpoint.integrity.checksummed import SealedReader
+from penstock.checkpoint.integrity.checksummed import ChecksummedReader
 from penstock.checkpoint.torchfile.archive import MAGIC, Record, archive
-from penstock.checkpoint.torchfile.storages import COPIED_BYTES, Filling, nowhere
+from penstock.checkpoint.torchfile.storages import COPIED_BYTES, StoragePrefetch, nowhere
 from penstock.errors import CheckpointError, ChecksumMismatch, PenstockError
 from penstock.values import ObjectMeta
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.checkpoint.transfer.plan import Object
     from penstock.source import Reader, Source
 
-__all__ = ["refused", "unpacked"]
+__all__ = ["load_torchfile", "refused"]
 
 # What torch raises for a file of its older format that is cut or damaged; with weights only no code of others runs.
 _BROKEN = (EOFError, pickle.UnpicklingError, struct.error, UnicodeDecodeError, RuntimeError)
@@ -35,7 +35,7 @@ _BROKEN_WEIGHTS = (ArithmeticError, AssertionError, AttributeError, LookupError,
 _REFUSED = re.compile(r"Unsupported (global|class)|Attempting to deserialize|map_location|don't know how to restore")
 
 
-def unpacked(source: Source, of: Object, *, map_location: Any, weights_only: bool) -> Any:  # noqa: ANN401  as torch.load
+def load_torchfile(source: Source, of: Object, *, map_location: Any, weights_only: bool) -> Any:  # noqa: ANN401  as torch.load
     """Return what ``torch.load`` does, each record compared with its CRC-32 where the file has one.
 
     Storages are read in the order in which they are asked for, ahead of that by 192 MiB; those that stay in CPU memory
@@ -61,22 +61,22 @@ def unpacked(source: Source, of: Object, *, map_location: Any, weights_only: boo
         with opened.file.telling():
             return torch.load(opened.file, map_location=map_location, weights_only=weights_only)
     if opened.plain and opened.uses is not None:
-        with closing(Filling(source, opened, opened.uses, _gpus(map_location))) as filling:
-            hand = _handing(opened.uses, filling, map_location, of.url)
+        with closing(StoragePrefetch(source, opened, opened.uses, _gpus(map_location))) as prefetch:
+            hand = _handing(opened.uses, prefetch, map_location, of.url)
             with opened.file.telling(), torch.serialization.skip_data():
                 found = torch.load(opened.file, map_location=hand, weights_only=weights_only)
-            filling.settle()
+            prefetch.settle()
             return found
     small = [use for use in opened.uses or () if use.record.size <= COPIED_BYTES]
-    with closing(Filling(source, opened, small)) as filling:
-        opened.file.filling = filling.serve
+    with closing(StoragePrefetch(source, opened, small)) as prefetch:
+        opened.file.fill_storage = prefetch.serve
         with opened.file.telling():
             return torch.load(opened.file, map_location=map_location, weights_only=weights_only)
 
 
 def _handing(
     uses: Iterable[Use],
-    filling: Filling,
+    prefetch: StoragePrefetch,
     map_location: Any,  # noqa: ANN401  as torch.load
     url: str,
 ) -> Callable[[Any, str], Any]:
@@ -89,7 +89,7 @@ def _handing(
         if not upcoming or upcoming[0].location != location or empty.nbytes() != upcoming[0].record.size:
             raise CheckpointError(f"a storage of {empty.nbytes()} bytes is not among its records", url=url)
         record = upcoming.popleft().record
-        storage = filling.take(record).untyped_storage()
+        storage = prefetch.take(record).untyped_storage()
         result = storage if storage.is_cuda else _restored(storage, location, map_location)
         if result.data_ptr():
             known.add(record)
@@ -141,14 +141,14 @@ def _no_bytes(map_location: Any) -> bool:  # noqa: ANN401  as torch.load
     return map_location == "meta" if isinstance(map_location, str) else map_location == torch.device("meta")
 
 
-def _tested(reader: Reader | SealedReader, of: Object) -> bool:
+def _tested(reader: Reader | ChecksummedReader, of: Object) -> bool:
     """Read a zip of another kind once before, and compare what is in it; TorchScript is such, and compressed files.
 
     False: it is no zip, and has no sums.
     """
     magic = reader.read(len(MAGIC))
     reader.seek(0)
-    if magic != MAGIC or of.sealed is not None:
+    if magic != MAGIC or of.checksums is not None:
         return magic == MAGIC
     try:
         with zipfile.ZipFile(reader) as whole:
@@ -167,7 +167,7 @@ def refused(error: Exception) -> bool:
 
 
 @contextmanager
-def _without_sums(reader: Reader | SealedReader, of: Object, *, weights_only: bool) -> Iterator[None]:
+def _without_sums(reader: Reader | ChecksummedReader, of: Object, *, weights_only: bool) -> Iterator[None]:
     """Tell damage in a file of the format before torch 1.6, as far as it shows, from what torch refuses to run.
 
     torch answers most of it with the advice to pass ``weights_only=False``: also a name that the file's end cuts off.
@@ -182,10 +182,10 @@ def _without_sums(reader: Reader | SealedReader, of: Object, *, weights_only: bo
         raise CheckpointError(message, url=of.url) from error
 
 
-def _reader(source: Source, of: Object) -> Reader | SealedReader:
+def _reader(source: Source, of: Object) -> Reader | ChecksummedReader:
     """Open the file to be read from the beginning to the end."""
     reader = source.open_read(of.key, ObjectMeta(of.key, of.size, of.etag))
-    return reader if of.sealed is None else SealedReader(reader, of.sealed, of.url)
+    return reader if of.checksums is None else ChecksummedReader(reader, of.checksums, of.url)
 
 
 def _torch() -> Any:  # noqa: ANN401  half of what is used of it has no types

@@ -15,7 +15,7 @@ from penstock.errors import Bug
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-__all__ = ["summed"]
+__all__ = ["save_torchfile"]
 
 # The parts of a zip (APPNOTE 4.3.7, 4.3.9, 4.3.12) and where in them lies what matters here.
 _LOCAL, _LOCAL_BYTES = b"PK\3\4", 30
@@ -29,7 +29,7 @@ _MASK = (1 << 64) - 1
 _PIECE_BYTES = 256 << 10  # summed, written and digested in turn, while the processor's cache holds them
 
 
-def summed(torch: Any, obj: object, file: Any) -> None:  # noqa: ANN401  the module; any binary file
+def save_torchfile(torch: Any, obj: object, file: Any) -> None:  # noqa: ANN401  the module; any binary file
     """Write what ``torch.save`` would; each storage is one ``write`` of its own memory.
 
     Where isal is not installed, or torch is another than this was tried with, torch computes the sums.
@@ -37,7 +37,7 @@ def summed(torch: Any, obj: object, file: Any) -> None:  # noqa: ANN401  the mod
     if fast() is None or not torch.serialization.get_crc32_options() or not _as_tried(torch):
         torch.save(obj, file)
     else:
-        _save(torch, obj, _Summing(file))
+        _save(torch, obj, _CrcWriter(file))
 
 
 @cache
@@ -49,13 +49,13 @@ def _as_tried(torch: Any) -> bool:  # noqa: ANN401  the module
     ours, own = io.BytesIO(), io.BytesIO()
     torch.save(state, own)
     try:
-        copy_context().run(_save, torch, state, _Summing(ours))
+        copy_context().run(_save, torch, state, _CrcWriter(ours))
     except (Bug, RuntimeError, TypeError, AttributeError):
         return False
     return ours.getvalue() == own.getvalue()
 
 
-def _save(torch: Any, obj: object, file: _Summing) -> None:  # noqa: ANN401  the module
+def _save(torch: Any, obj: object, file: _CrcWriter) -> None:  # noqa: ANN401  the module
     """Save without sums; nothing but this one file, whatever else is saved while ``obj`` is being pickled."""
     again = torch.serialization.set_crc32_options
     again(False)  # noqa: FBT003  torch's own signature
@@ -79,7 +79,7 @@ class _Pickling:
         return pickle.Pickler
 
 
-class _Summing:
+class _CrcWriter:
     """A file for ``torch.save`` to write an archive without sums to; it passes it on with them."""
 
     def __init__(self, file: Any) -> None:  # noqa: ANN401  any binary file

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Inert", "Made", "Name", "Pairs"]
+__all__ = ["Call", "Name", "Pairs", "PickleScan"]
 
 _MOST_STEPS = 1 << 25  # opcodes: a checkpoint of a million tensors
 
@@ -33,7 +33,7 @@ class Pairs(list[tuple[Any, Any]]):
     __slots__ = ()
 
 
-class Made:
+class Call:
     """What calling something would make.
 
     Attributes:
@@ -55,13 +55,13 @@ class Made:
         self.content: list[Any] | None = None
 
 
-class Inert:
+class PickleScan:
     """Reads a pickle of torch's or Python's, of protocols 2 to 5.
 
     Attributes:
         asked: Persistent ids, in order: the storages of a ``torch.save`` file.
         names: Each class or function, ``module name``.
-        calls: Each ``Made``, in order.
+        calls: Each ``Call``, in order.
         result: What the whole is.
 
     Raises:
@@ -73,7 +73,7 @@ class Inert:
         """Read all of it."""
         self.asked: list[Any] = []
         self.names: set[str] = set()
-        self.calls: list[Made] = []
+        self.calls: list[Call] = []
         self._data = bytes(data)
         self._at = 0
         self._stack: list[Any] = []
@@ -125,12 +125,12 @@ class Inert:
 
     def _made(self, args: object, *, new: bool = False) -> None:
         """Put what would be made in the place of its maker."""
-        self._stack[-1] = Made(self._stack[-1], args, new=new)
+        self._stack[-1] = Call(self._stack[-1], args, new=new)
         self.calls.append(self._stack[-1])
 
     def _set(self) -> None:
         state = self._stack.pop()
-        if isinstance(made := self._stack[-1], Made):
+        if isinstance(made := self._stack[-1], Call):
             made.state = state
         else:
             raise TypeError("a state of what has none")
@@ -138,7 +138,7 @@ class Inert:
     def _added(self, items: list[Any]) -> None:
         """Add to a list, a set, or an object that is like one."""
         held = self._stack[-1]
-        if isinstance(held, Made):
+        if isinstance(held, Call):
             held.content = [] if held.content is None else held.content
             held = held.content
         if isinstance(held, Pairs) or not isinstance(held, list):
@@ -148,7 +148,7 @@ class Inert:
     def _paired(self, items: list[Any]) -> None:
         """Add to a dict, or an object that is like one."""
         held = self._stack[-1]
-        if isinstance(held, Made):
+        if isinstance(held, Call):
             held.content = Pairs() if held.content is None else held.content
             held = held.content
         if not isinstance(held, Pairs):
@@ -190,11 +190,11 @@ class Inert:
 _STOP = ord(".")
 
 
-def _push(make: Callable[[Inert], object]) -> Callable[[Inert], None]:
+def _push(make: Callable[[PickleScan], object]) -> Callable[[PickleScan], None]:
     return lambda self: self._stack.append(make(self))
 
 
-def _counted(size: int, make: Callable[[bytes], object]) -> Callable[[Inert], None]:
+def _counted(size: int, make: Callable[[bytes], object]) -> Callable[[PickleScan], None]:
     """Push what is made of as many bytes as a number of ``size`` bytes says."""
     return lambda self: self._stack.append(make(self._bytes(self._natural(size))))
 
@@ -211,22 +211,22 @@ def _pairs(items: list[Any]) -> Pairs:
     return Pairs(zip(items[::2], items[1::2], strict=True))
 
 
-def _frozen(items: list[Any]) -> Made:
-    return Made(Name("builtins", "frozenset"), (items,))
+def _frozen(items: list[Any]) -> Call:
+    return Call(Name("builtins", "frozenset"), (items,))
 
 
 def _latin(data: bytes) -> str:
     return data.decode("latin-1")
 
 
-_OPCODES: dict[bytes, Callable[[Inert], object]] = {
+_OPCODES: dict[bytes, Callable[[PickleScan], object]] = {
     b"\x80": lambda self: self._bytes(1),  # the protocol
     b"\x95": lambda self: self._bytes(8),  # a frame's length: all is in memory already
     b"N": _push(lambda _: None),
     b"\x88": _push(lambda _: True),
     b"\x89": _push(lambda _: False),
     b"J": _push(lambda self: _integer(self._bytes(4))),
-    b"K": _push(Inert._byte),
+    b"K": _push(PickleScan._byte),
     b"M": _push(lambda self: self._natural(2)),
     b"\x8a": _counted(1, _integer),
     b"\x8b": _counted(4, _integer),
@@ -240,9 +240,9 @@ _OPCODES: dict[bytes, Callable[[Inert], object]] = {
     b"B": _counted(4, bytes),
     b"\x8e": _counted(8, bytes),
     b"\x96": _counted(8, bytes),
-    b"(": Inert._begun,
-    b"0": Inert._popped,
-    b"1": Inert._marked,
+    b"(": PickleScan._begun,
+    b"0": PickleScan._popped,
+    b"1": PickleScan._marked,
     b"2": _push(lambda self: self._stack[-1]),
     b")": _push(lambda _: ()),
     b"\x85": _push(lambda self: tuple(self._last(1))),
@@ -257,7 +257,7 @@ _OPCODES: dict[bytes, Callable[[Inert], object]] = {
     b"d": lambda self: self._ended(_pairs),
     b"s": lambda self: self._paired(self._last(2)),
     b"u": lambda self: self._paired(self._marked()),
-    b"\x8f": _push(lambda _: Made(Name("builtins", "set"), ())),
+    b"\x8f": _push(lambda _: Call(Name("builtins", "set"), ())),
     b"\x90": lambda self: self._added(self._marked()),
     b"\x91": lambda self: self._ended(_frozen),
     b"q": lambda self: self._noted(self._byte()),
@@ -269,7 +269,7 @@ _OPCODES: dict[bytes, Callable[[Inert], object]] = {
     b"\x93": lambda self: self._named(*self._last(2)),
     b"R": lambda self: self._made(self._stack.pop()),
     b"\x81": lambda self: self._made(self._stack.pop(), new=True),
-    b"b": Inert._set,
-    b"Q": Inert._asked,
+    b"b": PickleScan._set,
+    b"Q": PickleScan._asked,
 }
-_TABLE = [_OPCODES.get(bytes([opcode]), Inert._unknown) for opcode in range(256)]
+_TABLE = [_OPCODES.get(bytes([opcode]), PickleScan._unknown) for opcode in range(256)]

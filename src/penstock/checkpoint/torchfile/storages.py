@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.checkpoint.integrity.crc import crc32
 from penstock.checkpoint.torchfile.archive import Record, Use, compare
 from penstock.checkpoint.transfer.gather import Want, gather
+from penstock.checkpoint.transfer.staging import cuts, staged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -19,10 +20,9 @@ if TYPE_CHECKING:
     from penstock.checkpoint.transfer.plan import Object
     from penstock.source import Source
 
-__all__ = ["COPIED_BYTES", "Filling", "storages"]
+__all__ = ["COPIED_BYTES", "StoragePrefetch", "storages"]
 
 COPIED_BYTES = 32 << 20  # where torch reads into memory of its own, longer storages are not read ahead of that
-_PIECE_BYTES = 16 << 20  # compared while the next arrive; page-locked on the way to a GPU; whole blocks of a seal
 
 
 def nowhere(_location: str) -> None:
@@ -62,23 +62,15 @@ def _wants(of: Object, record: Record, memory: memoryview, storage: torch.Tensor
 
 
 def _staged(of: Object, record: Record, storage: torch.Tensor) -> Iterator[Want]:
-    """Ask for a record's bytes in page-locked memory, which torch keeps and reuses once it was copied."""
-    import torch
-
+    """Ask for a record's bytes in page-locked memory."""
     for start, stop in _pieces(record):
-        stage = torch.empty(stop - start, dtype=torch.uint8, device="cpu", pin_memory=storage.is_cuda)
+        stage = staged(stop - start, page_locked=storage.is_cuda)
         yield Want(of, start, stop, stage.numpy().data, (record, storage, stage))
 
 
-def _pieces(record: Record) -> Iterator[tuple[int, int]]:
-    """Cut where whole pieces of the file end, so that no block of a seal is read twice; nothing is one piece."""
-    at = record.start
-    while True:
-        stop = min(record.stop, at + _PIECE_BYTES - at % _PIECE_BYTES)
-        yield at, stop
-        if stop == record.stop:
-            return
-        at = stop
+def _pieces(record: Record) -> list[tuple[int, int]]:
+    """Cut a record into pieces that are compared while the next arrive; an empty one is one piece."""
+    return list(cuts(record.start, record.stop)) or [(record.start, record.stop)]
 
 
 def _compared(source: Source, of: Object, wants: Iterable[Want]) -> Generator[Any]:
@@ -96,7 +88,7 @@ def _compared(source: Source, of: Object, wants: Iterable[Want]) -> Generator[An
                 yield storage
 
 
-class Filling:
+class StoragePrefetch:
     """The storages of one file, read ahead in the order in which they will be asked for. Close it: nobody writes then.
 
     Expects ``uses``; for ``gpu`` see ``storages``.

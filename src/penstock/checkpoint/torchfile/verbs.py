@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.torchfile.checkpoint import Checkpoint
-from penstock.checkpoint.torchfile.lazy import deferred
-from penstock.checkpoint.torchfile.load import unpacked
-from penstock.checkpoint.torchfile.save import summed
+from penstock.checkpoint.torchfile.lazy import load_lazily
+from penstock.checkpoint.torchfile.load import load_torchfile
+from penstock.checkpoint.torchfile.save import save_torchfile
 from penstock.checkpoint.transfer.plan import Object
 from penstock.checkpoint.transfer.tensors import torch_module
 from penstock.errors import PenstockError
@@ -32,7 +32,7 @@ def save(obj: object, url: str | os.PathLike[str], *, store: StoreOptions | None
 def dump(obj: object, file: BinaryIO | io.BufferedIOBase) -> None:
     """Write with ``torch.save``; where the file fails, with the file's error and not with what torch makes of it."""
     try:
-        summed(torch_module(), obj, file)
+        save_torchfile(torch_module(), obj, file)
     except RuntimeError as error:  # torch ends the archive although it could not be written, and trips over that
         cause: BaseException | None = error
         while isinstance(cause, Exception) and not isinstance(cause, PenstockError):  # Ctrl-C is what happened, too
@@ -64,7 +64,7 @@ def load(
     torch_module()
     source, key = object_at(url, store)
     meta = source.head(key)
-    of = Object(key, meta.etag, meta.size, source.url(key), sealed=None)
+    of = Object(key, meta.etag, meta.size, source.url(key), checksums=None)
     if lazy:
-        return deferred(source, of, weights_only=weights_only)
-    return unpacked(source, of, map_location=map_location, weights_only=weights_only)
+        return load_lazily(source, of, weights_only=weights_only)
+    return load_torchfile(source, of, map_location=map_location, weights_only=weights_only)

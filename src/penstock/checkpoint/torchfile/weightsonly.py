@@ -12,13 +12,13 @@ from typing import Any
 from penstock.checkpoint.transfer.tensors import torch_module
 from penstock.errors import Unusable
 
-__all__ = ["ATOMS", "scan", "shown"]
+__all__ = ["ATOMS", "check_weights_only", "shown"]
 
 ATOMS = frozenset((bool, int, float, complex, str, type(None)))  # what holds nothing, and is not worth remembering
 _INSTEAD = "save plain values, or say weights_only=False when it is saved and when it is restored"
 
 
-def scan(value: Any, at: str, *, apart: bool) -> None:  # noqa: ANN401  whatever is to be saved
+def check_weights_only(value: Any, at: str, *, apart: bool) -> None:  # noqa: ANN401  whatever is to be saved
     """Make sure that ``torch.load`` takes a value with weights only; of tensors no bytes are copied.
 
     ``apart``: torch's distributed checkpoints save it, which take dicts and lists apart.
@@ -37,7 +37,7 @@ def shown(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:200]
 
 
-def _apart(value: Any) -> Any:  # noqa: ANN401  see scan
+def _apart(value: Any) -> Any:  # noqa: ANN401  see check_weights_only
     """Return what torch's distributed checkpoints pickle of a value, in dicts and lists by the same keys."""
     if isinstance(value, torch_module().Tensor):
         return None
@@ -65,7 +65,7 @@ def _unsafe(value: object) -> str:
     return f"needs {', '.join(found):.200}, which nobody calls with weights_only=True: {_INSTEAD}" if found else ""
 
 
-def _refuse(value: Any, at: str, why: str, seen: set[int]) -> None:  # noqa: ANN401  see scan
+def _refuse(value: Any, at: str, why: str, seen: set[int]) -> None:  # noqa: ANN401  see check_weights_only
     """Raise ``Unusable`` that names the innermost thing which torch would not load."""
     seen.add(id(value))
     inner: dict[Any, Any] = {}

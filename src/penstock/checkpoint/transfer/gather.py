@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.checkpoint.integrity.manifest import BLOCK_BYTES
+from penstock.checkpoint.integrity.checksums import BLOCK_BYTES
 from penstock.checkpoint.transfer.plan import Object, Run, Want, runs
 from penstock.errors import ChecksumMismatch
 from penstock.values import Span
@@ -28,8 +28,9 @@ def gather(source: Source, wants: Iterable[Want], window_bytes: int = _WINDOW_BY
 
     ``wants`` is drawn from lazily, ``window_bytes`` ahead of what was yielded and a want more: memory that is made
     while drawing stays within that. Long runs of whole blocks go straight into a want's memory, one request for each
-    8 MiB; small wants, and the blocks at both ends, share requests and are copied. Where there is a seal a want costs
-    up to a MiB more at each end. On any way out, Ctrl-C and closing included, nothing writes into any memory any more.
+    8 MiB; small wants, and the blocks at both ends, share requests and are copied. Where there are checksums, a want
+    costs up to a MiB more at each end. On any way out, Ctrl-C and closing included, nothing writes into any memory any
+    more.
 
     Raises:
         ChecksumMismatch: A block is not what was written; its object is named.
@@ -66,11 +67,11 @@ def _view(piece: tuple[Want, int, int]) -> memoryview:
 
 def _verify(run: Run, memory: memoryview) -> None:
     of = run.of
-    if of.sealed is None:
+    if of.checksums is None:
         return
     first = (run.start - of.origin) // BLOCK_BYTES
     for number, at in enumerate(range(0, len(memory), BLOCK_BYTES), first):
-        if not of.sealed.holds(number, memory[at : at + BLOCK_BYTES]):
+        if not of.checksums.holds(number, memory[at : at + BLOCK_BYTES]):
             start = run.start + at
             stop = min(start + BLOCK_BYTES, run.stop)
             raise ChecksumMismatch(f"{of.within(start, stop)} are not what was written", url=of.url)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.checkpoint.integrity.manifest import BLOCK_BYTES
+from penstock.checkpoint.integrity.checksums import BLOCK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from penstock.checkpoint.integrity.manifest import Sealed
+    from penstock.checkpoint.integrity.checksums import BlockChecksums
 
 __all__ = ["Object", "Piece", "Run", "Want", "runs"]
 
@@ -31,8 +31,8 @@ class Object:
         etag: The version to read; empty to take any.
         size: Bytes.
         url: Its name in messages.
-        sealed: The digests of its blocks; None: there are none.
-        origin: The byte at which block 0 of ``sealed`` begins.
+        checksums: The digests of its blocks; None: there are none.
+        origin: The byte at which block 0 of ``checksums`` begins.
 
     """
 
@@ -40,7 +40,7 @@ class Object:
     etag: str
     size: int
     url: str
-    sealed: Sealed | None
+    checksums: BlockChecksums | None
     origin: int = 0
 
     def within(self, start: int, stop: int) -> str:
@@ -48,16 +48,16 @@ class Object:
         return f"bytes {start} to {stop}"
 
     def whole(self, start: int, stop: int) -> tuple[int, int]:
-        """Return the whole blocks within ``[start, stop)``; where nothing is sealed that is all of it."""
-        if self.sealed is None:
+        """Return the whole blocks within ``[start, stop)``; all of it where there are no checksums."""
+        if self.checksums is None:
             return start, stop
         first = start + (self.origin - start) % BLOCK_BYTES
         last = stop if stop == self.size else stop - (stop - self.origin) % BLOCK_BYTES
         return first, max(first, last)
 
     def around(self, start: int, stop: int) -> tuple[int, int]:
-        """Return the whole blocks around ``[start, stop)``; where nothing is sealed just that."""
-        if self.sealed is None:
+        """Return the whole blocks around ``[start, stop)``; just that where there are no checksums."""
+        if self.checksums is None:
             return start, stop
         last = min(self.size, stop + (self.origin - stop) % BLOCK_BYTES)
         return start - (start - self.origin) % BLOCK_BYTES, last

@@ -6,19 +6,20 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 import penstock as ps
-from penstock.checkpoint.commit.saving import Committed
+from penstock.checkpoint.commit.saving import CommittedCheckpoint
 from penstock.cli.exits import write
 from penstock.cli.store import with_store
 from penstock.cli.text import harmless, readable
 from penstock.errors import CheckpointError, NotFound
 from penstock.source import open_source
+from penstock.values import as_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import typer
 
-    from penstock.checkpoint.run.steps import Described
+    from penstock.checkpoint.run.steps import StepDescription
 
 __all__ = ["steps"]
 
@@ -52,7 +53,7 @@ def _ls(app: "typer.Typer") -> None:
 
         Steps with a damaged manifest are named at the end, and the exit code is 5.
         """
-        line: Callable[[Described], str] = _as_json if json else _as_text
+        line: Callable[[StepDescription], str] = _as_json if json else _as_text
         found = dict(ps.CheckpointManager(url, store=store).described())
         if not found:
             raise NotFound("no checkpoint is committed there", url=url)
@@ -63,12 +64,12 @@ def _ls(app: "typer.Typer") -> None:
             raise CheckpointError(f"the manifest of step {', '.join(damaged)} is damaged", url=url)
 
 
-def _as_text(found: "Described") -> str:
+def _as_text(found: "StepDescription") -> str:
     metric = "-" if found.metric is None else f"{found.metric:g}"
     return f"{found.step:>12} {readable(found.size):>10} {found.objects:>4} objects  metric {metric}\n"
 
 
-def _as_json(found: "Described") -> str:
+def _as_json(found: "StepDescription") -> str:
     return javascript.dumps(found._asdict()) + "\n"
 
 
@@ -94,9 +95,9 @@ def _verify(app: "typer.Typer") -> None:
 
 def _one(url: str, store: ps.StoreOptions) -> "Iterator[str]":
     """Verify the one checkpoint that a URL itself names, if there is none of a run's below it."""
-    source, folder = open_source(url if url.endswith("/") else url + "/", store)
+    source, key = open_source(url, store)
     try:
-        return Committed(source, folder).verify()
+        return CommittedCheckpoint(source, as_folder(key)).verify()
     except NotFound:
         raise NotFound("no checkpoint is committed there", url=url) from None
 

@@ -25,6 +25,7 @@ class Iterations:
 
     Attributes:
         epochs: Counts the epochs, for the parent and its workers.
+        begun: Where the latest iteration began that this process itself iterates; None before the first.
 
     """
 
@@ -34,6 +35,7 @@ class Iterations:
         self._place = place
         self._found: tuple[int, Place] | None = None  # by the process that spawned this one: its id, its place
         self.epochs = Epochs()
+        self.begun: Cursor | None = None
 
     def rank(self) -> Place:
         """Return this process's rank among how many; in a loader's worker, the one of the process that started it."""
@@ -46,7 +48,8 @@ class Iterations:
         info, place = get_worker_info(), self.place()
         check_sharding(place)
         if info is None:
-            return self.epochs.begin(), place
+            self.begun = self.epochs.begin()
+            return self.begun, place
         # torch seeds each worker with the loader's draw and the worker's number
         return self.epochs.join(info.id, info.num_workers, info.seed - info.id), place
 
@@ -70,3 +73,4 @@ class Iterations:
     def __setstate__(self, state: tuple[PlaceLike, tuple[int, Place] | None, Epochs]) -> None:
         """Arrive."""
         self._place, self._found, self.epochs = state
+        self.begun = None

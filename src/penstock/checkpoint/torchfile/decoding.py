@@ -1,0 +1,226 @@
+"""Makes of plain values what ``encoded`` made them of: nothing of a file is run."""
+
+from __future__ import annotations
+
+import io
+import pathlib
+import re
+import sys
+import warnings
+from collections import defaultdict, deque
+from datetime import date, datetime, time, timedelta, timezone
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from penstock.checkpoint.torchfile.weightsonly import shown
+from penstock.checkpoint.transfer.tensors import torch_module
+from penstock.errors import CheckpointError, Unusable, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["DTYPE", "FACTORIES", "MAKERS", "MARK", "decoded", "marked", "readable"]
+
+MARK = "penstock.value"
+DTYPE = re.compile(r"[<>|=]?([biufcSU]\d+|[mM]8(\[\w+\])?)")  # none with fields, objects or memory of its own
+_PATHS = ("PosixPath", "WindowsPath", "PurePosixPath", "PureWindowsPath")
+FACTORIES: dict[str | None, Any] = {None: None, "list": list, "int": int, "float": float, "dict": dict, "set": set}
+_SHOWN = 3  # values in a warning
+
+
+def decoded(value: Any, at: str = "state") -> Any:  # noqa: ANN401  whatever was saved
+    """Return what ``encoded`` was given; dicts and lists in it are changed in place.
+
+    A tuple that cannot be made into what it stands for (an enumeration whose module is not imported, or what
+    ``encoded`` never returned) stays as it is, and a warning names its path, which begins with ``at``: one value does
+    not keep the rest from being restored.
+
+    Raises:
+        CheckpointError: It is nested deeper than ``encoded`` takes.
+
+    """
+    decoder = _Decoder(at)
+    try:
+        result = decoder.decode(value)
+    except RecursionError:
+        raise CheckpointError(f"{at} is nested too deep") from None
+    if left := decoder.left:
+        more = f"; and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+        text = printable("; ".join(left[:_SHOWN]))
+        warnings.warn(f"left as the tuples that stand for them: {text}{more}", stacklevel=3)
+    return result
+
+
+def readable(part: Any, what: str, url: str) -> Any:  # noqa: ANN401  whatever was saved
+    """Return a part of a checkpoint; raise ``Unusable`` where it stands for what it could not be read for."""
+    if isinstance(part, Exception):
+        message = f"{what} is more than weights: restore without it, or pass weights_only=False if you trust all of it"
+        raise Unusable(message, url=url) from part
+    return part
+
+
+def marked(value: tuple[Any, ...]) -> bool:
+    """Say whether a tuple stands for something; its first element may be an array, which no text is compared with."""
+    return bool(value) and type(value[0]) is str and value[0] == MARK
+
+
+class _Decoder:
+    """Remembers what was seen, and where it is.
+
+    Attributes:
+        left: What could not be made, and why.
+
+    """
+
+    def __init__(self, at: str) -> None:
+        self.left: list[str] = []
+        self._path: list[Any] = []
+        self._at = at
+        self._seen: dict[int, tuple[Any, Any]] = {}
+
+    def decode(self, value: Any) -> Any:  # noqa: ANN401  see decoded
+        if not isinstance(value, dict | list | tuple):
+            return value
+        if id(value) not in self._seen:
+            self._seen[id(value)] = value, value
+            self._seen[id(value)] = value, self._new(value)
+        return self._seen[id(value)][1]
+
+    def _new(self, value: Any) -> Any:  # noqa: ANN401  see decoded
+        if isinstance(value, dict | list):
+            for key, each in list(value.items() if isinstance(value, dict) else enumerate(value)):
+                if (new := self._below(key, each)) is not each:
+                    value[key] = new
+            if isinstance(value, dict) and any(type(key) is tuple for key in value):
+                items = [(self._key(key), each) for key, each in value.items()]
+                value.clear()
+                for key, each in items:
+                    value[key] = each
+            return value
+        if type(value) is not tuple:
+            return value
+        parts = [self._below(number, each) for number, each in enumerate(value)]
+        if marked(value):
+            return self._made(value, parts[1:])
+        return value if all(one is other for one, other in zip(parts, value, strict=True)) else tuple(parts)
+
+    def _key(self, key: Any) -> Any:  # noqa: ANN401  see decoded
+        result = self._below(key, key)
+        try:
+            hash(result)
+        except TypeError as error:
+            self._leave(error)
+            return key
+        return result
+
+    def _below(self, key: Any, each: Any) -> Any:  # noqa: ANN401  see decoded
+        self._path.append(key)
+        result = self.decode(each)
+        self._path.pop()
+        return result
+
+    def _made(self, value: tuple[Any, ...], said: list[Any]) -> Any:  # noqa: ANN401  see decoded
+        try:
+            return MAKERS[said[0]](*said[1:])
+        except Exception as error:  # noqa: BLE001  the rest is restored all the same
+            self._leave(error)
+            return value
+
+    def _leave(self, error: Exception) -> None:
+        where = self._at + "".join(f"[{key!r:.80}]" for key in self._path)
+        self.left.append(f"{where} ({shown(error)})")
+
+
+def _read(dtype: str, data: bytes) -> np.ndarray[Any, Any]:
+    if type(data) is not bytes or not DTYPE.fullmatch(dtype):
+        raise ValueError(f"no array of {dtype!r:.80}")
+    return np.frombuffer(data, np.dtype(dtype))
+
+
+def _scalar(dtype: str, data: bytes) -> Any:  # noqa: ANN401  any NumPy scalar
+    if dtype[1:] in ("U0", "S0"):  # an empty text
+        return np.zeros((), np.dtype(dtype))[()]
+    (value,) = _read(dtype, data)
+    return value
+
+
+def _whole(dtype: str, shape: tuple[int, ...], data: Any) -> np.ndarray[Any, Any]:  # noqa: ANN401  any of a file
+    torch = torch_module()
+    if not isinstance(data, torch.Tensor):
+        return _read(dtype, data).reshape(shape).copy()
+    # Contiguous: one that repeats itself takes no memory in a file, and what is made of it does.
+    if data.dtype != torch.uint8 or data.layout != torch.strided or not data.is_contiguous():
+        raise ValueError("an array's bytes are a line of bytes")
+    if not DTYPE.fullmatch(dtype):
+        raise ValueError(f"no array of {dtype!r:.80}")
+    line: np.ndarray[Any, Any] = data.detach().cpu().numpy()
+    return line.reshape(-1).view(np.dtype(dtype)).reshape(shape)
+
+
+def _member(module: str, qualname: str, name: str) -> Enum:
+    """Find a member of an enumeration that is imported already: nothing is imported because a file says so."""
+    found: Any = sys.modules.get(module)
+    if found is None:
+        raise LookupError(f"import {module} before it is restored, which {qualname}.{name} is of")
+    for part in qualname.split("."):
+        found = vars(found)[part]
+    if not isinstance(found, type) or not issubclass(found, Enum):
+        raise TypeError(qualname)
+    return found.__members__[name]
+
+
+def _file(data: bytes, at: int) -> io.BytesIO:
+    if type(data) is not bytes:  # a number would be a size
+        raise TypeError("a file's content is bytes")
+    file = io.BytesIO(data)
+    file.seek(at)
+    return file
+
+
+def _zoned(zone: object) -> timezone | ZoneInfo | None:
+    if isinstance(zone, str):
+        return ZoneInfo(zone)
+    return None if zone is None else timezone(timedelta(seconds=float(zone)))  # type: ignore[arg-type]
+
+
+def _path(kind: str, text: str) -> pathlib.PurePath:
+    if kind not in _PATHS:
+        raise ValueError(kind)
+    pure = kind.startswith("Pure") or kind == type(pathlib.Path()).__name__
+    path: pathlib.PurePath = getattr(pathlib, kind if pure else f"Pure{kind}")(text)  # another system's has no files
+    return path
+
+
+def _dictionary(name: str | None, items: Any) -> defaultdict[Any, Any]:  # noqa: ANN401  see _parts
+    if type(items) is not dict:
+        raise TypeError("its items are a dict")
+    return defaultdict(FACTORIES[name], items)
+
+
+def _parts(of: Any) -> tuple[Any, ...]:  # noqa: ANN401  whatever a file says
+    if type(of) is not tuple:  # a range takes no memory, and what is made of it does
+        raise TypeError("its elements are a tuple")
+    return of
+
+
+MAKERS: dict[str, Callable[..., Any]] = {
+    "bytes": lambda: b"",
+    "array": _whole,
+    "scalar": _scalar,
+    "enum": _member,
+    "file": _file,
+    "path": _path,
+    "range": range,
+    "slice": slice,
+    "set": lambda of: set(_parts(of)),
+    "deque": lambda of, most: deque(_parts(of), most),
+    "defaultdict": _dictionary,
+    "frozenset": lambda of: frozenset(_parts(of)),
+    "date": date.fromisoformat,
+    "datetime": lambda text, fold, zone: datetime.fromisoformat(text).replace(fold=fold, tzinfo=_zoned(zone)),
+    "time": lambda text, fold, zone: time.fromisoformat(text).replace(fold=fold, tzinfo=_zoned(zone)),
+    "timedelta": timedelta,
+}
