@@ -51,7 +51,7 @@ HOMES = {
     "boto3": ("demo", "testing"),
     "botocore": ("drivers.credentials",),
     "certifi": ("config",),
-    "ctypes": ("transport.libcurl", "transport.easy", "transport.multi", "transport.stream", "buffer"),
+    "ctypes": (*tuple(f"transport.{file}" for file in ("libcurl", "easy", "multi", "pool", "stream")), "buffer"),
     "fsspec": ("interop", "drivers.fsspec"),
     "hypothesis": ("testing",),
     "isal": ("checkpoint.integrity.crc",),

@@ -86,7 +86,7 @@ def _small() -> Iterator[None]:
     """
     yield
     if source := sys.modules.get("penstock.source"):
-        source._engines.clear()
+        source._engines.forget()
     gc.collect()
     with suppress(AttributeError):  # it is glibc's
         ctypes.CDLL(None).malloc_trim(0)

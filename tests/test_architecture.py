@@ -145,7 +145,7 @@ FAULTS = {
         {"penstock.transport.loop": "import ctypes"},
         (
             "penstock.transport.loop:1: rule 6: ctypes lives in "
-            "transport.libcurl, transport.easy, transport.multi, transport.stream, buffer"
+            "transport.libcurl, transport.easy, transport.multi, transport.pool, transport.stream, buffer"
         ),
     ),
     "library-without-a-home": (

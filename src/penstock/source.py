@@ -6,7 +6,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from penstock.budget import Budget
 from penstock.buffer import Buffer
@@ -14,6 +14,7 @@ from penstock.errors import Damaged, InvalidURL, NotFound, Unusable
 from penstock.events import Listed, emit, followed, listening, operation
 from penstock.fetch.batch import read_into, read_many
 from penstock.fetch.copy import copy
+from penstock.fetch.engines import Engines
 from penstock.fetch.fetcher import Fetcher
 from penstock.fetch.lookahead import Lookahead
 from penstock.fetch.pager import Pager
@@ -45,7 +46,7 @@ __all__ = ["Reader", "Source", "Writer", "object_at", "open_source"]
 T = TypeVar("T")
 
 _AT_ONCE = 256  # looks or deletions in flight
-_IDENTITIES = 3  # of one store with the same settings: rotated keys make a new one every hour
+_SPARE = 4  # engines that are kept without a user: a loop over ``ps.load`` finds its connections again
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,8 @@ class _Store:
     identity: Hashable
 
 
-_engines: dict[_Store, Fetcher] = {}
-os.register_at_fork(after_in_child=_engines.clear)  # threads and connections stay behind with the parent
+_engines: Engines[_Store] = Engines(_SPARE)
+os.register_at_fork(after_in_child=_engines.forget)
 
 
 class Source:
@@ -82,6 +83,7 @@ class Source:
         self.options = options = provider.take(options)
         self._store = _Store(location.scheme, location.bucket, options, *provider.resolve(options, os.environ))
         self._engine: tuple[int, Fetcher] | None = None  # with its process
+        self._closed = False
         self._layer = layer
         self._layered: tuple[Fetcher, Fetching] | None = None  # with the engine that it stands before
 
@@ -275,6 +277,24 @@ class Source:
         with operation("copy", self.url, to):
             copy(self._fetcher(), known or self.head(key), to, self.options.write)
 
+    def close(self) -> None:
+        """Use this source no more. Where no other source uses its engine, the connections close.
+
+        What is under way ends with ``Cancelled`` then; files and iterators of this source are not used any more. A
+        source need not be closed: engines without a source are let go by themselves, but for the latest four.
+        """
+        self._closed, engine, self._engine, self._layered = True, self._engine, None, None
+        if engine is not None and engine[0] == os.getpid():
+            _engines.leave(engine[1], self)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as location and options; with secrets in them for workers only: ``Unusable``."""
         return Source, (self._location(), self.options, self._layer)
@@ -321,9 +341,11 @@ class Source:
             raise
 
     def _fetcher(self) -> Fetcher:
-        """Return this process's engine, the same from the first use on, whatever has become of ``_engines`` since."""
+        """Return this process's engine: the same from the first use on, unless it broke or somebody closed it."""
         engine, pid = self._engine, os.getpid()
-        if engine is None or engine[0] != pid:
+        if engine is None or engine[0] != pid or not engine[1].usable():
+            if self._closed:
+                raise Unusable("this source was closed: open another one", url=self.root)
             engine = self._engine = pid, self._open()
         return engine[1]
 
@@ -338,13 +360,12 @@ class Source:
         return layered[1]
 
     def _open(self) -> Fetcher:
-        fetcher = _engines.get(self._store)
+        fetcher = _engines.find(self._store, self)
         if fetcher is None:
             environ = dict(os.environ)  # an engine keeps the identity that it names now
             # Keys are looked up now, whatever they were when this was made.
-            self._store = replace(self._store, identity=self._provider.resolve(self.options, environ)[1])
-            fetcher = _engines.setdefault(self._store, _build(self._provider, self._store, environ))
-            _forget_former(self._store)
+            self._store = store = replace(self._store, identity=self._provider.resolve(self.options, environ)[1])
+            fetcher = _engines.open(store, self, lambda: _build(self._provider, store, environ))
         return fetcher
 
 
@@ -371,13 +392,6 @@ def object_at(url: str | os.PathLike[str], store: StoreOptions | None = None) ->
 
 def _unless_missing(looking: Operation[ObjectMeta]) -> ObjectMeta | None:
     return None if isinstance(looking.error, NotFound) else looking.result()
-
-
-def _forget_former(store: _Store) -> None:
-    """Let go of all engines but the latest few that differ from ``store`` by the identity only."""
-    alike = [each for each in list(_engines) if replace(each, identity=store.identity) == store]
-    for each in alike[:-_IDENTITIES]:
-        _engines.pop(each, None)
 
 
 def _build(provider: Provider, store: _Store, environ: Mapping[str, str]) -> Fetcher:

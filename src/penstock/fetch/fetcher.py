@@ -42,8 +42,16 @@ class Fetcher:
         self.options = read
         self._transport = transport
         self._policy = RetryPolicy(driver, retry)
-        self._wholes = WholeObjects(self._policy, transport, read.ahead_bytes)
+        self._wholes = WholeObjects(transport, read.ahead_bytes)
         self._policy.unranged = self._wholes.add
+
+    def close(self) -> None:
+        """End all that is under way with ``Cancelled``, soon, and close the connections; it is not used any more."""
+        self._transport.close()
+
+    def usable(self) -> bool:
+        """Say whether it carries anything: not once it was closed, or its I/O thread broke, which is a bug."""
+        return self._transport.usable()
 
     def run(self, make: partial[Exchange[T]]) -> T:
         """Carry one verb out and return its result; Ctrl-C calls it off, lest it happen later."""

@@ -46,6 +46,7 @@ class SpanRead:
     """One span on its way into memory. Bytes that arrived count even when their body broke off.
 
     Attributes:
+        policy: What all operations on the store share.
         front: It begins where its object does and may be as long: it is asked for also where ``Range`` is ignored.
         called_off: Nobody wants it any more: it writes nothing that it has not begun to. Set from any thread, before
             ``attempts`` is looked at.
@@ -58,7 +59,6 @@ class SpanRead:
         "_began",
         "_exchange",
         "_owner",
-        "_policy",
         "_reached",
         "_trace",
         "attempts",
@@ -66,6 +66,7 @@ class SpanRead:
         "complete",
         "error",
         "front",
+        "policy",
         "retries",
         "span",
         "target",
@@ -74,7 +75,7 @@ class SpanRead:
 
     def __init__(self, policy: RetryPolicy, span: Span, owner: Owner, target: Buffer | None = None) -> None:
         """Prepare a read of ``span``; memory is allocated when it is sent, unless ``target`` brings its own."""
-        self._policy = policy
+        self.policy = policy
         self._owner = owner
         self._exchange: Exchange[int] | Exchange[bytes] | None = None
         self._began = 0.0
@@ -107,7 +108,7 @@ class SpanRead:
         """Log what it has met with, if it takes long; on the thread that waits for it."""
         error = self.error
         if error is not None and not self.complete:
-            self._policy.warn(error, self.span.key, self.attempts, self._began)
+            self.policy.warn(error, self.span.key, self.attempts, self._began)
 
     def check(self) -> None:
         """Raise what went wrong, if anything did; only once complete."""
@@ -130,7 +131,7 @@ class SpanRead:
         if self.called_off:
             self._exchange = None
             raise Cancelled("called off")
-        span, driver = self.span, self._policy.driver
+        span, driver = self.span, self.policy.driver
         if span.stop is None:
             self._exchange = driver.get(span.key, span.etag)
             if self._trace is not None:
@@ -186,7 +187,7 @@ class SpanRead:
 
     def _unranged(self) -> PenstockError:
         """Return what leads to ``policy.unranged``: requests are made here, and answers taken in ``done``."""
-        error = Unusable("this server ignores Range", url=self._policy.driver.url(self.span.key))
+        error = Unusable("this server ignores Range", url=self.policy.driver.url(self.span.key))
         error.code = RANGE_IGNORED
         return error
 
@@ -197,7 +198,7 @@ class SpanRead:
         size = self.target.size if self.target is not None else 0
         error = fault or Truncated(f"{self._reached + got} of {size} bytes arrived")
         # Without a version to pin, the rest might be another object's; without ranges there is no asking for it.
-        if got and self.span.etag and self._policy.driver.abilities.ranges is not False:
+        if got and self.span.etag and self.policy.driver.abilities.ranges is not False:
             self._reached += got
             self._began = monotonic()  # patience is for lack of progress
         if isinstance(error, Truncated):
@@ -212,9 +213,9 @@ class SpanRead:
             if self._reached:
                 self._reached = 0  # from its start, then
                 return 0.0
-            self._policy.unranged(self)  # from here on it waits for the whole object
+            self.policy.unranged(self)  # from here on it waits for the whole object
             return None
-        wait_s = self._policy.decide(error, self.attempts, self._began)
+        wait_s = self.policy.decide(error, self.attempts, self._began)
         if wait_s is None:
             self.end(error)
         else:
@@ -227,9 +228,9 @@ class SpanRead:
         self.error = error
         try:
             if error is not None:
-                self._policy.blame(error, self.span.key, self.attempts, self._began)
+                self.policy.blame(error, self.span.key, self.attempts, self._began)
             else:
-                self._policy.succeeded()
+                self.policy.succeeded()
                 if self._trace is not None:
                     self._tell()
         except Exception as broken:
@@ -241,7 +242,7 @@ class SpanRead:
             self._owner.finished(self)
 
     def _tell(self) -> None:
-        url, elapsed_s = self._policy.driver.url(self.span.key), monotonic() - self._began
+        url, elapsed_s = self.policy.driver.url(self.span.key), monotonic() - self._began
         emit(RangeRead(url, self.span.start, self.size_bytes, elapsed_s, self.attempts))
 
 

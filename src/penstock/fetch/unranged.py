@@ -35,9 +35,8 @@ class WholeObjects:
     All of it happens on the transport's thread, but for ``call_off``.
     """
 
-    def __init__(self, policy: RetryPolicy, transport: Transport, most_bytes: int) -> None:
+    def __init__(self, transport: Transport, most_bytes: int) -> None:
         """Hold nothing yet."""
-        self.policy = policy
         self.most_bytes = most_bytes
         self._transport = transport
         self._held: dict[tuple[str, str], _WholeObject] = {}
@@ -47,7 +46,7 @@ class WholeObjects:
         at = read.span.key, read.span.etag
         whole = self._held.get(at)
         if whole is None:
-            whole = self._held[at] = _WholeObject(self, *at)
+            whole = self._held[at] = _WholeObject(self, read.policy, *at)
             self._transport.submit((whole,))
         whole.add(read)
 
@@ -75,14 +74,14 @@ class WholeObjects:
 class _WholeObject:
     """One object, as a call: a look at its size, its bytes, and then a wait until nobody has used it for a while."""
 
-    def __init__(self, wholes: WholeObjects, key: str, etag: str) -> None:
+    def __init__(self, wholes: WholeObjects, policy: RetryPolicy, key: str, etag: str) -> None:
         self.at = key, etag
         self.size_bytes = 0  # what it takes, or will take, of the memory
         self.used_s = monotonic()
         self.data: bytes | None = None
         self._wholes = wholes
         self._waiting: dict[SpanRead, None] = {}  # whoever takes a read out ends it, in one step: see drop
-        policy = wholes.policy
+        self._policy = policy
         self._look = Operation(policy, partial(policy.driver.head, key), Inbox())
         self._read: SpanRead | None = None
 
@@ -148,7 +147,7 @@ class _WholeObject:
             return _LOOK_S
         self.size_bytes = meta.size
         span = Span(meta.key, 0, meta.size, self.at[1] or meta.etag)
-        self._read = SpanRead(self._wholes.policy, span, self)
+        self._read = SpanRead(self._policy, span, self)
         self._read.front = True
         return 0.0
 

@@ -111,3 +111,9 @@ class Transport(Protocol):
 
     def cancel(self, calls: Iterable[Call]) -> None:
         """End those of the calls that are not done; each gets ``done`` with a ``Cancelled`` fault, soon."""
+
+    def close(self) -> None:
+        """End all calls with ``Cancelled``, soon, and let go of connections and threads; later calls are refused."""
+
+    def usable(self) -> bool:
+        """Say whether it carries calls: not once it was closed, or has broken."""

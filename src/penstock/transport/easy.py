@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.buffer import Buffer
     from penstock.options import TransportOptions
     from penstock.protocols.exchange import Request
+    from penstock.transport.pool import Pool
 
 __all__ = ["CUT", "WRITE_ERROR", "Easy"]
 
@@ -47,7 +48,7 @@ _HTTPHEADER, _CUSTOMREQUEST, _CAINFO, _PROTOCOLS_STR = 10023, 10036, 10065, 1031
 _LOW_SPEED_LIMIT, _LOW_SPEED_TIME, _NOBODY, _SSL_VERIFYPEER, _FRESH_CONNECT = 19, 20, 44, 64, 74
 _SSL_VERIFYHOST, _HTTP_VERSION, _BUFFERSIZE, _NOSIGNAL = 81, 84, 98, 99
 _CONNECTTIMEOUT_MS, _PATH_AS_IS, _UPLOAD_BUFFERSIZE, _MAXAGE_CONN = 156, 234, 280, 288
-_POSTFIELDSIZE_LARGE = 30120
+_SHARE, _POSTFIELDSIZE_LARGE = 10100, 30120
 _RESPONSE_CODE, _SIZE_DOWNLOAD_T, _PRETRANSFER_TIME_T, _STARTTRANSFER_TIME_T = 0x200002, 0x600008, 0x600035, 0x600036
 _HTTP_1_1 = 2
 _HEADER_ORIGIN, _LAST_REQUEST = 1, -1
@@ -96,8 +97,8 @@ class Easy:
         "request",
     )
 
-    def __init__(self, options: TransportOptions) -> None:
-        """Create the handle; raises MemoryError where libcurl cannot."""
+    def __init__(self, options: TransportOptions, pool: Pool | None = None) -> None:
+        """Create the handle, which uses the connections of ``pool``; raises MemoryError where libcurl cannot."""
         self.handle: Pointer = easy_init()
         if not self.handle:
             raise MemoryError
@@ -113,6 +114,8 @@ class Easy:
         self._kept: object = None
         self.request: Request | None = None
         self._clean = False
+        if pool is not None:
+            _set(self.handle, _SHARE, pool.handle)
         self._configure()
 
     def _configure(self) -> None:

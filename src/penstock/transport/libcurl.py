@@ -40,6 +40,9 @@ __all__ = [
     "multi_setopt",
     "multi_wakeup",
     "setopt",
+    "share_cleanup",
+    "share_init",
+    "share_setopt",
     "strerror",
     "version",
 ]
@@ -148,6 +151,9 @@ multi_remove_waiting = _hot(_waiting, "curl_multi_remove_handle", _int)
 multi_info = _hot(_short, "curl_multi_info_read", ctypes.POINTER(_Message))
 multi_wakeup = _declare(_short, "curl_multi_wakeup", _int, _void)
 multi_perform = _declare(_waiting, "curl_multi_perform", _int, _void, ctypes.POINTER(_int))
+share_init = _declare(_short, "curl_share_init", Pointer)
+share_setopt = _hot(_short, "curl_share_setopt", _int, variadic=True)
+share_cleanup = _declare(_waiting, "curl_share_cleanup", _int, _void)
 multi_poll = _declare(_waiting, "curl_multi_poll", _int, _void, _void, ctypes.c_uint, _int, ctypes.POINTER(_int))
 
 

@@ -18,74 +18,26 @@ from penstock.events import listening
 from penstock.protocols.exchange import Request, Response
 from penstock.transport.codes import deliver, fault, ours
 from penstock.transport.descriptors import Token, crowded, room
-from penstock.transport.easy import CUT, WRITE_ERROR, Easy
+from penstock.transport.easy import CUT, WRITE_ERROR
 from penstock.transport.libcurl import OK
-from penstock.transport.limit import Limit
 from penstock.transport.multi import Multi
+from penstock.transport.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from penstock.options import TransportOptions
     from penstock.protocols.exchange import Call
+    from penstock.transport.easy import Easy
+    from penstock.transport.session import Handles, Transfer, What
 
-__all__ = ["Session", "connect"]
+__all__ = ["connect"]
 
+_TIDY_S = 1.0  # how often it looks for connections that nobody has used for long
 _IDLE_S = 1.0  # then it looks whether its descriptors are still its own
 _CLOSE_S = 5.0
 _WATCH_S = 0.01  # how long an answer may grow before somebody looks how large it has become
-_KEPT_CONNECTIONS = 1024  # across all stores of the process; a Session bounds its own
-
-
-class Session:
-    """The transport of one store: its options, its handles, and how many may be in flight."""
-
-    __slots__ = ("_loop", "active", "ended", "free", "limit", "options", "ready")
-
-    def __init__(self, loop: _Loop, options: TransportOptions) -> None:
-        """Join the process's loop."""
-        self._loop = loop
-        self.options = options
-        self.free: list[_Transfer] = []
-        self.active = 0
-        self.ended = 0  # since the limit was last told
-        self.limit = Limit(min(options.connections, loop.most))
-        self.ready: deque[tuple[Call, bool]] = deque()
-
-    def __del__(self) -> None:
-        """Free the handles once nobody uses this store any more: none of them carries a call then."""
-        self._loop.free(self.free)
-
-    def submit(self, calls: Iterable[Call]) -> None:
-        """Queue calls; returns at once."""
-        self._loop.tell(self, calls, cancel=False)
-
-    def cancel(self, calls: Iterable[Call]) -> None:
-        """End those of the calls that are not done; each gets ``done`` with a ``Cancelled`` fault, soon."""
-        self._loop.tell(self, calls, cancel=True)
-
-    def concurrency(self) -> int:
-        """Return how many may be in flight at present."""
-        return self.limit.now
-
-    def full(self) -> bool:
-        """Say whether as many as allowed are in flight."""
-        return self.active >= self.limit.now
-
-    def transfer(self) -> _Transfer:
-        """Return one that is free; MemoryError where there is none and libcurl can make no other."""
-        return self.free.pop() if self.free else _Transfer(self)
-
-
-class _Transfer:
-    """One handle of a session, with the call that it carries, if any. One for many calls: making these costs time."""
-
-    __slots__ = ("call", "easy", "session")
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.easy = Easy(session.options)
-        self.call: Call  # while it is busy
+_KEPT_CONNECTIONS = 1024  # of one store; what its session has in flight bounds it, too
 
 
 class _Missing(Multi):
@@ -99,6 +51,9 @@ class _Missing(Multi):
     def add(self, easy: Easy) -> None:  # noqa: ARG002  as the real one has it
         error = self._error
         raise Unreachable(error.message) from error.__cause__  # each operation completes its own
+
+    def keep(self, connections: int) -> None:
+        pass
 
     def perform(self) -> bool:
         return True
@@ -121,8 +76,11 @@ class _Loop:
         self._token: Token
         self._multi: Multi
         self._renew()
-        self._inbox: deque[tuple[Session, list[Call], bool]] = deque()
-        self._busy: dict[int, _Transfer] = {}  # by the pointer of its handle
+        self._inbox: deque[tuple[Session, list[Call], What]] = deque()
+        self._discarded: deque[Handles] = deque()  # sessions that are no more left these
+        self._handles: dict[Handles, None] = {}  # of all sessions that may have connections
+        self._tidy_at = 0.0  # when to look after them
+        self._busy: dict[int, Transfer] = {}  # by the pointer of its handle
         self._later: list[tuple[float, int, Session, Call, bool]] = []
         self._waiting: dict[Session, None] = {}  # sessions with calls that are ready, in order
         self._order = count()
@@ -135,23 +93,23 @@ class _Loop:
         self._thread = threading.Thread(target=self._run, name="penstock-io", daemon=True)
         self._thread.start()
 
-    def tell(self, session: Session, calls: Iterable[Call], *, cancel: bool) -> None:
+    def tell(self, session: Session, calls: Iterable[Call], what: What) -> None:
         """Pass calls to the thread, and wake it only if it sleeps."""
-        self._inbox.append((session, list(calls), cancel))
+        self._inbox.append((session, list(calls), what))
         if self._dead is not None:
             self._refuse()
         else:
             self._wake()
 
-    def dead(self) -> bool:
+    def broke(self) -> bool:
         """Say whether the thread broke; not whether it was closed, or left behind in another process."""
         return isinstance(self._dead, Bug)
 
-    def free(self, transfers: list[_Transfer]) -> None:
-        """Free the handles of transfers that carry no call; not in a forked child, nor as the process ends."""
+    def discard(self, handles: Handles) -> None:
+        """Free handles that carry no call, and close their connections; not in a forked child, nor at the end."""
         if self._dead is None:
-            for transfer in transfers:
-                transfer.easy.close()
+            self._discarded.append(handles)
+            self._wake()
 
     def close(self) -> None:
         """End every call with ``Cancelled`` and the thread with it."""
@@ -205,10 +163,11 @@ class _Loop:
         for pointer in left:
             _response(self._busy[pointer], CUT)
         for pointer in left:
-            session = self._busy[pointer].session
-            call = self._release(pointer)
-            session.free.pop()  # it belongs to the old set
+            session, call = self._release(pointer)
             self._deliver(session, call, Response(fault=Unreachable("this process's connections were closed under it")))
+        for handles in self._handles:
+            handles.abandon()
+        self._handles = {}
         try:
             self._renew()
         except Unreachable as error:
@@ -219,6 +178,8 @@ class _Loop:
             self._abandon()
         now = monotonic()
         self._accept(now)
+        if self._discarded or now >= self._tidy_at:
+            self._tidy(now)
         for session in list(self._waiting):
             if not self._full(session):
                 self._start(session)
@@ -236,16 +197,23 @@ class _Loop:
             now = monotonic()
             for session in sessions:
                 session.limit.record(session.ended, now, waiting=bool(session.ready))
-                session.ended = 0
+                session.ended, session.handles.used_s = 0, now
         else:
             self._sleep()
 
     def _accept(self, now: float) -> None:
         """Take what callers sent, and the calls whose delay is over."""
         while self._inbox:
-            session, calls, cancel = self._inbox.popleft()
-            if cancel:
-                self._cancel({id(call) for call in calls})
+            session, calls, what = self._inbox.popleft()
+            if what == "cancel":
+                ids = {id(call) for call in calls}
+                self._call_off(lambda _session, call, ids=ids: id(call) in ids, "called off")  # type: ignore[misc]
+            elif what == "close":
+                self._call_off(lambda its, _call, closed=session: its is closed, "its store was closed")  # type: ignore[misc]
+                self._close_connections(session.handles)
+            elif session.closed:
+                for call in calls:
+                    self._deliver(session, call, Response(fault=Unusable("this store was closed: open it again")))
             else:
                 session.ready.extend([(call, False) for call in calls])
                 self._waiting[session] = None
@@ -253,6 +221,34 @@ class _Loop:
             _, _, session, call, fresh = heapq.heappop(self._later)
             session.ready.append((call, fresh))
             self._waiting[session] = None
+
+    def _tidy(self, now: float) -> None:
+        """Close the connections of sessions that are no more, and of those that have not used theirs for long."""
+        self._tidy_at = now + _TIDY_S
+        while self._discarded:
+            self._close_connections(self._discarded.popleft())
+        for handles in list(self._handles):
+            if not handles.active and now - handles.used_s > handles.idle_s:
+                self._close_connections(handles)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Where sessions together may have more connections than allowed, close those that rest, longest unused first.
+
+        What the others have left from busier times is bounded, too: together by half as many again.
+        """
+        held = sum(handles.count() for handles in self._handles)
+        if held > self.most:
+            for handles in sorted(self._handles, key=lambda each: each.used_s):
+                if held > self.most and not handles.active:
+                    held -= handles.count()
+                    self._close_connections(handles)
+        most = self.most if held <= self.most else self.most * 3 // 2 // len(self._handles)
+        self._multi.keep(max(1, min(_KEPT_CONNECTIONS, most)))
+
+    def _close_connections(self, handles: Handles) -> None:
+        if self._handles.pop(handles, self) is None:
+            handles.close()
 
     def _excessive(self) -> list[int]:
         """Return the transfers whose answers are larger than they may be."""
@@ -263,6 +259,10 @@ class _Loop:
 
     def _start(self, session: Session) -> None:
         ready = session.ready
+        handles = session.handles
+        before = handles.count()
+        if ready:
+            self._handles[handles] = None
         while ready and not self._full(session):
             call, fresh = ready.popleft()
             try:
@@ -278,12 +278,14 @@ class _Loop:
                 self._multi.add(transfer.easy)
             except Exception as error:  # noqa: BLE001  the caller's to hear, whatever it is
                 _response(transfer, CUT)
-                session.free.append(transfer)
+                transfer.free()
                 self._deliver(session, call, Response(fault=ours(error)))
                 continue
-            session.active += 1
+            handles.active += 1
             transfer.call = call
             self._busy[transfer.easy.pointer] = transfer
+        if handles.count() > before:
+            self._make_room()
 
     def _finish(self, pointer: int, code: int) -> Session:
         transfer = self._busy[pointer]  # it stays there until it is known how it ended: see _end
@@ -291,19 +293,19 @@ class _Loop:
         response = _response(transfer, code)
         self._multi.remove(transfer.easy, unfinished=code == CUT)
         session.ended += 1
-        self._deliver(session, self._release(pointer), response)
+        self._deliver(*self._release(pointer), response)
         return session
 
-    def _release(self, pointer: int) -> Call:
-        """Make a transfer free for another call; returns the one it carried."""
+    def _release(self, pointer: int) -> tuple[Session, Call]:
+        """Make a transfer free for another call; returns the one it carried, and whose that is."""
         transfer = self._busy.pop(pointer)
-        session, call = transfer.session, transfer.call
+        call = transfer.call
         del transfer.call  # what it read is its caller's alone
-        session.active -= 1
-        session.free.append(transfer)
+        session = transfer.free()
+        session.handles.active -= 1
         if session.ready:
             self._waiting[session] = None
-        return call
+        return session, call
 
     def _deliver(self, session: Session, call: Call, response: Response) -> None:
         delay_s = deliver(call, response)
@@ -311,21 +313,24 @@ class _Loop:
             fresh = isinstance(response.fault, Transient)  # what just failed is not what to try again on
             heapq.heappush(self._later, (monotonic() + delay_s, next(self._order), session, call, fresh))
 
-    def _cancel(self, ids: set[int]) -> None:
+    def _call_off(self, chosen: Callable[[Session, Call], bool], words: str) -> None:
+        """End the chosen calls with ``Cancelled``, wherever they are."""
         ended: list[tuple[Session, Call]] = []
         for pointer, transfer in list(self._busy.items()):
-            if id(transfer.call) in ids:
+            if chosen(transfer.session, transfer.call):
                 self._multi.remove(transfer.easy, unfinished=True)
                 _response(transfer, CUT)
-                ended.append((transfer.session, self._release(pointer)))
+                ended.append(self._release(pointer))
         for session in {transfer.session for transfer in self._busy.values()} | set(self._waiting):
-            ended += [(session, call) for call, _ in session.ready if id(call) in ids]
-            session.ready = deque(item for item in session.ready if id(item[0]) not in ids)
-        ended += [(session, call) for _, _, session, call, _ in self._later if id(call) in ids]
-        self._later = [item for item in self._later if id(item[3]) not in ids]
+            off = [call for call, _ in session.ready if chosen(session, call)]
+            if off:
+                ended += [(session, call) for call in off]
+                session.ready = deque(item for item in session.ready if not chosen(session, item[0]))
+        ended += [(session, call) for _, _, session, call, _ in self._later if chosen(session, call)]
+        self._later = [item for item in self._later if not chosen(item[2], item[3])]
         heapq.heapify(self._later)
         for session, call in ended:
-            self._deliver(session, call, Response(fault=Cancelled("called off")))
+            self._deliver(session, call, Response(fault=Cancelled(words)))
 
     def _sleep(self) -> None:
         """Wait for the network, a deadline or a caller; the flag goes up before the last look into the inbox.
@@ -335,7 +340,7 @@ class _Loop:
         """
         self._signal = SimpleQueue()
         self._sleeps = "poll" if self._busy else "idle"
-        if not self._inbox and not self._closing and all(map(self._full, self._waiting)):
+        if not (self._inbox or self._discarded or self._closing) and all(map(self._full, self._waiting)):
             timeout_s = _IDLE_S
             if self._later:
                 timeout_s = max(0.0, min(timeout_s, self._later[0][0] - monotonic()))
@@ -356,20 +361,24 @@ class _Loop:
         for call in left:
             with suppress(Exception):  # one that breaks must not keep the others waiting
                 call.done(Response(fault=self._dead))
+        if self.broke() and not self._broken:  # this process goes on, with another thread
+            with suppress(Exception):
+                for handles in self._handles:
+                    handles.close()
         self._refuse()
 
     def _refuse(self) -> None:
         while self._inbox:
             try:
-                _, calls, cancel = self._inbox.popleft()
+                _, calls, what = self._inbox.popleft()
             except IndexError:
                 return
-            for call in () if cancel else calls:
+            for call in calls if what == "submit" else ():
                 with suppress(Exception):  # see _end
                     call.done(Response(fault=self._dead))
 
 
-def _response(transfer: _Transfer, code: int) -> Response:
+def _response(transfer: Transfer, code: int) -> Response:
     """Take what came back for a transfer that ended with ``code``; whatever goes wrong in this is its fault alone."""
     easy, limit = transfer.easy, transfer.session.limit
     try:
@@ -397,7 +406,7 @@ def connect(options: TransportOptions) -> Session:
     """
     global _loop  # noqa: PLW0603  one I/O thread per process is the design
     with _lock:
-        if _loop is None or _loop.dead():
+        if _loop is None or _loop.broke():
             _loop = _Loop()
             atexit.register(_close)
         _loop.most = room()

@@ -35,12 +35,16 @@ class Multi:
     __slots__ = ("_handle", "_left", "_left_at", "_running")
 
     def __init__(self, connections: int) -> None:
-        """Create the set; ``connections`` idle ones are kept for reuse."""
+        """Create the set; each store keeps so many connections for reuse."""
         self._handle: Pointer = multi_init()
         if not self._handle:
             raise MemoryError
         self._running, self._left = _int(), _int()
         self._left_at = ctypes.byref(self._left)
+        self.keep(connections)
+
+    def keep(self, connections: int) -> None:
+        """Have each store keep at most so many connections from here on."""
         multi_setopt(self._handle, _MAXCONNECTS, _long(connections))
 
     def add(self, easy: Easy) -> None:

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
-from penstock.errors import Bug, Cancelled
+from penstock.errors import Bug, Cancelled, Unusable
 from penstock.protocols.exchange import Response, Work
 from penstock.transport.codes import deliver, ours
 
@@ -49,6 +49,7 @@ class Threads:
         """Start threads as they are needed, at most ``threads``."""
         self._threads = threads
         self._ending = False
+        self._closed = False
         self.forget()
         _all.add(self)
 
@@ -62,6 +63,9 @@ class Threads:
     def submit(self, calls: Iterable[Call]) -> None:
         """Queue calls; returns at once."""
         for call in calls:
+            if self._closed:
+                deliver(call, Response(fault=Unusable("this store was closed: open it again")))
+                continue
             job = self._jobs[id(call)] = _Job(call)
             self._queue.put(job)
         self._hire()
@@ -75,6 +79,16 @@ class Threads:
         for job in [self._jobs.get(id(call)) for call in calls]:
             if job is not None:
                 job.off.put(None)
+
+    def close(self) -> None:
+        """Call off what has not begun; what runs is left to finish, and threads end when nothing is left to do."""
+        self._closed = True
+        for job in list(self._jobs.values()):
+            job.off.put(None)
+
+    def usable(self) -> bool:
+        """Say whether it carries calls: not once it was closed."""
+        return not self._closed
 
     def end(self) -> None:
         """Finish what is queued, at the interpreter's end; whatever comes later is done where it is asked for."""

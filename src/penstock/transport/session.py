@@ -1,0 +1,162 @@
+"""The transport of one store: what it has waiting and in flight, and its handles and connections."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from penstock.transport.easy import Easy
+from penstock.transport.limit import Limit
+from penstock.transport.pool import Pool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.options import TransportOptions
+    from penstock.protocols.exchange import Call
+
+__all__ = ["Handles", "Session", "Transfer", "What"]
+
+What = Literal["submit", "cancel", "close"]
+
+
+class Carrier(Protocol):
+    """The I/O thread, as its sessions know it.
+
+    Attributes:
+        most: Requests that may be in flight, over all sessions.
+
+    """
+
+    most: int
+
+    def broke(self) -> bool:
+        """Say whether its thread broke, so that it carries nothing more."""
+
+    def tell(self, session: Session, calls: Iterable[Call], what: What) -> None:
+        """Pass calls on; returns at once."""
+
+    def discard(self, handles: Handles) -> None:
+        """Free handles that nobody uses any more, soon; returns at once."""
+
+
+class Session:
+    """The transport of one store: its options, its handles, and how many may be in flight.
+
+    Attributes:
+        closed: It carries nothing more.
+        ended: Calls that ended since the limit was last told.
+        ready: Calls that wait for their place; with each, whether it needs a fresh connection.
+
+    """
+
+    __slots__ = ("_carrier", "closed", "ended", "handles", "limit", "options", "ready")
+
+    def __init__(self, carrier: Carrier, options: TransportOptions) -> None:
+        """Join the process's I/O thread."""
+        self._carrier = carrier
+        self.options = options
+        self.handles = Handles(options)
+        self.closed = False
+        self.ended = 0
+        self.limit = Limit(min(options.connections, carrier.most))
+        self.ready: deque[tuple[Call, bool]] = deque()
+
+    def __del__(self) -> None:
+        """Free the handles once nobody uses this store any more: none of them carries a call then."""
+        self._carrier.discard(self.handles)
+
+    def submit(self, calls: Iterable[Call]) -> None:
+        """Queue calls; returns at once."""
+        self._carrier.tell(self, calls, "submit")
+
+    def cancel(self, calls: Iterable[Call]) -> None:
+        """End those of the calls that are not done; each gets ``done`` with a ``Cancelled`` fault, soon."""
+        self._carrier.tell(self, calls, "cancel")
+
+    def close(self) -> None:
+        """End all calls with ``Cancelled``, soon, and close the connections; calls that come later are refused."""
+        self.closed = True
+        self._carrier.tell(self, (), "close")
+
+    def usable(self) -> bool:
+        """Say whether it carries calls: not once it was closed, or the I/O thread broke."""
+        return not (self.closed or self._carrier.broke())
+
+    def concurrency(self) -> int:
+        """Return how many may be in flight at present."""
+        return self.limit.now
+
+    def full(self) -> bool:
+        """Say whether as many as allowed are in flight."""
+        return self.handles.active >= self.limit.now
+
+    def transfer(self) -> Transfer:
+        """Return a transfer that is free; MemoryError where there is none and libcurl can make no other."""
+        transfer = self.handles.take()
+        transfer.session = self
+        return transfer
+
+
+class Transfer:
+    """One handle, with the call that it carries, if any, and whose that is."""
+
+    __slots__ = ("call", "easy", "session")
+
+    def __init__(self, easy: Easy) -> None:
+        self.easy = easy
+        self.call: Call  # while it is in flight
+        self.session: Session  # while it is not free
+
+    def free(self) -> Session:
+        """Give it back; returns whose it was."""
+        session = self.session
+        del self.session  # which would be held by what it holds
+        session.handles.free.append(self)
+        return session
+
+
+class Handles:
+    """The handles of a session, and their connections. To make them costs time, so they are kept for the next calls.
+
+    Attributes:
+        active: Transfers that carry a call.
+        free: Those that carry none.
+        idle_s: How long the connections are kept without a call.
+        used_s: When calls ended last.
+
+    """
+
+    __slots__ = ("_options", "_pool", "active", "free", "idle_s", "used_s")
+
+    def __init__(self, options: TransportOptions) -> None:
+        self.active = 0
+        self.free: list[Transfer] = []
+        self.idle_s = options.idle_s
+        self.used_s = 0.0
+        self._options = options
+        self._pool: Pool | None = None
+
+    def take(self) -> Transfer:
+        """Return a transfer that is free, or make another; MemoryError where libcurl cannot."""
+        if self.free:
+            return self.free.pop()
+        if self._pool is None:
+            self._pool = Pool()
+        return Transfer(Easy(self._options, self._pool))
+
+    def count(self) -> int:
+        """Return how many there are: there may be as many connections."""
+        return self.active + len(self.free)
+
+    def close(self) -> None:
+        """Free the handles and close their connections; on the I/O thread, while none of them carries a call."""
+        for transfer in self.free:
+            transfer.easy.close()
+        if self._pool is not None:
+            self._pool.close()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Forget them: their descriptors are others' by now."""
+        self.free, self._pool = [], None
