@@ -236,3 +236,26 @@ class TestResolving:
 
     def test_local_files_have_no_bucket(self):
         assert resolve_key("file:///data/a", Location("file", "", "data")) == "data/a"
+
+
+class TestRanges:
+    def test_offset_and_size_make_a_range(self):
+        data = b"key,offset,size\na.tar,512,10\na.tar,0,0\nb.jpg,,7\n"
+        assert [(each.key, each.offset, each.size) for each in read_manifest(data, "m.csv", BUCKET)] == [
+            ("a.tar", 512, 10),
+            ("a.tar", 0, 0),
+            ("b.jpg", -1, 7),
+        ]
+
+    @pytest.mark.parametrize(
+        ("row", "word"),
+        [
+            ('"offset": 5', "needs its size"),
+            ('"offset": -5, "size": 1', "an offset is a whole number"),
+            ('"offset": 1.5, "size": 1', "an offset is a whole number"),
+            ('"offset": 9223372036854775807, "size": 1', "needs its size, and ends below"),
+        ],
+    )
+    def test_half_a_range_is_refused_by_its_line(self, row, word):
+        with pytest.raises(ManifestError, match=f"line 1: .*{word}"):
+            list(read_manifest(f'{{"key": "a", {row}}}\n'.encode(), "m.jsonl", BUCKET))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.errors import InvalidURL, ManifestError, NotFound, UnknownScheme
+from penstock.errors import InvalidURL, ManifestError, NotFound, UnknownScheme, Unusable
 
 MISUSES = [
     # what is written, the error, a word of its text
@@ -26,6 +26,30 @@ MISUSES = [
     (lambda m: ps.MapDataset.from_manifest(f"{m}local.txt"), ManifestError, "file:///"),
     (lambda m: ps.MapDataset.from_manifest(f"{m}header.csv"), ManifestError, "header must name one of key, url, path"),
     (lambda m: ps.MapDataset.from_manifest(f"{m}array.jsonl"), ManifestError, "line 1"),
+    (lambda m: ps.Catalog.scan(m, labels="folder"), Unusable, "exclude=['"),
+    (lambda m: ps.Catalog.scan(m, labels=["cat"]), Unusable, "a pattern with one group"),
+    (lambda m: ps.Catalog.scan(f"{m}train/", labels=True), Unusable, "a pattern with one group"),
+    (lambda m: ps.Catalog.scan(f"{m}train/", labels=r"\d+"), Unusable, "has 0 groups"),
+    (lambda m: ps.MapDataset.from_prefix(m, labels=r"(\d+)\.png"), Unusable, "exclude=['array.jsonl']"),
+    (lambda m: ps.Catalog.scan(m).split(1), Unusable, "split(1, 5)"),
+    (lambda m: ps.Catalog.scan(m).split(1.0), Unusable, "together they make 1"),
+    (lambda m: ps.Catalog.scan(m).split(0), Unusable, "counts are 1 or more"),
+    (lambda m: ps.Catalog.scan(m).split(1.5), Unusable, "together they make 1"),
+    (lambda m: ps.Catalog.scan(m).split(90, 10), Unusable, "make 6 together"),
+    (lambda m: ps.Catalog.scan(m).split("90%"), Unusable, "a fraction (0.9) or a count (540)"),
+    (lambda m: ps.Catalog.scan(m).split([0.9, 0.1]), Unusable, "a fraction (0.9) or a count (540)"),
+    (lambda m: ps.Catalog.scan(m).split(0.9, by="label"), Unusable, "with_labels"),
+    (lambda m: ps.Catalog.scan(m).split(1e-12), Unusable, "pass counts"),
+    (lambda m: ps.Catalog.scan(m).labels, Unusable, "with_labels"),
+    (lambda m: ps.Catalog.scan(m).filter(mask=[True, False]), Unusable, "one bool for each"),
+    (lambda m: ps.Catalog.scan(m).filter(mask=[0, 1] * 3), Unusable, "compare (sizes > 0)"),
+    (lambda m: ps.Catalog.scan(m).filter(size=100), Unusable, "(least, most) in bytes"),
+    (lambda m: ps.Catalog.scan(m)["train/0.png"], Unusable, "catalog[[3, 5]]"),
+    (lambda m: ps.Catalog.scan(m)[["train/0.png"]], Unusable, "filter(include=…)"),
+    (lambda m: ps.Catalog.scan(m)[[0, 6]], IndexError, "index 6 in a catalog of 6 objects"),
+    (lambda m: ps.Catalog.scan(m).with_columns(weight=[1.0]), Unusable, "one for each, in order"),
+    (lambda m: ps.Catalog.scan(m).with_columns(weight=[1.0] * 5 + [None]), Unusable, "fill gaps first"),
+    (lambda m: ps.Catalog.scan(m) + ps.Catalog.scan("more/", labels="folder"), Unusable, "those of one bucket"),
 ]
 
 
@@ -46,6 +70,8 @@ def place(tmp_path, monkeypatch):
         with ps.open(url + name, "wb") as file:
             file.write(data)
     ps.Catalog.scan(f"{url}train/").save("local.catalog")
+    Path("more/cat").mkdir(parents=True)
+    Path("more/cat/1.png").write_bytes(b"bytes")
     return url
 
 

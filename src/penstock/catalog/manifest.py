@@ -46,8 +46,8 @@ def read_manifest(data: bytes, name: str, base: Location, parser: Parser | None 
 
     - ``.txt``, and what looks like none of the others: ``key`` or ``key label``. Spaces and tabs around either do not
       count, so a key that has some needs another form; the label is all the rest of the line, a string.
-    - ``.csv``: a header names the columns: one of ``key``, ``url``, ``path``, and perhaps ``size``, ``label``, ``etag``
-      (lower case). An empty cell is an absent value.
+    - ``.csv``: a header names the columns: one of ``key``, ``url``, ``path``, and perhaps ``size``, ``label``,
+      ``etag``, ``offset`` (lower case). An empty cell is an absent value.
     - ``.jsonl``, ``.ndjson``: one object per line with those names. A label is any JSON value.
     - ``.parquet``: a table with those columns; needs the extra ``parquet``.
 
@@ -149,22 +149,26 @@ def _entry(row: Mapping[str, object], resolve: Callable[[str], str]) -> Entry:
     version = (etag or "").strip('"')
     for text in (key, version):
         text.encode()  # lone surrogates, which JSON can hold, have no UTF-8
-    return Entry(resolve(key), _size(size), _label(row), version)
+    length, offset = _bytes(size, "a size"), _bytes(row.get("offset"), "an offset")
+    if offset >= 0 and not 0 <= length < _INT64 - offset:
+        raise ValueError(f"a range from byte {offset} on needs its size, and ends below 2^63")
+    return Entry(resolve(key), length, _label(row), version, offset)
 
 
-def _size(value: object) -> int:
+def _bytes(value: object, what: str) -> int:
+    """Return a number of bytes; -1 for none."""
     if value is None:
         return -1
     size = int(value) if isinstance(value, str) and value.isdecimal() else value
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < _INT64:
-        raise ValueError(f"a size is a whole number of bytes, not {_short(value)}")
+        raise ValueError(f"{what} is a whole number of bytes, not {_short(value)}")
     return size
 
 
 def _label(row: Mapping[str, object]) -> object:
     if "label" in row:
         return row["label"]
-    extra = {column: value for column, value in row.items() if column not in (*_KEY_COLUMNS, "size", "etag")}
+    extra = {column: value for column, value in row.items() if column not in (*_KEY_COLUMNS, "size", "etag", "offset")}
     return extra or None
 
 
