@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.drivers import direct
-from penstock.drivers.direct import octets, page_of
+from penstock.drivers.direct import key_bytes, page_of
 from penstock.values import ObjectMeta
 
 _keys = st.lists(st.text("ab/-", min_size=1, max_size=6), unique=True).map(sorted)
@@ -38,5 +38,5 @@ def test_pages_together_are_everything_once(keys, prefix, delimiter, size):
 
 
 def test_order_is_that_of_bytes():
-    assert sorted(["🐶", "\uffee"], key=octets) == ["\uffee", "🐶"]
-    assert octets("caf\udce9") == b"caf\xe9"
+    assert sorted(["🐶", "\uffee"], key=key_bytes) == ["\uffee", "🐶"]
+    assert key_bytes("caf\udce9") == b"caf\xe9"

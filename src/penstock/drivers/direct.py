@@ -1,4 +1,4 @@
-"""What drivers share: a blocking call as an exchange, S3's idea of a page, the bound where a size is not known."""
+"""Helpers of all drivers: blocking calls as exchanges, pages of a sorted listing, the error of too large an object."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.values import ObjectMeta, Page
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["beyond", "direct", "octets", "page_of"]
+__all__ = ["direct", "key_bytes", "page_of", "too_large"]
 
 T = TypeVar("T")
 _PAGE = 1000  # keys, as on S3
@@ -29,14 +29,14 @@ def direct(run: Callable[[], T]) -> Exchange[T]:
     return Exchange(Work(run), parse)
 
 
-def beyond(most_bytes: int, url: str) -> Unusable:
-    """Return the error for an object that is larger than what is read of one whose size is not known."""
+def too_large(most_bytes: int, url: str) -> Unusable:
+    """Return the error for an object of unknown size that is larger than the bound of a read."""
     limit = f"more than {most_bytes} bytes, the most that is read of an object of unknown size"
     return Unusable(f"{limit}: list it (from_prefix, a manifest), or use ps.open", url=url)
 
 
-def octets(key: str) -> bytes:
-    """Return what keys are ordered by: their UTF-8, or whatever bytes a file's name is made of."""
+def key_bytes(key: str) -> bytes:
+    """Return the bytes that keys are ordered by: UTF-8, or the bytes of a file's name."""
     return key.encode("utf-8", "surrogateescape")
 
 
@@ -56,14 +56,14 @@ def page_of(metas: Iterable[ObjectMeta], prefix: str, *, after: str, delimiter: 
 
 
 def _grouped(metas: Iterable[ObjectMeta], prefix: str, after: str, delimiter: str) -> Iterator[ObjectMeta | str]:
-    bound, last = octets(after), ""
+    bound, last = key_bytes(after), ""
     for meta in metas:
         head, mark, _ = meta.key[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
         if not mark:
-            if octets(meta.key) > bound:
+            if key_bytes(meta.key) > bound:
                 yield meta
             continue
         group = prefix + head + mark
-        if group != last and octets(group) > bound:
+        if group != last and key_bytes(group) > bound:
             yield group
         last = group

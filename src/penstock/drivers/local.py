@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.drivers import aside as asides
 from penstock.drivers import regular, tree
-from penstock.drivers.direct import beyond, direct, page_of
+from penstock.drivers.direct import direct, page_of, too_large
 from penstock.errors import (
     Changed,
     Damaged,
@@ -106,7 +106,7 @@ class Local:
         def run() -> bytes:
             with self._opened(key, etag) as (file, before):
                 if before.size > most_bytes:
-                    raise beyond(most_bytes, self.url(key))
+                    raise too_large(most_bytes, self.url(key))
                 data = file.readall()
                 self._pinned(file, key, before.etag)
                 return data
@@ -278,15 +278,15 @@ class Local:
         return path if isinstance(path, str) and path.startswith(url) else url
 
     def _room(self, error: OSError, key: str, writing_bytes: int) -> str:
-        """Say how much was to be written and how much would have gone there; a quota's rest nobody tells."""
-        said = error.strerror or "no space left"
+        """Return the text of a full disk or quota: the bytes to be written, and those that are free on a disk."""
+        text = error.strerror or "no space left"
         if not writing_bytes:
-            return said
-        said = f"{said}: {writing_bytes} bytes were to be written"
+            return text
+        text = f"{text}: {writing_bytes} bytes were to be written"
         with suppress(OSError):
             found = os.statvfs(os.path.dirname(self._path(key)))
-            return said if error.errno == EDQUOT else f"{said}, {found.f_bavail * found.f_frsize} are free"
-        return said
+            return text if error.errno == EDQUOT else f"{text}, {found.f_bavail * found.f_frsize} are free"
+        return text
 
 
 _BROKEN = (EIO,)

@@ -10,7 +10,7 @@ from itertools import count
 from time import time
 from typing import TYPE_CHECKING
 
-from penstock.drivers.direct import beyond, direct, page_of
+from penstock.drivers.direct import direct, page_of, too_large
 from penstock.errors import AlreadyExists, Changed, NotFound, PreconditionFailed, Truncated
 from penstock.protocols.driver import UNKNOWN_BYTES, Abilities, Attributes
 from penstock.values import ObjectMeta, Upload, Uploads
@@ -102,7 +102,7 @@ class Memory:
         def run() -> bytes:
             data = self._find(key, etag).data
             if len(data) > most_bytes:
-                raise beyond(most_bytes, self.url(key))
+                raise too_large(most_bytes, self.url(key))
             return data
 
         return direct(run)
@@ -214,8 +214,8 @@ class Memory:
         return found
 
     def _store(self, key: str, data: bytes, attributes: Attributes) -> str:
-        said, kind = dict(attributes.metadata), attributes.content_type
-        meta = ObjectMeta(key, len(data), _tag(data), time(), metadata=said, content_type=kind)
+        metadata, kind = dict(attributes.metadata), attributes.content_type
+        meta = ObjectMeta(key, len(data), _tag(data), time(), metadata=metadata, content_type=kind)
         with _lock:
             there = self._objects.get(key)
             if attributes.create_only and there:

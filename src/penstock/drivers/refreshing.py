@@ -50,7 +50,7 @@ class RefreshingCredentials:
     def current(self) -> Credentials | None:
         """Return the credentials at hand, None for unsigned requests; blocks only when nothing was ever loaded.
 
-        They may have expired: the server's clock decides, and ``invalidate`` passes its verdict on.
+        They may have expired by the server's clock: a driver that is told so calls ``renew``.
         """
         if self._state is None:
             self.refresh_if_due()
@@ -73,7 +73,7 @@ class RefreshingCredentials:
                 lock.release()
 
     def invalidate(self) -> None:
-        """Treat the credentials as expired, as the server did: the next ``refresh_if_due`` loads. Never blocks."""
+        """Treat the credentials as expired: the next ``refresh_if_due`` loads others. Never blocks."""
         if self._state is not None:
             self._state = self._state._replace(due=-math.inf, expires=-math.inf)
 

@@ -8,7 +8,7 @@ from errno import ELOOP
 from typing import TYPE_CHECKING
 
 from penstock.drivers.aside import is_aside
-from penstock.drivers.direct import octets
+from penstock.drivers.direct import key_bytes
 from penstock.values import Upload
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ def walk(root: str, prefix: str, after: str) -> Iterator[tuple[str, os.stat_resu
     while pending:
         at = pending.pop()
         if at.endswith("/") or not at:
-            children = sorted(_children(root, at), key=octets, reverse=True)
+            children = sorted(_children(root, at), key=key_bytes, reverse=True)
             pending += [
                 child
                 for child in children
                 if (child.startswith(prefix) or prefix.startswith(child))
-                and (octets(child) > octets(after) or after.startswith(child))
+                and (key_bytes(child) > key_bytes(after) or after.startswith(child))
             ]
         elif at.startswith(prefix):
             with suppress(FileNotFoundError):  # deleted while listing
@@ -48,7 +48,7 @@ def unfinished(root: str, prefix: str) -> list[Upload]:
             if path.startswith(root + prefix):
                 with suppress(FileNotFoundError):  # published or removed while listing
                     found.append(Upload(path[len(root) :], path, os.lstat(path).st_mtime))
-    return sorted(found, key=lambda each: octets(each.key))
+    return sorted(found, key=lambda each: key_bytes(each.key))
 
 
 def _children(root: str, folder: str) -> Sequence[str]:

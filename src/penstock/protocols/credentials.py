@@ -1,4 +1,4 @@
-"""Who signs: a credential source and the values it yields."""
+"""Contracts of credentials: a source that loads them, and an identity that keeps them fresh for a driver."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CredentialSource(Protocol):
 
 
 class Identity(Protocol):
-    """Who a driver is at this moment: credentials that are kept fresh behind its back."""
+    """The credentials that a driver signs with, kept fresh."""
 
     def current(self) -> Credentials | None:
         """Return what to sign with, None for unsigned requests; never blocks once ``refresh_if_due`` has returned."""
@@ -48,4 +48,4 @@ class Identity(Protocol):
         """Load or renew when it is time; may block, so on callers' threads only. Raises what loading raises."""
 
     def renew(self) -> None:
-        """Take the server's word that the credentials have expired: load others in the background."""
+        """Load other credentials in the background, because the server says that these have expired."""

@@ -74,7 +74,7 @@ class Abilities:
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What is said of an object while it is written.
+    """The properties of an object that is written, and the condition of the write.
 
     Attributes:
         content_type: ``Content-Type``.

@@ -10,7 +10,7 @@ from html import escape as html_escape
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from penstock.drivers.direct import beyond
+from penstock.drivers.direct import too_large
 from penstock.drivers.http.answers import Answers
 from penstock.drivers.http.escape import escape, query_string, trimmed
 from penstock.drivers.http.headers import is_strong, parse_date, unquoted
@@ -143,7 +143,7 @@ class S3:
 
         def parse(response: Response) -> bytes:
             if response.overflow:
-                raise beyond(most_bytes, self.url(key))
+                raise too_large(most_bytes, self.url(key))
             self._answers.headers(response, "read", key)
             with self._answers.locating(key):
                 return self._verify.whole(response, etag)

@@ -1,0 +1,110 @@
+"""An answer counts as the bytes that were asked for only when version, range, length and digest say so."""
+
+import pytest
+
+from penstock.buffer import Buffer
+from penstock.drivers.http.verify import Verification, heeds_ranges
+from penstock.errors import Changed, ChecksumMismatch, Damaged, Transient, Truncated, Unreachable, Unusable
+from penstock.protocols.driver import RANGE_IGNORED
+from penstock.protocols.exchange import Response
+from penstock.values import Span
+
+ETAG = '"e"'
+PLAIN = Verification()
+SUMMED = Verification(digests={"x-sum": lambda stored, body: stored == str(sum(body))})
+PART, WHOLE = Span("k", 2, 5, "e"), Span("k", 0, 3, "e", whole=True)
+
+
+def _span(response, span=PART, verification=PLAIN):
+    buffer = Buffer.borrow(bytearray(b"\1\2\3"))
+    return verification.span(response, span, buffer)
+
+
+def _part(content_range="bytes 2-4/9", status=206, **more):
+    return Response(status, {"etag": ETAG, "content-range": content_range}, received=3, **more)
+
+
+def test_the_range_that_was_asked_for_counts():
+    assert _span(_part()) == _span(_part("bytes 2-4/*")) == _span(_part(status=200)) == 3
+
+
+@pytest.mark.parametrize("found", ["bytes 3-5/9", "bytes */9", "nonsense", "", "bytes 22-24/30"])
+def test_another_range_is_damaged(found):
+    with pytest.raises(Damaged, match="asked for bytes 2-4"):
+        _span(_part(found))
+
+
+def test_a_range_past_the_end_is_truncated():
+    with pytest.raises(Truncated, match="4 bytes, 5 were asked for"):
+        _span(_part("bytes 2-3/4"))
+
+
+def test_a_whole_object_instead_of_a_range_says_that_ranges_are_ignored():
+    with pytest.raises(Unusable) as caught:
+        _span(Response(200, {"etag": ETAG}, received=3))
+    assert caught.value.code == RANGE_IGNORED
+    assert _span(Response(200, {"etag": ETAG}, received=3), Span("k", 0, 3, "e")) == 3
+
+
+def test_an_answer_that_broke_off_before_its_range_is_the_fault_itself():
+    fault = Unreachable("broken")
+    with pytest.raises(Unreachable):
+        _span(Response(206, {"etag": ETAG}, received=3, fault=fault))
+    assert _span(_part(fault=fault)) == 3, "what came after the range was named is right"
+
+
+@pytest.mark.parametrize("etag", ['"f"', "f", 'W/"e"'])
+@pytest.mark.parametrize("span", [PART, WHOLE])
+def test_another_version_has_changed(etag, span):
+    with pytest.raises(Changed, match="no longer the one"):
+        _span(Response(206, {"etag": etag, "content-range": "bytes 2-4/9"}, received=3), span)
+
+
+@pytest.mark.parametrize("etag", ['"e"', "e", ""])
+def test_the_same_version_or_an_unnamed_one_counts(etag):
+    assert _span(Response(206, {"etag": etag, "content-range": "bytes 2-4/9"}, received=3)) == 3
+
+
+def test_a_version_may_be_a_generation():
+    generation = Verification(version="x-goog-generation")
+    answer = Response(206, {"x-goog-generation": "17", "etag": ETAG, "content-range": "bytes 2-4/9"}, received=3)
+    assert _span(answer, PART._replace(etag="17"), generation) == 3
+    with pytest.raises(Changed):
+        _span(answer, PART._replace(etag="18"), generation)
+    assert generation.range_headers == ("x-goog-generation", "content-range")
+
+
+@pytest.mark.parametrize(("more", "said"), [({"overflow": True}, "more bytes"), ({}, "4 bytes")])
+def test_a_whole_object_of_another_size_has_changed(more, said):
+    length = {} if more else {"content-length": "4"}
+    with pytest.raises(Changed, match=f"has {said} and was listed with 3"):
+        _span(Response(200, {"etag": ETAG, **length}, received=3, **more), WHOLE)
+
+
+def test_a_whole_object_is_compared_with_the_stores_digest():
+    assert _span(Response(200, {"etag": ETAG, "x-sum": "6"}, received=3), WHOLE, SUMMED) == 3
+    with pytest.raises(ChecksumMismatch, match="x-sum"):
+        _span(Response(200, {"etag": ETAG, "x-sum": "7"}, received=3), WHOLE, SUMMED)
+    assert _span(Response(200, {"etag": ETAG, "x-sum": "7"}, received=2), WHOLE, SUMMED) == 2, "too short to compare"
+    assert SUMMED.whole_headers == ("etag", "x-sum")
+
+
+def test_an_object_of_unknown_size_is_whole_by_its_length_or_its_last_chunk():
+    assert PLAIN.whole(Response(200, {"content-length": "2"}, b"ab"), "") == b"ab"
+    assert PLAIN.whole(Response(200, {"transfer-encoding": "chunked"}, b"ab"), "") == b"ab"
+    with pytest.raises(Transient, match="ended early"):
+        PLAIN.whole(Response(200, {"content-length": "3"}, b"ab"), "")
+    with pytest.raises(Damaged, match="how long"):
+        PLAIN.whole(Response(200, {}, b"ab"), "")
+    with pytest.raises(Changed):
+        PLAIN.whole(Response(200, {"content-length": "2", "etag": ETAG}, b"ab"), "f")
+    with pytest.raises(ChecksumMismatch):
+        SUMMED.whole(Response(200, {"content-length": "2", "x-sum": "1"}, b"\1\2"), "")
+
+
+@pytest.mark.parametrize(
+    ("response", "heeds"),
+    [(_part(), True), (Response(200, overflow=True), False), (Response(200), None)],
+)
+def test_an_answer_shows_whether_ranges_are_heeded(response, heeds):
+    assert heeds_ranges(response) is heeds
