@@ -7,6 +7,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha512
 
 import pytest
 
@@ -304,3 +305,21 @@ def test_another_size_is_told_whatever_the_mark_says():
         server.lies["head"] = lambda answer, _: re.sub(rb"(?im)^content-length: \d+", b"content-length: 9", answer)
         with pytest.raises(Damaged, match="wrote 10 bytes"):
             _writes(source, "key", b"n" * 10)
+
+
+@pytest.mark.parametrize(
+    ("digest", "sent"), [(sha512, sha512(b"bytes").hexdigest()), (None, "")], ids=["SHA-512", "none"]
+)
+def test_a_body_carries_the_digest_that_its_store_wants(digest, sent, monkeypatch):
+    source, _ = open_source(f"memory://{uuid.uuid4().hex}/")
+    driver, seen = source._fetcher().driver, []
+    monkeypatch.setattr(driver, "abilities", replace(driver.abilities, digest=digest), raising=False)
+    put = driver.put
+    monkeypatch.setattr(
+        driver, "put", lambda key, body, attributes: seen.append(body.digest) or put(key, body, attributes)
+    )
+    source.put("put", b"bytes")
+    source.publish("published", b"bytes")
+    with source.open_write("written") as file:
+        file.write(b"bytes")
+    assert seen == [sent] * 3

@@ -475,7 +475,7 @@ class TestAnswers:
         with Scripted(_Uploads()) as server:
             engine = fetcher(server.url)
             put(engine, "key", b"x", Attributes())
-            assert engine.driver.abilities.digests
+            assert engine.driver.abilities.digest
         assert server.received[0].body == b"x"
 
 

@@ -48,7 +48,7 @@ class Local:
     An ETag is made of inode, size and modification time, so it changes when a file is replaced or rewritten.
     """
 
-    abilities = Abilities(digests=False)
+    abilities = Abilities(digest=None)
 
     def __init__(self, root: str = "/") -> None:
         """Serve the tree under ``root``."""

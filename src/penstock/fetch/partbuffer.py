@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from penstock.protocols.driver import Payload
 
 if TYPE_CHECKING:
-    from hashlib import _Hash
+    from collections.abc import Callable
+
+    from penstock.protocols.driver import Digest
 
 __all__ = ["PartBuffer"]
 
@@ -19,7 +20,7 @@ _PIECE_BYTES = 256 << 10
 
 
 class PartBuffer:
-    """A buffer that grows full, and the SHA-256 of what is in it where that is wanted.
+    """A buffer that grows full, and the digest of its bytes that the store wants, if it wants one.
 
     Attributes:
         buffer: Whoever has taken the payload must leave it alone until that is sent.
@@ -29,12 +30,12 @@ class PartBuffer:
 
     __slots__ = ("_digested", "_state", "buffer", "size")
 
-    def __init__(self, buffer: bytearray, *, digests: bool) -> None:
-        """Begin at the start of ``buffer``."""
+    def __init__(self, buffer: bytearray, digest: Callable[[], Digest] | None) -> None:
+        """Begin at the start of ``buffer``; ``digest`` begins a digest."""
         self.buffer = buffer
         self.size = 0
         self._digested = 0
-        self._state: _Hash | None = sha256() if digests else None
+        self._state = digest() if digest is not None else None
 
     @property
     def full(self) -> bool:

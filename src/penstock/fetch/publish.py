@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
@@ -27,10 +26,10 @@ from penstock.support import require
 from penstock.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from penstock.fetch.fetcher import Fetcher
-    from penstock.protocols.driver import Attributes
+    from penstock.protocols.driver import Attributes, Digest
     from penstock.protocols.exchange import Exchange
     from penstock.values import ObjectMeta
 
@@ -55,7 +54,15 @@ def check_metadata(fetcher: Fetcher, key: str, attributes: Attributes) -> None:
 def _payload(fetcher: Fetcher, data: bytes | bytearray | memoryview) -> Payload:
     """Return a body with its digest, where the store looks at it."""
     view = flat(data)
-    return Payload(view, sha256(view).hexdigest() if fetcher.driver.abilities.digests else "")
+    return Payload(view, _digest_of(view, fetcher.driver.abilities.digest))
+
+
+def _digest_of(data: bytes | memoryview, begin: Callable[[], Digest] | None) -> str:
+    if begin is None:
+        return ""
+    digest = begin()
+    digest.update(data)
+    return digest.hexdigest()
 
 
 def single(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> Payload:
@@ -80,7 +87,7 @@ def publish(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, at
     """
     body = single(fetcher, key, data, attributes)
     attributes = marked(attributes)
-    pieces = ((len(body.data), body.sha256),)
+    pieces = ((len(body.data), body.digest),)
     verb = require(fetcher.driver, Put, key).put
     with operation("publish", fetcher.driver.url, key):
         found = Publication(fetcher, key, pieces, attributes).send(partial(verb, key, body, attributes))
@@ -93,7 +100,7 @@ def publish(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, at
 class Publication:
     """An object about to be visible under ``key``, with the mark in its attributes.
 
-    ``pieces`` are size and SHA-256 (empty where nobody computed it) of what it is made of, in order.
+    ``pieces`` are size and digest (empty where the store takes none) of what it is made of, in order.
     """
 
     fetcher: Fetcher
@@ -136,7 +143,7 @@ class Publication:
         start = 0
         for size, digest in self.pieces:
             span = Span(self.key, start, start + size, found.etag)
-            if not digest or sha256(self._read(span)).hexdigest() != digest:
+            if not digest or _digest_of(self._read(span), self.fetcher.driver.abilities.digest) != digest:
                 return False
             start += size
         driver = self.fetcher.driver

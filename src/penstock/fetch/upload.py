@@ -326,7 +326,7 @@ class Writer(io.BufferedIOBase):
     def _end(self) -> None:
         self._ended = True
         _open.discard(self)
-        self._part = PartBuffer(bytearray(), digests=False)
+        self._part = PartBuffer(bytearray(), None)
         self._handled = None
         self._scope.end(self._failure)
         super().close()
@@ -344,13 +344,13 @@ class Writer(io.BufferedIOBase):
         return part_bytes(len(self._etags) + 1, self._options.part_bytes, self._fetcher.limits)
 
     def _into(self, buffer: bytearray) -> PartBuffer:
-        return PartBuffer(buffer, digests=self._fetcher.driver.abilities.digests)
+        return PartBuffer(buffer, self._fetcher.driver.abilities.digest)
 
     def _send(self) -> None:
         """Send what the buffer holds as the next part."""
         driver, filled = require(self._fetcher.driver, Multipart, self._key), self._part
         body = filled.payload()
-        self._pieces.append((filled.size, body.sha256))
+        self._pieces.append((filled.size, body.digest))
         self._scope.run(self._start, filled.buffer, filled.size, driver.part, body)
 
     def _start(
@@ -393,7 +393,7 @@ class Writer(io.BufferedIOBase):
         publication = Publication(self._fetcher, key, self._pieces, attributes)
         if not self._upload:
             body = self._part.payload()
-            self._pieces.append((self._part.size, body.sha256))
+            self._pieces.append((self._part.size, body.digest))
             self._check_wanted()
             return publication.send(partial(require(driver, Put, key).put, key, body, attributes))
         if self._part.size:

@@ -6,10 +6,11 @@ A driver has the verbs whose methods it implements (``penstock.support``); readi
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.buffer import Buffer
     from penstock.protocols.exchange import Exchange
@@ -22,6 +23,7 @@ __all__ = [
     "Attributes",
     "Copy",
     "Delete",
+    "Digest",
     "Driver",
     "Head",
     "List",
@@ -43,12 +45,22 @@ class Payload:
 
     Attributes:
         data: A buffer that stays untouched until it has been sent.
-        sha256: Lower-case hex; empty where the store does not check it.
+        digest: Of the data, by the store's ``Abilities.digest``, in hexadecimal; empty where the store checks none.
 
     """
 
     data: bytes | bytearray | memoryview
-    sha256: str = ""
+    digest: str = ""
+
+
+class Digest(Protocol):
+    """A digest under way, as ``hashlib`` has them."""
+
+    def update(self, data: bytes | bytearray | memoryview, /) -> None:
+        """Add bytes."""
+
+    def hexdigest(self) -> str:
+        """Return the digest of all bytes so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +68,8 @@ class Abilities:
     """What a store can do; nobody probes by provider name.
 
     Attributes:
-        digests: The server refuses a body whose digest is wrong before it publishes it.
+        digest: Begins the digest by which the store refuses a damaged body before it publishes it; None where there
+            is none. A driver says where in a request it stands: S3's signature takes SHA-256 and no other.
         conditions: How a write says its condition: with the ETag in quotes, as HTTP has it; ``bare``, as Ceph 16 wants
             it; ``none`` where the store refuses whatever has one (501), so that a look has to do. Whoever learns it
             from a store sets it on its driver.
@@ -66,7 +79,7 @@ class Abilities:
 
     """
 
-    digests: bool = True
+    digest: Callable[[], Digest] | None = sha256
     conditions: Literal["quoted", "bare", "none"] = "quoted"
     tags: bool = True
     ranges: bool | None = True

@@ -30,6 +30,6 @@ PROVIDER = Provider(
     schemes=("file",),
     open=_open,
     bucket_fault=_host,
-    abilities=Abilities(digests=False),
+    abilities=Abilities(digest=None),
     any_options=True,
 )

@@ -281,7 +281,7 @@ class S3:
             raise InvalidURL("this names a bucket, not an object in it", url=self.url(key))
         path = self._route.base + escape(key) if key else self._route.root
         search = query_string(query) if query else ""
-        digest = EMPTY_SHA256 if body is None else body.sha256 or UNSIGNED
+        digest = EMPTY_SHA256 if body is None else body.digest or UNSIGNED
         origin, sign = self._route.next(path)
         lines = sign(method, path, search, trimmed(headers or {}), digest)
         if body is None or "content-type" not in (headers or {}):

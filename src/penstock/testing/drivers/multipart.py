@@ -97,7 +97,7 @@ class Uploading(Setting):
 
     def test_a_damaged_part_is_refused(self, trial: Trial) -> None:
         """Before it counts."""
-        if not (self.checks_digests and trial.driver.abilities.digests):
+        if not (self.checks_digests and trial.driver.abilities.digest):
             pytest.skip("this server does not check digests")
         driver, wrong = trial.verb(Multipart), Payload(b"damaged on its way", sha256(b"as it was").hexdigest())
         upload = trial.do(driver.create("key", Attributes("text/plain")))
