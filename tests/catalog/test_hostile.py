@@ -13,7 +13,7 @@ from penstock.catalog.catalog import Catalog, Entry
 from penstock.catalog.manifest import read_manifest
 from penstock.errors import Damaged, ManifestError
 from penstock.providers.urls import parse
-from tests.catalog.test_saved import _bytes, _parts, _put, _sealed
+from tests.catalog.storage.test_saved import _bytes, _parts, _put, _sealed
 
 BUCKET = parse("s3://bucket/")
 GOOD = '{"key": "fine"}\n'

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from penstock.catalog.column import checked
-from penstock.catalog.digest import digest_of
 from penstock.catalog.labels import check_rule, classified, label_of, names
 from penstock.catalog.nearest import absent
 from penstock.catalog.rows import Conditions, at, matching, picked, positions
-from penstock.catalog.saved import Saved, load, save
 from penstock.catalog.scan import scan
 from penstock.catalog.split import Draw, divided
-from penstock.catalog.strings import decode, encode, taken
-from penstock.catalog.table import Table, TableBuilder
+from penstock.catalog.storage.column import checked
+from penstock.catalog.storage.digest import digest_of
+from penstock.catalog.storage.saved import Saved, load, save
+from penstock.catalog.storage.strings import decode, encode, taken
+from penstock.catalog.storage.table import Table, TableBuilder
 from penstock.errors import Damaged, ManifestError, Unusable
 from penstock.providers.urls import parse
 from penstock.source import open_source
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from penstock.catalog.column import Categorical
     from penstock.catalog.labels import Labels, Rule
     from penstock.catalog.rows import Picked
-    from penstock.catalog.strings import Rows
+    from penstock.catalog.storage.column import Categorical
+    from penstock.catalog.storage.strings import Rows
     from penstock.options import StoreOptions
     from penstock.providers.urls import Location
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.catalog.column import Column, checked, coded
-from penstock.catalog.strings import blocks, decode, taken
+from penstock.catalog.storage.column import Column, checked, coded
+from penstock.catalog.storage.strings import blocks, decode, taken
 from penstock.errors import ManifestError, Unusable
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.catalog.strings import Rows
-    from penstock.catalog.table import Table
+    from penstock.catalog.storage.strings import Rows
+    from penstock.catalog.storage.table import Table
 
     Rule = str | re.Pattern[str] | Callable[[str], str | None]
     Labels = Rule | Sequence[str] | Sequence[int]

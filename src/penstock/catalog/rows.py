@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from penstock.catalog.column import Numbers, pack
 from penstock.catalog.labels import labelled, names
 from penstock.catalog.select import selector
-from penstock.catalog.strings import taken
+from penstock.catalog.storage.column import Numbers, pack
+from penstock.catalog.storage.strings import taken
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.catalog.strings import Rows
-    from penstock.catalog.table import Table
+    from penstock.catalog.storage.strings import Rows
+    from penstock.catalog.storage.table import Table
 
 __all__ = ["Conditions", "Picked", "at", "matching", "picked", "positions"]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from penstock.catalog.keyrange import KeyRange
 from penstock.catalog.select import selector
-from penstock.catalog.strings import decode, encode
-from penstock.catalog.table import Table, TableBuilder
+from penstock.catalog.storage.strings import decode, encode
+from penstock.catalog.storage.table import Table, TableBuilder
 from penstock.errors import ConfigError, Damaged
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from penstock.catalog.labels import numbered
-from penstock.catalog.strings import blocks
+from penstock.catalog.storage.strings import blocks
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.catalog.strings import Rows
-    from penstock.catalog.table import Table
+    from penstock.catalog.storage.strings import Rows
+    from penstock.catalog.storage.table import Table
 
 __all__ = ["Draw", "divided", "draws"]
 

@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from penstock.catalog.region import Slot
+from penstock.catalog.storage.region import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator

@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from torch.utils.data import get_worker_info
 
-from penstock.catalog.region import Slot
+from penstock.catalog.storage.region import Slot
 from penstock.errors import Unusable
 from penstock.order.sampling import Cursor
 from penstock.values import whole

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import events
-from penstock.catalog import saved
 from penstock.catalog.catalog import Catalog, Entry
-from penstock.catalog.table import Shape, layout
+from penstock.catalog.storage import saved
+from penstock.catalog.storage.table import Shape, layout
 from penstock.errors import ChecksumMismatch, Damaged, InvalidURL, ManifestError, NotFound
 from tests.children import python
 

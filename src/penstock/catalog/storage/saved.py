@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from penstock.catalog.column import DTYPES, Column, Numbers
-from penstock.catalog.digest import digest_of
-from penstock.catalog.region import Region
-from penstock.catalog.strings import encode
-from penstock.catalog.table import Ranges, Shape, Table, layout
+from penstock.catalog.storage.column import DTYPES, Column, Numbers
+from penstock.catalog.storage.digest import digest_of
+from penstock.catalog.storage.region import Region
+from penstock.catalog.storage.strings import encode
+from penstock.catalog.storage.table import Ranges, Shape, Table, layout
 from penstock.errors import ChecksumMismatch, ManifestError, Unusable
 from penstock.providers.urls import parse
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.catalog.strings import blocks, taken
+from penstock.catalog.storage.strings import blocks, taken
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from penstock.catalog.strings import Rows, Strings
-    from penstock.catalog.table import Table
+    from penstock.catalog.storage.strings import Rows, Strings
+    from penstock.catalog.storage.table import Table
 
 __all__ = ["digest_of"]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.catalog.column import Column, Numbers, joined, pack
-from penstock.catalog.region import Region
-from penstock.catalog.strings import Strings, decode, taken
+from penstock.catalog.storage.column import Column, Numbers, joined, pack
+from penstock.catalog.storage.region import Region
+from penstock.catalog.storage.strings import Strings, decode, taken
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.catalog.strings import Rows
+    from penstock.catalog.storage.strings import Rows
 
 __all__ = ["Ranges", "Shape", "Table", "TableBuilder", "layout"]
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.catalog.region import Region
-from penstock.catalog.strings import Strings, decode, encode, taken
+from penstock.catalog.storage.region import Region
+from penstock.catalog.storage.strings import Strings, decode, encode, taken
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.catalog.strings import Rows
+    from penstock.catalog.storage.strings import Rows
 
 __all__ = ["DTYPES", "Categorical", "Column", "Numbers", "checked", "coded", "joined", "pack"]
 

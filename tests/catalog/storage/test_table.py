@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.catalog.strings import decode, encode
-from penstock.catalog.table import TableBuilder
+from penstock.catalog.storage.strings import decode, encode
+from penstock.catalog.storage.table import TableBuilder
 from penstock.errors import Unusable
 
 _rows = st.lists(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.catalog.region import Region, Slot
+from penstock.catalog.storage.region import Region, Slot
 
 
 def _travelled(thing):

@@ -1,0 +1,1 @@
+"""How a catalog lies in memory that processes share, and in a file."""
