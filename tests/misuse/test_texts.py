@@ -38,12 +38,6 @@ def test_a_refused_head_says_that_a_missing_key_looks_the_same(server):
     assert refused.value.url == "s3://bucket/train/nope"
 
 
-def test_a_glob_in_a_url_is_told_to_go_to_include(server):
-    with pytest.raises(NotFound, match=r"write 's3://bucket/train/' with include='\*\.jpg'"):
-        ps.MapDataset.from_prefix("s3://bucket/train/*.jpg", store=server.store)
-    assert len(ps.MapDataset.from_prefix("s3://bucket/train/", include="**/*.jpg", store=server.store)) == 1
-
-
 def test_a_bucket_without_its_scheme_is_told_to_be_a_local_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(NotFound, match=r"'bucket/train/' has no scheme, so it is a path of this machine"):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.catalog.select import selector
 from penstock.cli.plan import Destination, Origin
+from penstock.cli.text import elsewhere
 from penstock.errors import Denied, NotFound, Unusable
 from penstock.providers.urls import LOCAL_ROOT
 from penstock.source import Source, open_source
@@ -77,7 +78,7 @@ def select(url: str, store: StoreOptions, *, recursive: bool) -> Selection:
     if (meta is None or recursive) and _inhabited(source, tree.origin.prefix):
         return _the_one(tree, meta, recursive=recursive)
     if meta is None:
-        raise NotFound("nothing there", url=source.url(key))
+        raise NotFound(f"nothing there{elsewhere(source.root)}", url=source.url(key))
     return Selection(source, Origin(source.root, key, "object"), meta)
 
 

@@ -42,7 +42,10 @@ def test_a_line_for_each_prefix_one_for_the_rest_and_one_for_all(penstock, bucke
 def test_nothing_there_ends_with_1(penstock, tmp_path):
     done = penstock("du", f"{tmp_path}/none")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"penstock: nothing there begins with this URL [file://{tmp_path}/none]\n"
+    assert (
+        done.stderr
+        == f"penstock: nothing there begins with this URL; a path without s3:// in front is one of this machine [file://{tmp_path}/none]\n"
+    )
 
 
 @given(keys=st.lists(st.text("ab/!", min_size=1, max_size=6), unique=True).map(sorted), size=st.integers(0, 9))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.cli.exits import write
-from penstock.cli.text import harmless, moment, readable
+from penstock.cli.text import elsewhere, harmless, moment, readable
 from penstock.errors import NotFound
 from penstock.source import open_source
 
@@ -49,7 +49,7 @@ def ls(url: str, line: Line, store: StoreOptions) -> None:
 def nothing(url: str) -> NotFound:
     """Return the error that says so."""
     glob = " (it is taken as it stands, not as a glob)" if "*" in url else ""
-    return NotFound(f"nothing there begins with this URL{glob}", url=url)
+    return NotFound(f"nothing there begins with this URL{glob}{elsewhere(url)}", url=url)
 
 
 def as_url(url: str, entry: ObjectMeta) -> str:  # noqa: ARG001  one signature for all three
