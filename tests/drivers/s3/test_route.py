@@ -94,6 +94,13 @@ def test_a_redirect_within_the_service_is_followed_once():
     assert _sent(driver)[0] == "https://b.s3.us-east-1.amazonaws.com/k"
 
 
+def test_redirects_that_were_given_up_are_not_kept_for_ever():
+    driver, other = _driver(), "https://b.s3.eu-west-1.amazonaws.com"
+    for number in range(3000):
+        _refused(driver, Response(307, {"location": f"{other}/{number}"}), str(number))
+    assert 0 < len(driver._route.redirects) <= 1024
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize(
     ("endpoint", "location"),

@@ -89,7 +89,8 @@ class S3:
 
     def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
         """List one page of at most 1,000 keys; escaped by the server, since XML cannot hold every key."""
-        query = {"list-type": "2", "prefix": prefix, "encoding-type": "url"}
+        # max-keys is sent because not every store's default is 1,000 (OSS: 100).
+        query = {"list-type": "2", "prefix": prefix, "encoding-type": "url", "max-keys": "1000"}
         optional = {"continuation-token": token, "start-after": start_after, "delimiter": delimiter}
         query |= {name: value for name, value in optional.items() if value}
 
@@ -148,7 +149,7 @@ class S3:
             with self._answers.locating(key):
                 return self._verify.whole(response, etag)
 
-        headers = {**self._words.read_headers, **self._words.whole_headers, **self._held(self._words.pin, etag)}
+        headers = {**self._words.read_headers, **self._words.whole_headers, **self._pinned(self._words.pin, etag)}
         request = self._request("GET", key, headers=headers)
         request.most_bytes = most_bytes
         return Exchange(request, parse)
@@ -170,7 +171,7 @@ class S3:
 
     def _copy_source(self, source: str, etag: str) -> dict[str, str]:
         path = quote(f"{self._bucket}/{source}", safe="/-_.~")
-        return {f"{self._words.prefix}copy-source": path, **self._held(self._words.copy_pin, etag)}
+        return {f"{self._words.prefix}copy-source": path, **self._pinned(self._words.copy_pin, etag)}
 
     def _copying(self, key: str, headers: dict[str, str], query: dict[str, str], source: str) -> Exchange[str]:
         def parse(response: Response) -> str:
@@ -245,7 +246,7 @@ class S3:
 
         return Exchange(self._listing(query), parse)
 
-    def _held(self, header: str, etag: str) -> dict[str, str]:
+    def _pinned(self, header: str, etag: str) -> dict[str, str]:
         """Return the header that holds a request to a version; none where the version cannot be sent."""
         return {header: f'"{etag}"' if self._words.quotes else etag} if is_strong(etag) else {}
 
@@ -257,7 +258,7 @@ class S3:
             return dict((words.create,))
         if not words.replace or form == "bare":
             return {words.replace: replaces} if words.replace and is_strong(replaces) else {}
-        return self._held(words.replace, replaces)
+        return self._pinned(words.replace, replaces)
 
     def _versioned(self, action: str, key: str, root: str = "") -> Callable[[Response], str]:
         """Return a reader of answers that name the written object's version, in a header or (with ``root``) in XML."""

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Route"]
 
+_MOST_REDIRECTS = 1024  # kept: a request that is given up leaves one behind
+
 
 class Route:
     """A bucket's address at this moment.
@@ -73,6 +75,8 @@ class Route:
         domain = "" if self._bucket.endpoint else self._vocabulary.domain(self._region)
         origin = redirected(self.origin + path, location.partition("?")[0], is_within(domain))
         if origin:
+            if len(self.redirects) >= _MOST_REDIRECTS:
+                self.redirects.clear()  # who loses one is redirected again
             self.redirects[path] = origin
         return bool(origin)
 
