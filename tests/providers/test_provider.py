@@ -88,3 +88,19 @@ def test_a_library_that_is_missing_is_told_with_what_to_install():
         replace(PLAIN, open=opens, extra="penstock[plain]").begin(opening)
     with pytest.raises(ModuleNotFoundError):
         replace(PLAIN, open=opens).begin(opening)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"schemes": "plain"}, "are a tuple of lower-case schemes"),
+        ({"schemes": ()}, "are a tuple of lower-case schemes"),
+        ({"schemes": ("Plain",)}, "are a tuple of lower-case schemes"),
+        ({"schemes": ("plain://",)}, "are a tuple of lower-case schemes"),
+        ({"options": dict}, "a frozen dataclass that derives from StoreOptions"),
+        ({"options": StoreOptions()}, "a frozen dataclass that derives from StoreOptions"),
+    ],
+)
+def test_a_provider_that_could_not_work_is_refused_where_it_is_made(wrong, says):
+    with pytest.raises(ConfigError, match=f"of plain .*{says}|of plain {says}"):
+        replace(PLAIN, **wrong)

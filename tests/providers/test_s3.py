@@ -8,11 +8,13 @@ import pytest
 
 import penstock as ps
 from penstock.config.resolve import Service
+from penstock.drivers.s3.vocabulary import AMAZON
 from penstock.errors import ConfigError, InvalidURL, Unauthenticated, Unusable
 from penstock.interop.fsspec import _kind_of, register
+from penstock.protocols.driver import Attributes, Payload
 from penstock.providers import registry
 from penstock.providers.provider import bucket_names
-from penstock.providers.s3 import PROVIDER, resolver
+from penstock.providers.s3 import PROVIDER, opener, resolver
 from penstock.source import open_source
 from penstock.testing.faults import FaultServer, Settings
 
@@ -106,6 +108,19 @@ def test_a_body_or_metadata_beyond_the_limits_is_refused_before_a_request(lake, 
         source.open_write("a", metadata={"name": "é and"})
     assert len(lake.seen()) == seen
     assert source.put("a", b"x" * 10, metadata={"name": "four"})
+
+
+def test_a_preset_may_have_a_vocabulary_and_pages_of_its_own(lake, monkeypatch):
+    words = replace(AMAZON, create=("x-lake-create", "only"))
+    limits = replace(PROVIDER.limits, page_keys=2)
+    preset = replace(registry.find("lake"), open=opener(lambda: words), limits=limits)
+    monkeypatch.setitem(registry._loaded, "lake", preset)
+    for name in "abc":
+        lake.put("bucket", name, b"x")
+    source, _ = open_source("lake://bucket/")
+    assert [len(page.entries) for page in source.pages("")] == [2, 1]
+    request = source._fetcher().driver.put("new", Payload(b"x"), Attributes(create_only=True)).request
+    assert "x-lake-create: only" in request.headers
 
 
 def test_s3s_urls_of_the_web_are_told_as_its_own():

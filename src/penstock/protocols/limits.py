@@ -10,7 +10,7 @@ __all__ = ["Limits"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds of one store. The defaults bound nothing.
+    """Bounds of one store. The defaults bound nothing but a page.
 
     Attributes:
         least_part_bytes: Least size of every part of an upload but the last.
@@ -20,6 +20,7 @@ class Limits:
         put_bytes: Largest object that one PUT writes.
         copy_bytes: Largest object that one ``copy`` is asked for; a larger one is copied in parts.
         copy_part_bytes: Span that one ``copy_part`` is asked for.
+        page_keys: Most keys of one page of a listing; a driver asks for as many.
         key_bytes: Longest key, in bytes of UTF-8.
         metadata_bytes: Most bytes of user metadata, names and values together.
 
@@ -32,5 +33,6 @@ class Limits:
     put_bytes: int = maxsize
     copy_bytes: int = maxsize
     copy_part_bytes: int = 128 << 20
+    page_keys: int = 1000
     key_bytes: int = maxsize
     metadata_bytes: int = maxsize

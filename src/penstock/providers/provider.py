@@ -30,6 +30,9 @@ def bucket_names(pattern: str, words: str) -> Callable[[str], str]:
     return fault
 
 
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+
+
 def _at_the_slash(rest: str) -> tuple[str, str]:
     bucket, _, key = rest.partition("/")
     return bucket, key
@@ -114,6 +117,17 @@ class Provider:
     example: str = ""
     advice: Callable[[str], str] = _no_words
     extra: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what would fail later, or go unseen: ``ConfigError``."""
+        schemes: object = self.schemes
+        if not (isinstance(schemes, tuple) and schemes and all(_SCHEME.fullmatch(each) for each in schemes)):
+            message = f"Provider.schemes of {self.name} are a tuple of lower-case schemes like ('s3',): {schemes!r}"
+            raise ConfigError(message)
+        kind: object = self.options
+        params = getattr(kind, "__dataclass_params__", None) if isinstance(kind, type) else None
+        if not (isinstance(kind, type) and issubclass(kind, StoreOptions) and params is not None and params.frozen):
+            raise ConfigError(f"Provider.options of {self.name} is a frozen dataclass that derives from StoreOptions")
 
     def take(self, options: StoreOptions) -> StoreOptions:
         """Return ``options`` as options of this provider's class.

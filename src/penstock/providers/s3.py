@@ -18,10 +18,11 @@ from penstock.providers.provider import Opening, Provider, bucket_names
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
+    from penstock.drivers.s3.vocabulary import Vocabulary
     from penstock.protocols.driver import Driver
     from penstock.protocols.exchange import Transport
 
-__all__ = ["PROVIDER", "resolver"]
+__all__ = ["PROVIDER", "opener", "resolver"]
 
 _LOG = logging.getLogger("penstock")
 _AWS = re.compile(r"https?://(?:([^/@:?#]+)\.)?s3[.-][^/@:?#]*amazonaws\.com(?:\.cn)?(?::\d+)?/([^?#]*)", re.IGNORECASE)
@@ -38,20 +39,32 @@ def resolver(service: Service) -> Callable[[S3Options, Mapping[str, str]], tuple
     return resolved
 
 
-def _open(opening: Opening) -> tuple[Driver, Transport]:
-    from penstock.drivers.credentials import source
-    from penstock.drivers.refreshing import RefreshingCredentials
-    from penstock.drivers.s3 import S3, Bucket
-    from penstock.transport.loop import connect
+def opener(words: Callable[[], Vocabulary]) -> Callable[[Opening], tuple[Driver, Transport]]:
+    """Return the ``Provider.open`` of a dialect of S3's family; ``words`` imports its vocabulary when it is called."""
 
-    options, settings = opening.options, opening.settings
-    virtual = not path_style(opening.bucket, settings.addressing, settings.endpoint)
-    if not options.transport.verify:
-        _warn_unverified(settings.endpoint or "https://s3.amazonaws.com")
-    bucket = Bucket(opening.bucket, settings.endpoint, virtual, opening.scheme)
-    driver = S3(bucket, settings.region, RefreshingCredentials(source(options, opening.environ, settings.service)))
-    driver.abilities = opening.provider.abilities
-    return driver, connect(replace(options.transport, ca_file=settings.ca_file, proxy=settings.proxy))
+    def opened(opening: Opening) -> tuple[Driver, Transport]:
+        from penstock.drivers.credentials import source
+        from penstock.drivers.refreshing import RefreshingCredentials
+        from penstock.drivers.s3 import S3, Bucket
+        from penstock.transport.loop import connect
+
+        options, settings = opening.options, opening.settings
+        virtual = not path_style(opening.bucket, settings.addressing, settings.endpoint)
+        if not options.transport.verify:
+            _warn_unverified(settings.endpoint or "https://s3.amazonaws.com")
+        bucket = Bucket(opening.bucket, settings.endpoint, virtual, opening.scheme)
+        credentials = RefreshingCredentials(source(options, opening.environ, settings.service))
+        driver = S3(bucket, settings.region, credentials, words())
+        driver.abilities, driver.page_keys = opening.provider.abilities, opening.provider.limits.page_keys
+        return driver, connect(replace(options.transport, ca_file=settings.ca_file, proxy=settings.proxy))
+
+    return opened
+
+
+def _amazon() -> Vocabulary:
+    from penstock.drivers.s3.vocabulary import AMAZON
+
+    return AMAZON
 
 
 _unverified: set[str] = set()  # a forked worker need not say it again
@@ -75,7 +88,7 @@ def _advice(text: str) -> str:
 PROVIDER = Provider(
     name="S3",
     schemes=("s3",),
-    open=_open,
+    open=opener(_amazon),
     # Wider than AWS's rules (lower case, 3-63): Ceph, MinIO and old us-east-1 buckets hold capitals, "_" and more.
     bucket_fault=bucket_names(r"[A-Za-z0-9._-]{3,255}", "3 to 255 letters, digits, '.', '-' and '_'"),
     limits=Limits(

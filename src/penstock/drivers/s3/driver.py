@@ -49,6 +49,7 @@ class S3:
     """
 
     abilities = Abilities(ranges=None)
+    page_keys = 1000  # sent, because not every store's default is 1,000 (OSS: 100)
 
     def __init__(self, bucket: Bucket, region: str, identity: Identity, vocabulary: Vocabulary = AMAZON) -> None:
         """Speak to ``bucket`` as ``identity``; another region than ``region`` is followed when the service names it."""
@@ -88,9 +89,8 @@ class S3:
         return Exchange(self._request("HEAD", key), parse)
 
     def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
-        """List one page of at most 1,000 keys; escaped by the server, since XML cannot hold every key."""
-        # max-keys is sent because not every store's default is 1,000 (OSS: 100).
-        query = {"list-type": "2", "prefix": prefix, "encoding-type": "url", "max-keys": "1000"}
+        """List one page of at most ``page_keys`` keys; escaped by the server, since XML cannot hold every key."""
+        query = {"list-type": "2", "prefix": prefix, "encoding-type": "url", "max-keys": str(self.page_keys)}
         optional = {"continuation-token": token, "start-after": start_after, "delimiter": delimiter}
         query |= {name: value for name, value in optional.items() if value}
 
