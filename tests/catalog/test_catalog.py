@@ -94,40 +94,6 @@ class TestColumns:
         assert Catalog.build("s3://bucket/", "pets/", [*PETS, Entry("other/x")]).base == ""
 
 
-class TestDigest:
-    def test_neither_place_nor_etag_nor_label_count(self, pets):
-        moved = [Entry(entry.key.replace("pets/", "a/b/"), entry.size) for entry in PETS]
-        assert Catalog.build("gs://elsewhere/", "a/b/", moved).digest == pets.digest
-
-    @pytest.mark.parametrize(
-        ("one", "other"),
-        [
-            ([Entry("ab", 1), Entry("c", 1)], [Entry("a", 1), Entry("bc", 1)]),
-            ([Entry("a", 1), Entry("b", 2)], [Entry("a", 2), Entry("b", 1)]),
-            ([Entry("a", 1), Entry("b", 1)], [Entry("b", 1), Entry("a", 1)]),
-            ([Entry("a", 1)], [Entry("a", 1), Entry("a", 1)]),
-            ([Entry("a", 1)], [Entry("a", -1)]),
-            ([], [Entry("", 0)]),
-        ],
-    )
-    def test_names_sizes_order_and_number_count(self, one, other):
-        assert Catalog.build("s3://b/", "", one).digest != Catalog.build("s3://b/", "", other).digest
-
-    def test_it_is_the_same_for_ever(self, pets):
-        # A resume state of last year holds it: changing how it is computed refuses them all.
-        assert pets.digest == "15dbd2e028e7e16ebd6a0b2ef21cccb3d662a0064283cce519399c42407bdf88"
-
-    def test_it_spans_blocks(self):
-        entries = [Entry(f"k{i}", i) for i in range(9000)]
-        catalog = Catalog.build("s3://b/", "", entries)
-        entries[8999] = Entry("k8999", 1)
-        assert Catalog.build("s3://b/", "", entries).digest != catalog.digest
-
-    def test_it_is_computed_once_and_travels(self, pets):
-        digest = pets.digest
-        assert _travelled(pets).__dict__["digest"] == digest
-
-
 def test_a_pickle_carries_everything(pets):
     copy = _travelled(pets[1:])
     assert list(copy) == PETS[1:]
@@ -142,10 +108,10 @@ def _use(catalog, pipe):
     pipe.send((checked, private))
 
 
-def _private_bytes_of_a_worker(method, catalog):
+def _private_bytes_of_a_worker(method, catalog, use=None):
     processes = multiprocessing.get_context(method)
     here, there = processes.Pipe()
-    worker = processes.Process(target=_use, args=(catalog, there))
+    worker = processes.Process(target=use or _use, args=(catalog, there))
     worker.start()
     assert here.poll(120)
     checked, private = here.recv()
@@ -182,3 +148,25 @@ def test_building_streams():
     )
     added = int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
     assert added < 60 * 1024
+
+
+def _use_some(catalog, pipe):
+    """Read one entry of a hundred, with its label and columns; tell the private memory of the process."""
+    checked = 0
+    for index in range(0, len(catalog), 100):
+        checked += catalog.span(index).stop + catalog.label(index) + catalog.row(index)["number"]
+    with Path("/proc/self/smaps_rollup").open() as lines:
+        private = sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
+    pipe.send((checked, private))
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="reads /proc")
+def test_row_numbers_classes_and_columns_are_mapped_into_a_spawned_worker_too(million):
+    count = len(million)
+    wide = million.with_labels(np.arange(count) % 2, classes=["even", "odd"]).with_columns(number=np.arange(count))
+    part = wide[np.arange(count)[::-1]]
+    _, before = _private_bytes_of_a_worker("spawn", Catalog.build("s3://b/", "", [Entry("a", 1)]), _use)
+    checked, after = _private_bytes_of_a_worker("spawn", part, _use_some)
+    last = np.arange(count)[::-1][::100]
+    assert checked == int((2 * last + last % 2).sum())
+    assert after - before < 10 * 1024 * 1024

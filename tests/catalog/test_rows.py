@@ -76,7 +76,7 @@ class TestIndices:
         with pytest.raises(Unusable, match=word):
             pets[indices]
 
-    def test_a_picked_part_maps_its_rows_into_a_spawned_process(self):
+    def test_many_row_numbers_lie_in_memory_that_workers_map(self):
         part = Catalog.build("s3://b/", "", (Entry(f"{i}", i) for i in range(40_000)))[np.arange(40_000)[::-1]]
         assert type(part._rows._numbers._memory).__name__ == "Region", "beyond 64 KiB rows are shared"
         assert part[5] == Entry("39994", 39994)

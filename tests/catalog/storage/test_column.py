@@ -84,6 +84,13 @@ class TestValues:
         assert (_catalog(1).columns, _catalog(1).row(0)) == ({}, {})
 
 
+def test_a_column_of_many_texts_makes_them_only_when_they_are_asked_for():
+    catalog = _catalog(3).with_columns(caption=["a", "b", "c"], x=[1, 2, 3])
+    assert catalog.columns["x"].tolist() == [1, 2, 3]
+    assert catalog.row(1) == {"caption": "b", "x": 2}
+    assert catalog._table.columns["caption"]._categories is None
+
+
 class TestCategorical:
     @pytest.fixture
     def split(self):

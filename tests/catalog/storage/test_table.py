@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.catalog.storage.strings import decode, encode
 from penstock.catalog.storage.table import TableBuilder
 from penstock.errors import Unusable
 
@@ -67,7 +66,3 @@ def test_a_label_that_contains_itself_is_refused():
     label.append(label)
     with pytest.raises(Unusable, match="label"):
         TableBuilder().add(b"k", 1, "", label)
-
-
-def test_file_names_that_are_no_utf_8_survive():
-    assert encode(decode(b"caf\xe9.jpg")) == b"caf\xe9.jpg"

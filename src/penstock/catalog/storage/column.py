@@ -73,18 +73,23 @@ def pack(arrays: Sequence[NDArray[Any]]) -> list[Numbers]:
 
 
 class Categorical:
-    """A column of texts: ``codes`` (unsigned integers, read-only) into ``categories`` (a tuple of str).
+    """A column of texts: ``codes`` (unsigned integers, read-only) into ``categories``.
 
     ``column[i]`` is a str, ``column == "train"`` and ``column.isin(["train", "test"])`` are boolean masks for
     ``Catalog.filter(mask=…)``, ``np.asarray(column)`` is an array of str objects.
     """
 
-    __slots__ = ("categories", "codes")
+    __slots__ = ("_column", "codes")
     __hash__ = None  # type: ignore[assignment]  # == gives a mask
 
-    def __init__(self, codes: NDArray[Any], categories: tuple[str, ...]) -> None:
-        """Take them as they are."""
-        self.codes, self.categories = codes, categories
+    def __init__(self, codes: NDArray[Any], column: Column) -> None:
+        """Take the codes of some rows of a column of texts."""
+        self.codes, self._column = codes, column
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The distinct texts, in the order of their codes: made when first asked for."""
+        return self._column.categories
 
     def __len__(self) -> int:
         """Return how many rows there are."""
@@ -167,7 +172,7 @@ class Column:
         """Return the values of ``rows`` as a user sees them."""
         numbers = taken(self.numbers.values, rows)
         numbers.flags.writeable = False
-        return numbers if self.texts is None else Categorical(numbers, self.categories)
+        return numbers if self.texts is None else Categorical(numbers, self)
 
     def take(self, rows: Rows) -> Column:
         """Copy some rows; texts that only others have stay, so that codes keep their meaning."""

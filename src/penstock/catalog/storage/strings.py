@@ -38,8 +38,9 @@ def taken(values: NDArray[_T], rows: Rows) -> NDArray[_T]:
     return values[np.arange(rows.start, rows.stop, rows.step)]
 
 
-def blocks(rows: Rows, size: int = _BLOCK) -> Iterator[Rows]:
-    """Yield the rows in runs of at most ``size``."""
+def blocks(rows: Rows, size: int = 0) -> Iterator[Rows]:
+    """Yield the rows in runs of at most ``size`` (0: 65,536)."""
+    size = size or _BLOCK
     return (rows[start : start + size] for start in range(0, len(rows), size))
 
 
