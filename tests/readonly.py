@@ -13,7 +13,7 @@ requests: list[str] = []  # the verbs that were carried out
 class ReadOnly:
     """A driver with Head, Read and List, over another one."""
 
-    abilities = Abilities(digests=False)
+    abilities = Abilities(digest=None)
 
     def __init__(self, driver, bucket):
         self._driver = driver
@@ -47,5 +47,5 @@ def _open(opening):
 
 
 PROVIDER = Provider(
-    name="readonly", schemes=("readonly",), open=_open, abilities=Abilities(digests=False), any_options=True
+    name="readonly", schemes=("readonly",), open=_open, abilities=Abilities(digest=None), any_options=True
 )
