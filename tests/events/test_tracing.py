@@ -141,6 +141,20 @@ def test_an_operation_without_an_error_is_done_and_its_requests_say_what_they_ca
     assert 0 < read.first_byte_s <= read.elapsed_s
 
 
+def test_a_run_s_saves_and_restores_are_operations(server, ledger):
+    run = ps.CheckpointManager("s3://bucket/run/", store=server.store)
+    run.save(1, {"weight": [1.0]})
+    assert run.restore() == {"weight": [1.0]}
+    ps.save([2.0], "s3://bucket/one.pt", store=server.store)
+    assert ps.load("s3://bucket/one.pt", store=server.store) == [2.0]
+    ledger.check()
+    outer = {event.id: (event.kind, event.url) for event in ledger.of(OperationStarted) if not event.parent}
+    assert [kind for kind, _ in outer.values()] == ["save", "restore", "upload", "load"]
+    assert {url for kind, url in outer.values() if kind == "save"} == {"s3://bucket/run/000000000001/"}
+    assert {event.outcome for event in ledger.of(OperationEnded) if not event.parent} == {"done"}
+    assert all(event.parent for event in ledger.of(RequestStarted))
+
+
 def test_a_request_that_is_tried_again_keeps_its_id(server, source, ledger):
     server.fail(FAULTS["503"], FAULTS["500"], when=Match(verb="get"))
     with no_waiting():

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["RequestTrace", "Scope", "followed", "operation"]
 
 P = ParamSpec("P")
+K = TypeVar("K")
 T = TypeVar("T")
 
 _END: Final = object()
@@ -30,7 +31,7 @@ _ids: Final = count(1)
 _current: Final[ContextVar[int]] = ContextVar("penstock-operation", default=0)
 
 
-def operation(kind: str, url: Callable[[str], str], key: str) -> Scope:
+def operation(kind: str, url: Callable[[K], str], key: K) -> Scope:
     """Begin an operation on ``url(key)``: use it in a ``with`` block, or ``run`` what it does and ``end`` it.
 
     Where nobody listens nothing is recorded, now or later: ``url`` is not called.

@@ -22,6 +22,7 @@ from penstock.checkpoint.torchfile.encoding import encoded
 from penstock.checkpoint.torchfile.verbs import dump
 from penstock.checkpoint.transfer.tensors import torch_module
 from penstock.errors import CheckpointError
+from penstock.events import operation
 from penstock.source import open_source
 from penstock.values import as_folder
 
@@ -156,9 +157,10 @@ class CheckpointManager:
         if self._ranks is not None:
             extra = {"step": step, "metric": metric, "ranks": self._ranks.size}
             url = f"{self._url}{step_name(step)}/"
-            where = self._ranks.writer(url, extra, overwrite=overwrite, store=self._source.options)
-            self._ranks.save(where, everything.pop("state"), everything)
-            self._ranks.agreed(lambda: self._supersede(step, where.manifest, where.etag))
+            with operation("save", self._steps.url, step):
+                where = self._ranks.writer(url, extra, overwrite=overwrite, store=self._source.options)
+                self._ranks.save(where, everything.pop("state"), everything)
+                self._ranks.agreed(lambda: self._supersede(step, where.manifest, where.etag))
             return
 
         def fill(saving: Saving) -> None:
@@ -188,15 +190,16 @@ class CheckpointManager:
         step, metric = checked_step(step), checked_metric(metric)
         saving = Saving(self._source, self._steps.folder(step), kind)
         self._mine.add(saving.id)
-        if not overwrite:
-            saving.refuse_existing()
-        current = saving.current_etag() if overwrite else ""
-        old = self._steps.readable(step) if current else None
-        fill(saving)
-        manifest = saving.commit({"step": step, "metric": metric}, current)
-        if old is not None:
-            old.delete_objects()
-        self._supersede(step, manifest, saving.etag)
+        with operation("save", self._steps.url, step):
+            if not overwrite:
+                saving.refuse_existing()
+            current = saving.current_etag() if overwrite else ""
+            old = self._steps.readable(step) if current else None
+            fill(saving)
+            manifest = saving.commit({"step": step, "metric": metric}, current)
+            if old is not None:
+                old.delete_objects()
+            self._supersede(step, manifest, saving.etag)
 
     def steps(self) -> list[int]:
         """Return the committed steps, oldest first: a listing of folders, and one request for each, side by side."""
@@ -229,9 +232,10 @@ class CheckpointManager:
             Unusable: Several ranks saved it, and there is no ``into``.
 
         """
-        chosen, found = self._restore(self._ranks).state(
-            step, into, map_location=map_location, weights_only=weights_only
-        )
+        with operation("restore", str, self._url):
+            chosen, found = self._restore(self._ranks).state(
+                step, into, map_location=map_location, weights_only=weights_only
+            )
         if loader is not None:
             if found["loader"] is None:
                 raise CheckpointError("it was saved without the data's position", url=self._steps.url(chosen))
@@ -249,7 +253,8 @@ class CheckpointManager:
             AlreadyExists: There is something in ``folder`` already. Else as ``restore``.
 
         """
-        self._restore(None).files(step, folder)
+        with operation("restore", str, self._url):
+            self._restore(None).files(step, folder)
 
     def describe(self, step: int) -> StepDescription:
         """Describe a committed step: two requests. Raises ``NotFound``."""

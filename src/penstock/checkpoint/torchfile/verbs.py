@@ -11,6 +11,7 @@ from penstock.checkpoint.torchfile.save import save_torchfile
 from penstock.checkpoint.transfer.plan import Object
 from penstock.checkpoint.transfer.tensors import torch_module
 from penstock.errors import PenstockError
+from penstock.events import operation
 from penstock.source import object_at
 
 if TYPE_CHECKING:
@@ -63,8 +64,9 @@ def load(
     """
     torch_module()
     source, key = object_at(url, store)
-    meta = source.head(key)
-    of = Object(key, meta.etag, meta.size, source.url(key), checksums=None)
-    if lazy:
-        return load_lazily(source, of, weights_only=weights_only)
-    return load_torchfile(source, of, map_location=map_location, weights_only=weights_only)
+    with operation("load", source.url, key):
+        meta = source.head(key)
+        of = Object(key, meta.etag, meta.size, source.url(key), checksums=None)
+        if lazy:
+            return load_lazily(source, of, weights_only=weights_only)
+        return load_torchfile(source, of, map_location=map_location, weights_only=weights_only)
