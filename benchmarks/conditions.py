@@ -138,6 +138,12 @@ _FAR_BUSY = (Run("floor", threads=256, most=10_240), *_busy(10_240, 256))
 _WHOLE = (Run("floor_big", threads=4), Run("penstock_open", beside="obstore_get"), Run("obstore_get", _OBSTORE))
 _WRITE = (Run("floor_write", threads=4), Run("penstock_write", beside="obstore_put"), Run("obstore_put", _OBSTORE))
 _EVENTS = (Run("floor", threads=16), Run("penstock_map"), Run("penstock_heard"), Run("penstock_asked"))
+_UNKNOWN = (
+    Run("penstock_map"),
+    Run("penstock_unknown_map", beside="penstock_map"),
+    Run("penstock_iterable"),
+    Run("penstock_unknown_iterable", beside="penstock_iterable"),
+)
 _LOAD = (
     Run("floor_big", threads=4),
     Run("penstock_load", beside="s3torchconnector_load"),
@@ -176,6 +182,16 @@ CONDITIONS = (
         "small",
         "late",
         _FAR_BUSY,
+        batch=256,
+        compute_s=0.1,
+    ),
+    Condition("unknown", "100 KiB objects whose size is not known beforehand", "small", "plain", _UNKNOWN),
+    Condition(
+        "unknown-busy",
+        "100 KiB objects of unknown size, 30 ms to the first byte; every batch of 256 is followed by 100 ms of Python",
+        "small",
+        "late",
+        _UNKNOWN[2:],
         batch=256,
         compute_s=0.1,
     ),

@@ -19,3 +19,8 @@ def store(meter):
 def opened(kind, meter, **options):
     """Open a dataset over the task's manifest."""
     return kind.from_manifest(meter.manifest, base=f"s3://{BUCKET}/", store=store(meter), **options)
+
+
+def unknown(kind, meter, **options):
+    """Open a dataset over the task's keys alone."""
+    return kind.from_objects([f"s3://{BUCKET}/{key}" for key in meter.keys], store=store(meter), **options)

@@ -97,6 +97,13 @@ class Buffer:
         if len(data):
             self.view()[: len(data)] = data
 
+    def copy(self, size: int) -> bytes:
+        """Return a copy of the first ``size`` bytes."""
+        if not 0 <= size <= self.size:
+            message = f"{size} bytes of a buffer of {self.size}"
+            raise ValueError(message)
+        return _new_bytes(ctypes.c_void_p(self.address), _ssize(size)) if size else b""
+
     def take(self) -> bytes:
         """Return what an allocated target holds, as ``bytes``; call it once the region is filled."""
         return self.owner if isinstance(self.owner, bytes) else bytes(self.view())

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.buffer import Buffer
-    from penstock.protocols.driver import Attributes, Part, Payload
+    from penstock.protocols.driver import Attributes, Beginning, Part, Payload
     from penstock.protocols.exchange import Exchange
     from penstock.values import Page, Span
 
@@ -100,7 +100,13 @@ class Local:
 
         return direct(run)
 
-    def get(self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES) -> Exchange[bytes]:
+    def get(
+        self,
+        key: str,
+        etag: str,
+        most_bytes: int = UNKNOWN_BYTES,
+        buffer: Buffer | None = None,  # noqa: ARG002  the size is known here as soon as it is looked at
+    ) -> Exchange[bytes | Beginning]:
         """Read a whole file."""
 
         def run() -> bytes:

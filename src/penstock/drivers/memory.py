@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.buffer import Buffer
-    from penstock.protocols.driver import Part, Payload
+    from penstock.protocols.driver import Beginning, Part, Payload
     from penstock.protocols.exchange import Exchange
     from penstock.values import Page, Span
 
@@ -96,7 +96,13 @@ class Memory:
 
         return direct(run)
 
-    def get(self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES) -> Exchange[bytes]:
+    def get(
+        self,
+        key: str,
+        etag: str,
+        most_bytes: int = UNKNOWN_BYTES,
+        buffer: Buffer | None = None,  # noqa: ARG002  the size is known here as soon as it is looked at
+    ) -> Exchange[bytes | Beginning]:
         """Read a whole object."""
 
         def run() -> bytes:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from penstock.buffer import Buffer
 from penstock.errors import Changed, PenstockError, Unusable
+from penstock.fetch.openread import OpenRead
 from penstock.fetch.operation import Operation
 from penstock.fetch.policy import RetryPolicy
 from penstock.fetch.spanread import RangeProbe, SpanRead, SplitRead
@@ -125,6 +126,8 @@ class Fetcher:
             raise Unusable(message, url=self.driver.url(span.key))
         if size_bytes is not None and size_bytes > self.options.split_bytes:
             return self._split(span, size_bytes, buffer, owner)
+        if size_bytes is None:
+            return OpenRead(self._policy, span, owner)
         return SpanRead(self._policy, span, owner, buffer)
 
     def _split(self, span: Span, size_bytes: int, buffer: Buffer | None, owner: ReadOwner) -> SpanRead:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from penstock.errors import Cancelled, Unusable
 from penstock.events import Scope
 from penstock.fetch.batch import start_reads
+from penstock.fetch.sizes import Sizes
 from penstock.protocols.fetching import ReadCounts
 from penstock.waiting import Inbox
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Lookahead"]
 
-_GUESS_BYTES = 1 << 20  # what a read of unknown length counts for
+_GUESS_BYTES = 1 << 20  # what a read of unknown length counts for until others have shown theirs
 _LEAST = 128  # items in a window, where the budget has as many: less would be refilled in driblets
 _SHRINK = 8  # by an eighth at a time: it costs little to be late, and a consumer that pauses may come back
 _REFILL = 4  # refill when a quarter of the window is free: one wake-up of the I/O thread for many requests
@@ -49,6 +50,8 @@ class Lookahead:
         self._budget = budget
         self._inbox = Inbox()
         self._reads: deque[PendingRead] = deque()
+        self._costs: deque[int] = deque()  # of them
+        self._sizes = Sizes()  # of what came of unknown length
         self._next: Span | None = None
         self._drained = False
         self._window = budget.items_limit
@@ -86,7 +89,9 @@ class Lookahead:
         if not read.complete:
             self._await(read)
         reads.popleft()
-        cost = _cost(read.span)
+        cost = self._costs.popleft()
+        if read.span.stop is None and read.error is None:
+            self._sizes.add(read.size_bytes)
         budget.release(cost)
         counts = self.counts
         counts.requests += read.attempts
@@ -125,10 +130,11 @@ class Lookahead:
             if span is None:
                 self._drained = True
                 break
-            cost = _cost(span)
+            cost = (self._sizes.bound or _GUESS_BYTES) if span.stop is None else span.stop - span.start
             if not budget.admits(cost):
                 break
             budget.admit(cost)
+            self._costs.append(cost)
             batch.append(span)
             self._next = None
         if batch:
@@ -152,7 +158,3 @@ class Lookahead:
     def __del__(self) -> None:
         """Close: a consumer that breaks off leaves nothing running."""
         self.close()
-
-
-def _cost(span: Span) -> int:
-    return _GUESS_BYTES if span.stop is None else span.stop - span.start

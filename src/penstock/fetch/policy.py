@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from penstock.errors import Bug, Cancelled, PenstockError, TimedOut, Unreachable, printable
 from penstock.events import Retried, emit, listening
 from penstock.fetch.backoff import Failure, Tokens, delay
+from penstock.fetch.scratch import Scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["RetryPolicy", "again", "bug"]
 
 _LOG = getLogger("penstock")
+_SCRATCH_BYTES = 64 << 20
 _FIRST_S = 5.0  # without success: a short hiccup is nobody's business
 _EVERY_S = 30.0
 
@@ -31,6 +33,7 @@ class RetryPolicy:
 
     Attributes:
         driver: Whose verbs are carried out.
+        scratch: Buffers for objects of unknown size.
         unranged: Takes over a read that the store has answered with the whole object, on the transport's thread.
         pace: What jitter and ``Retry-After`` are multiplied by; ``penstock.testing.clock`` sets it, nobody else.
 
@@ -41,6 +44,7 @@ class RetryPolicy:
     def __init__(self, driver: Driver, retry: RetryOptions) -> None:
         """Follow ``retry``; the store has not answered yet."""
         self.driver = driver
+        self.scratch = Scratch(_SCRATCH_BYTES)
         self.unranged: Callable[[Any], None]  # of a SpanRead, whose file knows this one
         self._retry = retry
         self._tokens = Tokens(retry.tokens, retry.tokens)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 from penstock.buffer import Buffer
 from penstock.errors import Bug, Cancelled, PenstockError, Transient, Truncated, Unusable
@@ -77,7 +77,7 @@ class SpanRead:
         """Prepare a read of ``span``; memory is allocated when it is sent, unless ``target`` brings its own."""
         self.policy = policy
         self._owner = owner
-        self._exchange: Exchange[int] | Exchange[bytes] | None = None
+        self._exchange: Exchange[Any] | None = None
         self._began = 0.0
         self._reached = 0
         self._trace = RequestTrace("read", policy.driver.url(span.key)) if listening() else None
@@ -125,31 +125,32 @@ class SpanRead:
 
     def request(self) -> Request | Work:
         """Ask for what is still missing."""
-        self.attempts += 1
-        if self.attempts == 1:
-            self._began = monotonic()
+        self._begin_attempt()
         if self.called_off:
             self._exchange = None
             raise Cancelled("called off")
         span, driver = self.span, self.policy.driver
-        if span.stop is None:
-            self._exchange = driver.get(span.key, span.etag)
-            if self._trace is not None:
-                self._trace.start(self.attempts, self._exchange.request)
-            return self._exchange.request
         if not (span.whole or self.front) and driver.abilities.ranges is False:
             self._exchange = None
             raise self._unranged()
         target = self.target
         if target is None:
-            target = self.target = Buffer.allocate(span.stop - span.start)
+            target = self.target = Buffer.allocate((span.stop or 0) - span.start)
         if self._reached:
             span = Span(span.key, span.start + self._reached, span.stop, span.etag)
             target = target.slice(self._reached, target.size)
         self._exchange = driver.read(span, target)
+        return self._traced(self._exchange.request)
+
+    def _begin_attempt(self) -> None:
+        self.attempts += 1
+        if self.attempts == 1:
+            self._began = monotonic()
+
+    def _traced(self, request: Request | Work) -> Request | Work:
         if self._trace is not None:
-            self._trace.start(self.attempts, self._exchange.request)
-        return self._exchange.request
+            self._trace.start(self.attempts, request)
+        return request
 
     def done(self, response: Response) -> float | None:
         """Verify what came; say when to go on, if something is missing."""
@@ -161,9 +162,7 @@ class SpanRead:
             return self._failed(error)
         except Exception as error:  # noqa: BLE001  a parser that trips over an answer must not take the I/O thread along
             return self._failed(bug(error))
-        if isinstance(got, bytes):
-            self.value = got
-        elif self.target is not None and self._reached + got < self.target.size:
+        if self.target is not None and self._reached + got < self.target.size:
             return self._cut_short(got, response.fault)
         if self._trace is not None:
             self._trace.end(None)
@@ -191,7 +190,7 @@ class SpanRead:
         error.code = RANGE_IGNORED
         return error
 
-    def _raise(self, response: Response) -> int:
+    def _raise(self, response: Response) -> NoReturn:
         raise response.fault or Bug("a response without a request")
 
     def _cut_short(self, got: int, fault: PenstockError | None) -> float | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +21,7 @@ __all__ = [
     "UNKNOWN_BYTES",
     "Abilities",
     "Attributes",
+    "Beginning",
     "Copy",
     "Delete",
     "Digest",
@@ -61,6 +62,21 @@ class Digest(Protocol):
 
     def hexdigest(self) -> str:
         """Return the digest of all bytes so far."""
+
+
+class Beginning(NamedTuple):
+    """The first bytes of an object that is larger than its buffer.
+
+    Attributes:
+        data: The bytes.
+        size: Of the whole object; 0 where the server does not say.
+        etag: The version that they are from; empty where none can be asked for.
+
+    """
+
+    data: bytes
+    size: int
+    etag: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +143,13 @@ class Read(Protocol):
         Fewer than asked means that the body ended early: ask for the rest.
         """
 
-    def get(self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES) -> Exchange[bytes]:
+    def get(
+        self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES, buffer: Buffer | None = None
+    ) -> Exchange[bytes | Beginning]:
         """Read a whole object whose size is not known; ``Unusable`` where it has more than ``most_bytes``.
 
-        Its memory is needed twice for a moment, at the end.
+        ``buffer``, of a size that is likely to do, saves time: the object is copied out of it. Where it is too small, a
+        ``Beginning`` is returned. Without it the object's memory is needed twice for a moment, at the end.
         """
 
 

@@ -28,7 +28,8 @@ class Request:
         headers: Lines ``Name: value``; ``Host`` and ``Content-Length`` are the transport's.
         wants: Response headers the driver will look at, lower case; None for all. An error, or a target that
             was not filled, always brings all.
-        target: Where a body of known length goes; None collects it.
+        target: Where a body goes that is as long, at most; None collects it.
+        shorter: A body shorter than the target is a whole answer, too: only the wanted headers come with it.
         body: What is sent; a buffer that stays untouched until the response.
         most_bytes: How much may be collected of a body without a target; a longer one is an ``overflow``. Up to what
             can arrive in 10 ms may be held beyond it.
@@ -42,6 +43,7 @@ class Request:
     target: Buffer | None = None
     body: bytes | bytearray | memoryview | None = None
     most_bytes: int = TEXT_BYTES
+    shorter: bool = False
 
 
 @dataclass(slots=True)

@@ -244,7 +244,7 @@ class Easy:
             return Response()
         response = Response(self._answered())
         self._close(request, response, code)
-        whole = code == OK and (request.target is None or response.received == request.target.size)
+        whole = code == OK and (request.target is None or request.shorter or response.received == request.target.size)
         if request.wants is None or not whole or response.status not in _GOOD:
             response.headers = self._all_headers()
         else:

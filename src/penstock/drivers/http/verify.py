@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.drivers.http.headers import parse_size, unquoted
+from penstock.drivers.http.headers import is_strong, parse_size, unquoted
 from penstock.errors import Changed, ChecksumMismatch, Damaged, Transient, Truncated, Unusable
-from penstock.protocols.driver import RANGE_IGNORED
+from penstock.protocols.driver import RANGE_IGNORED, Beginning
 
 if TYPE_CHECKING:
     from penstock.buffer import Buffer
@@ -49,6 +49,11 @@ class Verification:
     def whole_headers(self) -> tuple[str, ...]:
         """The headers that the verification of a whole object needs (``Request.wants``)."""
         return (self.version, *self.digests)
+
+    @property
+    def sized_headers(self) -> tuple[str, ...]:
+        """The headers that the verification of an object of unknown size needs (``Request.wants``)."""
+        return (self.version, self.size, "transfer-encoding", *self.digests)
 
     def span(self, response: Response, span: Span, buffer: Buffer) -> int:
         """Return how many bytes of ``buffer`` are the span's; the answer is a 200 or 206 to GET (to HEAD, if empty).
@@ -92,6 +97,30 @@ class Verification:
         if "chunked" not in headers.get("transfer-encoding", "") and len(body) != self.length(headers):
             raise Transient("the body ended early")
         self.same_digest(headers, body)
+        return body
+
+    def opened(self, response: Response, etag: str, buffer: Buffer) -> bytes | Beginning:
+        """Return an object of unknown size out of its buffer, or its beginning; the answer is a 200 to GET.
+
+        Raises:
+            PenstockError: As ``whole``; whatever broke the answer off.
+
+        """
+        headers = response.headers
+        if etag:
+            self.same_version(headers, etag)
+        found = unquoted(headers.get(self.version, ""))
+        chunked = "transfer-encoding" in headers and "chunked" in headers["transfer-encoding"]
+        if response.overflow:
+            size = 0 if chunked else self.length(headers)
+            return Beginning(buffer.copy(response.received), size, found if is_strong(found) else "")
+        if response.fault is not None:
+            raise response.fault
+        if not chunked and response.received != self.length(headers):
+            raise Transient("the body ended early")
+        body = buffer.copy(response.received)
+        if not headers.keys().isdisjoint(self.digests):
+            self.same_digest(headers, body)
         return body
 
     def length(self, headers: Mapping[str, str]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from html import escape as html_escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
 from penstock.drivers.direct import too_large
@@ -22,9 +22,9 @@ from penstock.drivers.s3.route import Route
 from penstock.drivers.s3.signing import EMPTY_SHA256, UNSIGNED
 from penstock.drivers.s3.vocabulary import AMAZON
 from penstock.errors import Damaged, InvalidURL, PenstockError
-from penstock.protocols.driver import RANGE_IGNORED, UNKNOWN_BYTES, Abilities, Payload
+from penstock.protocols.driver import RANGE_IGNORED, UNKNOWN_BYTES, Abilities, Beginning, Payload
 from penstock.protocols.exchange import Exchange, Request
-from penstock.values import ObjectMeta
+from penstock.values import ObjectMeta, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from penstock.protocols.credentials import Identity
     from penstock.protocols.driver import Attributes, Part
     from penstock.protocols.exchange import Response
-    from penstock.values import Page, Span, Uploads
+    from penstock.values import Page, Uploads
 
 __all__ = ["S3"]
 
@@ -59,6 +59,7 @@ class S3:
         self._answers = Answers(vocabulary.codes, identity, self._route)
         self._verify = vocabulary.verification
         self._wants = self._verify.range_headers, self._verify.whole_headers
+        self._sized = self._verify.sized_headers
         self._metadata_prefix = f"{vocabulary.prefix}meta-"
         self._identity = identity
 
@@ -139,10 +140,17 @@ class S3:
         if self.abilities.ranges is not honoured:
             self.abilities = replace(self.abilities, ranges=honoured)
 
-    def get(self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES) -> Exchange[bytes]:
+    def get(
+        self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES, buffer: Buffer | None = None
+    ) -> Exchange[bytes | Beginning]:
         """Read a whole object whose size is not known."""
+        if buffer is not None:
+            exchange = self.read(Span(key, 0, buffer.size, etag, whole=True), buffer)
+            request = cast("Request", exchange.request)
+            request.wants, request.shorter = self._sized, True
+            return Exchange(request, partial(self._opened, key, etag, most_bytes, buffer))
 
-        def parse(response: Response) -> bytes:
+        def parse(response: Response) -> bytes | Beginning:
             if response.overflow:
                 raise too_large(most_bytes, self.url(key))
             self._answers.headers(response, "read", key)
@@ -153,6 +161,19 @@ class S3:
         request = self._request("GET", key, headers=headers)
         request.most_bytes = most_bytes
         return Exchange(request, parse)
+
+    def _opened(self, key: str, etag: str, most_bytes: int, buffer: Buffer, response: Response) -> bytes | Beginning:
+        """Verify the answer to ``get``, in its buffer."""
+        try:
+            if response.status != 200:  # noqa: PLR2004  OK
+                raise self._answers.error(response, "read", key)
+            got = self._verify.opened(response, etag, buffer)
+        except PenstockError as error:
+            error.url = error.url or self.url(key)
+            raise
+        if isinstance(got, Beginning) and got.size > most_bytes:
+            raise too_large(most_bytes, self.url(key))
+        return got
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
         """Write one object in one request."""

@@ -122,7 +122,9 @@ class Trial:
 
     def get(self, key: str, etag: str = "", most_bytes: int = UNKNOWN_BYTES) -> bytes:
         """Read one object of unknown size."""
-        return self.do(self.driver.get(key, etag, most_bytes))
+        got = self.do(self.driver.get(key, etag, most_bytes))
+        assert isinstance(got, bytes), "without a buffer there is no beginning"
+        return got
 
     def read(self, key: str, start: int, stop: int, etag: str = "", *, whole: bool = False) -> bytes:
         """Read one span."""

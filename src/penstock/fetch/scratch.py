@@ -1,0 +1,49 @@
+"""Buffers that objects of unknown size are read into before they are copied: reused, and bounded together."""
+
+from __future__ import annotations
+
+from penstock.buffer import Buffer
+from penstock.fetch.sizes import Sizes
+
+__all__ = ["Scratch"]
+
+_KEPT_BYTES = 8 << 20  # while nothing is in flight
+
+
+class Scratch:
+    """Buffers as large as the objects before were, for one store; on its transport's thread.
+
+    An object is copied out of its buffer as it arrives: so what waits to be consumed takes no more than its own size,
+    and what is in flight ``most_bytes`` at most. Where that is used up, an object is read without a buffer.
+
+    Attributes:
+        sizes: Of the objects before.
+
+    """
+
+    __slots__ = ("_free", "_held_bytes", "_most_bytes", "sizes")
+
+    def __init__(self, most_bytes: int) -> None:
+        """Allocate nothing yet."""
+        self.sizes = Sizes()
+        self._most_bytes = most_bytes
+        self._held_bytes = 0  # in use
+        self._free: list[Buffer] = []  # all of one size
+
+    def take(self) -> Buffer | None:
+        """Return a buffer that nearly all objects so far fit into; None where that would be too much."""
+        size = self.sizes.bound
+        if not size or self._held_bytes + size > self._most_bytes:
+            return None
+        self._held_bytes += size
+        if self._free and self._free[-1].size == size:
+            return self._free.pop()
+        return Buffer.allocate(size)
+
+    def give(self, buffer: Buffer) -> None:
+        """Take a buffer back."""
+        self._held_bytes -= buffer.size
+        if self._free and self._free[-1].size != buffer.size:
+            self._free.clear()
+        if len(self._free) * buffer.size < max(_KEPT_BYTES, self._held_bytes):
+            self._free.append(buffer)

@@ -1,0 +1,43 @@
+"""How large objects of a store are, as far as reads have shown: what a buffer for the next one should hold. Pure."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+__all__ = ["Sizes"]
+
+_LEAST, _MOST = 12, 26  # buffers of 4 KiB to 64 MiB, in powers of two
+_FIT = 63 / 64  # of the objects are to fit: those that do not cost a second request, and a connection
+_EVERY, _FORGET = 64, 1024  # objects, between two looks at the bound, and until the former half as much
+
+
+class Sizes:
+    """Counts objects by powers of two.
+
+    Attributes:
+        bound: Bytes that nearly all objects fit into; 0 while none was seen, and where they are too large to say.
+
+    """
+
+    __slots__ = ("_counts", "_total", "bound")
+
+    def __init__(self) -> None:
+        """Nothing was seen yet."""
+        self._counts = [0] * (_MOST + 2)
+        self._total = 0
+        self.bound = 0
+
+    def add(self, size_bytes: int) -> None:
+        """Count an object."""
+        self._counts[min(max(_LEAST, (size_bytes - 1).bit_length()), _MOST + 1)] += 1
+        self._total += 1
+        if self._total < _EVERY or self._total % _EVERY == 0:
+            self._look()
+
+    def _look(self) -> None:
+        fitting = accumulate(self._counts)
+        power = next(power for power, count in enumerate(fitting) if count >= _FIT * self._total)
+        self.bound = 1 << power if power <= _MOST else 0
+        if self._total >= _FORGET:
+            self._counts = [count // 2 for count in self._counts]
+            self._total = sum(self._counts)
