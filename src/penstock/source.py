@@ -379,7 +379,7 @@ def open_source(url: str | os.PathLike[str], store: StoreOptions | None = None) 
 
     """
     location = parse(url)
-    return Source(location, store or StoreOptions()), location.key
+    return Source(location, StoreOptions() if store is None else store), location.key
 
 
 def object_at(url: str | os.PathLike[str], store: StoreOptions | None = None) -> tuple[Source, str]:

@@ -58,7 +58,7 @@ def test_another_providers_options_are_refused_by_the_name_of_the_right_class():
 
 
 def test_what_is_no_options_at_all_is_refused():
-    for wrong in ({"region": "r"}, "profile", S3Options):
+    for wrong in ({"region": "r"}, {}, "profile", S3Options):
         with pytest.raises(ConfigError, match="store= takes StoreOptions or S3Options"):
             S3.take(wrong)
 

@@ -159,3 +159,9 @@ def test_fsspec_refuses_an_unknown_scheme_where_it_is_registered():
         register(scheme="s4")
     made = pickle.loads(pickle.dumps(_kind_of("memory")()))
     assert (type(made), made.protocol) == (_kind_of("memory"), "memory")
+
+
+@pytest.mark.parametrize("wrong", [{}, {"region": "r"}, "profile"])
+def test_a_store_that_is_no_options_is_refused_by_every_verb(wrong):
+    with pytest.raises(ConfigError, match="store= takes StoreOptions or S3Options"):
+        ps.stat("s3://bucket/key", store=wrong)
