@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import threading
 from collections import deque
 from dataclasses import replace
@@ -17,6 +15,7 @@ import penstock as ps
 from penstock.checkpoint.run.background import Job
 from penstock.errors import AlreadyExists, Forbidden, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match
+from tests.edges.launch import program
 
 
 @pytest.fixture
@@ -94,20 +93,22 @@ checkpoints.save(1, {"weights": torch.ones(3_000_000)})
 """
 
 
+def _program(text, folder):
+    """Run a program on a run in ``folder``."""
+    (folder / "program.py").write_text(text)
+    return program(folder / "program.py", folder / "run", limit_s=100)
+
+
 def test_the_process_ends_once_what_is_under_way_is_there(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert ps.CheckpointManager(tmp_path).restore()["weights"].sum() == 3_000_000
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
-    )
-    assert "AlreadyExists" in done.stderr, "a failure that nobody was told is told at the end"
+    done = _program(SCRIPT, tmp_path)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert ps.CheckpointManager(tmp_path / "run").restore()["weights"].sum() == 3_000_000
+    done = _program(SCRIPT, tmp_path)
+    assert "AlreadyExists" in done.stdout, "a failure that nobody was told is told at the end"
 
 
 def test_no_failure_is_lost_of_several_and_of_ones_that_were_dropped(tmp_path):
-    run = ps.CheckpointManager(tmp_path)
+    run = ps.CheckpointManager(tmp_path / "run")
     run.save(1, {})
     run.save(2, {})
     script = """
@@ -115,11 +116,9 @@ import sys, penstock as ps
 for step in (1, 2):
     ps.AsyncCheckpointer(ps.CheckpointManager(sys.argv[1])).save(step, {})
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
-    )
-    assert done.stderr.count("\npenstock.errors.AlreadyExists: ") == 2
-    assert all(f"{step:012d}/checkpoint.json" in done.stderr for step in (1, 2))
+    done = _program(script, tmp_path)
+    assert done.stdout.count("\npenstock.errors.AlreadyExists: ") == 2
+    assert all(f"{step:012d}/checkpoint.json" in done.stdout for step in (1, 2))
 
 
 def test_a_state_beyond_the_budget_is_refused_before_anything_is_sent(tmp_path):
