@@ -67,4 +67,4 @@ def test_the_error_says_what_to_do_and_nothing_is_lost(run, write, kind, word):
 def test_numbers_of_numpys_and_torchs_are_steps_and_metrics(run):
     for step, metric in ((np.int64(6), np.float32(0.5)), (torch.tensor(7), torch.tensor(0.25)), (True, 1)):
         run.save(step, {}, metric=metric)
-    assert (run.steps(), run.describe(7).metric) == ([7], 0.25)
+    assert (run.steps(), run.describe(7).metric) == ([1, 7], 0.25), "the step just saved, and the best"

@@ -1,4 +1,4 @@
-"""Finds which distributed checkpoint a folder holds: Penstock's, torch's, or none."""
+"""Finds the distributed checkpoint in a folder: Penstock's, torch's, or none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["ExistingCheckpoints", "Marker", "existing", "opened", "valid"]
 
 
 class Marker(NamedTuple):
-    """What says that a folder is a checkpoint: a manifest, or torch's metadata.
+    """The object that makes a folder a checkpoint: a manifest, or torch's metadata.
 
     Attributes:
         key: Where it lies.

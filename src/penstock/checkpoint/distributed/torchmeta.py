@@ -44,8 +44,8 @@ def encode(metadata: Metadata, locations: Mapping[MetadataIndex, ItemLocation]) 
     info = filesystem._StorageInfo  # noqa: SLF001  the format is made of it, by this name
     stored = {index: info(each.name, each.start, each.length) for index, each in locations.items()}
     version = getattr(filesystem, "CURRENT_DCP_VERSION", None)  # since torch 2.9, where Metadata has it too
-    said = {"storage_data": stored} if version is None else {"storage_data": stored, "version": version}
-    return pickle.dumps(replace(metadata, **said))
+    fields = {"storage_data": stored} if version is None else {"storage_data": stored, "version": version}
+    return pickle.dumps(replace(metadata, **fields))
 
 
 def decode(data: bytes, url: str, *, weights_only: bool) -> Metadata:

@@ -1,4 +1,4 @@
-"""JSON that bears a digest of itself: any flipped bit shows, and the text stays what every reader takes. Pure."""
+"""JSON that contains a digest of itself: any flipped bit shows, and every JSON reader reads the text. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which checkpoints stay. Pure."""
+"""Retention rules: which steps of a run are kept. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run's committed steps are, said in one object beside them: it spares the retention rules a look at each."""
+"""The index of a run: its committed steps in one object, which spares the retention rules a look at each step."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def decode(data: bytes) -> dict[int, StepEntry]:
         document = json.loads(data)
         if document["penstock_steps"] != _VERSION:
             return {}
-        return {int(step): _entry(*said) for step, said in document["steps"].items()}
+        return {int(step): _entry(*fields) for step, fields in document["steps"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 

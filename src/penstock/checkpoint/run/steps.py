@@ -1,4 +1,4 @@
-"""The checkpoints of a run: saved by step, the newest that is whole restored, superseded ones and orphans removed."""
+"""The checkpoints of a run: saves by step, restores the newest complete step, deletes superseded steps and orphans."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _DAY_S = 86_400.0
 
 
 class Loader(Protocol):
-    """What knows where the data stands: a ``penstock.DataLoader``, for one."""
+    """An object that knows the position in the data, such as a ``penstock.DataLoader``."""
 
     def state_dict(self) -> Mapping[str, Any]:
         """Return what the training loop has received."""

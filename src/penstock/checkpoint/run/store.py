@@ -1,4 +1,4 @@
-"""Where a run's steps stand in the store: which are committed, what is nobody's, and how either goes."""
+"""The steps of a run in the store: which are committed, which objects are orphans, and how both are deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds safetensors files by what a URL names, and reads and compares their headers: no byte of a tensor yet."""
+"""Resolves a URL to safetensors files, and reads and verifies their headers; reads no byte of a tensor."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def save_safetensors(
     ``ps.open`` takes to write, and no copy of them. Requests: those of ``ps.open``, and HEADs of what may be there.
 
     Raises:
-        AlreadyExists: There is one, and ``overwrite`` was not said.
+        AlreadyExists: There is one, and ``overwrite`` is False.
         Unusable: A tensor is nothing that the format holds, two share memory, or one was changed meanwhile.
 
     """

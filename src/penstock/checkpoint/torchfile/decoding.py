@@ -1,4 +1,4 @@
-"""Makes of plain values what ``encoded`` made them of: nothing of a file is run."""
+"""Restores the values that ``encoded`` described by plain values; no code of a file is run."""
 
 from __future__ import annotations
 
@@ -122,9 +122,9 @@ class _Decoder:
         self._path.pop()
         return result
 
-    def _made(self, value: tuple[Any, ...], said: list[Any]) -> Any:  # noqa: ANN401  see decoded
+    def _made(self, value: tuple[Any, ...], description: list[Any]) -> Any:  # noqa: ANN401  see decoded
         try:
-            return MAKERS[said[0]](*said[1:])
+            return MAKERS[description[0]](*description[1:])
         except Exception as error:  # noqa: BLE001  the rest is restored all the same
             self._leave(error)
             return value

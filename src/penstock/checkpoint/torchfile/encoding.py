@@ -1,7 +1,7 @@
-"""Values that ``torch.load`` refuses with weights only, as tuples of plain ones: ``decoding`` has the way back.
+"""Encodes values that ``torch.load`` refuses with weights only as tuples of plain values; ``decoding`` is the inverse.
 
-``(MARK, kind, …)`` stands for a NumPy scalar or array, a date, a path, a member of an enumeration and the like. A tuple
-it is because torch's distributed checkpoints save one as it is, while they take dicts and lists apart.
+``(MARK, kind, …)`` stands for a NumPy scalar or array, a date, a path, a member of an enumeration and the like. Tuples
+are used because torch's distributed checkpoints save a tuple as it is, while they take dicts and lists apart.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ class _Encoder:
             parts = [encode(each) for each in value]
             same = all(one is other for one, other in zip(parts, value, strict=True))
             return value if same else kind(parts)
-        said = ("bytes",) if kind is bytes and not value else self._said(value)
+        description = ("bytes",) if kind is bytes and not value else self._description(value)
         # torch pickles no bytes at all as a call of bytes(), which it then refuses.
-        return value if said is None else (MARK, *map(_filled, said))
+        return value if description is None else (MARK, *map(_filled, description))
 
     def _dict(self, value: dict[Any, Any]) -> dict[Any, Any]:
         keys = list(value) if self._apart else [self.encode(key) for key in value]
@@ -96,7 +96,7 @@ class _Encoder:
         name = next((name for name, made in FACTORIES.items() if made is value.default_factory), "")
         return value if name == "" else (MARK, "defaultdict", name, self.encode(dict(value)))
 
-    def _said(self, value: Any) -> tuple[Any, ...] | None:  # noqa: ANN401  see encoded
+    def _description(self, value: Any) -> tuple[Any, ...] | None:  # noqa: ANN401  see encoded
         kind = type(value)
         if kind is slice:
             return "slice", *map(self._within.encode, (value.start, value.stop, value.step))
@@ -118,14 +118,14 @@ def _filled(part: Any) -> Any:  # noqa: ANN401  a part of what stands for a valu
     return (MARK, "bytes") if type(part) is bytes and not part else part
 
 
-def _understood(value: Any, said: tuple[Any, ...]) -> tuple[Any, ...] | None:  # noqa: ANN401  see encoded
+def _understood(value: Any, description: tuple[Any, ...]) -> tuple[Any, ...] | None:  # noqa: ANN401  see encoded
     """Return what stands for a value unless ``decoded`` would make another of it, or nothing."""
     try:
-        again = MAKERS[said[0]](*said[1:])
+        again = MAKERS[description[0]](*description[1:])
     except Exception:  # noqa: BLE001  whatever a class of somebody else's does: the value is refused by its path
         return None
     same = again is value if isinstance(value, Enum) else type(again) is type(value)
-    return said if same else None
+    return description if same else None
 
 
 def _array(value: Any) -> tuple[Any, ...] | None:  # noqa: ANN401  an array or a scalar

@@ -1,4 +1,4 @@
-"""Loads ``torch.save`` files: torch makes the objects, the storages' bytes come beside it, in parallel and verified."""
+"""Loads ``torch.save`` files: torch makes the objects, and Penstock reads the storages, in parallel and verified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``torch.save`` with the zip's CRC-32s computed here: the same bytes, ten times sooner than torch computes them."""
+"""``torch.save`` with the zip's CRC-32s computed here: the same bytes, ten times faster than in torch."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: SLF001  the table of opcodes is a part of the class
-"""Goes through a pickle without running anything of it: what it would make is told by values of our own.
+"""Reads a pickle without running any of it: values of our own describe what the pickle would make.
 
 ``pickle``'s own unpickler takes 16 bytes of memory for each number below one that a file names, and calls what it
 names. Here nothing is made but lists, tuples and three small classes, for each opcode one at most, so time and memory
