@@ -1,4 +1,4 @@
-"""Threads that turn samples as they arrive into batches, in order, a few batches ahead of the training loop."""
+"""Threads that transform samples as they arrive and collate batches, in order, ahead of the training loop."""
 
 from __future__ import annotations
 

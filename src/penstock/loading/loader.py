@@ -51,20 +51,21 @@ _REMEMBERED = 1000
 
 
 class DataLoader:
-    """Batches of a dataset of ours: each sample exactly once per epoch over ranks, workers, stops and restarts.
+    """Batches of a Penstock dataset: each sample exactly once per epoch over ranks, workers, stops and restarts.
 
-    An epoch's last samples, where they fill no global batch, are the one exception: ``tail="short"``, the default,
-    repeats samples where fewer are left than there are ranks, ``"pad"`` to fill the batch up, and ``"drop"`` leaves
-    them out. Repeats are marked, ``Sample.repeat``.
+    The incomplete last batch is the one exception. ``tail="short"``, the default, repeats samples only where fewer are
+    left than there are ranks; ``"pad"`` repeats samples to fill the batch; ``"drop"`` leaves the samples out.
+    ``Sample.repeat`` marks repeated samples.
 
-    The batches are the same for any ``num_workers``, and the global batches for any number of ranks of the same global
-    batch (``batch_size`` is per rank). Every rank has as many batches as the others. ``state_dict()`` says what the
-    training loop has received, not what was prefetched; any layout may go on from it, see ``load_state_dict``.
+    The batches are the same for any ``num_workers``. The global batches are the same for any number of ranks with the
+    same global batch size (``batch_size`` is per rank). Every rank has the same number of batches. ``state_dict()``
+    is the position of the training loop, not of the prefetching; any number of ranks and workers may continue from it
+    (``load_state_dict``). ``stats()`` has counters.
 
-    With ``num_workers=0`` objects are read on the I/O thread while ``decode_threads`` transform and collate here,
-    ``prefetch`` batches ahead: nothing is pickled, and nothing runs on once iteration has ended, by ``break`` or an
-    exception too. Pillow, numpy and torch let go of Python's lock while they work; a transform in pure Python does not,
-    and is better off with worker processes.
+    With ``num_workers=0`` the I/O thread reads objects while ``decode_threads`` transform and collate in this process,
+    ``prefetch`` batches ahead. Nothing is pickled, and no thread is left when the iteration ends, also by ``break`` or
+    an exception. Pillow, numpy and torch release Python's lock (the GIL) while they work. A transform in pure Python
+    does not: use worker processes for it.
 
     Args:
         dataset: A ``MapDataset``, an ``IterableDataset``, or torch's ``Subset`` of the former, as ``random_split``
@@ -75,24 +76,24 @@ class DataLoader:
         seed: Of the order; default 0.
         num_workers: Processes that read, transform and collate; 0: threads of this one.
         collate_fn: Makes a batch of a list; default: torch's own, and the plain list of bare ``Sample``s.
-        tail: What becomes of the last samples where they fill no global batch: ``"short"``, ``"pad"`` or ``"drop"``
-            (see ``IterableDataset.batched``).
-        drop_last: ``tail="drop"``.
+        tail: Controls the incomplete last batch: ``"short"``, ``"pad"`` or ``"drop"`` (see
+            ``IterableDataset.batched``).
+        drop_last: The same as ``tail="drop"``.
         place: This process's rank, or the mesh of devices that says it; ``"unsharded"``: every rank reads all.
         on_error: ``"raise"``, or ``"skip"``: a sample that cannot be read or transformed is left out of its batch,
-            logged, and counted in ``skipped``. A batch of which nothing is left raises ``Damaged``, for this rank would
-            be out of step with the others.
-        decode_threads: With ``num_workers=0``; default: one for each processor this rank may use, up to 16, and a
-            single one where there is no transform.
-        prefetch: Batches in the making or ready at most; with workers, for each of them.
-        pin_memory: Put batches into page-locked memory (where there is a device for it).
-        device: Hand batches over on this device; to CUDA, copied one step ahead.
-        **workers: With workers, what torch's own loader takes for them: ``persistent_workers``, ``worker_init_fn``,
-            ``multiprocessing_context``, ``timeout``.
+            logged, and counted in ``skipped``. An empty batch raises ``Damaged``, because this rank would be out of
+            step with the others.
+        decode_threads: Threads that transform, with ``num_workers=0``. Default: one for each processor that this rank
+            may use, at most 16; one without a transform.
+        prefetch: Most batches that are being made or wait for the training loop; with workers, for each worker.
+        pin_memory: Copy batches into page-locked memory, if there is a CUDA device.
+        device: Move batches to this device; to CUDA one step ahead.
+        **workers: Arguments of torch's own loader for worker processes: ``persistent_workers``, ``worker_init_fn``,
+            ``multiprocessing_context``, ``timeout``. Torch's other arguments are accepted with their default only.
 
     Attributes:
         skipped: The latest 1,000 samples that were left out: ``url`` and ``error``.
-        skipped_count: How many in all.
+        skipped_count: Number of all samples that were left out.
 
     Raises:
         Unusable: Arguments that do not fit together.
