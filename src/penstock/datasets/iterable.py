@@ -1,4 +1,4 @@
-"""The iterable dataset: reads ahead, in the order of seed and epoch, each sample once over ranks and workers."""
+"""The iterable dataset: samples in the order of seed and epoch, read ahead, sharded across ranks and workers."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ __all__ = ["IterableDataset"]
 
 
 class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
-    """Yields every sample of the catalog once per epoch, shared out over ranks and workers, read ahead.
+    """Yields every sample of the catalog once per epoch, sharded across ranks and workers, read ahead.
 
-    ``shuffle=True`` permutes the whole catalog anew each epoch, by ``seed`` and epoch alone: any number of workers sees
-    the same order. Nobody needs to call ``set_epoch``; without it each iteration is the next epoch, in every process.
+    ``shuffle=True`` permutes all samples in each epoch, by ``seed`` and epoch alone; ``shuffle`` also takes an order,
+    such as ``ps.BlockShuffle``. The order is the same for any number of workers. You do not need to call ``set_epoch``:
+    each iteration is the next epoch, in every process.
 
     A DataLoader that forms batches itself (``batch_size=B``) delivers each sample once per epoch and promises no more:
     how many batches there are depends on its workers, so this has no length (Lightning would stop at a wrong one).
@@ -62,11 +63,14 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
     ) -> None:
         """Yield the catalog's objects, or what ``transform(sample)`` makes of them.
 
-        ``place`` says which rank of how many this process is; a mesh of devices says it by its data-parallel dimensions
-        (tensor- and pipeline-parallel ranks read the same); ``"unsharded"`` makes every rank read everything, for a
-        wrapper that shares out by itself (a loader's workers still share it). Default: the process group's, when it is
-        initialised, else
-        ``RANK`` and ``WORLD_SIZE``, else alone.
+        ``place`` is this process's rank and the number of ranks. A device mesh gives both by its data-parallel
+        dimensions (tensor- and pipeline-parallel ranks read the same samples). ``"unsharded"`` makes every rank read
+        all samples, for a wrapper that shards by itself; a loader's workers still share them. Default: the initialised
+        process group, else ``RANK`` and ``WORLD_SIZE``, else a single rank.
+
+        Raises:
+            Unusable: An argument that cannot be meant; an order that does not fit the catalog.
+
         """
         super().__init__(catalog, transform=transform, store=store)
         self._order = order_of(shuffle)
@@ -214,10 +218,10 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         """Return this dataset as batches of ``batch_size`` per rank, formed here, for ``DataLoader(batch_size=None)``.
 
         ``collate_fn`` takes a list; default: torch's own, and the plain list where there is no ``transform``. ``tail``
-        says what becomes of the last samples of an epoch where they fill no global batch (``batch_size`` times ranks):
-        ``"short"`` shares them out evenly, and repeats samples only where fewer are left than there are ranks, one for
-        each rank that would have none; ``"pad"`` fills the batch up with repeats; ``"drop"`` leaves them out. Repeats
-        are the epoch's first samples, marked ``Sample.repeat``. Every rank has as many batches as the others.
+        controls the incomplete last global batch (``batch_size`` times the number of ranks): ``"short"`` splits the
+        last samples evenly, and repeats samples only for ranks that would have none; ``"pad"`` fills the batch up with
+        repeats; ``"drop"`` leaves the last samples out. Repeats are the epoch's first samples, marked
+        ``Sample.repeat``. Every rank has the same number of batches.
         """
         if type(self).__iter__ is not IterableDataset.__iter__:
             raise Unusable(

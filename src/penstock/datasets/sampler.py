@@ -32,7 +32,8 @@ __all__ = ["BatchSampler"]
 class BatchSampler(Resumable, Sampler[list[int]]):
     """Yields each batch of this rank as a list of indices; goes where torch's DataLoader takes a ``batch_sampler``.
 
-    The order and the global batches are those of ``penstock.DataLoader``. Indices that fill up a last batch are
+    The order (``shuffle``: True, False or an order such as ``ps.BlockShuffle``) and the global batches are those of
+    ``penstock.DataLoader``. Indices that fill up a last batch are
     ``Repeat``. Under torch's DataLoader, which draws batches ahead, the state is ``state_at(batches received)``. Under
     torchdata's StatefulDataLoader its own state resumes with as many workers; ``elastic_state`` makes of that one a
     state that any layout loads. Forms batches in the parent, whatever the number of workers.

@@ -1,1 +1,1 @@
-"""In what order: integers only, from a position of an epoch to a sample, and from a place to its positions."""
+"""Integers only: which sample comes at which position of an epoch, and which positions a rank and a worker take."""

@@ -1,4 +1,4 @@
-"""Ranks that train together hold the same catalog, or learn that they do not."""
+"""Ranks that train together have the same catalog, or an error says that they do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a dataset stands: this process's place among ranks and workers, and where its next iteration begins."""
+"""The iterations over a dataset: for which rank and worker each reads, and at which position each begins."""
 
 from __future__ import annotations
 
