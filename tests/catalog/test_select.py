@@ -3,7 +3,7 @@
 import fnmatch
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.catalog.select import selector
@@ -40,6 +40,8 @@ def test_a_glob_matches_whole_keys(glob, matches, differs):
     assert [key for key in differs if chosen(key, 1)] == []
 
 
+@example("[+--]", ",")
+@example("[--a]", "0")
 @given(st.text("ab*?[]!-\\.", max_size=8), st.text("ab[]!-\\.", max_size=6))
 def test_within_one_component_it_is_what_fnmatch_does(glob, key):
     try:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["selector"]
 
+_MEMBER = re.compile(r"(.)(?:-(.))?", re.DOTALL)  # of a set: a character, or a range
+
 
 def selector(
     include: str | Iterable[str] = (), exclude: str | Iterable[str] = (), *, markers: bool = False
@@ -77,4 +79,9 @@ def _piece(token: re.Match[str]) -> str:
         return {"deep": "(?:.*/)?", "any": ".*", "run": "[^/]*", "one": "[^/]"}[token.lastgroup or ""]
     negated = "^" if members.startswith("!") else ""
     # "-" keeps its meaning; everything else in a set stands for itself.
-    return f"(?!/)[{negated}{re.sub(r'([^-])', lambda each: re.escape(each[0]), members.removeprefix('!'))}]"
+    return f"(?!/)[{negated}{_MEMBER.sub(_escaped, members.removeprefix('!'))}]"
+
+
+def _escaped(member: re.Match[str]) -> str:
+    first, last = member.groups()
+    return re.escape(first) + (f"-{re.escape(last)}" if last else "")
