@@ -1,15 +1,28 @@
-"""Checks what callers pass for a step and a metric. Pure."""
+"""What callers pass: a step, a metric, a loader. Pure."""
 
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import Unusable
 
-__all__ = ["checked_metric", "checked_step"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Loader", "checked_metric", "checked_step"]
 
 _STEPS = 10**18  # more digits no folder of a step has
+
+
+class Loader(Protocol):
+    """An object that knows the position in the data, such as a ``penstock.DataLoader``."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Return what the training loop has received."""
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None:
+        """Go on from there."""
 
 
 def checked_step(step: int) -> int:

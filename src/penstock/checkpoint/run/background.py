@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from penstock.checkpoint.run.steps import CheckpointManager, Loader
+    from penstock.checkpoint.run.arguments import Loader
+    from penstock.checkpoint.run.steps import CheckpointManager
 
 __all__ = ["AsyncCheckpointer", "Job"]
 

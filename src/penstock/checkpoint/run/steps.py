@@ -6,7 +6,7 @@ import os
 import warnings
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from penstock.checkpoint.commit.saving import CommittedCheckpoint, Saving
 from penstock.checkpoint.integrity.manifest import step_name
@@ -27,27 +27,18 @@ from penstock.source import open_source
 from penstock.values import as_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from torch.distributed import ProcessGroup
 
     from penstock.checkpoint.integrity.manifest import Manifest
+    from penstock.checkpoint.run.arguments import Loader
     from penstock.checkpoint.run.ranks import Ranks
     from penstock.options import StoreOptions
 
 __all__ = ["CheckpointManager", "StepDescription"]
 
 _DAY_S = 86_400.0
-
-
-class Loader(Protocol):
-    """An object that knows the position in the data, such as a ``penstock.DataLoader``."""
-
-    def state_dict(self) -> Mapping[str, Any]:
-        """Return what the training loop has received."""
-
-    def load_state_dict(self, state: Mapping[str, Any], /) -> None:
-        """Go on from there."""
 
 
 class CheckpointManager:
