@@ -41,6 +41,8 @@ class Span(NamedTuple):
         stop: Last byte, exclusive; None when the size is not known yet.
         etag: The version these bytes must come from (sent as ``If-Match``); empty to take any.
         whole: True when ``[start, stop)`` is known to be the entire object, so no ``Range`` need be sent.
+        most: Where ``stop`` is None, the bytes that the object has at most, as far as the caller knows: the size of its
+            buffer. A larger object is read all the same, in two requests. 0 where nothing is known.
 
     """
 
@@ -49,6 +51,7 @@ class Span(NamedTuple):
     stop: int | None = None
     etag: str = ""
     whole: bool = False
+    most: int = 0
 
 
 @dataclass(frozen=True, slots=True)

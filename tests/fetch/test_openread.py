@@ -40,6 +40,21 @@ def test_objects_that_fit_cost_one_request_each():
         _settled(engine)
 
 
+def test_a_bound_of_the_callers_is_the_size_of_the_buffer():
+    with serving({"key": LARGE, "small": SMALL}) as (server, engine):
+        assert read_many(engine, [Span("key", most=300_000), Span("small", most=1)]) == [LARGE, SMALL]
+        assert sorted(ranges(server), key=str) == [(4096, 9000), None, None]
+        assert read_many(engine, [Span("key", most=1 << 40)]) == [LARGE], "no such buffer is made"
+        _settled(engine)
+
+
+def test_a_span_without_an_end_that_does_not_begin_at_the_start_is_refused():
+    with serving({"key": LARGE}) as (_, engine):
+        for start in (5, -5):
+            with pytest.raises(Unusable, match="needs its stop"):
+                read_many(engine, [Span("key", start)])
+
+
 def test_an_object_that_does_not_fit_is_continued_where_the_buffer_ended():
     with serving({"key": LARGE, "small": SMALL}) as (server, engine):
         _learned(engine)

@@ -127,6 +127,9 @@ class Fetcher:
         if size_bytes is not None and size_bytes > self.options.split_bytes:
             return self._split(span, size_bytes, buffer, owner)
         if size_bytes is None:
+            if span.start:
+                message = f"a span from byte {span.start} on needs its stop: look at the object's size (head) first"
+                raise Unusable(message, url=self.driver.url(span.key))
             return OpenRead(self._policy, span, owner)
         return SpanRead(self._policy, span, owner, buffer)
 

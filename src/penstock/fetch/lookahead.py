@@ -130,7 +130,7 @@ class Lookahead:
             if span is None:
                 self._drained = True
                 break
-            cost = (self._sizes.bound or _GUESS_BYTES) if span.stop is None else span.stop - span.start
+            cost = (span.most or self._sizes.bound or _GUESS_BYTES) if span.stop is None else span.stop - span.start
             if not budget.admits(cost):
                 break
             budget.admit(cost)

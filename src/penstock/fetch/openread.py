@@ -41,7 +41,7 @@ class OpenRead(SpanRead):
             self._exchange = None
             raise Cancelled("called off")
         policy, span = self.policy, self.span
-        if self._grows or (scratch := policy.scratch.take()) is None:
+        if self._grows or (scratch := policy.scratch.take(span.most)) is None:
             exchange = policy.driver.get(span.key, span.etag)
         else:
             self._scratch = scratch

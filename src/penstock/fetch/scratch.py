@@ -7,6 +7,7 @@ from penstock.fetch.sizes import Sizes
 
 __all__ = ["Scratch"]
 
+_LEAST_BYTES = 4 << 10  # what goes straight into a buffer
 _KEPT_BYTES = 8 << 20  # while nothing is in flight
 
 
@@ -30,9 +31,9 @@ class Scratch:
         self._held_bytes = 0  # in use
         self._free: list[Buffer] = []  # all of one size
 
-    def take(self) -> Buffer | None:
-        """Return a buffer that nearly all objects so far fit into; None where that would be too much."""
-        size = self.sizes.bound
+    def take(self, most: int = 0) -> Buffer | None:
+        """Return a buffer for ``most`` bytes, or one that nearly all objects so far fit into; None beyond the bound."""
+        size = max(_LEAST_BYTES, 1 << (most - 1).bit_length()) if most else self.sizes.bound
         if not size or self._held_bytes + size > self._most_bytes:
             return None
         self._held_bytes += size

@@ -104,7 +104,7 @@ class S3:
 
     def read(self, span: Span, target: Buffer) -> Exchange[int]:
         """Read one span; no ``Range`` is sent where it is the whole object, and a HEAD where it is empty."""
-        key, start, _, etag, whole = span
+        key, start, _, etag, whole, _ = span
         words, method = self._words, "GET"
         headers = {**words.read_headers} if words.read_headers else {}
         if whole:
