@@ -1,15 +1,12 @@
 """A manifest is read in whatever form it has, and what cannot be understood is said by line."""
 
-import io
-import sys
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.catalog.catalog import Entry
 from penstock.catalog.manifest import read_manifest, resolve_key
-from penstock.errors import ManifestError, MissingExtra
+from penstock.errors import ManifestError
 from penstock.providers.urls import Location, parse
 
 BUCKET = parse("s3://bucket/")
@@ -137,35 +134,6 @@ class TestJsonLines:
         with pytest.raises(ManifestError, match=f"m.jsonl, line 2: .*{why}") as caught:
             _read(f'{{"key": "fine"}}\n{line}\n', "m.jsonl")
         assert caught.value.url == "m.jsonl"
-
-
-class TestParquet:
-    @staticmethod
-    def _bytes(columns):
-        pyarrow = pytest.importorskip("pyarrow")
-        from pyarrow import parquet
-
-        sink = io.BytesIO()
-        parquet.write_table(pyarrow.table(columns), sink)
-        return sink.getvalue()
-
-    def test_a_table_with_the_same_columns(self):
-        data = self._bytes({"key": ["a", "b"], "size": [1, None], "label": [[1, 2], None]})
-        assert _read(data, "m.parquet") == _read(data, "no-suffix") == [Entry("a", 1, [1, 2]), Entry("b")]
-
-    def test_what_is_wrong_is_said_by_row(self):
-        with pytest.raises(ManifestError, match=r"m\.parquet, row 2: needs one of"):
-            _read(self._bytes({"key": ["a", None]}), "m.parquet")
-
-    def test_what_is_no_parquet_is_said(self):
-        pytest.importorskip("pyarrow")
-        with pytest.raises(ManifestError, match="not a Parquet file"):
-            _read(b"PAR1 and then nothing", "m.parquet")
-
-    def test_without_pyarrow_the_extra_is_named(self, monkeypatch):
-        monkeypatch.setitem(sys.modules, "pyarrow", None)
-        with pytest.raises(MissingExtra, match=r"penstock\[parquet\]"):
-            _read(b"PAR1", "m.parquet")
 
 
 class TestOwnParser:

@@ -1,7 +1,6 @@
 """Files keep every promise of a driver, as far as a path can be a key; what is half written is never seen."""
 
 import os
-import socket
 from fcntl import LOCK_EX, LOCK_UN, flock
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from penstock.protocols.driver import Attributes, Part, Payload
 from penstock.testing.drivers import KEYS, DriverContract, Trial
 from penstock.transport.work import Threads
 from penstock.values import Span
-from tests.children import forked
 
 
 def _can_be_a_path(key):
@@ -32,15 +30,6 @@ class TestContract(DriverContract):
 @pytest.fixture
 def trial(tmp_path):
     return Trial(Local(str(tmp_path)), Threads())
-
-
-def test_a_directory_is_no_object(trial, tmp_path):
-    (tmp_path / "folder").mkdir()
-    for verb in (trial.head, trial.get):
-        with pytest.raises(NotFound):
-            verb("folder")
-    with pytest.raises(NotFound):
-        trial.read("folder", 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -101,28 +90,6 @@ def test_a_full_disk_says_what_was_to_be_written_and_what_is_free(disk):
     assert list((disk / "folder").iterdir()) == []
 
 
-def test_a_missing_prefix_lists_nothing(trial):
-    assert trial.keys("no/such/folder/") == []
-
-
-def test_links_are_followed_to_files_and_not_to_directories(trial, tmp_path):
-    trial.put("folder/file", b"bytes")
-    (tmp_path / "link").symlink_to(tmp_path / "folder" / "file")
-    (tmp_path / "loop").symlink_to(tmp_path)
-    (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
-    assert trial.keys() == ["folder/file", "link"]
-    assert trial.get("link") == b"bytes"
-
-
-def test_names_that_are_no_utf_8_are_listed_and_read(trial, tmp_path):
-    name = os.fsdecode(b"caf\xe9")
-    (tmp_path / name).write_bytes(b"bytes")
-    trial.put_all(["cafz", "caf/x"])
-    assert trial.keys() == ["caf/x", "cafz", name]
-    assert trial.keys(start_after="cafz") == [name]
-    assert trial.get(name) == b"bytes"
-
-
 def test_the_whole_tree_is_served_by_default(tmp_path):
     (tmp_path / "file").write_bytes(b"bytes")
     trial = Trial(Local(), Threads())
@@ -155,38 +122,7 @@ def test_names_kept_for_what_is_being_written_are_refused(trial, tmp_path, name)
             verb(name)
 
 
-def test_only_what_is_being_written_is_hidden(trial, tmp_path):
-    for name in (".penstock-notes", f".penstock-{'0' * 32}", ".penstock-run/file", f".penstock-{'1' * 32}/file"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(b"")
-    assert trial.keys() == [".penstock-notes", ".penstock-run/file"]
-    assert trial.get(".penstock-run/file") == b""
-
-
-def test_unfinished_files_are_those_whose_path_begins_with_the_prefix(trial, tmp_path):
-    for folder in ("run", "run2", "run/x"):
-        (tmp_path / folder).mkdir()
-        trial.do(trial.driver.create(f"{folder}/key", Attributes()))
-    (tmp_path / "run" / ".penstock-notes").touch()
-    found = trial.do(trial.driver.uploads("run/")).entries
-    assert [each.key.rpartition("/")[0] for each in found] == ["run", "run/x"]
-    assert trial.do(trial.driver.uploads("ru/")).entries == ()
-
-
 class TestLinks:
-    def test_links_that_lead_to_themselves_are_left_out(self, trial, tmp_path):
-        trial.put("file", b"bytes")
-        (tmp_path / "itself").symlink_to("itself")
-        (tmp_path / "there").symlink_to("back")
-        (tmp_path / "back").symlink_to("there")
-        assert trial.keys() == ["file"]
-
-    def test_a_link_in_the_prefix_is_followed_and_none_below(self, trial, tmp_path):
-        trial.put("folder/file", b"bytes")
-        (tmp_path / "folder" / "loop").symlink_to(tmp_path)
-        (tmp_path / "link").symlink_to("folder")
-        assert trial.keys("link/") == ["link/file"]
-
     def test_writing_over_a_link_replaces_the_link(self, trial, tmp_path):
         (tmp_path / "target").write_bytes(b"old")
         (tmp_path / "link").symlink_to("target")
@@ -279,87 +215,6 @@ def test_file_and_folders_are_synced_around_the_rename(trial, tmp_path, monkeypa
     del done[:]
     _put(trial, "a/b/new", create_only=True)
     assert done == ["file", "link", "a/b"]
-
-
-def test_a_listed_file_is_opened_without_a_look_before(trial, monkeypatch):
-    trial.put("key", b"bytes")
-    etag, looks, stat = trial.head("key").etag, [], os.stat
-    monkeypatch.setattr(os, "stat", lambda *words, **named: (looks.append(words), stat(*words, **named))[1])
-    assert trial.do(trial.driver.get("key", etag)) == b"bytes"
-    assert trial.read("key", 0, 5, etag=etag) == b"bytes"
-    assert looks == []
-    assert trial.read("key", 0, 5) == b"bytes"
-    assert len(looks) == 1
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
-def test_a_listing_names_the_directory_that_may_not_be_read(tmp_path):
-    (tmp_path / "run" / "closed").mkdir(parents=True)
-    (tmp_path / "run" / "closed").chmod(0o700)
-    here = os.open(tmp_path, os.O_PATH)
-
-    def look():
-        os.fchdir(here)
-        os.seteuid(65534)
-        for prefix in ("run/", "run/cl", ""):
-            with pytest.raises(Forbidden) as caught:
-                Trial(Local("."), Threads()).keys(prefix)
-            assert caught.value.url == "./run/closed/"
-
-    tmp_path.chmod(0o755)
-    with forked(look) as status:
-        assert status() == 0
-    os.close(here)
-
-
-class TestNoRegularFiles:
-    @pytest.fixture(params=["FIFO", "socket", "character device"])
-    def odd(self, request, tmp_path):
-        path = tmp_path / "odd"
-        if request.param == "FIFO":
-            os.mkfifo(path)
-        elif request.param == "socket":
-            with socket.socket(socket.AF_UNIX) as listening:
-                listening.bind(str(path))
-        else:
-            path.symlink_to("/dev/zero")
-        return request.param
-
-    def test_they_are_neither_read_nor_replaced(self, trial, tmp_path, odd):
-        for verb in (
-            lambda: trial.head("odd"),
-            lambda: trial.get("odd"),
-            lambda: trial.read("odd", 0, 1),
-            lambda: trial.put("odd", b"new"),
-            lambda: trial.do(trial.driver.create("odd", Attributes())),
-            lambda: trial.do(trial.driver.copy("odd", "copy")),
-        ):
-            with pytest.raises(Unusable, match=f"is a {odd}, not a regular file"):
-                verb()
-        assert [path.name for path in tmp_path.iterdir()] == ["odd"]
-
-    def test_they_are_not_read_where_a_listed_file_was(self, trial, odd):
-        for verb in (
-            lambda: trial.do(trial.driver.get("odd", "etag")),
-            lambda: trial.read("odd", 0, 1, etag="etag"),
-        ):
-            with pytest.raises(Unusable, match="No such device" if odd == "socket" else f"is a {odd}, not a regular"):
-                verb()
-
-    def test_they_are_not_listed(self, trial, odd):  # noqa: ARG002  there beside
-        trial.put("file", b"")
-        assert trial.keys() == ["file"]
-
-    @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc")
-    def test_a_file_whose_size_is_not_told_is_refused(self):
-        whole = Trial(Local(), Threads())
-        for verb in (whole.head, whole.get, lambda key: whole.read(key, 0, 1)):
-            with pytest.raises(Unusable, match="does not tell its size"):
-                verb("proc/self/status")
-
-    def test_an_empty_file_is_a_file(self, trial):
-        trial.put("empty", b"")
-        assert (trial.head("empty").size, trial.get("empty")) == (0, b"")
 
 
 def test_a_file_where_a_folder_is_needed_is_named(trial, tmp_path):

@@ -8,7 +8,6 @@ from penstock.budget import Budget
 from penstock.errors import Changed, ChecksumMismatch, Damaged, NotFound, PenstockError, Transient, Unusable
 from penstock.fetch.batch import read_many
 from penstock.fetch.lookahead import Lookahead
-from penstock.fetch.scratch import Scratch
 from penstock.options import RetryOptions
 from penstock.testing.servers import reply
 from penstock.values import Span
@@ -159,19 +158,6 @@ def test_the_stores_digest_is_compared():
         _learned(engine)
         with pytest.raises(ChecksumMismatch):
             read_many(engine, [Span("key")])
-
-
-def test_buffers_in_flight_are_bounded_whatever_was_learned():
-    scratch = Scratch(10 << 20)
-    for _ in range(3):
-        scratch.sizes.add(3 << 20)
-    held = [scratch.take() for _ in range(5)]
-    assert [buffer and buffer.size for buffer in held] == [4 << 20, 4 << 20, None, None, None]
-    scratch.give(held[0])
-    assert scratch.take() is held[0], "buffers are used again"
-    scratch.sizes.add(1 << 30)
-    scratch.sizes.add(1 << 30)
-    assert scratch.take() is None
 
 
 def test_a_lookahead_counts_unknown_objects_by_what_it_has_seen():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from penstock.protocols.exchange import Request
+from penstock.testing.servers import reply
 
 WAIT_S = 60
 
@@ -47,3 +48,21 @@ def get(url, target=None, **more):
 def carry(session, *calls):
     session.submit(calls)
     return [call.wait() for call in calls]
+
+
+def hello(_received, send):
+    send(reply(200, b"hello"))
+    return True
+
+
+class Gate:
+    """A script that answers when it is told to."""
+
+    def __init__(self):
+        self.asked = threading.Semaphore(0)
+        self.opened = threading.Event()
+
+    def __call__(self, received, send):
+        self.asked.release()
+        assert self.opened.wait(60)
+        return hello(received, send)

@@ -24,7 +24,7 @@ from penstock.testing.servers import Scripted, reply
 from penstock.transport import loop
 from penstock.transport.loop import connect
 from tests.children import forked, python
-from tests.transport.calls import Once, carry, get
+from tests.transport.calls import Gate, Once, carry, get, hello
 from tests.transport.certificates import certified
 
 
@@ -36,51 +36,11 @@ def session():
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory):
     ca, context = certified(tmp_path_factory.mktemp("tls"))
-    with Scripted(_hello, tls=context) as server:
+    with Scripted(hello, tls=context) as server:
         yield server, str(ca)
 
 
-def _hello(_received, send):
-    send(reply(200, b"hello"))
-    return True
-
-
-class _Gate:
-    """A script that answers when it is told to."""
-
-    def __init__(self):
-        self.asked = threading.Semaphore(0)
-        self.opened = threading.Event()
-
-    def __call__(self, received, send):
-        self.asked.release()
-        assert self.opened.wait(60)
-        return _hello(received, send)
-
-
 class TestManyCalls:
-    def test_connections_are_used_again(self):
-        session = connect(TransportOptions(connections=4))
-        with Scripted(_hello) as server:
-            for _ in range(3):
-                assert {response.body for response in carry(session, *[get(server.url) for _ in range(256)])} == {
-                    b"hello"
-                }
-            assert len(server.received) == 768
-            assert server.connections <= 4
-
-    def test_no_more_are_in_flight_than_allowed(self):
-        session, gate = connect(TransportOptions(connections=3)), _Gate()
-        with Scripted(gate) as server:
-            calls = [get(server.url) for _ in range(10)]
-            session.submit(calls)
-            for _ in range(3):
-                assert gate.asked.acquire(timeout=60)
-            assert len(server.received) == 3
-            gate.opened.set()
-            assert [call.wait().body for call in calls] == [b"hello"] * 10
-            assert server.connections == 3
-
     def test_stores_take_turns_where_descriptors_are_few(self, monkeypatch):
         ended = []
 
@@ -91,7 +51,7 @@ class TestManyCalls:
 
         greedy, modest = connect(TransportOptions()), connect(TransportOptions())
         monkeypatch.setattr(greedy._carrier, "most", 2)
-        with Scripted(_hello) as server:
+        with Scripted(hello) as server:
             many, few = ([Noted(Request("GET", server.url)) for _ in range(count)] for count in (200, 4))
             greedy.submit(many)
             modest.submit(few)
@@ -100,20 +60,8 @@ class TestManyCalls:
             assert server.connections < 40, "those that rest make room for others"
         assert max(map(ended.index, few)) < 150
 
-    def test_a_distant_store_has_many_in_flight_after_its_first_answers(self):
-        def script(_received, send):
-            threading.Event().wait(0.05)
-            send(reply(200))
-            return True
-
-        with Scripted(script) as server:
-            session = connect(TransportOptions())
-            before = session.concurrency()
-            carry(session, *[get(server.url) for _ in range(before)])
-        assert session.concurrency() == 256 > before
-
     def test_calls_come_from_any_thread(self, session):
-        with Scripted(_hello) as server:
+        with Scripted(hello) as server:
             calls = [[get(server.url) for _ in range(20)] for _ in range(8)]
             threads = [threading.Thread(target=session.submit, args=(each,)) for each in calls]
             for thread in threads:
@@ -229,7 +177,7 @@ class TestBrokenCalls:
         assert (type(second.fault), second.fault.__cause__) == (Bug, theirs)
         assert type(work.fault) is Bug
         assert type(header.fault) is Unusable
-        with Scripted(_hello) as server:
+        with Scripted(hello) as server:
             assert carry(session, get(server.url))[0].body == b"hello", "the thread lives on"
 
     @pytest.mark.parametrize(
@@ -241,7 +189,7 @@ class TestBrokenCalls:
         def broken(*_, **__):
             raise MemoryError
 
-        with Scripted(_hello) as server:
+        with Scripted(hello) as server:
             with monkeypatch.context() as patch:
                 patch.setattr(f"penstock.transport.{where}", broken)
                 response = carry(session, get(server.url))[0]
@@ -257,7 +205,7 @@ class TestBrokenCalls:
                     raise ZeroDivisionError("oops")
                 return super().done(response)
 
-        with Scripted(_hello) as server:
+        with Scripted(hello) as server:
             broken = Breaking(Request("GET", server.url))
             carry(session, broken)
             assert carry(session, get(server.url))[0].body == b"hello"
@@ -265,7 +213,7 @@ class TestBrokenCalls:
         assert (first.body, type(second.fault), type(second.fault.__cause__)) == (b"hello", Bug, ZeroDivisionError)
 
     def test_another_attempt_comes_after_its_delay(self, session):
-        with Scripted(_hello) as server:
+        with Scripted(hello) as server:
             call = Once(Request("GET", server.url), delays=[0.0, 0.2])
             began = time.monotonic()
             session.submit([call])
@@ -287,8 +235,8 @@ class TestBrokenCalls:
 
 class TestCancel:
     def test_active_queued_and_delayed_calls_end(self):
-        session, gate = connect(TransportOptions(connections=1)), _Gate()
-        with Scripted(_hello) as quick, Scripted(gate) as slow:
+        session, gate = connect(TransportOptions(connections=1)), Gate()
+        with Scripted(hello) as quick, Scripted(gate) as slow:
             delayed = Once(Request("GET", quick.url), delays=[3600.0])
             session.submit([delayed])
             while not delayed.responses:
@@ -339,7 +287,7 @@ from penstock.buffer import Buffer
 from penstock.testing.servers import Scripted, reply
 from penstock.transport.loop import connect
 from tests.children import forked
-from tests.transport.calls import carry, get
+from tests.transport.calls import Gate, Once, carry, get, hello
 from tests.transport.certificates import certified
 from pathlib import Path
 
@@ -388,7 +336,7 @@ class TestForks:
         assert ended.stdout == "parent and children read on\n", ended.stderr
 
     def test_what_was_opened_before_a_fork_refuses_after_it(self, session):
-        with Scripted(_hello) as server:
+        with Scripted(hello) as server:
             carry(session, get(server.url))
 
             def child():
@@ -409,7 +357,7 @@ class TestEnds:
             from penstock.options import TransportOptions
             from penstock.testing.servers import Scripted
             from penstock.transport.loop import connect
-            from tests.transport.calls import get
+            from tests.transport.calls import Gate, Once, carry, get, hello
             asked = threading.Event()
             server = Scripted(lambda received, send: asked.set() or threading.Event().wait())
             server.__enter__()
@@ -432,7 +380,7 @@ class TestEnds:
             from penstock.testing.servers import Scripted, reply
             from penstock.transport.multi import Multi
             from penstock.transport.loop import connect
-            from tests.transport.calls import carry, get
+            from tests.transport.calls import Gate, Once, carry, get, hello
             hold = threading.Event()
             def script(received, send):
                 if received.path == "/hold":

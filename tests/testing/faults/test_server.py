@@ -6,79 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from types import SimpleNamespace
 
 import pytest
 
 import penstock as ps
-from penstock.errors import Forbidden, NotFound
-from penstock.source import open_source
-from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
-from penstock.values import Span
-from tests.testing.faults.raw import opened
+from penstock.errors import NotFound
+from penstock.testing.faults import FaultServer, Settings
 
 
 @pytest.fixture(params=["start", "within"])
 def held(request):
     with getattr(FaultServer, request.param)(Settings(region="eu-test-1")) as server:
         yield server
-
-
-def test_a_script_is_played_in_order_and_recorded(held):
-    held.put("bucket", "k", b"bytes")
-    held.fail(FAULTS["reset"], FAULTS["503"], when=Match(verb="get", key="k"))
-    with ps.open("s3://bucket/k", store=held.store) as file:
-        assert file.read() == b"bytes"
-    assert [(seen.verb, seen.fault, seen.status) for seen in held.seen()] == [
-        ("head", "", 200),
-        ("get", "reset", 0),
-        ("get", "503", 503),
-        ("get", "", 200),
-    ]
-    assert [seen.number for seen in held.seen("get", "bucket", "k")] == [2, 3, 4]
-    assert held.seen("get", "bucket", "other") == []
-    assert held.opened() == len({seen.connection for seen in held.seen()}) == 2
-
-
-def test_rules_count_what_they_are_about(held):
-    for key in ("a", "b"):
-        held.put("bucket", key, b"bytes")
-    source, _ = open_source("s3://bucket/", held.store)
-    held.fail(FAULTS["denied"], when=Match(verb="head", key="a", nth=2, times=2))
-    told = []
-    for key in "abababab":
-        try:
-            source.head(key)
-            told.append(key)
-        except Forbidden:
-            told.append("-")
-    assert "".join(told) == "ab-b-bab"
-
-
-def test_a_rate_is_drawn_from_its_seed(held):
-    held.put("bucket", "a", b"bytes")
-    source, _ = open_source("s3://bucket/", held.store)
-
-    def play(seed):
-        held.heal()
-        held.fail(FAULTS["503"], when=Match(times=None, rate=0.3, seed=seed))
-        before = len(held.seen())
-        for _ in range(20):
-            source.head("a")
-        return [bool(seen.fault) for seen in held.seen()[before:]][:20]
-
-    first = play(1)
-    assert play(1) == first
-    assert play(2) != first
-    assert 0 < sum(first) < 15
-
-
-def test_what_was_planted_can_be_healed(held):
-    held.put("bucket", "k", b"bytes")
-    held.fail(FAULTS["denied"], when=Match(times=None))
-    held.heal()
-    assert open_source("s3://bucket/", held.store)[0].read(Span("k")) == b"bytes"
 
 
 def test_the_environment_reaches_it(held, monkeypatch):
@@ -93,43 +32,6 @@ def test_the_environment_reaches_it(held, monkeypatch):
         ps.stat("s3://nowhere/k")
     with pytest.raises(KeyError):
         held.objects("nowhere")
-
-
-def test_latency_comes_before_the_first_byte():
-    with FaultServer.within(Settings(latency_ms=50)) as server:
-        server.put("bucket", "k", b"bytes")
-        source, _ = open_source("s3://bucket/", server.store)
-        source.head("k")
-        began = time.monotonic()
-        source.head("k")
-        assert time.monotonic() - began >= 0.05
-
-
-_OWNER = """
-import time
-from penstock.testing.faults import FaultServer
-with FaultServer.start() as server:
-    print(server.endpoint, flush=True)
-    time.sleep(600)
-"""
-
-
-def test_it_does_not_outlive_a_killed_owner():
-    with subprocess.Popen([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True) as owner:
-        where = SimpleNamespace(endpoint=owner.stdout.readline().strip())
-        assert answers(where)
-        os.kill(owner.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 60
-    while answers(where):
-        assert time.monotonic() < deadline, "the server survived its owner"
-
-
-def answers(where):
-    try:
-        with opened(where):
-            return True
-    except OSError:
-        return False
 
 
 def test_on_a_port_it_fails_at_the_rate_it_was_told():

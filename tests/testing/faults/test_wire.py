@@ -203,22 +203,3 @@ def test_a_head_has_no_body_whatever_happens(ask):
         assert reply(connection, "HEAD")[0] == int(fault)
     ask.again()
     assert reply(connection)[2] == DATA
-
-
-@pytest.mark.parametrize(
-    "request_bytes",
-    [
-        b"\x16\x03\x01\r\n\r\n",
-        b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
-        b"PUT /b/k HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
-        b"GET / HTTP/1.1\r\nx: " + b"x" * 70_000,
-    ],
-    ids=["tls", "length", "chunks", "huge"],
-)
-def test_what_is_no_request_is_refused_and_let_go(request_bytes, server):
-    with opened(server) as connection:
-        connection.sendall(request_bytes)
-        try:
-            assert everything(connection).startswith(b"HTTP/1.1 4")
-        except ConnectionResetError:  # it was let go before all of it was read
-            assert len(request_bytes) > 65_536
