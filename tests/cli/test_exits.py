@@ -64,23 +64,6 @@ def test_an_unknown_scheme_ends_with_2(penstock):
     assert done.stderr.startswith("penstock: unknown scheme 's4'")
 
 
-def test_a_mistyped_command_is_told_the_right_one(penstock):
-    done = penstock("dmo")
-    assert done.returncode == 2
-    assert "Did you mean 'demo'?" in done.stderr
-
-
-def test_help_explains_every_code(penstock):
-    done = penstock("--help", COLUMNS="1000")
-    assert done.returncode == 0
-    for code, meaning in MEANINGS.items():
-        assert f"{code} {meaning}" in done.stdout
-
-
-def test_the_version_is_printed(penstock):
-    assert penstock("--version").stdout.startswith("penstock 0.")
-
-
 @pytest.mark.parametrize("absent", ["typer", "rich"])
 def test_without_the_extra_it_says_what_to_install(absent):
     code = f"import sys; sys.modules[{absent!r}] = None; from penstock.cli import main; main()"

@@ -9,14 +9,10 @@ import random
 import signal
 import subprocess
 from dataclasses import replace
-from threading import Event
 
 import pytest
 
 import penstock as ps
-from penstock.cli.copy import Job, copy
-from penstock.errors import Changed
-from penstock.source import open_source
 from penstock.testing.faults import FAULTS, FaultServer, Match
 
 MIB = 1 << 20
@@ -234,26 +230,6 @@ def test_links_are_followed_to_files_and_told_of_for_directories(penstock, fault
     assert set(faulty.objects(faulty.bucket)) == {"real/file", "to-file"}
 
 
-def test_a_file_that_changes_while_it_goes_up_publishes_nothing(tmp_path):
-    path = tmp_path / "log"
-    path.write_bytes(bytes(40 * MIB))
-    source, key = open_source(path)
-    target, _ = open_source("memory://changing/")
-    job = Job(source, source.head(key), target, "copy")
-    sizes = []
-
-    def write_to_it(moved_bytes):
-        sizes.append(moved_bytes)
-        if sum(sizes) == 40 * MIB:  # all of it was read, and was right then
-            with path.open("ab") as file:
-                file.write(b"more")
-
-    with pytest.raises(Changed, match="written to while it was copied"):
-        copy(job, write_to_it, Event())
-    assert list(ps.list("memory://changing/")) == []
-    assert sum(sizes) == 40 * MIB
-
-
 @pytest.mark.parametrize("command", ["cp", "mv"])
 def test_a_file_that_is_written_to_on_its_way_up_is_an_error_and_stays(start, faulty, tmp_path, command):
     path = tmp_path / "log"
@@ -415,14 +391,3 @@ def test_a_file_s_type_is_told_by_its_name(penstock, faulty, tmp_path):
     url = f"s3://{faulty.bucket}/"
     assert penstock("cp", "-r", f"{tmp_path}/", url, bucket=faulty).returncode == 0
     assert {name: ps.stat(url + name, store=faulty.store).content_type for name in types} == types
-
-
-def test_an_object_that_was_replaced_since_it_was_listed_is_not_mixed_with_its_successor():
-    source, _ = open_source("memory://replaced/")
-    target, _ = open_source("memory://replacing/")
-    source.put("key", b"old")
-    listed = replace(source.head("key"), content_type="")  # as stores list it
-    source.put("key", b"new", metadata={"of": "new"})
-    with pytest.raises(Changed):
-        copy(Job(source, listed, target, "copy"), lambda _: None, Event())
-    assert target.page("").entries == ()

@@ -48,13 +48,6 @@ def test_a_prefix_is_a_string(penstock, filled):
     assert penstock("ls", f"{filled.url}a/2", bucket=filled).stdout == f"{filled.url}a/2 with space.png\n"
 
 
-def test_the_options_say_where_the_store_is(penstock, filled, monkeypatch):
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", filled.store.access_key)
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", filled.store.secret_key)
-    options = ("--endpoint", filled.store.endpoint, "--region", filled.store.region)
-    assert penstock("ls", f"{filled.url}b/", *options).stdout == f"{filled.url}b/3\n"
-
-
 def test_long_lines_and_json_say_what_the_store_says(penstock, filled):
     described = {entry["Key"]: entry for entry in filled.client.list_objects_v2(Bucket=filled.name)["Contents"]}
     long = [line.split(None, 2) for line in penstock("ls", "-l", filled.url, bucket=filled).stdout.splitlines()]

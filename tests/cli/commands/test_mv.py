@@ -2,22 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 import penstock as ps
-from penstock.cli.copy import Job, copy, delete_source
-from penstock.errors import Changed, Damaged, NotFound
-from penstock.source import open_source
 from penstock.testing.faults import FAULTS, FaultServer, Match
-
-
-@pytest.fixture
-def job(request):
-    """Put an object under a name of this test's own; it is to go elsewhere."""
-    source, key = open_source(f"memory://from-{request.node.name}/a")
-    target, to = open_source(f"memory://to-{request.node.name}/b")
-    source.put(key, b"first")
-    return Job(source, source.head(key), target, to)
 
 
 def test_a_tree_moves(penstock, bucket, tmp_path):
@@ -59,35 +45,6 @@ def test_a_failed_copy_keeps_its_source(penstock, tmp_path):
         assert done.returncode == 3
         assert server.objects("bucket") == {"a": b"a"}
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
-
-
-def test_a_source_is_deleted_once_its_copy_was_seen_whole(job):
-    copy(job, lambda _: None, stop=None)
-    delete_source(job)
-    assert job.target.head("b").size == 5
-    with pytest.raises(NotFound):
-        job.source.head("a")
-
-
-def test_a_copy_of_another_size_saves_the_source(job):
-    job.target.put("b", b"trunc"[:2])
-    with pytest.raises(Damaged, match="5 bytes were copied, 2 are there; the source was not deleted"):
-        delete_source(job)
-    assert job.source.head("a").size == 5
-
-
-def test_a_copy_that_is_not_there_saves_the_source(job):
-    with pytest.raises(NotFound):
-        delete_source(job)
-    assert job.source.head("a").size == 5
-
-
-def test_a_source_that_was_written_since_is_not_deleted(job):
-    copy(job, lambda _: None, stop=None)
-    job.source.put("a", b"other")
-    with pytest.raises(Changed):
-        delete_source(job)
-    assert job.source.head("a").size == 5
 
 
 def test_resume_deletes_what_is_there_already_without_copying_it_again(penstock, tmp_path):

@@ -1,0 +1,110 @@
+"""One object is copied whole or not at all, and a source goes only after its copy was seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from threading import Event
+
+import pytest
+
+import penstock as ps
+from penstock.cli.copy import Job, copy, cost_bytes, delete_source, is_there
+from penstock.errors import Changed, Damaged, NotFound
+from penstock.source import open_source
+from penstock.values import ObjectMeta
+
+MIB = 1 << 20
+
+
+def test_a_file_that_changes_while_it_goes_up_publishes_nothing(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(bytes(40 * MIB))
+    source, key = open_source(path)
+    target, _ = open_source("memory://changing/")
+    job = Job(source, source.head(key), target, "copy")
+    sizes = []
+
+    def write_to_it(moved_bytes):
+        sizes.append(moved_bytes)
+        if sum(sizes) == 40 * MIB:  # all of it was read, and was right then
+            with path.open("ab") as file:
+                file.write(b"more")
+
+    with pytest.raises(Changed, match="written to while it was copied"):
+        copy(job, write_to_it, Event())
+    assert list(ps.list("memory://changing/")) == []
+    assert sum(sizes) == 40 * MIB
+
+
+def test_an_object_that_was_replaced_since_it_was_listed_is_not_mixed_with_its_successor():
+    source, _ = open_source("memory://replaced/")
+    target, _ = open_source("memory://replacing/")
+    source.put("key", b"old")
+    listed = replace(source.head("key"), content_type="")  # as stores list it
+    source.put("key", b"new", metadata={"of": "new"})
+    with pytest.raises(Changed):
+        copy(Job(source, listed, target, "copy"), lambda _: None, Event())
+    assert target.page("").entries == ()
+
+
+@pytest.fixture
+def job(request):
+    """Put an object under a name of this test's own; it is to go elsewhere."""
+    source, key = open_source(f"memory://from-{request.node.name}/a")
+    target, to = open_source(f"memory://to-{request.node.name}/b")
+    source.put(key, b"first")
+    return Job(source, source.head(key), target, to)
+
+
+def test_a_source_is_deleted_once_its_copy_was_seen_whole(job):
+    copy(job, lambda _: None, stop=None)
+    delete_source(job)
+    assert job.target.head("b").size == 5
+    with pytest.raises(NotFound):
+        job.source.head("a")
+
+
+def test_a_copy_of_another_size_saves_the_source(job):
+    job.target.put("b", b"trunc"[:2])
+    with pytest.raises(Damaged, match="5 bytes were copied, 2 are there; the source was not deleted"):
+        delete_source(job)
+    assert job.source.head("a").size == 5
+
+
+def test_a_copy_that_is_not_there_saves_the_source(job):
+    with pytest.raises(NotFound):
+        delete_source(job)
+    assert job.source.head("a").size == 5
+
+
+def test_a_source_that_was_written_since_is_not_deleted(job):
+    copy(job, lambda _: None, stop=None)
+    job.source.put("a", b"other")
+    with pytest.raises(Changed):
+        delete_source(job)
+    assert job.source.head("a").size == 5
+
+
+def test_a_copy_is_there_by_its_etag_where_both_stores_tell_the_content_s(job):
+    assert not is_there(job, surely=False), "nothing was copied yet"
+    job.target.put("b", b"other")
+    assert not is_there(job, surely=False), "the same size, later, and another content"
+    copy(job, lambda _: None, stop=None)
+    assert is_there(job, surely=True)
+
+
+def test_a_file_is_read_where_its_time_is_not_proof_enough(tmp_path):
+    source, key = open_source(tmp_path / "a")
+    target, to = open_source(tmp_path / "b")
+    source.put(key, b"first")
+    job = Job(source, source.head(key), target, to)
+    target.put(to, b"other")  # later than the source, and as long
+    assert is_there(job, surely=False)
+    assert not is_there(job, surely=True)
+    target.put(to, b"first")
+    assert is_there(job, surely=True)
+
+
+def test_a_small_object_costs_its_size_and_a_long_one_what_a_stream_holds():
+    assert [cost_bytes(ObjectMeta("a", size)) for size in (0, 8 * MIB)] == [0, 8 * MIB]
+    assert cost_bytes(ObjectMeta("a", 8 * MIB + 1)) == cost_bytes(ObjectMeta("a", 1 << 40)) == 128 * MIB

@@ -1,0 +1,90 @@
+"""Words on a command line: an object of just this name first, then a glob, then a tree; and the place to copy to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.plan import Origin
+from penstock.cli.selection import destination, left_out, resolved, select, select_objects
+from penstock.errors import NotFound, Unusable
+from penstock.options import StoreOptions
+from penstock.source import open_source
+
+STORE = StoreOptions()
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Return the URL of a bucket of this test's own with a few objects."""
+    url = f"memory://{tmp_path.name}/"
+    source, _ = open_source(url)
+    for key in ("a*", "ab", "ac/x", "both", "both/x", "dir/marker/", "dir/x"):
+        source.put(key, b"1")
+    return url
+
+
+def keys(selection):
+    return [meta.key for meta in selection.entries()]
+
+
+def test_a_name_with_wildcards_is_the_object_of_just_this_name_before_it_is_a_glob(place):
+    assert keys(select(f"{place}a*", STORE, recursive=False)) == ["a*"]
+    assert keys(select(f"{place}a[b-z]", STORE, recursive=False)) == ["ab"]
+    assert keys(select_objects(f"{place}a?/x", STORE)) == ["ac/x"]
+
+
+def test_a_tree_takes_recursive_and_what_is_both_takes_a_slash(place):
+    with pytest.raises(Unusable, match="-r takes all"):
+        select(f"{place}dir", STORE, recursive=False)
+    with pytest.raises(Unusable, match=r"both/ for the tree"):
+        select(f"{place}both", STORE, recursive=True)
+    assert keys(select(f"{place}both/", STORE, recursive=True)) == ["both/x"]
+    assert select(f"{place}dir", STORE, recursive=True).origin.lead == "dir/"
+    assert select(f"{place}dir/", STORE, recursive=True).origin.lead == ""
+
+
+@pytest.mark.parametrize("word", ["nothing", "di", "nothing/", "no*"])
+def test_nothing_there_is_told_at_the_latest_by_the_first_entry(place, word):
+    with pytest.raises(NotFound, match="nothing there"):
+        select(f"{place}{word}", STORE, recursive=True).entries()
+    with pytest.raises(Unusable, match="names a bucket"):
+        select_objects(place, STORE)
+
+
+def test_a_destination_is_a_folder_by_its_slash_or_by_what_goes_there_and_never_by_what_is_there(place):
+    one, glob = Origin("file:///", "a", "object"), Origin("file:///", "", "glob", glob="*")
+    _, named = destination(f"{place}new", STORE, [one])
+    assert (named.key, named.into) == ("new", False)
+    for word, origins in (("new/", [one]), ("new", [one, one]), ("new", [glob])):
+        _, folder = destination(f"{place}{word}", STORE, origins)
+        assert (folder.key, folder.into) == ("new/", True)
+    with pytest.raises(Unusable, match=r"is a prefix: write .*/dir/ to copy into it"):
+        destination(f"{place}dir", STORE, [one])
+
+
+def test_a_local_path_loses_its_dots_and_the_links_on_its_way_and_keeps_its_last_name(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    root = os.path.realpath(tmp_path)[1:]
+    assert resolved(f"{root}/link/./x") == f"{root}/real/x"
+    assert resolved(f"{root}/real/../link") == f"{root}/link"
+    assert resolved(f"{root}/link/..") == f"{root}/"
+    assert resolved("..") == ""
+
+
+def test_what_is_no_object_in_a_local_tree_is_told_with_its_kind(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real/file").touch()
+    (tmp_path / "to-file").symlink_to("real/file")
+    (tmp_path / "to-folder").symlink_to("real")
+    (tmp_path / "to-nothing").symlink_to("absent")
+    os.mkfifo(tmp_path / "pipe")
+    told = dict(left_out(select(f"{tmp_path}/", STORE, recursive=True)))
+    assert {Path(path).name: kind for path, kind in told.items()} == {
+        "to-folder": "a link to a directory",
+        "to-nothing": "a link to no file",
+        "pipe": "neither a file nor a directory",
+    }
