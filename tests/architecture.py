@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
 # From the ground up. A room may import from any row above its own in this table, and from itself.
 FLOORS = (
@@ -96,7 +97,7 @@ DOES_IO = {
 }
 IO_CALLS = {"open", "print", "input"}
 
-FILE_LINES, FUNCTION_LINES, ARGUMENTS, CONTRACT_METHODS = 500, 60, 6, 5
+FILE_LINES, FUNCTION_LINES, ARGUMENTS, CONTRACT_METHODS, FOLDER_FILES = 500, 48, 6, 5, 15
 MIRRORS = {("penstock.loading.loader", "__init__")}  # signatures that are someone else's, known by name: design/0008
 MIRRORS |= {("penstock.datasets.map", "from_prefix")}  # design/0020
 MIRRORS |= {("penstock.datasets.iterable", f"from_{each}") for each in ("prefix", "objects", "manifest")}  # design/0020
@@ -151,7 +152,7 @@ def complaints(sources: Mapping[str, str]) -> list[str]:
         if module.room in known:
             for check in (arrows, parts, contracts, homes, purity, sizes):
                 found += [f"{module.name}:{line}: {what}" for line, what in check(module)]
-    return found + list(extras(modules)) + list(circles(modules))
+    return found + list(extras(modules)) + list(circles(modules)) + list(crowds(modules))
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -334,6 +335,31 @@ def circles(modules: Mapping[str, Module]) -> Iterator[str]:
         after = {name: targets for name, targets in after.items() if name not in roots}
     if after:
         yield f"{min(after)}:1: rule 1: import circle among {', '.join(sorted(after))}"
+
+
+def crowds(modules: Mapping[str, Module]) -> Iterator[str]:
+    """Section 7: a folder has few enough files to be read at a glance; more are subpackages."""
+    folders = Counter(name.rpartition(".")[0] for name in modules)
+    for folder, count in sorted(folders.items()):
+        if count > FOLDER_FILES and folder != "penstock":
+            yield f"{folder}:1: section 7: {count} files and subpackages: a folder has at most {FOLDER_FILES}"
+
+
+def unmirrored(sources: Iterable[str], tests: Collection[str]) -> list[str]:
+    """Return the modules that no file of `tests` mirrors: `penstock.a.b` is tested by `a/test_b.py`.
+
+    `protocols/` holds contracts only, and `__init__` and `__main__` nothing of their own.
+    """
+    plain = [name.split(".")[1:] for name in sources]
+    named = {
+        "/".join([*folders, f"test_{name}.py"]): ".".join([*folders, name]) for *folders, name in filter(None, plain)
+    }
+    packages = {".".join(parts[:count]) for parts in plain for count in range(1, len(parts))}
+    return [
+        name
+        for path, name in named.items()
+        if path not in tests and name not in packages and name != "__main__" and not name.startswith("protocols.")
+    ]
 
 
 def sizes(module: Module) -> Iterator[tuple[int, str]]:

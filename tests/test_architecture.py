@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture import complaints
+from tests.architecture import complaints, unmirrored
 
 SOURCE = Path(__file__).parents[1] / "src"
 
@@ -21,6 +21,17 @@ def test_the_house_stands_as_drawn():
     assert "penstock.errors" in sources
     found = complaints(sources)
     assert not found, "\n".join(["", *found])
+
+
+def test_every_module_has_a_test_file_of_its_own():
+    folder = SOURCE.parent / "tests"
+    tests = {path.relative_to(folder).as_posix() for path in folder.glob("**/test_*.py")}
+    assert unmirrored(real_sources(), tests) == []
+
+
+def test_a_module_without_a_test_file_is_found():
+    sources = ["penstock", "penstock.room", "penstock.room.file", "penstock.errors", "penstock.protocols.driver"]
+    assert unmirrored(sources, {"test_errors.py"}) == ["room.file"]
 
 
 # A small house that is sound, and faults to plant in it one at a time.
@@ -51,7 +62,7 @@ HOUSE = {
     "penstock.cli": "from penstock.verbs import open\nfrom penstock.demo import run",
 }
 
-LONG = "\n".join(["def long():", "    '''Doc.", "", "    doc'''", "    # why", *["    x = 1"] * 60])
+LONG = "\n".join(["def long():", "    '''Doc.", "", "    doc'''", "    # why", *["    x = 1"] * 48])
 
 FAULTS = {
     "upwards": (
@@ -193,9 +204,13 @@ FAULTS = {
         {"penstock.cache": "x = 1\n" * 501},
         "penstock.cache:1: section 7: 501 lines: a file has at most 500",
     ),
+    "crowded-folder": (
+        {f"penstock.cache.{letter}": "" for letter in "abcdefghijklmnop"},
+        "penstock.cache:1: section 7: 16 files and subpackages: a folder has at most 15",
+    ),
     "long-function": (
         {"penstock.cache": LONG},
-        "penstock.cache:1: section 7: long has 61 code lines, more than 60",
+        "penstock.cache:1: section 7: long has 49 code lines, more than 48",
     ),
     "many-arguments": (
         {"penstock.cache": "class C:\n    def f(self, a, b, c, /, d, *rest, e, f, g): pass"},
