@@ -127,24 +127,9 @@ class DataLoader:
         check_words(on_error=on_error, pin_memory=pin_memory)
         tail = tail_of(tail, drop_last=drop_last)
         dataset = without_subsets(dataset)
-        if isinstance(dataset, IterableDataset):
-            if (shuffle, seed, place) != (None, None, None):
-                raise Unusable(
-                    "an IterableDataset has shuffle, seed and place of its own: "
-                    "write IterableDataset.from_prefix(url, shuffle=True, seed=…)"
-                )
-            self._batches = dataset.batched(batch_size, collate_fn, tail=tail)
-        elif isinstance(dataset, MapDataset):
-            self._batches = dataset.batched(
-                batch_size,
-                collate_fn,
-                shuffle=False if shuffle is None else shuffle,
-                seed=0 if seed is None else seed,
-                tail=tail,
-                place=place,
-            )
-        else:
-            raise not_a_dataset(dataset)
+        own = {"shuffle": shuffle, "seed": seed, "place": place}
+        given = {name: value for name, value in own.items() if value is not None}
+        self._batches = _batches(dataset, batch_size, collate_fn, tail, given)
         self.dataset = dataset
         self.batch_size = self._batches.batch_size
         self.num_workers = num_workers
@@ -291,6 +276,22 @@ class _WorkerBatches(TorchIterableDataset[Any]):
         if self.counters is None or worker is None:
             return deliveries
         return self.counters.claim(worker.id).counted(deliveries, counts)
+
+
+def _batches(
+    dataset: object, size: int, collate_fn: Callable[[list[Any]], Any] | None, tail: Tail, order: dict[str, Any]
+) -> Batched:
+    """Return a dataset as batches; ``order`` has those of shuffle, seed and place that were given."""
+    if isinstance(dataset, MapDataset):
+        return dataset.batched(size, collate_fn, tail=tail, **order)
+    if not isinstance(dataset, IterableDataset):
+        raise not_a_dataset(dataset)
+    if order:
+        raise Unusable(
+            "an IterableDataset has shuffle, seed and place of its own: "
+            "write IterableDataset.from_prefix(url, shuffle=True, seed=…)"
+        )
+    return dataset.batched(size, collate_fn, tail=tail)
 
 
 def _itself(delivery: T) -> T:
