@@ -125,8 +125,8 @@ FAULTS = {
         "penstock.protocols.sink:1: rule 2: contract Sink has 6 methods, not 1 to 5",
     ),
     "engine-knows-engine": (
-        {"penstock.fetch.lookahead": "from penstock.drivers import credentials"},
-        "penstock.fetch.lookahead:1: rule 3: engines are strangers: fetch may not import drivers",
+        {"penstock.fetch.reading.lookahead": "from penstock.drivers import credentials"},
+        "penstock.fetch.reading.lookahead:1: rule 3: engines are strangers: fetch may not import drivers",
     ),
     "engine-named-above-the-waist": (
         {"penstock.catalog": "from penstock.fetch.plan import merge"},

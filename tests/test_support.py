@@ -14,8 +14,8 @@ from penstock.drivers.local import Local
 from penstock.drivers.memory import Memory
 from penstock.drivers.s3 import S3
 from penstock.errors import Unsupported, Unusable
-from penstock.fetch.copy import copy
 from penstock.fetch.fetcher import Fetcher
+from penstock.fetch.writing.copy import copy
 from penstock.options import ReadOptions, RetryOptions, WriteOptions
 from penstock.protocols.driver import Copy, Delete, Head, List, Multipart, PartCopy, Put, Read
 from penstock.protocols.limits import Limits

@@ -12,16 +12,16 @@ from penstock.budget import Budget
 from penstock.buffer import Buffer
 from penstock.errors import Damaged, InvalidURL, NotFound, Unusable
 from penstock.events import Listed, emit, followed, listening, operation
-from penstock.fetch.batch import read_into, read_many
-from penstock.fetch.copy import copy
 from penstock.fetch.engines import Engines
 from penstock.fetch.fetcher import Fetcher
-from penstock.fetch.lookahead import Lookahead
 from penstock.fetch.pager import Pager
-from penstock.fetch.publish import publish
-from penstock.fetch.reader import Reader
-from penstock.fetch.scatter import scatter
-from penstock.fetch.upload import Writer, put
+from penstock.fetch.reading.batch import read_into, read_many
+from penstock.fetch.reading.lookahead import Lookahead
+from penstock.fetch.reading.reader import Reader
+from penstock.fetch.reading.scatter import scatter
+from penstock.fetch.writing.copy import copy
+from penstock.fetch.writing.publish import publish
+from penstock.fetch.writing.upload import Writer, put
 from penstock.listing import Listing, UploadListing
 from penstock.options import StoreOptions
 from penstock.protocols.driver import Attributes, Copy, Delete, List, Multipart

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.fetch import reader
+from penstock.fetch.reading import reader
 from penstock.testing.servers import Scripted
 from tests.children import PEAK_KIB
 from tests.faults.expectations import UNRANGED

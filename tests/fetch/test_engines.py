@@ -11,7 +11,7 @@ import pytest
 
 from penstock import source as module
 from penstock.errors import Cancelled, Unusable
-from penstock.fetch.batch import read_many, start_reads
+from penstock.fetch.reading.batch import read_many, start_reads
 from penstock.options import S3Options, TransportOptions
 from penstock.source import open_source
 from penstock.testing.servers import Scripted

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.buffer import Buffer
 from penstock.errors import Changed, NotFound, Unusable
-from penstock.fetch.batch import read_into, read_many, start_reads
+from penstock.fetch.reading.batch import read_into, read_many, start_reads
 from penstock.options import ReadOptions
 from penstock.values import Span
 from penstock.waiting import Inbox

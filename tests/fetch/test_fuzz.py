@@ -11,8 +11,9 @@ import pytest
 
 from penstock.checkpoint.integrity.checksummed import ChecksummedReader, Checksummer
 from penstock.checkpoint.integrity.checksums import BLOCK_BYTES
-from penstock.fetch import reader, upload
-from penstock.fetch.upload import Writer
+from penstock.fetch.reading import reader
+from penstock.fetch.writing import upload
+from penstock.fetch.writing.upload import Writer
 from penstock.options import ReadOptions, StoreOptions
 from penstock.protocols.driver import Attributes
 from penstock.source import open_source

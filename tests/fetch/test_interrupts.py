@@ -6,9 +6,9 @@ import pytest
 
 from penstock.buffer import Buffer
 from penstock.drivers import local
-from penstock.fetch.batch import read_into
 from penstock.fetch.fetcher import Fetcher
-from penstock.fetch.scatter import scatter
+from penstock.fetch.reading.batch import read_into
+from penstock.fetch.reading.scatter import scatter
 from penstock.options import ReadOptions, RetryOptions
 from penstock.transport.work import Threads
 from penstock.values import Span

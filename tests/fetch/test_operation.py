@@ -3,8 +3,8 @@
 import numpy as np
 
 from penstock.errors import Cancelled
-from penstock.fetch.batch import read_many
 from penstock.fetch.fetcher import Fetcher
+from penstock.fetch.reading.batch import read_many
 from penstock.options import ReadOptions
 from penstock.transport.loop import connect
 from penstock.values import Span

@@ -12,7 +12,7 @@ import pytest
 from penstock import events, waiting
 from penstock.errors import Forbidden, Throttled, Unreachable
 from penstock.fetch import policy
-from penstock.fetch.batch import read_many
+from penstock.fetch.reading.batch import read_many
 from penstock.options import RetryOptions
 from penstock.testing.servers import reply
 from penstock.values import Span

@@ -10,8 +10,8 @@ import pytest
 from penstock.budget import Budget
 from penstock.errors import Cancelled, NotFound, PenstockError, Unusable
 from penstock.events import RangeRead, subscribe
-from penstock.fetch import reader
-from penstock.fetch.lookahead import Lookahead
+from penstock.fetch.reading import reader
+from penstock.fetch.reading.lookahead import Lookahead
 from penstock.options import S3Options
 from penstock.source import open_source
 from penstock.values import Span
@@ -234,7 +234,7 @@ def test_ctrl_c_through_a_layer_leaves_no_writer():
     done = python("""
         import os, signal, threading
         from penstock.buffer import Buffer
-        from penstock.fetch.batch import read_into
+        from penstock.fetch.reading.batch import read_into
         from penstock.values import Span
         from tests.fetch.store import Gate, serving
         from tests.protocols.test_fetching import Blocks

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from penstock.buffer import Buffer
 from penstock.errors import Changed, PenstockError, Unusable
-from penstock.fetch.openread import OpenRead
 from penstock.fetch.operation import Operation
 from penstock.fetch.policy import RetryPolicy
-from penstock.fetch.spanread import RangeProbe, SpanRead, SplitRead
-from penstock.fetch.unranged import WholeObjects
+from penstock.fetch.reading.openread import OpenRead
+from penstock.fetch.reading.spanread import RangeProbe, SpanRead, SplitRead
+from penstock.fetch.reading.unranged import WholeObjects
 from penstock.protocols.limits import Limits
 from penstock.values import Span
 from penstock.waiting import Inbox

@@ -488,7 +488,7 @@ def test_a_writer_that_dies_leaves_the_catalog_that_was_there(tmp_path):
     script = """
         import os, sys
         from penstock.catalog.catalog import Catalog, Entry
-        from penstock.fetch.upload import Writer
+        from penstock.fetch.writing.upload import Writer
         write = Writer.write
         Writer.write = lambda *some: (write(*some), os._exit(9)) if len(some[1]) > 1 << 20 else write(*some)
         Catalog.build("memory://bucket/", "", (Entry(f"{i:099}", i) for i in range(99_999))).save(sys.argv[1])

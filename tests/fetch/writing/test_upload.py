@@ -17,8 +17,8 @@ import pytest
 
 from penstock import events
 from penstock.errors import Cancelled, Damaged, Forbidden, NotFound, PenstockError, Transient, Unusable
-from penstock.fetch import upload
-from penstock.fetch.upload import Writer, put
+from penstock.fetch.writing import upload
+from penstock.fetch.writing.upload import Writer, put
 from penstock.options import RetryOptions, StoreOptions, WriteOptions
 from penstock.protocols.driver import Attributes
 from penstock.protocols.exchange import Request
@@ -622,7 +622,7 @@ class TestThreads:
             others = threading.Thread(target=lambda: outcomes.extend(_at_once(3, file.close)))
             others.start()
             assert came.wait(60)
-            _soon(lambda: sum("fetch/upload.py" in _where(thread) for thread in threading.enumerate()) == 3)
+            _soon(lambda: sum("fetch/writing/upload.py" in _where(thread) for thread in threading.enumerate()) == 3)
             refuse.set()
             others.join(60)
             assert [type(each) for each in outcomes] == [Forbidden] * 3

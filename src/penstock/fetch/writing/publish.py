@@ -20,7 +20,7 @@ from penstock.errors import (
     Unusable,
 )
 from penstock.events import Committed, emit, listening, operation
-from penstock.fetch.batch import read_many
+from penstock.fetch.reading.batch import read_many
 from penstock.protocols.driver import Payload, Put
 from penstock.support import require
 from penstock.values import Span

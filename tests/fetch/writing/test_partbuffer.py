@@ -5,8 +5,8 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
-from penstock.fetch import partbuffer
-from penstock.fetch.partbuffer import PartBuffer
+from penstock.fetch.writing import partbuffer
+from penstock.fetch.writing.partbuffer import PartBuffer
 
 PIECE = partbuffer._PIECE_BYTES
 SIZES = [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE, 3 * PIECE + 5]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.buffer import Buffer
 from penstock.errors import Changed, Truncated, Unreachable
-from penstock.fetch.batch import read_into, read_many, start_reads
+from penstock.fetch.reading.batch import read_into, read_many, start_reads
 from penstock.options import ReadOptions, RetryOptions
 from penstock.values import Span
 from penstock.waiting import Inbox

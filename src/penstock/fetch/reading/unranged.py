@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import Bug, Cancelled, PenstockError, Unusable
 from penstock.fetch.operation import Operation
-from penstock.fetch.spanread import SpanRead
+from penstock.fetch.reading.spanread import SpanRead
 from penstock.values import Span
 from penstock.waiting import Inbox
 

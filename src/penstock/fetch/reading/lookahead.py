@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from penstock.errors import Cancelled, Unusable
 from penstock.events import Scope
-from penstock.fetch.batch import start_reads
+from penstock.fetch.reading.batch import start_reads
 from penstock.fetch.sizes import Sizes
 from penstock.protocols.fetching import ReadCounts
 from penstock.waiting import Inbox

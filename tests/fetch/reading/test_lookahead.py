@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.budget import Budget
 from penstock.errors import NotFound, Unusable
-from penstock.fetch.lookahead import Lookahead
+from penstock.fetch.reading.lookahead import Lookahead
 from penstock.options import ReadOptions
 from penstock.values import Span
 from tests.children import forked

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import Changed, Throttled
-from penstock.fetch import reader as module
-from penstock.fetch.reader import Reader
+from penstock.fetch.reading import reader as module
+from penstock.fetch.reading.reader import Reader
 from penstock.options import RetryOptions
 from penstock.testing.servers import reply
 from penstock.values import ObjectMeta

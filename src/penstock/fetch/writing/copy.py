@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from penstock.budget import Budget
 from penstock.errors import Changed
-from penstock.fetch.lookahead import Lookahead
-from penstock.fetch.upload import Writer
+from penstock.fetch.reading.lookahead import Lookahead
+from penstock.fetch.writing.upload import Writer
 from penstock.protocols.driver import Attributes, Copy, PartCopy
 from penstock.support import require, supports
 from penstock.values import Span

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from penstock.buffer import flat
 from penstock.errors import Cancelled, PenstockError, Unusable
 from penstock.events import Committed, PartSent, emit, listening, operation
-from penstock.fetch.partbuffer import PartBuffer
 from penstock.fetch.plan import part_bytes
 from penstock.fetch.policy import again
-from penstock.fetch.publish import Publication, check_metadata, marked, single
+from penstock.fetch.writing.partbuffer import PartBuffer
+from penstock.fetch.writing.publish import Publication, check_metadata, marked, single
 from penstock.protocols.driver import Multipart, Part, PartCopy, Put
 from penstock.support import require
 from penstock.waiting import Inbox, Turn

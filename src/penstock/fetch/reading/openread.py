@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from penstock.buffer import Buffer
 from penstock.errors import Cancelled, PenstockError
 from penstock.fetch.policy import bug
-from penstock.fetch.spanread import SpanRead
+from penstock.fetch.reading.spanread import SpanRead
 from penstock.protocols.driver import RANGE_IGNORED, Beginning
 from penstock.protocols.exchange import Request
 from penstock.values import Span
 
 if TYPE_CHECKING:
     from penstock.fetch.policy import RetryPolicy
-    from penstock.fetch.spanread import Owner
+    from penstock.fetch.reading.spanread import Owner
     from penstock.protocols.exchange import Response, Work
 
 __all__ = ["OpenRead"]

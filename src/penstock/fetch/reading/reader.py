@@ -7,7 +7,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from penstock.blocks import BlockReader
-from penstock.fetch.batch import read_into, start_reads
+from penstock.fetch.reading.batch import read_into, start_reads
 from penstock.values import ObjectMeta, Span
 from penstock.waiting import Inbox
 

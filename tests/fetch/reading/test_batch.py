@@ -7,7 +7,7 @@ import pytest
 
 from penstock.buffer import Buffer
 from penstock.errors import Forbidden, NotFound, Unusable
-from penstock.fetch.batch import read_into, read_many
+from penstock.fetch.reading.batch import read_into, read_many
 from penstock.options import ReadOptions
 from penstock.testing.servers import reply
 from penstock.values import Span
@@ -98,7 +98,7 @@ class TestInto:
     def test_ctrl_c_leaves_no_writer(self):
         script = """
             import os, signal, threading
-            from penstock.fetch.batch import read_into
+            from penstock.fetch.reading.batch import read_into
             from penstock.options import ReadOptions
             from penstock.buffer import Buffer
             from penstock.values import Span

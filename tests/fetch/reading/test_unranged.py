@@ -5,12 +5,12 @@ import pytest
 from penstock.budget import Budget
 from penstock.buffer import Buffer
 from penstock.errors import Bug, Cancelled, Changed, Truncated, Unreachable, Unusable
-from penstock.fetch import reader
-from penstock.fetch.batch import read_into, read_many, start_reads
 from penstock.fetch.fetcher import Fetcher
-from penstock.fetch.lookahead import Lookahead
-from penstock.fetch.reader import Reader
-from penstock.fetch.scatter import scatter
+from penstock.fetch.reading import reader
+from penstock.fetch.reading.batch import read_into, read_many, start_reads
+from penstock.fetch.reading.lookahead import Lookahead
+from penstock.fetch.reading.reader import Reader
+from penstock.fetch.reading.scatter import scatter
 from penstock.options import ReadOptions, RetryOptions
 from penstock.protocols.driver import Abilities
 from penstock.protocols.exchange import Exchange, Request, Response

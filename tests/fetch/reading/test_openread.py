@@ -6,8 +6,8 @@ import pytest
 
 from penstock.budget import Budget
 from penstock.errors import Changed, ChecksumMismatch, Damaged, NotFound, PenstockError, Transient, Unusable
-from penstock.fetch.batch import read_many
-from penstock.fetch.lookahead import Lookahead
+from penstock.fetch.reading.batch import read_many
+from penstock.fetch.reading.lookahead import Lookahead
 from penstock.options import RetryOptions
 from penstock.testing.servers import reply
 from penstock.values import Span
