@@ -1,0 +1,24 @@
+"""Drivers that break one promise each, for the tests of the contract: what it does not notice, it does not hold."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from penstock.drivers.memory import Memory
+from penstock.protocols.exchange import Exchange
+from penstock.testing.drivers import Trial
+from penstock.transport.work import Threads
+
+NOTICED = (AssertionError, pytest.fail.Exception)  # pytest's own: an error that should have been raised was not
+
+
+def trial_of(kind=Memory):
+    """Return a trial of an empty store of this kind of driver."""
+    return Trial(kind(uuid.uuid4().hex), Threads(2))
+
+
+def altered(exchange, change):
+    """Return an exchange whose result is changed on its way to the caller."""
+    return Exchange(exchange.request, lambda response: change(exchange.parse(response)))

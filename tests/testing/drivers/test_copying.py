@@ -1,0 +1,30 @@
+"""The contract notices a driver whose copies are other bytes, or of another version than was named."""
+
+import pytest
+
+from penstock.drivers.memory import Memory
+from penstock.protocols.driver import Attributes, Payload
+from penstock.testing.drivers.copying import Copying
+from tests.testing.drivers.broken import NOTICED, trial_of
+
+
+class Unpinned(Memory):
+    def copy(self, source, key, etag=""):  # noqa: ARG002  the fault
+        return super().copy(source, key)
+
+
+class Emptying(Memory):
+    def copy(self, source, key, etag=""):  # noqa: ARG002  the fault
+        return self.put(key, Payload(b""), Attributes())
+
+
+def test_a_copy_of_other_bytes_is_noticed():
+    Copying().test_a_copy_is_the_sameoctets(trial_of())
+    with pytest.raises(NOTICED):
+        Copying().test_a_copy_is_the_sameoctets(trial_of(Emptying))
+
+
+def test_a_copy_of_another_version_is_noticed():
+    Copying().test_a_copy_is_held_to_a_version(trial_of())
+    with pytest.raises(NOTICED, match=r"DID NOT RAISE .*Changed"):
+        Copying().test_a_copy_is_held_to_a_version(trial_of(Unpinned))

@@ -1,0 +1,46 @@
+"""A promise that a store is known not to keep is skipped with its reason; without that word, it is held to it."""
+
+import pytest
+
+from penstock.drivers.memory import Memory
+from penstock.protocols.driver import Attributes
+from penstock.testing.drivers import DriverContract
+from penstock.testing.drivers.setting import Setting
+from tests.testing.drivers.broken import NOTICED, trial_of
+
+
+class Careless(Memory):
+    """Heeds no version and no condition."""
+
+    def copy(self, source, key, etag=""):  # noqa: ARG002  the fault
+        return super().copy(source, key)
+
+    def put(self, key, body, attributes):
+        return super().put(key, body, Attributes(attributes.content_type))
+
+
+class Known(DriverContract):
+    holds_copies = False
+    keeps_metadata = False
+    heeds = ()
+
+
+@pytest.mark.parametrize(
+    ("promise", "arguments", "reason"),
+    [
+        ("test_a_copy_is_held_to_a_version", (), "this server copies whatever is there"),
+        ("test_metadata_comes_back", (), "no place for metadata"),
+        ("test_only_a_new_object_is_made", ("put",), "writes over whatever is there"),
+        ("test_only_the_version_that_is_named_is_replaced", ("put",), "writes over whatever is there"),
+    ],
+)
+def test_what_a_store_is_known_not_to_do_is_skipped_and_nothing_else_is(promise, arguments, reason):
+    with pytest.raises(pytest.skip.Exception, match=reason):
+        getattr(Known(), promise)(trial_of(Careless), *arguments)
+    with pytest.raises(NOTICED):
+        getattr(DriverContract(), promise)(trial_of(Careless), *arguments)
+
+
+def test_a_store_keeps_every_promise_unless_it_says_otherwise():
+    assert (Setting.checks_digests, Setting.keeps_metadata, Setting.holds_copies) == (True, True, True)
+    assert set(Setting.heeds) == {"put", "complete"}
