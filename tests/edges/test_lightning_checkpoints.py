@@ -10,22 +10,16 @@ import uuid
 from pathlib import Path
 
 import pytest
-import torch
 from fsspec.registry import _registry
 from lightning.pytorch import strategies
 
-from penstock.checkpoint.commit.saving import Saving
-from penstock.checkpoint.dcp import StorageReader, StorageWriter
-from penstock.checkpoint.distributed.sharded import Loading
 from penstock.checkpoint.lightning import AsyncCheckpointIO, CheckpointIO
-from penstock.errors import CheckpointError, InvalidURL, NotFound, Unusable
+from penstock.errors import NotFound, Unusable
 from penstock.interop.fsspec import FileSystem, register
-from penstock.source import open_source
 from tests.edges.keeper import Keeper
 from tests.edges.launch import program, ranks
 from tests.edges.remote import loader, trainer
 from tests.servers import Bucket
-from tests.test_secrets import STORE, check_hidden
 
 SAMPLES = 23  # a set that the batch does not divide: six batches make an epoch
 
@@ -151,93 +145,6 @@ def test_weights_alone_are_saved_and_loaded(opened, data):
     trainer(folder, plugin=plugin).validate(Keeper(), loader(data), ckpt_path=f"{folder}/last.ckpt")
 
 
-@pytest.mark.parametrize("url", ["bucket", "disk"])
-def test_what_is_saved_is_loaded_and_removed(bucket, tmp_path, url):
-    io = CheckpointIO(bucket.store)
-    path = f"{bucket.url}run/a.ckpt" if url == "bucket" else tmp_path / "run/a.ckpt"
-    io.save_checkpoint({"state": torch.arange(5)}, path)
-    assert torch.equal(io.load_checkpoint(path)["state"], torch.arange(5))
-    with pytest.raises(AttributeError, match="pickle"):  # a state that cannot be saved leaves what there was
-        io.save_checkpoint({"state": lambda: None}, path)
-    assert io.load_checkpoint(path, map_location="meta")["state"].is_meta
-    io.remove_checkpoint(path)
-    io.remove_checkpoint(path)
-    with pytest.raises(NotFound):
-        io.load_checkpoint(path)
-
-
-def test_code_in_a_checkpoint_runs_only_where_it_is_trusted(bucket):
-    io, path = CheckpointIO(bucket.store), f"{bucket.url}a.ckpt"
-    io.save_checkpoint({"path": Path("x")}, path)
-    with pytest.raises(Exception, match="weights_only"):
-        io.load_checkpoint(path)
-    assert io.load_checkpoint(path, weights_only=False) == {"path": Path("x")}
-
-
-def test_a_folder_is_removed_whole_and_its_neighbours_are_not(bucket, tmp_path):
-    io = CheckpointIO(bucket.store)
-    source, _ = open_source(bucket.url, bucket.store)
-    saving = Saving(source, "run/a.ckpt/", "dcp")
-    with saving.open("data") as file:
-        file.write(b"x")
-    saving.add("data", file.checksums())
-    saving.commit({})
-    source.put("run/a.ckpt2", b"")
-    io.remove_checkpoint(f"{bucket.url}run/a.ckpt")
-    assert _names(bucket) == ["a.ckpt2"]
-    (tmp_path / "a.ckpt").mkdir()
-    (tmp_path / "a.ckpt/.metadata").write_bytes(b"x")
-    io.remove_checkpoint(tmp_path / "a.ckpt")
-    assert not list(tmp_path.iterdir())
-    with pytest.raises(InvalidURL):
-        io.remove_checkpoint(bucket.url)
-    with pytest.raises(Unusable, match="store="):
-        io.save_checkpoint({}, f"{bucket.url}a", storage_options={})
-
-
-class _Gated(CheckpointIO):
-    """Saves once it is let."""
-
-    def __init__(self, store):
-        super().__init__(store)
-        self.let = threading.Event()
-
-    def save_checkpoint(self, *args, **kwargs):
-        assert self.let.wait(120)
-        super().save_checkpoint(*args, **kwargs)
-
-
-def test_what_is_superseded_goes_after_its_successor_is_there(bucket):
-    gated = _Gated(bucket.store)
-    io = AsyncCheckpointIO(gated)
-    CheckpointIO(bucket.store).save_checkpoint({}, f"{bucket.url}run/old")
-    state = {"weights": torch.zeros(2)}
-    io.save_checkpoint(state, f"{bucket.url}run/new")
-    io.remove_checkpoint(f"{bucket.url}run/old")
-    state["weights"] += 1  # training goes on
-    assert _names(bucket) == ["old"]
-    gated.let.set()
-    assert io.load_checkpoint(f"{bucket.url}run/new")["weights"].tolist() == [0, 0]
-    assert _names(bucket) == ["new"]
-    io.teardown()
-    io.teardown()
-
-
-def test_a_failure_in_the_background_is_told_and_costs_no_checkpoint(bucket):
-    CheckpointIO(bucket.store).save_checkpoint({}, f"{bucket.url}run/old")
-    io = AsyncCheckpointIO(CheckpointIO(bucket.store))
-    io.save_checkpoint({}, "s3://no-such-bucket-of-ours/run/new")
-    io.remove_checkpoint(f"{bucket.url}run/old")
-    with pytest.raises(NotFound):
-        io.save_checkpoint({}, f"{bucket.url}run/newer")
-    io.save_checkpoint({}, f"{bucket.url}run/newest")
-    io.teardown()
-    assert _names(bucket) == ["newest", "old"]
-    io.save_checkpoint({}, "s3://no-such-bucket-of-ours/run/new")
-    with pytest.raises(NotFound):
-        io.teardown()
-
-
 def test_a_training_ends_with_what_its_last_save_failed_with(opened, data):
     class Lost(CheckpointIO):
         def save_checkpoint(self, checkpoint, *_, **__):
@@ -289,17 +196,3 @@ def test_a_strategy_that_knows_disks_only_is_refused(opened):
     )
     with pytest.raises(Unusable, match="disks only"):
         run.checkpoint_callback.setup(run, Keeper(), "fit")
-
-
-def test_a_checkpoint_of_something_else_is_no_trainer_s(bucket):
-    writer = StorageWriter(f"{bucket.url}other", store=bucket.store)
-    torch.distributed.checkpoint.save({"a": torch.zeros(2)}, storage_writer=writer, no_dist=True)
-    with pytest.raises(CheckpointError, match="no trainer"):
-        Loading(None, [], strict=True).shards(
-            StorageReader(f"{bucket.url}other", store=bucket.store), weights_only=True
-        )
-
-
-def test_plugins_carry_no_secret_into_a_file():
-    for plugin in (CheckpointIO(STORE), AsyncCheckpointIO(CheckpointIO(STORE))):
-        check_hidden(plugin)

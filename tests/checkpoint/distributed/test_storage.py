@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import pickle
 import random
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.reduction import ForkingPickler
-from textwrap import dedent
 
 import pytest
 import torch
@@ -33,45 +30,18 @@ from penstock.errors import (
     Truncated,
     Unusable,
 )
-from penstock.events import RangeRead, subscribe
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
+from tests.checkpoint.distributed.saves import load, save, save_as_ranks
 from tests.children import PEAK_KIB, python
-from tests.edges.launch import program
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 LAYOUTS = ("penstock", "torch")
 MIB = 1 << 20
 
 
-def _save(state, url, planner=None, **options):
-    dcp.save(state, storage_writer=StorageWriter(url, **options), planner=planner, no_dist=True)
-
-
-def _load(state, url, **options):
-    dcp.load(state, storage_reader=StorageReader(url, **options), no_dist=True)
-    return state
-
-
 def _cause(raised):
     """Return what the one rank raised: torch wraps it."""
     return raised.value.failures[0][0]
-
-
-def _ranks(states, url, **options):
-    """Save as ranks with these states would, one after another."""
-    writers, planners, plans = [], [], []
-    for rank, state in enumerate(states):
-        writer, planner = StorageWriter(url, **options), DefaultSavePlanner()
-        planner.set_up_planner(state, None, rank == 0)
-        writer.set_up_storage_writer(rank == 0)  # as older versions of torch do, and a rank learns its number later
-        plans.append(writer.prepare_local_plan(planner.create_local_plan()))
-        writers.append(pickle.loads(ForkingPickler.dumps(writer)))
-        planners.append(planner)
-    plans, metadata = planners[0].create_global_plan(plans)
-    plans = pickle.loads(pickle.dumps(writers[0].prepare_global_plan(plans)))
-    trios = zip(writers, planners, plans, strict=True)
-    results = [writer.write_data(planner.finish_plan(plan), planner).wait() for writer, planner, plan in trios]
-    writers[0].finish(metadata, pickle.loads(pickle.dumps(results)))
 
 
 def _kinds():
@@ -123,41 +93,27 @@ def _bytes(tensor):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_kind_of_tensor_comes_back_bit_for_bit(tmp_path, layout):
     state = _kinds()
-    _save(state, tmp_path / "saved", layout=layout, spread=256)
-    assert _same(_load(_blank(state), tmp_path / "saved"), state)
+    save(state, tmp_path / "saved", layout=layout, spread=256)
+    assert _same(load(_blank(state), tmp_path / "saved"), state)
     found = {}
     planner = _EmptyStateDictLoadPlanner()
     _load_state_dict(found, StorageReader(tmp_path / "saved"), planner=planner, no_dist=True)
     assert _same(found["nest"]["list"], state["nest"]["list"])
 
 
-def test_targets_of_any_shape_in_memory_and_of_other_dtypes_are_filled(tmp_path):
-    state = {"a": torch.rand(200, 300), "b": torch.rand(50).bfloat16(), "c": torch.rand(64, 64, dtype=torch.complex64)}
-    _save(state, tmp_path)
-    target = {
-        "a": torch.zeros(300, 200).t(),
-        "b": torch.zeros(50, dtype=torch.float64),
-        "c": torch.zeros(64, 64, dtype=torch.complex64).conj(),
-    }
-    _load(target, tmp_path)
-    assert torch.equal(target["a"], state["a"])
-    assert torch.equal(target["b"], state["b"].double())
-    assert torch.equal(target["c"], state["c"])
-
-
 @pytest.mark.parametrize("spread", [0, 3])
 def test_torch_reads_what_is_written_for_it_and_what_torch_wrote_is_read(tmp_path, spread):
     state = _kinds()
-    _ranks([state, {"other": torch.rand(5)}], tmp_path / "ours", layout="torch", spread=spread)
+    save_as_ranks([state, {"other": torch.rand(5)}], tmp_path / "ours", layout="torch", spread=spread)
     found = _blank(state)
     dcp.load(found, storage_reader=dcp.FileSystemReader(tmp_path / "ours"), no_dist=True)
     assert _same(found, state)
     writer = dcp.FileSystemWriter(tmp_path / "theirs", thread_count=3)
     dcp.save(state, storage_writer=writer, no_dist=True)
-    assert _same(_load(_blank(state), tmp_path / "theirs"), state)
+    assert _same(load(_blank(state), tmp_path / "theirs"), state)
     dcp.save(state, storage_writer=dcp.FileSystemWriter(tmp_path / "alone"), use_collectives=False, no_dist=True)
     assert (tmp_path / "alone/__0.metadata").exists()
-    assert _same(_load(_blank(state), tmp_path / "alone"), state)
+    assert _same(load(_blank(state), tmp_path / "alone"), state)
 
 
 class Mine:
@@ -167,12 +123,12 @@ class Mine:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("thing", [Mine(), dt.date(2026, 1, 2)], ids=["class", "date"])
 def test_what_would_run_code_is_loaded_only_when_it_is_trusted(tmp_path, layout, thing):
-    _save({"thing": thing, "w": torch.ones(3)}, tmp_path, layout=layout)
+    save({"thing": thing, "w": torch.ones(3)}, tmp_path, layout=layout)
     with pytest.raises(CheckpointException, match="'thing' is more than weights: pass weights_only=False") as raised:
-        _load({"thing": None, "w": torch.zeros(3)}, tmp_path)
+        load({"thing": None, "w": torch.zeros(3)}, tmp_path)
     assert isinstance(_cause(raised), Unusable)
-    assert _load({"w": torch.zeros(3)}, tmp_path)["w"].sum() == 3
-    found = _load({"thing": None}, tmp_path, weights_only=False)["thing"]
+    assert load({"w": torch.zeros(3)}, tmp_path)["w"].sum() == 3
+    found = load({"thing": None}, tmp_path, weights_only=False)["thing"]
     assert type(found) is type(thing)
 
 
@@ -198,7 +154,7 @@ def test_what_the_layout_cannot_hold_is_refused_before_anything_is_there(tmp_pat
 
             planner.create_global_plan = foreign
     with pytest.raises(CheckpointException) as raised:
-        _save(state, tmp_path / "refused", planner)
+        save(state, tmp_path / "refused", planner)
     assert isinstance(_cause(raised), Unusable)
     assert "'w'" in str(raised.value) or 'layout="torch"' in str(raised.value)
     assert not (tmp_path / "refused/checkpoint.json").exists()
@@ -224,7 +180,7 @@ WHOLE, PART = ("w0", "w1", "n0", "n1"), ("w1",)
 )
 def test_damage_is_found_and_named_in_full_and_in_partial_loads(tmp_path, layout, damage, wanted):
     for seed in (1, 2):
-        _ranks(_two(seed), tmp_path / str(seed), layout=layout)
+        save_as_ranks(_two(seed), tmp_path / str(seed), layout=layout)
     folder, other = tmp_path / "1", tmp_path / "2"
     mark = folder / ("checkpoint.json" if layout == "penstock" else ".metadata")
     named = _object(folder, 1)
@@ -255,7 +211,7 @@ def test_damage_is_found_and_named_in_full_and_in_partial_loads(tmp_path, layout
         expected, named = NotFound, folder
     state = {name: torch.zeros(900, 1000) if name[0] == "w" else 0 for name in wanted}
     with pytest.raises(CheckpointException, match=str(named)) as raised:
-        _load(state, folder)
+        load(state, folder)
     if not damage.startswith("manifest"):  # torch turns what it hears of metadata into an AssertionError
         assert isinstance(_cause(raised), expected)
 
@@ -265,109 +221,38 @@ def _object(folder, rank):
     return found
 
 
-def test_a_damaged_manifest_is_not_passed_over_for_a_ranks_own(tmp_path):
-    state = {"w": torch.ones(3)}
-    dcp.save(state, storage_writer=dcp.FileSystemWriter(tmp_path), use_collectives=False, no_dist=True)
-    (tmp_path / "checkpoint.json").write_text("{}")
-    with pytest.raises(CheckpointException, match="no manifest of a checkpoint"):
-        _load({"w": torch.zeros(3)}, tmp_path)
-
-
-def _read(load):
-    read = []
-    leave = subscribe(lambda event: read.append(event) if isinstance(event, RangeRead) else None)
-    try:
-        load()
-    finally:
-        leave()
-    return [event.size_bytes for event in read if "checkpoint.json" not in event.url]
-
-
-def test_a_part_costs_its_own_bytes(tmp_path):
-    rows, columns = 16_384, 512
-    _ranks([{"w": torch.rand(rows, columns), "small": torch.rand(10)}], tmp_path)
-    assert sum(_read(lambda: _load({"small": torch.zeros(10)}, tmp_path))) <= MIB
-    assert 32 * MIB <= sum(_read(lambda: _load({"w": torch.zeros(rows, columns)}, tmp_path))) <= 33 * MIB
-
-
-def test_small_tensors_share_requests_in_whatever_order_they_are_asked_for(tmp_path):
-    state = {f"w{number:03}": torch.full((20_000,), float(number)) for number in range(100)}
-    _save(dict(reversed(state.items())), tmp_path)  # torch loads in the order of names
-    target = {name: torch.zeros(20_000) for name in state}
-    assert len(_read(lambda: _load(target, tmp_path))) <= 2, "8 MB in all"
-    assert all(torch.equal(target[name], state[name]) for name in state)
-
-
-def test_resharding_reads_only_the_rows_that_a_rank_gets_and_what_surrounds_its_columns(tmp_path):
-    script = """
-    import sys, warnings, torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import DTensor, Shard
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-    from penstock.checkpoint.dcp import StorageReader
-    from penstock.events import RangeRead, subscribe
-    warnings.simplefilter("ignore")
-    read, objects = [], set()
-    def hear(event):
-        if isinstance(event, RangeRead) and "checkpoint.json" not in event.url:
-            read.append(event.size_bytes)
-            objects.add(event.url)
-    subscribe(hear)
-    dist.init_process_group("fake", store=FakeStore(), rank=1, world_size=8)
-    mesh = init_device_mesh("cpu", (8,))
-    target = DTensor.from_local(torch.zeros(2048 // 8, 1024), mesh, [Shard(0)])
-    dcp.load({"w": target}, storage_reader=StorageReader(sys.argv[1]), no_dist=True)
-    whole = torch.arange(2048.0).repeat_interleave(1024).view(2048, 1024)
-    assert torch.equal(target.to_local(), whole[256:512])
-    print(sum(read), len(objects))
-    for kept in (torch.zeros(2048, 128), torch.zeros(128, 2048).t(), torch.zeros(2048, 128, dtype=torch.float64)):
-        target = DTensor.from_local(kept, mesh, [Shard(1)])
-        dcp.load({"w": target}, storage_reader=StorageReader(sys.argv[2]), no_dist=True)
-        assert torch.equal(kept.float(), whole.t().reshape(2048, 1024)[:, 128:256])
-    """
-    whole = torch.arange(2048.0).repeat_interleave(1024).view(2048, 1024)
-    _save({"w": whole}, tmp_path / "rows")
-    _save({"w": whole.t().reshape(2048, 1024)}, tmp_path / "columns")
-    (tmp_path / "program.py").write_text(dedent(script))
-    ended = program(tmp_path / "program.py", tmp_path / "rows", tmp_path / "columns")
-    assert ended.returncode == 0, ended.stdout
-    size, objects = map(int, ended.stdout.split())
-    assert MIB <= size <= 2 * MIB
-    assert objects == 1
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_who_loses_a_race_for_a_place_leaves_nothing(tmp_path, monkeypatch, layout):
     finish = StorageWriter.finish
 
     def raced(*args, **named):
         monkeypatch.setattr(StorageWriter, "finish", finish)
-        _save({"by": "second"}, tmp_path, layout=layout)
+        save({"by": "second"}, tmp_path, layout=layout)
         finish(*args, **named)
 
     monkeypatch.setattr(StorageWriter, "finish", raced)
     with pytest.raises(CheckpointException) as raised:
-        _save({"by": "first"}, tmp_path, layout=layout)
+        save({"by": "first"}, tmp_path, layout=layout)
     assert isinstance(_cause(raised), AlreadyExists)
     assert sum(path.is_file() for path in tmp_path.rglob("*")) == 2
-    assert _load({"by": ""}, tmp_path) == {"by": "second"}
+    assert load({"by": ""}, tmp_path) == {"by": "second"}
 
 
 @pytest.mark.parametrize("layouts", [(one, other) for one in LAYOUTS for other in LAYOUTS])
 def test_replacing_leaves_one_checkpoint_and_nothing_else(tmp_path, layouts):
     for seed, layout in enumerate(layouts, 1):
-        _ranks(_two(seed), tmp_path, layout=layout, overwrite=True)
+        save_as_ranks(_two(seed), tmp_path, layout=layout, overwrite=True)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) == 3
-    assert _load({"n0": 0, "w1": torch.zeros(900, 1000)}, tmp_path)["n0"] == 2
+    assert load({"n0": 0, "w1": torch.zeros(900, 1000)}, tmp_path)["n0"] == 2
     with pytest.raises(CheckpointException, match="overwrite=True replaces it"):
-        _save({"n": 3}, tmp_path)
+        save({"n": 3}, tmp_path)
 
 
 def test_a_checkpoint_of_torchs_is_replaced_with_its_files(tmp_path):
     dcp.save(_two(1)[0], storage_writer=dcp.FileSystemWriter(tmp_path), no_dist=True)
     (tmp_path / "notes.txt").write_text("mine")
-    _save({"n": 5}, tmp_path, overwrite=True)
+    save({"n": 5}, tmp_path, overwrite=True)
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [
         "0.data",
         "checkpoint.json",
@@ -377,12 +262,12 @@ def test_a_checkpoint_of_torchs_is_replaced_with_its_files(tmp_path):
 
 def test_who_reads_while_it_is_replaced_gets_the_old_or_the_new_or_is_told(bucket):
     url, stop, seen = f"{bucket.url}run", threading.Event(), []
-    _save({"a": torch.zeros(3000), "b": torch.zeros(3000), "n": 0}, url, store=bucket.store)
+    save({"a": torch.zeros(3000), "b": torch.zeros(3000), "n": 0}, url, store=bucket.store)
 
     def read():
         while not stop.is_set():
             try:
-                state = _load({"a": torch.zeros(3000), "b": torch.zeros(3000), "n": -1}, url, store=bucket.store)
+                state = load({"a": torch.zeros(3000), "b": torch.zeros(3000), "n": -1}, url, store=bucket.store)
                 seen.append({*state["a"].tolist(), *state["b"].tolist(), state["n"]})
             except CheckpointException as error:
                 seen.append({type(error.failures[0][0])})
@@ -392,7 +277,7 @@ def test_who_reads_while_it_is_replaced_gets_the_old_or_the_new_or_is_told(bucke
         try:
             for number in range(1, 9):
                 full = torch.full((3000,), float(number))
-                _save({"a": full, "b": full, "n": number}, url, store=bucket.store, overwrite=True)
+                save({"a": full, "b": full, "n": number}, url, store=bucket.store, overwrite=True)
         finally:
             stop.set()
         for reader in readers:
@@ -412,14 +297,14 @@ def test_each_request_of_a_save_is_refused_in_turn_and_the_old_or_the_new_is_the
         server.make("bucket")
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
-        _save({"n": 0, "w": torch.zeros(10)}, "s3://bucket/x", layout=layout)
+        save({"n": 0, "w": torch.zeros(10)}, "s3://bucket/x", layout=layout)
         newest, refused = 0, 0
         for number in range(1, 100):
             server.fail(FAULTS["denied"], when=Match(nth=number, times=times))
             ended = _saves({"n": number, "w": torch.full((10,), float(number))}, "s3://bucket/x", layout)
             server.heal()
             refused += not ended
-            found = _load({"n": -1, "w": torch.zeros(10)}, "s3://bucket/x")
+            found = load({"n": -1, "w": torch.zeros(10)}, "s3://bucket/x")
             assert found["n"] in ((number,) if ended else (newest, number))
             assert found["w"].tolist() == [found["n"]] * 10
             newest = found["n"]
@@ -431,7 +316,7 @@ def test_each_request_of_a_save_is_refused_in_turn_and_the_old_or_the_new_is_the
 def _saves(state, url, layout):
     """Say whether a save succeeds; what it raises is told by its own name."""
     try:
-        _save(state, url, layout=layout, overwrite=True)
+        save(state, url, layout=layout, overwrite=True)
     except CheckpointException as error:
         return not isinstance(error.failures[0][0], Denied)
     return True
@@ -444,20 +329,20 @@ class Caching(DefaultSavePlanner):
 def test_cached_plans_of_an_earlier_save_never_write_over_its_objects(tmp_path):
     kept, state = [], {"w": torch.ones(3), "n": 1}
     for _ in range(3):
-        _save(state, tmp_path, Caching(enable_plan_caching=True), overwrite=True)
+        save(state, tmp_path, Caching(enable_plan_caching=True), overwrite=True)
         kept += tmp_path.rglob("*.data")
     assert len(set(kept)) == 3
-    assert _load({"w": torch.zeros(3)}, tmp_path)["w"].sum() == 3
+    assert load({"w": torch.zeros(3)}, tmp_path)["w"].sum() == 3
 
 
 def test_a_checkpoint_that_is_replaced_while_it_is_read_is_changed_and_not_missing(tmp_path):
-    _save({"w": torch.ones(5)}, tmp_path)
+    save({"w": torch.ones(5)}, tmp_path)
     reader, planner = StorageReader(tmp_path), dcp.DefaultLoadPlanner()
     metadata = reader.read_metadata()
     planner.set_up_planner({"w": torch.zeros(5)}, metadata, is_coordinator=True)
     reader.set_up_storage_reader(metadata, is_coordinator=True)
     plan = reader.prepare_local_plan(planner.create_local_plan())
-    _save({"w": torch.ones(5)}, tmp_path, overwrite=True)
+    save({"w": torch.ones(5)}, tmp_path, overwrite=True)
     with pytest.raises(Changed, match="load again") as raised:
         reader.read_data(plan, planner)
     assert isinstance(raised.value.__cause__, NotFound)
@@ -466,7 +351,7 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read_is_changed_and_not_missi
 def test_ranks_that_see_two_versions_are_told(tmp_path):
     plans = []
     for seed in (1, 2):
-        _save({"n": seed}, tmp_path, overwrite=True)
+        save({"n": seed}, tmp_path, overwrite=True)
         reader = StorageReader(tmp_path)
         reader.read_metadata()
         plans.append(reader.prepare_local_plan(dcp.LoadPlan([])))
@@ -476,7 +361,7 @@ def test_ranks_that_see_two_versions_are_told(tmp_path):
 
 
 def test_a_failed_background_save_is_raised_where_it_is_waited_for(tmp_path):
-    _save({"n": 1}, tmp_path)
+    save({"n": 1}, tmp_path)
     saving = dcp.async_save({"n": torch.ones(2)}, storage_writer=StorageWriter(tmp_path), no_dist=True)
     with pytest.raises(CheckpointException, match="overwrite=True"):
         saving.result(30)
@@ -485,7 +370,7 @@ def test_a_failed_background_save_is_raised_where_it_is_waited_for(tmp_path):
 def test_a_runs_manager_knows_checkpoints_saved_as_its_steps(tmp_path):
     run = ps.CheckpointManager(tmp_path / "run")
     for step in (10, 20):
-        _ranks(_two(step), tmp_path / f"run/{step:012d}")
+        save_as_ranks(_two(step), tmp_path / f"run/{step:012d}")
     assert (run.steps(), run.latest()) == ([10, 20], 20)
     assert len(list(run.verify(20))) == 2
     run.delete(10)
@@ -499,7 +384,7 @@ def test_a_runs_manager_knows_checkpoints_saved_as_its_steps(tmp_path):
         run.restore()
     run.save(30, {"n": 1})
     with pytest.raises(CheckpointException, match="a state, not a distributed one"):
-        _load({"n": 0}, tmp_path / "run/000000000030")
+        load({"n": 0}, tmp_path / "run/000000000030")
 
 
 def test_another_place_is_taken_for_each_checkpoint_and_urls_are_known(tmp_path):
@@ -594,7 +479,7 @@ def test_a_flipped_bit_in_torchs_layout_gives_no_other_value_and_no_advice_to_ru
         file.write_bytes(damaged)
         found = {"w": torch.zeros(6), "step": 0, "name": "", "lrs": [0.0]}
         try:
-            _load(found, tmp_path)
+            load(found, tmp_path)
         except CheckpointException as raised:
             error = raised.failures[0][0]
             assert isinstance(error, Damaged), at

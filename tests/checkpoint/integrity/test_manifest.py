@@ -36,13 +36,6 @@ def test_it_is_read_as_it_was_written():
     assert Manifest.decode(MANIFEST.encode(), URL) == MANIFEST
 
 
-def test_a_block_is_held_to_its_own_digest():
-    blocks = (b"a" * BLOCK_BYTES, b"b")
-    checksums = BlockChecksums(BLOCK_BYTES + 1, b"".join(map(xxhash.xxh3_64_digest, blocks)))
-    held = [[checksums.holds(number, block) for block in blocks] for number in (0, 1)]
-    assert held == [[True, False], [False, True]]
-
-
 @given(st.data())
 def test_any_flipped_byte_is_seen_and_the_url_named(data):
     document = bytearray(MANIFEST.encode())

@@ -1,6 +1,11 @@
-"""A process with torch loaded that forks another for each step to save, so that killing one costs no interpreter."""
+"""What tests of runs save, and a process with torch loaded that forks another for each step to save.
+
+Killing a saver then costs no interpreter.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -9,7 +14,10 @@ from penstock.options import StoreOptions, TransportOptions
 from tests.children import killing
 from tests.faults.cases import small_limits, small_parts
 
-__all__ = ["manager", "serve", "state"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["manager", "objects", "same", "serve", "state"]
 
 
 def state(step: int) -> dict[str, object]:
@@ -28,3 +36,14 @@ def manager(url: str, **options: object) -> CheckpointManager:
 def serve() -> None:
     """Take lines `url step seconds`: see ``killing``."""
     killing(lambda url, step: manager(url, keep_last=2).save(int(step), state(int(step))))
+
+
+def same(found: dict[str, object], expected: dict[str, object]) -> None:
+    """Make sure that one ``state`` is the other."""
+    assert found["step"] == expected["step"]
+    assert all(torch.equal(*pair) for pair in zip(found["weights"], expected["weights"], strict=True))
+
+
+def objects(folder: Path) -> list[str]:
+    """Return the names of the files below a folder."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())

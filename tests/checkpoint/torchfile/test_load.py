@@ -12,31 +12,16 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.checkpoint.torchfile.archive import Archive, archive
+from penstock.checkpoint.torchfile.archive import Archive
 from penstock.checkpoint.torchfile.load import load_torchfile
-from penstock.checkpoint.torchfile.storages import COPIED_BYTES, StoragePrefetch, storages
-from penstock.checkpoint.transfer.plan import Object
+from penstock.checkpoint.torchfile.storages import COPIED_BYTES, StoragePrefetch
 from penstock.errors import CheckpointError, ChecksumMismatch
 from penstock.events import RangeRead, subscribe
-from penstock.source import open_source
 from penstock.testing.faults import FaultServer, Settings
+from tests.checkpoint.torchfile.files import saved, stored
 from tests.children import PEAK_KIB, forked, python
 
 MIB = 1 << 20
-
-
-def stored(body: bytes, url: str = "memory://test-unpack/a.pt", store=None):
-    """Write a file as it is, and return where it lies."""
-    source, key = open_source(url, store)
-    source.put(key, body)
-    meta = source.head(key)
-    return source, Object(key, meta.etag, meta.size, source.url(key), None)
-
-
-def saved(obj, **options) -> bytes:
-    file = io.BytesIO()
-    torch.save(obj, file, **options)
-    return file.getvalue()
 
 
 def loaded(body, *, map_location=None, weights_only=True):
@@ -234,15 +219,6 @@ def test_what_was_on_a_gpu_goes_back_there(tmp_path):
     assert {each.device.type for each in ps.load(f"{tmp_path}/a.pt", map_location="cpu").values()} == {"cpu"}
     lazy = ps.load(f"{tmp_path}/a.pt", lazy=True)["a"].load("cuda")
     assert torch.equal(lazy, state["a"])
-
-
-def test_by_way_of_stages_the_same_bytes_arrive():
-    """What a GPU gets its storages by, on the way to the CPU."""
-    state = [torch.arange(5 * MIB), torch.ones(3), torch.empty(0), torch.arange(2 * MIB)]
-    source, of = stored(saved(state))
-    opened = archive(source, of)
-    got = list(storages(source, of, opened.uses, lambda _: torch.device("cpu")))
-    assert [each.numpy().tobytes() for each in got] == [each.numpy().tobytes() for each in state]
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit", "ignore:.*TorchScript")

@@ -1,0 +1,19 @@
+"""A store for the tests of runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.testing.faults import FaultServer, Settings
+from tests.faults.cases import PART_BYTES, small_limits
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """Point the environment at a server with the bucket "bucket", which savers wait for about as much as they work."""
+    settings = Settings(least_part_bytes=PART_BYTES, latency_ms=1)
+    with FaultServer.start(settings) as server, small_limits():
+        server.make("bucket")
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        yield server

@@ -1,0 +1,41 @@
+"""The random generators of a training stand again where they stood, by way of a file without code."""
+
+from __future__ import annotations
+
+import io
+import random
+
+import numpy as np
+import torch
+
+from penstock.checkpoint.run.rng import generator_states, set_generator_states
+
+
+def _draws():
+    return random.random(), np.random.random(3).tolist(), np.random.normal(), torch.rand(3).tolist()  # noqa: NPY002
+
+
+def test_every_generator_draws_again_what_it_drew():
+    _draws()  # numpy keeps one normal number for later: also that comes back
+    states = generator_states()
+    first = _draws()
+    assert _draws() != first
+    set_generator_states(states)
+    assert _draws() == first
+
+
+def test_states_come_back_from_a_file_with_weights_only():
+    states, file = generator_states(), io.BytesIO()
+    first = _draws()
+    torch.save(states, file)
+    file.seek(0)
+    set_generator_states(torch.load(file, weights_only=True))
+    assert _draws() == first
+
+
+def test_to_look_at_the_generators_draws_from_none():
+    states = generator_states()
+    generator_states()
+    first = _draws()
+    set_generator_states(states)
+    assert _draws() == first
