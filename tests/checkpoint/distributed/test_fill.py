@@ -6,7 +6,9 @@ from textwrap import dedent
 
 import pytest
 import torch
+from torch.distributed.checkpoint.api import CheckpointException
 
+from penstock.checkpoint.distributed import fill
 from tests.checkpoint.distributed.saves import load, save, save_as_ranks, sizes_read
 from tests.edges.launch import program
 
@@ -26,6 +28,28 @@ def test_targets_of_any_shape_in_memory_and_of_other_dtypes_are_filled(tmp_path)
     assert torch.equal(target["a"], state["a"])
     assert torch.equal(target["b"], state["b"].double())
     assert torch.equal(target["c"], state["c"])
+
+
+@pytest.mark.parametrize("stage_bytes", [64, 1000, 1 << 14])
+def test_a_target_that_is_not_as_stored_is_filled_stage_by_stage_each_in_its_place(tmp_path, monkeypatch, stage_bytes):
+    monkeypatch.setattr(fill, "STAGE_BYTES", stage_bytes)
+    state = {"a": torch.arange(3000.0).view(50, 60), "b": torch.arange(700)}
+    save(state, tmp_path)
+    target = {"a": torch.zeros(60, 50).t(), "b": torch.zeros(700, dtype=torch.float64)}
+    load(target, tmp_path)
+    assert torch.equal(target["a"], state["a"])
+    assert torch.equal(target["b"], state["b"].double())
+
+
+@pytest.mark.parametrize("layout", ["penstock", "torch"])
+def test_an_object_that_is_shorter_than_what_is_read_from_it_is_named_before_anything_is_read(tmp_path, layout):
+    save({"w": torch.ones(500)}, tmp_path, layout=layout)
+    (data,) = (path for path in tmp_path.rglob("*") if path.suffix in (".data", ".distcp"))
+    data.write_bytes(data.read_bytes()[:-1])
+    target = {"w": torch.zeros(500)}
+    with pytest.raises(CheckpointException, match=f"bytes, .* were written.*{data.name}"):
+        load(target, tmp_path)
+    assert not target["w"].any()
 
 
 def test_a_part_costs_its_own_bytes(tmp_path):
