@@ -2,9 +2,11 @@
 
 import threading
 
+from penstock.errors import Cancelled, Unusable
 from penstock.options import TransportOptions
 from penstock.testing.servers import Scripted, reply
 from penstock.transport.loop import connect
+from penstock.transport.session import Session
 from tests.transport.calls import Gate, carry, get
 
 
@@ -32,3 +34,66 @@ def test_a_distant_store_has_many_in_flight_after_its_first_answers():
         before = session.concurrency()
         carry(session, *[get(server.url) for _ in range(before)])
     assert session.concurrency() == 256 > before
+
+
+class _Carrier:
+    """An I/O thread that carries nothing, and keeps what it is told."""
+
+    most = 3
+
+    def __init__(self):
+        self.told = []
+        self.discarded = []
+
+    def broke(self):
+        return False
+
+    def tell(self, session, calls, what):
+        self.told.append((session, [*calls], what))
+
+    def discard(self, handles):
+        self.discarded.append(handles)
+
+
+def test_calls_that_come_after_the_end_are_refused_and_those_before_it_are_called_off():
+    session, gate = connect(TransportOptions(connections=1)), Gate()
+    with Scripted(gate) as server:
+        active, queued, late = (get(server.url) for _ in range(3))
+        session.submit([active, queued])
+        assert gate.asked.acquire(timeout=60)
+        assert session.usable()
+        session.close()
+        assert not session.usable()
+        session.submit([late])
+        for call in (active, queued):
+            assert type(call.wait().fault) is Cancelled
+        assert type(late.wait().fault) is Unusable
+        gate.opened.set()
+        assert len(server.received) == 1
+
+
+def test_the_process_allows_no_session_more_than_its_descriptors_do():
+    carrier = _Carrier()
+    many, few = (Session(carrier, TransportOptions(connections=count)) for count in (256, 2))
+    assert (many.concurrency(), few.concurrency()) == (3, 2)
+    assert not few.full()
+    few.handles.active = 2
+    assert few.full()
+
+
+def test_handles_are_kept_for_the_next_call_and_freed_when_nobody_holds_their_session():
+    carrier = _Carrier()
+    session = Session(carrier, TransportOptions())
+    one, other = session.transfer(), session.transfer()
+    assert one is not other
+    assert one.free() is session
+    assert session.transfer() is one
+    for transfer in (one, other):
+        transfer.free()
+    handles = session.handles
+    assert handles.count() == 2
+    assert carrier.discarded == []
+    del session
+    assert carrier.discarded == [handles], "no cycle keeps a session that nobody holds"
+    handles.close()
+    assert handles.count() == 0

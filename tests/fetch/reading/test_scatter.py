@@ -1,0 +1,114 @@
+"""Spans land in the memory that was named for them, in order, a window at a time, and nowhere else afterwards."""
+
+import os
+import threading
+
+import pytest
+
+from penstock.buffer import Buffer
+from penstock.errors import Forbidden, Unusable
+from penstock.fetch.reading.scatter import scatter
+from penstock.testing.servers import reply
+from penstock.values import Span
+from tests.children import forked
+from tests.fetch.store import Gate, ranges, serving
+
+SIZE = 5_000
+DATA = {f"k{number}": os.urandom(SIZE) for number in range(20)}
+
+
+def _places(buffers, drawn=None):
+    for key, buffer in buffers.items():
+        if drawn is not None:
+            drawn.append(key)
+        yield Span(key, 0, len(buffer), "e1"), Buffer.borrow(buffer)
+
+
+def _buffers(count=None):
+    return {key: bytearray(SIZE) for key in [*DATA][:count]}
+
+
+def test_spans_are_told_in_order_and_are_full_whatever_order_they_arrive_in():
+    second = threading.Event()
+
+    def fault(received, _answer, _send):
+        if received.path.endswith("k1"):
+            second.set()
+        elif received.path.endswith("k0"):
+            assert second.wait(60)
+        return False
+
+    buffers = _buffers()
+    with serving(DATA, fault) as (_, engine):
+        told = []
+        for span in scatter(engine, _places(buffers), SIZE * 4):
+            assert buffers[span.key] == DATA[span.key], "a span is full when it is told"
+            told.append(span.key)
+    assert told == [*DATA]
+
+
+@pytest.mark.parametrize("window", [1, SIZE, SIZE * 3])
+def test_no_more_is_drawn_than_the_window_and_one_place_more(window):
+    drawn, told = [], 0
+    with serving(DATA) as (_, engine):
+        for _ in scatter(engine, _places(_buffers(), drawn), window):
+            told += 1
+            assert (len(drawn) - told) * SIZE < window + SIZE
+    assert len(drawn) == told == len(DATA)
+
+
+def test_what_is_empty_is_told_in_its_place_and_costs_no_request():
+    buffers = {"k0": bytearray(), "k1": bytearray(SIZE), "k2": bytearray()}
+    with serving(DATA) as (server, engine):
+        assert [span.key for span in scatter(engine, _places(buffers), SIZE)] == ["k0", "k1", "k2"]
+        assert ranges(server) == [(0, SIZE)]
+        assert [*scatter(engine, iter(()), SIZE)] == []
+
+
+def test_the_first_error_in_order_ends_it_and_no_read_writes_afterwards():
+    gate = Gate(lambda received: received.path.endswith("k2"))
+
+    def fault(received, answer, send):
+        if received.path.endswith("k1"):
+            send(reply(403))
+            return True
+        return gate(received, answer, send)
+
+    buffers, told = _buffers(4), []
+    with serving(DATA, fault) as (_, engine):
+        reads = scatter(engine, _places(buffers), SIZE * 4)
+        with pytest.raises(Forbidden):
+            told.extend(span.key for span in reads)
+        assert told == ["k0"]
+        for buffer in buffers.values():
+            buffer[:] = bytes(SIZE)
+        gate.opened.set()
+        assert engine.run(lambda: engine.driver.get("k3", "")) == DATA["k3"]
+    assert not any(any(buffer) for buffer in buffers.values())
+
+
+def test_leaving_it_early_stops_what_is_in_flight():
+    gate = Gate(lambda received: not received.path.endswith("k0"))
+    buffers = _buffers(4)
+    with serving(DATA, gate) as (_, engine):
+        reads = scatter(engine, _places(buffers), SIZE * 4)
+        assert next(reads).key == "k0"
+        gate.wait_for(1)
+        reads.close()
+        gate.opened.set()
+        assert engine.run(lambda: engine.driver.get("k0", "")) == DATA["k0"]
+    assert [key for key, buffer in buffers.items() if any(buffer)] == ["k0"]
+
+
+def test_trap_01_reads_that_were_begun_before_a_fork_are_refused_after_it():
+    with serving(DATA) as (_, engine):
+        reads = scatter(engine, _places(_buffers(3)), SIZE * 3)
+        next(reads)
+
+        def child():
+            with pytest.raises(Unusable, match="before a fork"):
+                next(reads)
+
+        with forked(child) as status:
+            assert status() == 0
+        assert [span.key for span in reads] == ["k1", "k2"], "the parent reads on"
