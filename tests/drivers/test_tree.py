@@ -54,6 +54,14 @@ def test_names_that_are_no_utf_8_are_listed_and_read(trial, tmp_path):
     assert trial.get(name) == b"bytes"
 
 
+def test_names_are_in_the_order_of_their_bytes_which_is_not_that_of_their_characters(trial, tmp_path):
+    names = [b"\xff", "🐶".encode(), b"a/x", b"a.x"]
+    for name in map(os.fsdecode, names):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    assert trial.keys() == [os.fsdecode(name) for name in sorted(names)]
+
+
 def test_only_what_is_being_written_is_hidden(trial, tmp_path):
     for name in (".penstock-notes", f".penstock-{'0' * 32}", ".penstock-run/file", f".penstock-{'1' * 32}/file"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
