@@ -358,7 +358,10 @@ def unmirrored(sources: Iterable[str], tests: Collection[str]) -> list[str]:
     return [
         name
         for path, name in named.items()
-        if path not in tests and name not in packages and name != "__main__" and not name.startswith("protocols.")
+        if path not in tests
+        and name not in packages
+        and not name.endswith("__main__")
+        and not name.startswith("protocols.")
     ]
 
 

@@ -31,6 +31,7 @@ def test_every_module_has_a_test_file_of_its_own():
 
 def test_a_module_without_a_test_file_is_found():
     sources = ["penstock", "penstock.room", "penstock.room.file", "penstock.errors", "penstock.protocols.driver"]
+    sources += ["penstock.__main__", "penstock.room.__main__"]
     assert unmirrored(sources, {"test_errors.py"}) == ["room.file"]
 
 
