@@ -19,9 +19,9 @@ class Emptying(Memory):
 
 
 def test_a_copy_of_other_bytes_is_noticed():
-    Copying().test_a_copy_is_the_sameoctets(trial_of())
+    Copying().test_a_copy_has_the_same_bytes(trial_of())
     with pytest.raises(NOTICED):
-        Copying().test_a_copy_is_the_sameoctets(trial_of(Emptying))
+        Copying().test_a_copy_has_the_same_bytes(trial_of(Emptying))
 
 
 def test_a_copy_of_another_version_is_noticed():

@@ -19,7 +19,7 @@ __all__ = ["Copying"]
 class Copying(Setting):
     """Copying on the store's side: the same bytes, of one version."""
 
-    def test_a_copy_is_the_sameoctets(self, trial: Trial) -> None:
+    def test_a_copy_has_the_same_bytes(self, trial: Trial) -> None:
         """It replaces what was there, and the original stays."""
         driver = trial.verb(Copy)
         trial.put("from", b"these bytes")
