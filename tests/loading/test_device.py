@@ -9,6 +9,7 @@ import torch
 
 import penstock as ps
 from penstock.datasets.policy import Delivery, Skipped
+from penstock.errors import Unusable
 from penstock.loading.device import to_device
 from penstock.order.sampling import Cursor
 from tests.datasets.transforms import number, numbered
@@ -54,5 +55,5 @@ def test_the_loader_hands_over_where_it_is_told(tmp_path, workers, device):
 
 def test_a_device_that_is_none_is_refused_at_once(tmp_path):
     dataset = ps.MapDataset.from_prefix(numbered(tmp_path / "data", 1))
-    with pytest.raises(RuntimeError, match="toaster"):
+    with pytest.raises(Unusable, match="toaster"):
         ps.DataLoader(dataset, device="toaster")
