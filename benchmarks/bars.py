@@ -1,4 +1,4 @@
-"""The bars of issues 3, 4 and 5, met or missed, and why where they are missed. Pure."""
+"""The bars of the issues, met or missed, and why where they are missed. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["BARS", "REASONS", "Bar", "cpu_by_floor", "first", "rate_by_theirs"]
 
 @dataclass(frozen=True)
 class Bar:
-    """A promise of issue 3, 4 or 5: ``measure(ours, table)`` is to be at most, or at least, ``limit``."""
+    """A promise: ``measure(ours, table)`` is to be at most, or at least, ``limit``."""
 
     condition: str
     script: str
@@ -68,6 +68,20 @@ def _pair(
 ) -> list[Bar]:
     return [
         Bar(condition, f"penstock_{kind}", f"{what}, {kind}", measure, limit, at_least) for kind in ("map", "iterable")
+    ]
+
+
+def _unknown(condition: str, busy: str) -> list[Bar]:
+    """Objects of unknown size beside those whose size was listed."""
+    scripts = {kind: f"penstock_unknown_{kind}" for kind in ("map", "iterable")}
+    words = "beside objects of known size"
+    return [
+        *(
+            Bar(condition, script, f"CPU per object {words}, {kind}", _cpu_by_theirs, 1.25)
+            for kind, script in scripts.items()
+        ),
+        Bar(busy, scripts["iterable"], "share of time computed", _used, 95, at_least=True, unit="%"),
+        Bar(busy, scripts["iterable"], f"objects/s {words}", rate_by_theirs, 0.9, at_least=True),
     ]
 
 
@@ -158,6 +172,7 @@ BARS = (
         at_least=True,
         unit="%",
     ),
+    *_unknown("unknown", "unknown-busy"),
     Bar("big", "penstock_open", "time beside raw sockets'", _time_by_floor, 1.5),
     Bar("big", "penstock_open", "peak RSS beyond the object", lambda ours, _: ours.beyond_mib, 64, unit="MiB"),
     Bar(

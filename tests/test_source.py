@@ -8,6 +8,7 @@ import uuid
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from http.client import HTTPConnection
 from multiprocessing.reduction import ForkingPickler
 from time import monotonic, time
@@ -104,7 +105,7 @@ def test_an_error_whose_causes_lead_in_a_circle_is_told_as_any_other():
 
     fetcher = open_source("memory://circle/")[0]._fetcher()
     with pytest.raises(NotFound, match="none"):
-        fetcher.run(lambda: direct(refuse))
+        fetcher.run(partial(lambda _key: direct(refuse), "key"))
 
 
 def _keeps_nothing(source, prefix):

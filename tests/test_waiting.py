@@ -9,6 +9,7 @@ def test_interrupts_at_random_moments_leave_every_operation_that_follows_an_answ
         import random, signal, sys
         from penstock.options import ReadOptions
         from penstock.buffer import Buffer
+        from penstock.fetch.reading.batch import read_into, read_many
         from penstock.values import Span
         from tests.fetch.store import serving
 
@@ -19,8 +20,8 @@ def test_interrupts_at_random_moments_leave_every_operation_that_follows_an_answ
             span = Span("key", 0, 20, "e1")
             verbs = (
                 lambda: engine.run(lambda: engine.driver.head("key")),
-                lambda: engine.read_many([span, span]),
-                lambda: engine.read_into(Span("key", 0, 100, "e1"), Buffer.borrow(bytearray(100))),
+                lambda: read_many(engine, [span, span]),
+                lambda: read_into(engine, Span("key", 0, 100, "e1"), Buffer.borrow(bytearray(100))),
             )
             for number in range(600):
                 verb = verbs[number % len(verbs)]

@@ -29,8 +29,8 @@ MEASURED = {"wall_s", "objects", "bytes", "cpu_s", "peak_rss", "beyond", "comput
 # What is run by one command, and how many of its bars need no engine of others. Over another port, beside a busy thread
 # or on more, the same scripts run: each of them once, and each port.
 PARTS = {
-    "near": (["small", "events"], 3),
-    "late": (["late", "late-busy"], 3),
+    "near": (["small", "events", "unknown"], 5),
+    "late": (["late", "late-busy", "unknown-busy"], 5),
     "whole": (["big", "big-tls", "write", "write-tls"], 4),
     "photos": (["decode"], 2),
     "saved": (["state-save", "state-async"], 6),

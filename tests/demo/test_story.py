@@ -78,7 +78,7 @@ def test_the_demo_trains_is_killed_resumes_in_mid_epoch_and_leaves_nothing_behin
     status, out, err = demo("--epochs", "3", **hostile).end()
     assert (status, err) == (0, "")
     assert float(re.search(r"accuracy +([0-9.]+)%", out)[1]) >= 95
-    assert re.search(r"reading +\d+ objects/s, \d+% of the time waiting for data\n", out)
+    assert re.search(r"reading +[\d,]+ objects/s, \d+% of the time waiting for data\n", out)
     assert re.search(r"killed +once, in epoch 2, after (?:1[1-9]|2[0-2]) of 23 batches\n", out)
     at, again, of = re.search(
         r"resumed +in epoch 2, after (\d+) of 23 batches; (\d+) of (\d+) batches trained again had", out

@@ -12,14 +12,14 @@ from tests.children import PEAK_KIB
 from tests.faults.expectations import UNRANGED
 from tests.fetch.store import Unranged
 
-SIZE = 80 << 20
+SIZE = 128 << 20
 peak = {}
 exec(PEAK_KIB, peak)  # noqa: S102  the very functions that scripts measure with
 
 
 def _checkpoint():
     file = io.BytesIO()
-    torch.save({f"layer{number}": torch.full((10 << 20,), number, dtype=torch.uint8) for number in range(8)}, file)
+    torch.save({f"layer{number}": torch.full((SIZE >> 3,), number, dtype=torch.uint8) for number in range(8)}, file)
     return file.getvalue()
 
 

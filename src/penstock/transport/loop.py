@@ -79,6 +79,7 @@ class _Loop:
         self._inbox: deque[tuple[Session, list[Call], What]] = deque()
         self._discarded: deque[Handles] = deque()  # sessions that are no more left these
         self._handles: dict[Handles, None] = {}  # of all sessions that may have connections
+        self._crowded = False  # there may be more than allowed
         self._tidy_at = 0.0  # when to look after them
         self._busy: dict[int, Transfer] = {}  # by the pointer of its handle
         self._later: list[tuple[float, int, Session, Call, bool]] = []
@@ -243,7 +244,8 @@ class _Loop:
                 if held > self.most and not handles.active:
                     held -= handles.count()
                     self._close_connections(handles)
-        most = self.most if held <= self.most else self.most * 3 // 2 // len(self._handles)
+        self._crowded = held > self.most
+        most = self.most * 3 // 2 // len(self._handles) if self._crowded else self.most
         self._multi.keep(max(1, min(_KEPT_CONNECTIONS, most)))
 
     def _close_connections(self, handles: Handles) -> None:
@@ -305,6 +307,8 @@ class _Loop:
         session.handles.active -= 1
         if session.ready:
             self._waiting[session] = None
+        elif self._crowded and not session.handles.active:
+            self._make_room()
         return session, call
 
     def _deliver(self, session: Session, call: Call, response: Response) -> None:
