@@ -24,11 +24,10 @@ lint: .venv/dev.stamp
 bench: .venv/dev.stamp
 	@$(PY) -m benchmarks
 
-# What draws at random, and what is slow: more of it, with another seed each time. The header prints the seed,
-# PENSTOCK_SEED=… repeats it. CONTRIBUTING.md says how long this takes.
+# Everything, the slow tests too, with another seed each time: the header prints it, PENSTOCK_SEED=… repeats it.
 soak: PENSTOCK_SEED ?= $(shell date +%s)
 soak: .venv/dev.stamp
-	@PENSTOCK_SOAK=1 PENSTOCK_SEED=$(PENSTOCK_SEED) $(PY) -m pytest -m "slow or soak or hypothesis" --hypothesis-seed=$(PENSTOCK_SEED) \
+	@PENSTOCK_SOAK=1 PENSTOCK_SEED=$(PENSTOCK_SEED) $(PY) -m pytest -m "" --hypothesis-seed=$(PENSTOCK_SEED) \
 	  -o faulthandler_timeout=1800
 
 clean:

@@ -39,8 +39,7 @@ _STEERING = re.compile(
 
 # A reader of a CI log must be able to repeat what failed there, so nothing is drawn at random in it.
 hypothesis.settings.register_profile("fixed", derandomize=True, print_blob=True, deadline=None, database=None)
-EXAMPLES = int(os.environ.get("PENSTOCK_SOAK_EXAMPLES", "1000"))
-hypothesis.settings.register_profile("soak", max_examples=EXAMPLES, print_blob=True, deadline=None)
+hypothesis.settings.register_profile("soak", max_examples=2000, print_blob=True, deadline=None)
 hypothesis.settings.load_profile("soak" if os.environ.get("PENSTOCK_SOAK") == "1" else "fixed")
 
 

@@ -119,7 +119,6 @@ def _small(monkeypatch):
 
 
 @pytest.mark.usefixtures("_small")
-@pytest.mark.soak
 def test_a_reader_does_what_bytesio_does(seed):
     rng, left = random.Random(seed), OPERATIONS
     while left > 0:
@@ -132,7 +131,6 @@ def test_a_reader_does_what_bytesio_does(seed):
         left -= steps
 
 
-@pytest.mark.soak
 def test_a_sealed_reader_does_what_bytesio_does(seed):
     rng = random.Random(seed)
     data = _lines(rng, 1000) * (3 * BLOCK_BYTES // 1000) + b"the end"
@@ -166,7 +164,6 @@ def _wrote(file, data):
 
 
 @pytest.mark.usefixtures("_small")
-@pytest.mark.soak
 def test_a_writer_publishes_what_bytesio_holds(seed):
     rng, left = random.Random(seed), OPERATIONS
     source, _ = open_source("memory://fuzz/written")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.datasets.transforms import numbered
 from tests.loading.histories import audit, catalogs, histories, play
 
-HISTORIES = int(os.environ.get("PENSTOCK_SOAK_HISTORIES", "2000"))
+HISTORIES = int(os.environ.get("PENSTOCK_SOAK_HISTORIES", "5000"))
 MOST = 1000
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:This DataLoader will create")]

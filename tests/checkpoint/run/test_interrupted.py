@@ -202,7 +202,6 @@ def _numbers(name, times, seed):
     return sorted(random.Random(f"{seed}{name}{times}").sample(range(1, 13), 1 if name in WAITS else 3))
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize(("name", "times"), MISHAPS)
 def test_whatever_goes_wrong_with_a_request_the_newest_whole_step_is_restored(server, bucket, url, name, times, seed):
     """Each request of a save in turn meets the fault, alone or with all after it; a draw of them unless in soak."""

@@ -181,7 +181,6 @@ def test_each_request_of_a_save_is_refused_in_turn_and_the_older_step_stands(ser
     assert server.uploads("bucket") == []
 
 
-@pytest.mark.soak
 def test_kill_9_at_any_moment_leaves_the_newest_whole_step_and_cleaning_leaves_no_orphan(server, seed):
     kills = KILLS // RUNS
     with ThreadPoolExecutor(RUNS) as pool:
