@@ -86,8 +86,6 @@ def _small() -> Iterator[None]:
     yield
     if source := sys.modules.get("penstock.source"):
         source._engines.forget()
-    if events := sys.modules.get("penstock.events.listeners"):
-        events._listeners = ()
     gc.collect()
     with suppress(AttributeError):  # it is glibc's
         ctypes.CDLL(None).malloc_trim(0)
