@@ -99,7 +99,7 @@ IO_CALLS = {"open", "print", "input"}
 
 FILE_LINES, FUNCTION_LINES, ARGUMENTS, CONTRACT_METHODS, FOLDER_FILES = 500, 48, 6, 5, 15
 MIRRORS = {("penstock.loading.loader", "__init__")}  # signatures that are someone else's, known by name: design/0008
-MIRRORS |= {("penstock.datasets.map", "from_prefix")}  # design/0020
+MIRRORS |= {("penstock.datasets.map", f"from_{each}") for each in ("prefix", "manifest")}  # design/0020
 MIRRORS |= {("penstock.datasets.iterable", f"from_{each}") for each in ("prefix", "objects", "manifest")}  # design/0020
 NAME = re.compile(r"[a-z][a-z0-9]*|__init__|__main__")
 REFUSED_NAMES = {"utils", "util", "common", "base", "core", "manager", "helpers", "misc"}

@@ -74,8 +74,37 @@ def test_an_iterable_dataset_takes_labels_too(tmp_path, photos):
 @pytest.mark.parametrize("labels", ["folders", "(a)(b)", 7, ["cat"]])
 @pytest.mark.parametrize("kind", [ps.MapDataset, ps.IterableDataset])
 def test_a_rule_that_labels_nothing_is_refused_before_anything_is_listed(kind, labels):
-    with pytest.raises(Unusable, match="labels="):
-        kind.from_prefix("s3://no-such-bucket-anywhere/", labels=labels)
+    for make in (kind.from_prefix, kind.from_manifest, lambda url, labels: kind.from_objects([url], labels=labels)):
+        with pytest.raises(Unusable, match="labels="):
+            make("s3://no-such-bucket-anywhere/list.txt", labels=labels)
+
+
+@pytest.mark.parametrize("kind", [ps.MapDataset, ps.IterableDataset])
+class TestLabelsOfKeys:
+    URLS = ("memory://labels/train/dog/1", "memory://labels/train/cat/2", "memory://labels/train/dog/3")
+
+    @pytest.mark.parametrize("labels", ["folder", r"train/(\w+)/", lambda key: key.split("/")[1]])
+    def test_objects_by_url(self, kind, labels):
+        dataset = kind.from_objects(self.URLS, labels=labels)
+        assert (dataset.classes, dataset.catalog.labels.tolist()) == (("cat", "dog"), [1, 0, 1])
+
+    @pytest.mark.parametrize("labels", ["folder", r"^(\w+)/", lambda key: key.split("/")[0]])
+    def test_a_manifest_whose_own_labels_they_replace(self, kind, labels, tmp_path):
+        (tmp_path / "list.txt").write_text("dog/1 a mutt\ncat/2\ndog/3\n")
+        dataset = kind.from_manifest(tmp_path / "list.txt", base="memory://labels/train/", labels=labels)
+        assert (dataset.classes, dataset.catalog.labels.tolist()) == (("cat", "dog"), [1, 0, 1])
+
+    def test_an_object_without_a_label_is_named(self, kind, tmp_path):
+        (tmp_path / "list.txt").write_text("dog/1\n2\n")
+        with pytest.raises(Unusable, match="1 objects have no folder below the prefix: '2'"):
+            kind.from_manifest(tmp_path / "list.txt", base="memory://labels/train/", labels="folder")
+        with pytest.raises(Unusable, match="do not match"):
+            kind.from_objects(self.URLS, labels="/(cat)/")
+
+    def test_none_may_be_meant(self, kind, tmp_path):
+        (tmp_path / "list.txt").touch()
+        empty = kind.from_manifest(tmp_path / "list.txt", labels="folder", allow_empty=True)
+        assert len(empty.catalog.labels) == len(kind.from_objects([], labels="folder", allow_empty=True).catalog) == 0
 
 
 def test_columns_reach_samples_and_travel_with_them():

@@ -9,6 +9,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from penstock.catalog.catalog import Catalog, Entry
+from penstock.catalog.labels import check_rule
 from penstock.catalog.manifest import read_manifest
 from penstock.errors import InvalidURL, NotFound
 from penstock.options import S3Options, StoreOptions
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
     from typing import BinaryIO
 
+    from penstock.catalog.labels import Rule
     from penstock.datasets.dataset import CatalogDataset
 
     Parser = Callable[[BinaryIO], Iterable[Any]]
@@ -116,8 +118,10 @@ def _instead(name: str) -> str:
     return _INSTEAD.get(name, "")
 
 
-def listed(urls: Iterable[str | os.PathLike[str]], *, allow_empty: bool) -> Catalog:
+def listed(urls: Iterable[str | os.PathLike[str]], *, labels: Rule | None, allow_empty: bool) -> Catalog:
     """Return the catalog of objects of one bucket by URL, in the order given; no request: see ``from_objects``."""
+    if labels is not None:
+        check_rule(labels)
     if isinstance(urls, (str, bytes, os.PathLike)):
         raise InvalidURL(
             "from_objects takes a list of URLs, one for each object; from_prefix lists what is below one",
@@ -127,12 +131,12 @@ def listed(urls: Iterable[str | os.PathLike[str]], *, allow_empty: bool) -> Cata
     if not locations:
         if not allow_empty:
             raise NotFound("an empty list of objects; pass allow_empty=True if that is meant")
-        return Catalog.build("memory://empty/", "", ())
+        return _labelled(Catalog.build("memory://empty/", "", ()), labels)
     first = locations[0]
     stray = next((location.url for location in locations if location.root != first.root), "")
     if stray:
         raise InvalidURL(f"not in {first.root}: make a dataset per bucket", url=stray)
-    return Catalog.build(first.root, "", (Entry(location.key) for location in locations))
+    return _labelled(Catalog.build(first.root, "", (Entry(location.key) for location in locations)), labels)
 
 
 def named(
@@ -140,12 +144,15 @@ def named(
     *,
     parser: Parser | None,
     base: str | os.PathLike[str] | None,
+    labels: Rule | None,
     allow_empty: bool,
     store: StoreOptions | None,
 ) -> Catalog:
     """Return the catalog of the objects that a manifest names: see ``from_manifest``."""
     if isinstance(manifest, (list, tuple)):
         raise InvalidURL("from_manifest takes the URL of one manifest; from_objects takes a list of objects")
+    if labels is not None:
+        check_rule(labels)
     home, key = open_source(manifest, store)
     data = home.read(Span(key))
     folder = parse(manifest).at(key.rpartition("/")[0] + "/" if "/" in key else "")
@@ -153,7 +160,11 @@ def named(
     catalog = Catalog.build(below.root, as_folder(below.key), read_manifest(data, home.url(key), below, parser))
     if not (allow_empty or len(catalog)):
         raise NotFound("this manifest names no objects; pass allow_empty=True if that is meant", url=home.url(key))
-    return catalog
+    return _labelled(catalog, labels)
+
+
+def _labelled(catalog: Catalog, labels: Rule | None) -> Catalog:
+    return catalog if labels is None else catalog.with_labels(labels)
 
 
 def saved(catalog: Catalog | str | os.PathLike[str], *, store: StoreOptions | None) -> Catalog:

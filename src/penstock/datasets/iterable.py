@@ -138,20 +138,22 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         shuffle: bool | Order = False,
         seed: int = 0,
         place: PlaceLike = None,
+        labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
         allow_empty: bool = False,
         store: StoreOptions | None = None,
     ) -> Catalog:
         """Make a dataset of objects of one bucket by URL, in the order given; no request: sizes are not known.
 
+        ``labels``: see ``Catalog.with_labels``; the key of an object begins after the bucket.
         The other arguments are those of the class.
 
         Raises:
             NotFound: No URL, and ``allow_empty`` is not set.
             InvalidURL: Not a list of URLs, or not of one bucket.
-            Unusable: An argument that cannot be meant.
+            Unusable: An argument that cannot be meant, or an object without a label.
 
         """
-        return listed(urls, allow_empty=allow_empty)
+        return listed(urls, labels=labels, allow_empty=allow_empty)
 
     @classmethod
     @constructor
@@ -165,6 +167,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         place: PlaceLike = None,
         parser: Parser | None = None,
         base: str | os.PathLike[str] | None = None,
+        labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
         allow_empty: bool = False,
         store: StoreOptions | None = None,
     ) -> Catalog:
@@ -172,15 +175,16 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
 
         ``parser`` reads any other format. Keys are relative to ``base`` (default: the manifest's own folder) or full
         URLs of the same bucket. One or two requests read a manifest that lies in a store.
+        ``labels`` replaces the manifest's own labels: see ``Catalog.with_labels``; keys are those below ``base``.
         The other arguments are those of the class.
 
         Raises:
             ManifestError: A line that does not parse, with its number; a key outside the bucket.
             NotFound: No manifest, or an empty one without ``allow_empty``.
-            Unusable: An argument that cannot be meant.
+            Unusable: An argument that cannot be meant, or an object without a label.
 
         """
-        return named(manifest, parser=parser, base=base, allow_empty=allow_empty, store=store)
+        return named(manifest, parser=parser, base=base, labels=labels, allow_empty=allow_empty, store=store)
 
     @classmethod
     @constructor
