@@ -14,6 +14,10 @@ FIX = {
     "a folder below one that exists": ("train/imgs/", {}, "the nearest that exist are {root}train/images/"),
     "a folder below one that does not": ("tarin/images/", {}, "the nearest that exist are {root}train/"),
     "a capital": ("Train/", {}, "the nearest that exist are {root}train/"),
+    "capitals": ("TRAIN/", {}, "the nearest that exist are {root}train/"),
+    "a name like none of the folder's": ("train/images/x/", {}, "there: {root}train/images/ holds {root}train/im"),
+    "a name like none below a long one": ("train/q/", {}, "there: {root}train/ holds {root}train/images/, "),
+    "a folder like none in one like none": ("x/y/", {}, "there: {root} holds {root}train/, {root}val/; pass allow"),
     "a glob in the URL": ("train/images/*.jpg", {}, "write '{root}train/images/' with include='*.jpg'"),
     "a glob of folders in the URL": ("train/*/0?.jpg", {}, "write '{root}train/' with include='*/0?.jpg'"),
     "an include that leaves nothing": (
@@ -42,7 +46,16 @@ def test_what_was_probably_meant_is_named(root, name):
         ps.Catalog.scan(root + key, **options)
     assert says.format(root=root) in str(caught.value)
     assert "allow_empty=True" in str(caught.value)
+    assert ("nearest" in says) == ("nearest" in str(caught.value))
     assert caught.value.url == root + key
+
+
+def test_a_marker_of_a_folder_is_no_object():
+    with ps.open("memory://markers/train/", "wb"):
+        pass
+    for url in ("memory://markers/train/", "memory://markers/"):
+        with pytest.raises(NotFound, match=r"there: (the folder is there, and empty|.* holds no objects); pass"):
+            ps.Catalog.scan(url)
 
 
 def test_a_url_without_a_scheme_is_a_path_and_says_so(tmp_path, monkeypatch):
@@ -65,9 +78,11 @@ EMPTY = (
 def test_at_most_two_requests_are_made_for_it(key, options):
     with Scripted(lambda _received, send: send(reply(200, body=EMPTY)) or True) as server:
         store = ps.S3Options(endpoint=server.url, access_key="a", secret_key="b")
-        with pytest.raises(NotFound, match="no objects there"):
+        with pytest.raises(NotFound, match="no objects there") as caught:
             ps.Catalog.scan(f"s3://bucket/{key}", store=store, **options)
         assert len(server.received) <= 3
+        seen = any("prefix=t" not in each.path for each in server.received)
+        assert ("s3://bucket/ holds no objects" in str(caught.value)) == seen, "said where it was looked at"
         before = len(server.received)
         assert len(ps.Catalog.scan(f"s3://bucket/{key}", store=store, allow_empty=True, **options)) == 0
         assert len(server.received) == before + 1, "one that may be empty makes no more"

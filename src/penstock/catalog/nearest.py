@@ -23,8 +23,8 @@ _GLOB = re.compile(r"[*?\[]")
 def absent(source: Listable, prefix: str, given: str, *, chosen: bool) -> NotFound:
     """Return the error for a listing of ``prefix`` that has chosen nothing; the text says what to write instead.
 
-    Two LIST requests at most look for what is there: objects that globs have left out (``chosen``), and the nearest
-    prefixes that exist. ``given`` is the URL as the caller wrote it. An error of these requests is left out.
+    Two LIST requests at most look for what is there: objects that globs have left out (``chosen``), and prefixes that
+    exist. ``given`` is the URL as the caller wrote it. An error of these requests is left out.
     """
     hints = []
     with suppress(PenstockError):
@@ -55,17 +55,32 @@ def _glob(given: str) -> str:
 
 
 def _nearest(source: Listable, prefix: str, requests: int) -> str:
-    """Name the prefixes that exist beside the one that does not; where there are none, beside the folder it lies in."""
+    """Name what exists in the innermost folder of ``prefix`` that exists: names like its own, or else the first few.
+
+    At most ``requests`` LIST requests; "" if these end above no such folder.
+    """
     path = prefix.rstrip("/")
     while path and requests:
         path = path.rpartition("/")[0]
-        page = _page(source, f"{path}/" if path else "", "/")
-        names = [*page.prefixes, *(entry.key for entry in page.entries)]
-        if names:
-            close = get_close_matches(prefix, names, _SHOWN, _CLOSE) or names[:_SHOWN]
+        folder = f"{path}/" if path else ""
+        page = _page(source, folder, "/")
+        found = [*page.prefixes, *(entry.key for entry in page.entries)]
+        if prefix in found:  # a directory, or a marker of one
+            return "the folder is there, and empty"
+        if close := _alike(prefix[len(folder) :], {name[len(folder) :]: name for name in found}):
             return f"the nearest that exist are {', '.join(map(source.url, close))}"
+        if found:
+            more = ", …" if page.token or len(found) > _SHOWN else ""
+            return f"{source.url(folder)} holds {', '.join(map(source.url, found[:_SHOWN]))}{more}"
         requests -= 1
-    return ""
+    return "" if path else f"{source.url('')} holds no objects"
+
+
+def _alike(wanted: str, found: dict[str, str]) -> list[str]:
+    """Return the keys of those names in ``found`` that are spelled like the first of ``wanted``, in whatever case."""
+    first, slash, _ = wanted.partition("/")
+    names = {name.casefold(): key for name, key in found.items()}
+    return [names[each] for each in get_close_matches(f"{first}{slash}".casefold(), names, _SHOWN, _CLOSE)]
 
 
 def _page(source: Listable, prefix: str, delimiter: str = "") -> Page:
