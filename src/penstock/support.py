@@ -20,6 +20,7 @@ _ADVICE = {
     "Put": ("write objects", "it is read only, so write to another store"),
     "Multipart": ("take an object in parts", "pass WriteOptions(part_bytes=…) of the object's size or more"),
     "Copy": ("copy objects", "read the object and write it again (ps.open)"),
+    "Move": ("move objects", "write without a condition"),
     "PartCopy": ("copy part of an object", "read the object and write it again (ps.open)"),
     "Delete": ("delete objects", "delete them with the store's own tools"),
 }

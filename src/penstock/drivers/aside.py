@@ -12,13 +12,13 @@ from uuid import uuid4
 
 from penstock.drivers.regular import require
 from penstock.errors import AlreadyExists, PreconditionFailed, Transient, Unusable
+from penstock.protocols.driver import UNFINISHED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = ["begin", "create", "is_aside", "is_reserved", "publish", "removed", "replace"]
 
-_ASIDE = ".penstock-"
 _NAME = re.compile(r"\.penstock-[0-9a-f]{32}")
 _INCAPABLE = (EBADF, EINVAL, ENOLCK, ENOSYS, ENOTSUP)  # of file systems that can neither lock nor sync a folder
 
@@ -30,10 +30,10 @@ def is_aside(name: str) -> bool:
 
 def is_reserved(key: str) -> bool:
     """Say whether a key cannot be told from a file that is being written, or lies in a folder that is."""
-    if _ASIDE not in key:
+    if UNFINISHED not in key:
         return False
     *folders, name = key.split("/")
-    return name.startswith(_ASIDE) or any(map(is_aside, folders))
+    return name.startswith(UNFINISHED) or any(map(is_aside, folders))
 
 
 def begin(path: str) -> str:
@@ -47,7 +47,7 @@ def begin(path: str) -> str:
     """
     folder = os.path.dirname(path)
     _make(folder)
-    aside = os.path.join(folder, f"{_ASIDE}{uuid4().hex}")
+    aside = os.path.join(folder, f"{UNFINISHED}{uuid4().hex}")
     old = _there(path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = os.open(aside, flags, 0o666 if old is None else 0o600)

@@ -18,16 +18,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RANGE_IGNORED",
+    "UNFINISHED",
     "UNKNOWN_BYTES",
     "Abilities",
     "Attributes",
     "Beginning",
+    "ConditionForm",
+    "Conditions",
     "Copy",
     "Delete",
     "Digest",
     "Driver",
     "Head",
     "List",
+    "Move",
     "Multipart",
     "Part",
     "PartCopy",
@@ -37,6 +41,7 @@ __all__ = [
 ]
 
 UNKNOWN_BYTES = 2 << 30  # most that is read of an object of unknown size, unless another bound is given
+UNFINISHED = ".penstock-"  # begins the name of what is being written beside its key; listings do not show it
 RANGE_IGNORED = "RangeIgnored"  # the code of the error that says: this store answers a range with the whole object
 
 
@@ -80,23 +85,52 @@ class Beginning(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Conditions:
+    """Which conditions a store heeds on one kind of write; where it heeds none, a look before the write has to do.
+
+    Attributes:
+        create: It refuses where there is an object already.
+        replace: It refuses where there is no object of the version that is to be replaced.
+
+    """
+
+    create: bool = True
+    replace: bool = True
+
+
+_BOTH = Conditions()
+ConditionForm = Literal["usual", "bare", "none"]
+
+
+@dataclass(frozen=True, slots=True)
 class Abilities:
     """What a store can do; nobody probes by provider name.
+
+    A provider declares them. ``form``, ``tags`` and ``ranges`` are what is known before a store has answered: what its
+    answers teach is set on the driver (``dataclasses.replace``).
 
     Attributes:
         digest: Begins the digest by which the store refuses a damaged body before it publishes it; None where there
             is none. A driver says where in a request it stands: S3's signature takes SHA-256 and no other.
-        conditions: How a write says its condition: with the ETag in quotes, as HTTP has it; ``bare``, as Ceph 16 wants
-            it; ``none`` where the store refuses whatever has one (501), so that a look has to do. Whoever learns it
-            from a store sets it on its driver.
-        tags: An object keeps the ETag that its write was answered with. Learned as ``conditions`` is.
-        ranges: A span of an object can be had without the rest of it; None until the store has shown it. A driver whose
-            store may answer with the whole object sets it, by each answer.
+        put: What a PUT may be held to.
+        complete: What the completion of an upload may be held to. Where that is less than a PUT, and the driver has the
+            verb ``Move``, such an upload goes to a key of its own first and is moved on its condition.
+        forms: In which forms the store's servers may want a condition, ``form`` among them: after a refusal the others
+            are tried. A store with one form is believed at once.
+        form: How a write says its condition: the ``usual`` form of the dialect (S3: the ETag in quotes, as HTTP has
+            it); ``bare``, without the quotes, as Ceph 16 wants it; ``none`` where the store refuses whatever has one
+            (501), so that a look has to do. Learned.
+        tags: An object keeps the ETag that its write was answered with. Learned.
+        ranges: A span of an object can be had without the rest of it; None until the store has shown it. Learned: a
+            driver whose store may answer with the whole object sets it, by each answer.
 
     """
 
     digest: Callable[[], Digest] | None = sha256
-    conditions: Literal["quoted", "bare", "none"] = "quoted"
+    put: Conditions = _BOTH
+    complete: Conditions = _BOTH
+    forms: tuple[ConditionForm, ...] = ("usual",)
+    form: ConditionForm = "usual"
     tags: bool = True
     ranges: bool | None = True
 
@@ -205,6 +239,19 @@ class Copy(Protocol):
         """Copy one object with its content type and metadata; returns the copy's ETag.
 
         Another version than ``etag`` is ``Changed``, where the store heeds that (Ceph 16 does not).
+        """
+
+
+class Move(Protocol):
+    """Gives objects another key within the bucket, server side: for conditions that a completion cannot be held to."""
+
+    def move(
+        self, source: str, key: str, etag: str = "", *, create_only: bool = False, replaces: str = ""
+    ) -> Exchange[str]:
+        """Move the version ``etag`` of an object, with content type and metadata, on conditions as of a put.
+
+        Returns its ETag there. ``key`` shows the old object or the whole new one at any moment. The source may stay:
+        delete it afterwards.
         """
 
 

@@ -102,7 +102,8 @@ PROVIDER = Provider(
         key_bytes=1024,
         metadata_bytes=8 << 10,  # AWS takes 2 KiB; Ceph as much as a header may be long
     ),
-    abilities=Abilities(ranges=None),
+    # How a store wants its conditions said is learned: Ceph 16 differs from AWS, and older stores know none.
+    abilities=Abilities(forms=("usual", "bare", "none"), ranges=None),
     options=S3Options,
     resolve=resolver(AWS),
     example="S3Options(endpoint=…, access_key=…, secret_key=…)",

@@ -99,7 +99,7 @@ class TestCeph(DriverContract):
     @pytest.fixture
     def store(self, ceph_server):
         driver, transport = _fresh(ceph_server)
-        driver.abilities = Abilities(conditions="bare")
+        driver.abilities = Abilities(form="bare")
         return driver, transport
 
 

@@ -142,14 +142,14 @@ def test_of_two_that_replace_one_version_one_is_told(kind, tmp_path, request):
 
 
 def test_it_is_learned_once_how_a_store_wants_it_said():
-    for kind, learned in (("heeded", "quoted"), ("bare", "bare"), ("ignored", "quoted"), ("refused", "none")):
+    for kind, learned in (("heeded", "usual"), ("bare", "bare"), ("ignored", "usual"), ("refused", "none")):
         with FaultServer.within(Settings(conditions=kind)) as server:
             etag = server.put("bucket", "key", b"0")
             source, _ = open_source("s3://bucket/", server.store)
             for number in range(3):
                 etag = source.publish("key", b"%d" % number, replaces=etag).etag
-            assert source._fetcher().driver.abilities.conditions == learned
-            assert len(server.seen("put")) == (3 if learned == "quoted" else 4)
+            assert source._fetcher().driver.abilities.form == learned
+            assert len(server.seen("put")) == (3 if learned == "usual" else 4)
             with pytest.raises(PreconditionFailed):
                 source.publish("key", b"3", replaces="f" * 32)
 
@@ -163,7 +163,7 @@ def test_what_is_not_offered_for_another_reason_teaches_nothing():
         source, _ = open_source("s3://bucket/", S3Options(endpoint=server.url, anonymous=True))
         with pytest.raises(Unusable, match="NotImplemented"):
             source.publish("key", b"x")
-        assert source._fetcher().driver.abilities.conditions == "quoted"
+        assert source._fetcher().driver.abilities.form == "usual"
 
 
 def test_a_refused_write_does_not_undo_what_reads_have_learned_meanwhile():
@@ -179,7 +179,7 @@ def test_a_refused_write_does_not_undo_what_reads_have_learned_meanwhile():
         with pytest.raises(Unusable, match="NotImplemented"):
             source.publish("key", b"x")
         abilities = source._fetcher().driver.abilities
-        assert (abilities.conditions, abilities.ranges) == ("quoted", False)
+        assert (abilities.form, abilities.ranges) == ("usual", False)
 
 
 @pytest.mark.parametrize("others", [{"x_amz_meta_penstock_write": "theirs"}, {}])

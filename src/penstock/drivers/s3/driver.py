@@ -48,7 +48,7 @@ class S3:
     Each verb is one request.
     """
 
-    abilities = Abilities(ranges=None)
+    abilities = Abilities(forms=("usual", "bare", "none"), ranges=None)
     page_keys = 1000  # sent, because not every store's default is 1,000 (OSS: 100)
 
     def __init__(self, bucket: Bucket, region: str, identity: Identity, vocabulary: Vocabulary = AMAZON) -> None:
@@ -272,7 +272,7 @@ class S3:
         return {header: f'"{etag}"' if self._words.quotes else etag} if is_strong(etag) else {}
 
     def _conditions(self, *, create_only: bool, replaces: str) -> dict[str, str]:
-        words, form = self._words, self.abilities.conditions
+        words, form = self._words, self.abilities.form
         if form == "none":
             return {}
         if create_only:

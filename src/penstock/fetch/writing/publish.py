@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from penstock.buffer import flat
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.fetch.fetcher import Fetcher
-    from penstock.protocols.driver import Attributes, Digest
+    from penstock.protocols.driver import Attributes, ConditionForm, Digest
     from penstock.protocols.exchange import Exchange
     from penstock.values import ObjectMeta
 
@@ -170,23 +170,24 @@ class Publication:
             except (AlreadyExists, PreconditionFailed, Damaged, NotFound, Transient, Unusable) as error:
                 if self._bears_our_mark():
                     return ""
-                tried.add(driver.abilities.conditions)
+                tried.add(driver.abilities.form)
                 other = self._other(error)
                 if not self._conditional or other in tried:
                     if len(tried) > 1:  # none of them was what it wanted
-                        driver.abilities = replace(driver.abilities, conditions=before.conditions)
+                        driver.abilities = replace(driver.abilities, form=before.form)
                     raise
             self._look()  # raises what is really the matter, if it is not how the condition is said
-            driver.abilities = replace(driver.abilities, conditions=other)
+            driver.abilities = replace(driver.abilities, form=other)
 
-    def _other(self, error: PenstockError) -> Literal["quoted", "bare", "none"]:
-        """Return in which other way the condition may be said, after a refusal; the same one where that is not why."""
-        said = self.fetcher.driver.abilities.conditions
+    def _other(self, error: PenstockError) -> ConditionForm:
+        """Return in which other form the condition may be said, after a refusal; the same one where that is not why."""
+        abilities = self.fetcher.driver.abilities
+        said, other = abilities.form, abilities.form
         if error.code == "NotImplemented":
-            return "none"
-        if isinstance(error, PreconditionFailed) and said != "none":
-            return "bare" if said == "quoted" else "quoted"
-        return said
+            other = "none"
+        elif isinstance(error, PreconditionFailed) and said != "none":
+            other = "bare" if said == "usual" else "usual"
+        return other if other in abilities.forms else said
 
     def _look(self) -> None:
         """Raise ``AlreadyExists`` or ``PreconditionFailed`` where the condition does not hold now."""

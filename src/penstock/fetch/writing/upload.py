@@ -20,6 +20,7 @@ from penstock.fetch.plan import part_bytes
 from penstock.fetch.policy import again
 from penstock.fetch.writing.partbuffer import PartBuffer
 from penstock.fetch.writing.publish import Publication, check_metadata, marked, single
+from penstock.fetch.writing.staging import needs_staging, publish_staged, staging_key, unconditional
 from penstock.protocols.driver import Multipart, Part, PartCopy, Put
 from penstock.support import require
 from penstock.waiting import Inbox, Turn
@@ -92,6 +93,7 @@ class Writer(io.BufferedIOBase):
         self._offset = 0
         self._written = 0
         self._upload = ""
+        self._upload_key = key  # where its parts go
         self._sent: list[_Sent] = []
         self._inbox = Inbox()
         self._etags: list[str] = []
@@ -269,7 +271,7 @@ class Writer(io.BufferedIOBase):
         """End here and have the store forget the upload; waits for nothing."""
         self._failure = self._failure or self._aborted()
         self._end()
-        fetcher, key, upload = self._fetcher, self._key, self._upload
+        fetcher, key, upload = self._fetcher, self._upload_key, self._upload
         if upload and self._pid == os.getpid():
             # In this order: a part that lands after the abort would stay for ever.
             fetcher.call_off(sent.operation for sent in self._sent)
@@ -357,11 +359,14 @@ class Writer(io.BufferedIOBase):
         self, buffer: bytearray, size_bytes: int, verb: Callable[[str, str, Part, B], Exchange[str]], body: B
     ) -> None:
         """Begin the upload, if need be, and send its next part on its way."""
-        key = self._key
         if not self._upload:
-            create = require(self._fetcher.driver, Multipart, key).create
-            self._upload = self._fetcher.run(partial(create, key, self._attributes))
+            create, attributes = require(self._fetcher.driver, Multipart, self._key).create, self._attributes
+            if needs_staging(self._fetcher, attributes):
+                self._upload_key = staging_key(self._key, self._fetcher.limits.key_bytes)
+                attributes = unconditional(attributes)
+            self._upload = self._fetcher.run(partial(create, self._upload_key, attributes))
         self._check_wanted()
+        key = self._upload_key
         part, upload = Part(len(self._etags) + 1, self._offset), self._upload
         operation = self._fetcher.operation(partial(verb, key, upload, part, body), self._inbox)
         self._sent.append(_Sent(part, buffer, size_bytes, operation))
@@ -400,8 +405,16 @@ class Writer(io.BufferedIOBase):
             self._send()
         self.settle()
         self._check_wanted()
-        upload, etags, new, old = self._upload, self._etags, attributes.create_only, attributes.replaces
-        complete = require(driver, Multipart, key).complete
+        at, upload, etags, complete = (
+            self._upload_key,
+            self._upload,
+            self._etags,
+            require(driver, Multipart, key).complete,
+        )
+        if at != key:
+            staged = Publication(self._fetcher, at, self._pieces, unconditional(attributes))
+            return publish_staged(staged, publication, partial(complete, at, upload, etags))
+        new, old = attributes.create_only, attributes.replaces
         return publication.send(partial(complete, key, upload, etags, create_only=new, replaces=old))
 
 
