@@ -1,6 +1,6 @@
 """docs/options.md says of every option what its docstring says: unit, default, and why.
 
-After a change of `penstock/options.py`, `python -m tests.test_options_documented` writes the tables anew.
+After a change of `penstock/options/`, `python -m tests.test_options_documented` writes the tables anew.
 """
 
 from __future__ import annotations

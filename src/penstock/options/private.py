@@ -1,0 +1,84 @@
+"""Options that may hold a secret: what is shown of them, and what is pickled where."""
+
+from __future__ import annotations
+
+from dataclasses import Field, fields
+from multiprocessing.reduction import ForkingPickler
+from typing import TYPE_CHECKING, Any, Self
+
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["PUBLIC", "Part", "Private"]
+
+PUBLIC = {"public": True}  # metadata of a field that never holds a secret: ``field(default="", metadata=PUBLIC)``
+
+
+class Part:
+    """Options that answer for their own secrets wherever they are a field: of themselves they have none."""
+
+    __slots__ = ()
+
+
+class Private(Part):
+    """Options that may hold a secret: those that do are pickled for workers of this process alone (design/0012).
+
+    Whatever a field holds counts as a secret, is not shown and not pickled, unless its kind cannot be one (numbers,
+    truth values, Penstock's own parts), or the field says ``metadata=PUBLIC``, or the value is its default. So a class
+    of a third party that says nothing gives nothing away. A copy in memory is the value itself: it cannot change.
+    """
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **options: object) -> None:
+        """Hold each kind of options to this, third parties' kinds too, whatever ``dataclass`` would write for it."""
+        super().__init_subclass__(**options)
+        ForkingPickler.register(cls, _for_worker)
+        if "__repr__" not in vars(cls):
+            cls.__repr__ = Private.__repr__  # type: ignore[method-assign]  # before dataclass writes one that shows all
+
+    def __repr__(self) -> str:
+        """Return the public fields."""
+        hidden = self._secrets()
+        shown = [each for each in fields(self) if each.repr and each.name not in hidden]  # type: ignore[arg-type]
+        return f"{type(self).__qualname__}({', '.join(f'{each.name}={getattr(self, each.name)!r}' for each in shown)})"
+
+    def _secrets(self) -> list[str]:
+        """Return which fields may hold one."""
+        return [each.name for each in fields(self) if _may_be_secret(each, getattr(self, each.name))]  # type: ignore[arg-type]
+
+    def __copy__(self) -> Self:
+        """Return itself: it cannot change."""
+        return self
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        """Return itself: it cannot change."""
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle what holds no secret; ``Unusable`` for what does."""
+        if secrets := self._secrets():
+            raise Unusable(
+                f"{type(self).__name__} with a secret in it ({', '.join(secrets)}) is pickled for worker processes "
+                "only, never into a file or for another machine: pass profile=, or set the environment where it is "
+                "loaded, or pass store= there"
+            )
+        return _for_worker(self)
+
+
+def _may_be_secret(field: Field[Any], value: object) -> bool:
+    if not field.repr:
+        return value is not None
+    plain = isinstance(value, bool | int | float | Part)
+    return not (plain or value is None or value == field.default or field.metadata.get("public", False))
+
+
+def _for_worker(options: Private) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Pickle all: what ``multiprocessing`` pickles goes to a process of ours, by a pipe, and into no file."""
+    return _again, (type(options), {each.name: getattr(options, each.name) for each in fields(options) if each.init})  # type: ignore[arg-type]
+
+
+def _again(kind: type[Private], values: dict[str, object]) -> Private:
+    return kind(**values)

@@ -1,0 +1,29 @@
+"""Options have defaults and documentation, and an unknown one is refused with the name that was meant."""
+
+import pickle
+from dataclasses import fields
+
+import pytest
+
+from penstock import options
+from penstock.errors import ConfigError
+from penstock.options import S3Options, StoreOptions
+
+KINDS = [getattr(options, name) for name in options.__all__]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_has_a_default_and_is_documented(kind):
+    assert kind() == kind()
+    assert hash(kind()) == hash(pickle.loads(pickle.dumps(kind())))
+    for each in fields(kind):
+        assert f"        {each.name}: " in kind.__doc__, each.name
+
+
+def test_neutral_options_refuse_an_option_of_s3_and_name_its_class():
+    with pytest.raises(ConfigError, match=r"StoreOptions has no option 'endpoint': it is an option of S3Options, wr"):
+        StoreOptions(endpoint="http://localhost")
+    with pytest.raises(ConfigError, match="S3Options has no option 'acess_key': did you mean 'access_key'"):
+        S3Options(acess_key="a")
+    with pytest.raises(ConfigError, match="only transport, retry, read, write"):
+        StoreOptions(bucket="a")
