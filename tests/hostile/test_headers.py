@@ -34,7 +34,7 @@ VALUES += ["bytes 0-4/5", "bytes 5-4/5", "bytes */*", f"bytes 0-4/{'9' * 5000}",
 VALUES += ["=?", "=?utf-8?b?!?=", f"=?utf-8?q?{'=FF' * 20}?=", "=?rot13?q?x?=", "=?idna?q?x?="]
 VALUES += ["Thu, 01 Jan 1970 00:00:00 GMT", "Thu, 99 Foo 99999999999 99:99:99 +9999999"]
 NAMES = ["content-length", "content-range", "etag", "last-modified", "retry-after", "x-amz-checksum-crc32", "location"]
-NAMES += ["x-amz-meta-note", "x-amz-meta-penstock-write", "x-amz-bucket-region", "content-type", "transfer-encoding"]
+NAMES += ["x-amz-meta-note", "x-amz-meta-penstockwrite", "x-amz-bucket-region", "content-type", "transfer-encoding"]
 NAMES += ["content-encoding", "connection"]
 BODIES = [
     b"",

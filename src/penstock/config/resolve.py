@@ -6,14 +6,14 @@ import os
 import re
 from dataclasses import dataclass, field
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from penstock.config import endpoint, shared
+from penstock.config import endpoint, network, shared
+from penstock.config.network import first, variables
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from penstock.options import S3Options
 
@@ -30,13 +30,6 @@ _CHAIN = (
     *("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"),
     *("AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
     *("AWS_EC2_METADATA_DISABLED", "AWS_EC2_METADATA_SERVICE_ENDPOINT"),
-)
-_SYSTEM_CA_FILES = (
-    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine, Arch
-    "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",  # RHEL's own
-    "/etc/ssl/ca-bundle.pem",  # openSUSE
-    "/etc/ssl/cert.pem",  # macOS, BSD
 )
 
 
@@ -162,16 +155,16 @@ def _endpoint(options: S3Options, environ: Mapping[str, str], profile: shared.Pr
     candidates: list[tuple[str, str | None]] = [("S3Options.endpoint", options.endpoint)]
     ignore = environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
     if not (ignore.lower() == "true" if ignore else profile.ignore_endpoints):
-        candidates += _variables(environ, *service.endpoints)
+        candidates += variables(environ, *service.endpoints)
         candidates += [(f"endpoint_url of {_title(profile)}", profile.endpoint)]
-    named, text = _first(candidates)
+    named, text = first(candidates)
     return None if text is None else endpoint.normal(text, named)
 
 
 def _region(options: S3Options, environ: Mapping[str, str], profile: shared.Profile, service: Service) -> str:
-    variables = _variables(environ, *service.regions)
-    named, text = _first(
-        [("S3Options.region", options.region), *variables, (f"region of {_title(profile)}", profile.region)],
+    named_by = variables(environ, *service.regions)
+    named, text = first(
+        [("S3Options.region", options.region), *named_by, (f"region of {_title(profile)}", profile.region)],
     )
     if text is None:
         return service.region
@@ -198,37 +191,8 @@ def _addressing(
 
 
 def _ca_file(options: S3Options, environ: Mapping[str, str], profile: shared.Profile) -> str | None:
-    named, text = _first(
-        [
-            ("TransportOptions.ca_file", options.transport.ca_file),
-            *_variables(environ, "AWS_CA_BUNDLE"),
-            (f"ca_bundle of {_title(profile)}", profile.ca_bundle),
-            *_variables(environ, "SSL_CERT_FILE", "CURL_CA_BUNDLE"),
-        ],
-    )
-    if text is None:
-        return next(filter(os.path.isfile, [*_certifi(), *_SYSTEM_CA_FILES]), None)
-    path = Path(text).expanduser()
-    if not path.is_file():
-        message = f"{named} names the CA file {text!r}, which is not there: correct it, or unset it for the system's"
-        raise ConfigError(message)
-    return str(path)
-
-
-def _certifi() -> list[str]:
-    try:
-        import certifi
-    except ImportError:
-        return []
-    return [certifi.where()]
-
-
-def _variables(environ: Mapping[str, str], *names: str) -> list[tuple[str, str | None]]:
-    return [(name, environ.get(name) or None) for name in names]
-
-
-def _first(candidates: Iterable[tuple[str, str | None]]) -> tuple[str, str | None]:
-    return next((pair for pair in candidates if pair[1] is not None), ("", None))
+    own = [*variables(environ, "AWS_CA_BUNDLE"), (f"ca_bundle of {_title(profile)}", profile.ca_bundle)]
+    return network.ca_file(options.transport, environ, own)
 
 
 def _title(profile: shared.Profile) -> str:

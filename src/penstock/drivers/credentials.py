@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["source"]
 
 
-def source(options: S3Options, environ: Mapping[str, str] = os.environ, service: Service = AWS) -> CredentialSource:
+def source(
+    options: S3Options, environ: Mapping[str, str] = os.environ, service: Service = AWS
+) -> CredentialSource[Credentials]:
     """Return where credentials come from; nothing is looked up before its ``load``.
 
     In this order: explicit keys; unsigned (``anonymous=True``, ``AWS_NO_SIGN_REQUEST``); the environment's keys, unless

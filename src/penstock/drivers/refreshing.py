@@ -8,7 +8,8 @@ import os
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from penstock.errors import PenstockError, conceal
 from penstock.waiting import Turn
@@ -16,38 +17,40 @@ from penstock.waiting import Turn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.protocols.credentials import Credentials, CredentialSource
+    from penstock.protocols.credentials import CredentialSource, Renewable
 
 __all__ = ["RefreshingCredentials"]
+
+C = TypeVar("C", bound="Renewable")
 
 _MARGIN_S = 300.0  # AWS hands out new role credentials at least five minutes before the old ones expire
 _PAUSE_S = 15.0  # between two looks at a source that failed, or that keeps giving keys about to expire
 
 
-class _State(NamedTuple):
+class _State(NamedTuple, Generic[C]):
     """Credentials and their times, in seconds since the epoch. Replaced whole, so reading them needs no lock."""
 
-    credentials: Credentials | None
+    credentials: C | None
     due: float
     expires: float
 
 
-class RefreshingCredentials:
+class RefreshingCredentials(Generic[C]):
     """Credentials shared by all threads of a process, renewed on callers' threads, 300 s before they expire.
 
     A failed renewal is raised only once the old credentials have expired; until then it is tried again every 15 s.
     Safe to fork at any moment: a child keeps the credentials and makes a lock of its own.
     """
 
-    def __init__(self, source: CredentialSource, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, source: CredentialSource[C], now: Callable[[], float] = time.time) -> None:
         """Hold what ``source`` gives; nothing is loaded yet. ``now`` gives seconds since the epoch."""
         self._source = source
         self._now = now
-        self._state: _State | None = None
+        self._state: _State[C] | None = None
         self._lock = Turn()
         _alive.add(self)
 
-    def current(self) -> Credentials | None:
+    def current(self) -> C | None:
         """Return the credentials at hand, None for unsigned requests; blocks only when nothing was ever loaded.
 
         They may have expired by the server's clock: a driver that is told so calls ``renew``.
@@ -98,13 +101,20 @@ class RefreshingCredentials:
             self._state = old._replace(due=min(now + _PAUSE_S, old.expires))
             return
         if credentials is not None:
-            conceal(credentials.secret_key, credentials.token)
+            conceal(*_secrets(credentials))
         expires = math.inf if credentials is None or credentials.expires_at is None else credentials.expires_at
         due = max(expires - _MARGIN_S, now + _PAUSE_S)
         self._state = _State(credentials, due, max(expires, due))
 
 
-_alive: weakref.WeakSet[RefreshingCredentials] = weakref.WeakSet()
+def _secrets(credentials: Any) -> list[str]:  # noqa: ANN401  any dataclass
+    """Return what no text may quote: the fields that a repr does not show. A key's id is no secret."""
+    return [
+        getattr(credentials, each.name) for each in fields(credentials) if not each.repr and each.name != "access_key"
+    ]
+
+
+_alive: weakref.WeakSet[RefreshingCredentials[Any]] = weakref.WeakSet()
 
 
 def _renew_locks() -> None:

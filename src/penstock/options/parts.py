@@ -32,8 +32,8 @@ class TransportOptions(Private):
         stall_timeout_s: Seconds without progress after which a transfer is given up and retried. There is no limit
             on a transfer's total duration: a slow one that moves is left alone.
         stall_bytes_per_s: What counts as progress, averaged over ``stall_timeout_s``.
-        ca_file: PEM file to verify servers by; default ``AWS_CA_BUNDLE``, ``SSL_CERT_FILE``, ``CURL_CA_BUNDLE``,
-            certifi, then the system's.
+        ca_file: PEM file to verify servers by; default ``AWS_CA_BUNDLE`` (S3), ``SSL_CERT_FILE``,
+            ``CURL_CA_BUNDLE``, certifi, then the system's.
         verify: False switches TLS verification off, for a test server only; the log warns of it once per store.
         proxy: URL of an HTTP proxy; default what ``https_proxy``, ``http_proxy`` and ``no_proxy`` say.
         user_agent_extra: Words to follow ``penstock/x.y (…)`` in ``User-Agent``, by which a store's logs tell programs

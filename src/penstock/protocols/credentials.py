@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-__all__ = ["CredentialSource", "Credentials", "Identity"]
+__all__ = ["BearerToken", "CredentialSource", "Credentials", "Identity", "Renewable"]
+
+
+class Renewable(Protocol):
+    """Any credentials: keys, a bearer token, a signed query. Their fields that a repr does not show are secrets."""
+
+    @property
+    def token(self) -> str:
+        """What marks them as temporary, so that others may be had when these are refused; empty for lasting ones."""
+
+    @property
+    def expires_at(self) -> float | None:
+        """Seconds since the epoch; None when they do not expire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +38,27 @@ class Credentials:
     expires_at: float | None = None
 
 
-class CredentialSource(Protocol):
+@dataclass(frozen=True, slots=True)
+class BearerToken:
+    """An OAuth 2.0 access token (RFC 6750). The repr does not show it.
+
+    Attributes:
+        token: What stands after ``Bearer`` in ``Authorization``.
+        expires_at: Seconds since the epoch; None when that is not known.
+
+    """
+
+    token: str = field(repr=False)
+    expires_at: float | None = None
+
+
+C_co = TypeVar("C_co", bound=Renewable, covariant=True)
+
+
+class CredentialSource(Protocol[C_co]):
     """Where credentials come from. Thread-safe; may block (files, instance metadata), so never on the I/O thread."""
 
-    def load(self) -> Credentials | None:
+    def load(self) -> C_co | None:
         """Return fresh credentials, or None for unsigned requests.
 
         Raises:
@@ -38,10 +67,10 @@ class CredentialSource(Protocol):
         """
 
 
-class Identity(Protocol):
+class Identity(Protocol[C_co]):
     """The credentials that a driver signs with, kept fresh."""
 
-    def current(self) -> Credentials | None:
+    def current(self) -> C_co | None:
         """Return what to sign with, None for unsigned requests; never blocks once ``refresh_if_due`` has returned."""
 
     def refresh_if_due(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from penstock.config.resolve import AWS, Service, resolve
 from penstock.options import S3Options
 from penstock.protocols.driver import Abilities
 from penstock.protocols.limits import Limits
+from penstock.providers.http import connected
 from penstock.providers.provider import Opening, Provider, bucket_names
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PROVIDER", "opener", "resolver"]
 
-_LOG = logging.getLogger("penstock")
 _AWS = re.compile(r"https?://(?:([^/@:?#]+)\.)?s3[.-][^/@:?#]*amazonaws\.com(?:\.cn)?(?::\d+)?/([^?#]*)", re.IGNORECASE)
 _MIB, _GIB = 1 << 20, 1 << 30
 
@@ -46,17 +45,15 @@ def opener(words: Callable[[], Vocabulary]) -> Callable[[Opening], tuple[Driver,
         from penstock.drivers.credentials import source
         from penstock.drivers.refreshing import RefreshingCredentials
         from penstock.drivers.s3 import S3, Bucket
-        from penstock.transport.loop import connect
 
         options, settings = opening.options, opening.settings
         virtual = not path_style(opening.bucket, settings.addressing, settings.endpoint)
-        if not options.transport.verify:
-            _warn_unverified(settings.endpoint or "https://s3.amazonaws.com")
         bucket = Bucket(opening.bucket, settings.endpoint, virtual, opening.scheme)
         credentials = RefreshingCredentials(source(options, opening.environ, settings.service))
         driver = S3(bucket, settings.region, credentials, words())
         driver.abilities, driver.page_keys = opening.provider.abilities, opening.provider.limits.page_keys
-        return driver, connect(replace(options.transport, ca_file=settings.ca_file, proxy=settings.proxy))
+        where = settings.endpoint or "https://s3.amazonaws.com"
+        return driver, connected(options.transport, where, ca_file=settings.ca_file, proxy=settings.proxy)
 
     return opened
 
@@ -65,15 +62,6 @@ def _amazon() -> Vocabulary:
     from penstock.drivers.s3.vocabulary import AMAZON
 
     return AMAZON
-
-
-_unverified: set[str] = set()  # a forked worker need not say it again
-
-
-def _warn_unverified(endpoint: str) -> None:
-    if endpoint.startswith("https:") and endpoint not in _unverified:
-        _unverified.add(endpoint)
-        _LOG.warning("%s is not verified (verify=False): anybody on the way there can read and change all", endpoint)
 
 
 def _advice(text: str) -> str:

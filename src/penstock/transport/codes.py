@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "deliver", "fault", "ours"]
 
-_TLS_ADVICE = "; name the right CA with ca_file= or AWS_CA_BUNDLE"
-_NO_TLS = "; the server answers without TLS: write http:// in endpoint= or AWS_ENDPOINT_URL, or its port for https"
+_TLS_ADVICE = "; name the right CA with ca_file= or SSL_CERT_FILE"
+_WHERE = "endpoint= or its variable (AWS_ENDPOINT_URL for S3)"
+_NO_TLS = f"; the server answers without TLS: write http:// in {_WHERE}, or its port for https"
 # What OpenSSL, old and new, GnuTLS and Secure Transport say of a first answer that is no TLS record.
 _NO_TLS_WORDS = ("wrong version number", "http request", "unexpected tls packet", "record layer failure")
 _SSL_CONNECT_ERROR = 35
@@ -26,8 +27,11 @@ KINDS: dict[int, tuple[type[PenstockError], str]] = {
     1: (InvalidURL, ""),  # UNSUPPORTED_PROTOCOL
     3: (InvalidURL, ""),  # URL_MALFORMAT
     5: (Unreachable, "; check the proxy"),  # COULDNT_RESOLVE_PROXY
-    6: (Unreachable, "; check endpoint= or AWS_ENDPOINT_URL"),  # COULDNT_RESOLVE_HOST
-    7: (Unreachable, "; check endpoint= or AWS_ENDPOINT_URL, and that the server runs"),  # COULDNT_CONNECT
+    6: (Unreachable, f"; check {_WHERE}"),  # COULDNT_RESOLVE_HOST
+    7: (
+        Unreachable,
+        f"; check {_WHERE}, and that the server runs",
+    ),  # COULDNT_CONNECT
     8: (Unreachable, ""),  # WEIRD_SERVER_REPLY
     16: (Unreachable, ""),  # HTTP2
     18: (Unreachable, ""),  # PARTIAL_FILE: the connection ended before the body did

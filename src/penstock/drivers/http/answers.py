@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.drivers.http.codes import Codes, Refusal
     from penstock.errors import Conflict
-    from penstock.protocols.credentials import Identity
+    from penstock.protocols.credentials import Identity, Renewable
     from penstock.protocols.exchange import Response
 
 __all__ = ["Answers", "Store"]
@@ -55,7 +55,7 @@ class Store(Protocol):
 class Answers:
     """Reads one store's answers by its dialect's code table, and repairs what the table says can be repaired."""
 
-    def __init__(self, codes: Codes, identity: Identity, store: Store) -> None:
+    def __init__(self, codes: Codes, identity: Identity[Renewable], store: Store) -> None:
         """Read answers to requests that ``identity`` signed for ``store``."""
         self._codes = codes
         self._identity = identity

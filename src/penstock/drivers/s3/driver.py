@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from html import escape as html_escape
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from penstock.drivers.direct import too_large
@@ -51,7 +51,7 @@ class S3:
     abilities = Abilities(forms=("usual", "bare", "none"), ranges=None)
     page_keys = 1000  # sent, because not every store's default is 1,000 (OSS: 100)
 
-    def __init__(self, bucket: Bucket, region: str, identity: Identity, vocabulary: Vocabulary = AMAZON) -> None:
+    def __init__(self, bucket: Bucket, region: str, identity: Identity[Any], vocabulary: Vocabulary = AMAZON) -> None:
         """Speak to ``bucket`` as ``identity``; another region than ``region`` is followed when the service names it."""
         self._bucket = bucket.name
         self._words = vocabulary

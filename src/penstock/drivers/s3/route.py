@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from penstock.drivers.http.escape import escape
@@ -31,7 +31,7 @@ class Route:
 
     __slots__ = ("_bucket", "_identity", "_region", "_vocabulary", "base", "origin", "redirects", "root", "sign")
 
-    def __init__(self, bucket: Bucket, region: str, identity: Identity, vocabulary: Vocabulary) -> None:
+    def __init__(self, bucket: Bucket, region: str, identity: Identity[Any], vocabulary: Vocabulary) -> None:
         """Begin in ``region``."""
         self._bucket = bucket
         self._identity = identity

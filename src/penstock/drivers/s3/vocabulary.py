@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from zlib import crc32
 
 from penstock.drivers.http.verify import Verification
@@ -88,7 +88,7 @@ class Vocabulary:
     codes: Codes = S3_CODES
     verification: Verification = field(default_factory=Verification)
     version_element: str = "ETag"
-    signer: Callable[[str, str, str, Callable[[], Credentials | None]], Sign] = _sign_amazon
+    signer: Callable[[str, str, str, Callable[[], Any]], Sign] = _sign_amazon
     endpoint: Callable[[str], str] = _amazon_endpoint
     domain: Callable[[str], str] = _domain
     pin: str = "if-match"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Publication", "check_metadata", "marked", "publish", "single"]
 
-_MARK = "penstock-write"  # metadata that tells our object from another's when the answer to a commit is lost
+_MARK = "penstockwrite"  # metadata that tells our object from another's when the answer to a commit is lost
 
 
 def marked(attributes: Attributes) -> Attributes:
