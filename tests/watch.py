@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -31,6 +32,8 @@ class Watch(threading.Thread):
 
 
 def pytest_configure(config):
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # begun by a shell's `&`: tests of Ctrl-C would wait for ever
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.watch = Watch(os.dup(2))  # before output is captured
     config.watch.start()
 
