@@ -1,6 +1,7 @@
 # What a newcomer types. Each target installs what it needs into .venv, once, from nothing but Python >= 3.11.
 #   make demo [ENDPOINT=https://…  BUCKET=…]   train from a bucket (by default one that it makes on this machine)
-#   make test | lint | bench | soak | clean
+#   make test [PENSTOCK_JOBS=0]                the tests, in a process for each core, four at most; 0: in one process
+#   make lint | bench | soak | clean
 PYTHON ?= python3
 PY := .venv/bin/python
 PIP := $(PY) -m pip --quiet --quiet --disable-pip-version-check
@@ -13,8 +14,9 @@ SETUP := pyproject.toml constraints.txt
 demo: .venv/demo.stamp
 	@.venv/bin/penstock demo $(if $(ENDPOINT),--endpoint "$(ENDPOINT)") $(if $(BUCKET),--bucket "$(BUCKET)")
 
+test: PENSTOCK_JOBS ?= logical
 test: .venv/dev.stamp
-	@$(PY) -m pytest
+	@$(PY) -m pytest -n $(PENSTOCK_JOBS) --maxprocesses=4
 
 lint: .venv/dev.stamp
 	@$(PY) -m ruff check
@@ -25,6 +27,7 @@ bench: .venv/dev.stamp
 	@$(PY) -m benchmarks
 
 # Everything, the slow tests too, with another seed each time: the header prints it, PENSTOCK_SEED=… repeats it.
+# In one process: slow tests measure what their own process holds, for minutes.
 soak: PENSTOCK_SEED ?= $(shell date +%s)
 soak: .venv/dev.stamp
 	@PENSTOCK_SOAK=1 PENSTOCK_SEED=$(PENSTOCK_SEED) $(PY) -m pytest -m "" --hypothesis-seed=$(PENSTOCK_SEED) \

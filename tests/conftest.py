@@ -12,7 +12,7 @@ import subprocess
 import sys
 import uuid
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -45,6 +45,13 @@ hypothesis.settings.load_profile("soak" if os.environ.get("PENSTOCK_SOAK") == "1
 
 def pytest_report_header() -> str:
     return f"penstock: PENSTOCK_SEED={SEED} hypothesis={hypothesis.settings.get_current_profile_name()}"
+
+
+@pytest.hookimpl(optionalhook=True)  # without pytest-xdist, or with `-p no:xdist`, there is no such hook
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from tests.scheduling import ByFile
+
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -9,23 +9,23 @@ import threading
 import traceback
 from time import monotonic, sleep
 
-LONG_S = 240.0  # faulthandler ends the run after 300
-LOOK_S = 5.0
+LONG = 0.8  # of the time after which faulthandler ends the run
 
 
 class Watch(threading.Thread):
     """Looks at the main thread now and then."""
 
-    def __init__(self, descriptor):
+    def __init__(self, descriptor, limit_s):
         super().__init__(name="watch", daemon=True)
         self.descriptor = descriptor
+        self.long_s = LONG * limit_s
         self.test, self.since = "", monotonic()
 
     def run(self):
         told = ""
         while True:
-            sleep(LOOK_S)
-            if self.test and self.test != told and monotonic() > self.since + LONG_S:
+            sleep(self.long_s / 50)
+            if self.test and self.test != told and monotonic() > self.since + self.long_s:
                 told = self.test
                 stack = "".join(traceback.format_stack(sys._current_frames()[threading.main_thread().ident]))
                 os.write(self.descriptor, f"\n{told} takes long; the main thread is here:\n{stack}".encode())
@@ -34,8 +34,10 @@ class Watch(threading.Thread):
 def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # begun by a shell's `&`: tests of Ctrl-C would wait for ever
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    config.watch = Watch(os.dup(2))  # before output is captured
-    config.watch.start()
+    limit_s = float(config.getini("faulthandler_timeout"))
+    config.watch = Watch(os.dup(2), limit_s)  # before output is captured
+    if limit_s:  # 0 is for those who debug
+        config.watch.start()
 
 
 def pytest_runtest_protocol(item):
