@@ -37,6 +37,11 @@ def test_pages_together_are_everything_once(keys, prefix, delimiter, size):
     assert all(len(page.entries) + len(page.prefixes) <= size for page in pages)
 
 
+def test_a_call_says_whether_it_blocks():
+    assert direct.direct(lambda: 1).request.blocks
+    assert not direct.direct(lambda: 1, blocks=False).request.blocks
+
+
 def test_order_is_that_of_bytes():
     assert sorted(["🐶", "\uffee"], key=key_bytes) == ["\uffee", "🐶"]
     assert key_bytes("caf\udce9") == b"caf\xe9"

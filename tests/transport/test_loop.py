@@ -81,6 +81,38 @@ class TestManyCalls:
         assert all(call.responses[0].received == 100_000 for call in calls)
 
 
+class TestNoRequest:
+    """Verbs of an HTTP dialect for which the store need not be asked."""
+
+    def test_a_call_that_does_not_block_is_carried_out_on_the_way(self, session):
+        calls = [Once(Work(lambda number=number: number, blocks=False)) for number in range(300)]
+        before = session.handles.count()
+        assert [response.body for response in carry(session, *calls)] == list(range(300))
+        assert session.handles.active == 0
+        assert session.handles.count() <= max(before, 1), "it takes no connection"
+
+    def test_what_it_raises_is_its_callers(self, session):
+        def refuse():
+            raise NotFound("no such thing")
+
+        def fail():
+            raise KeyError("key")
+
+        refused, failed = Once(Work(refuse, blocks=False)), Once(Work(fail, blocks=False))
+        with Scripted(hello) as server:
+            good = get(server.url)
+            session.submit((refused, failed, good))
+            assert isinstance(refused.wait().fault, NotFound)
+            assert isinstance(failed.wait().fault, Bug)
+            assert good.wait().body == b"hello"
+
+    def test_it_may_be_tried_again(self, session):
+        call = Once(Work(lambda: "value", blocks=False), delays=(0.0, 0.001))
+        session.submit((call,))
+        assert call.wait().body == "value"
+        assert call.attempts == 3
+
+
 class TestFailures:
     @pytest.mark.parametrize("target", [None, 100, 10_000])
     def test_a_body_cut_short(self, session, target):

@@ -18,15 +18,15 @@ T = TypeVar("T")
 _PAGE = 1000  # keys, as on S3
 
 
-def direct(run: Callable[[], T]) -> Exchange[T]:
-    """Wrap a blocking call that returns a verb's result or raises one of our errors."""
+def direct(run: Callable[[], T], *, blocks: bool = True) -> Exchange[T]:
+    """Wrap a call that returns a verb's result or raises one of our errors; ``blocks`` as in ``Work``."""
 
     def parse(response: Response) -> T:
         if response.fault is not None:
             raise response.fault
         return cast("T", response.body)
 
-    return Exchange(Work(run), parse)
+    return Exchange(Work(run, blocks), parse)
 
 
 def too_large(most_bytes: int, url: str) -> Unusable:

@@ -48,9 +48,17 @@ class Request:
 
 @dataclass(slots=True)
 class Work:
-    """One blocking call, for drivers that are no HTTP dialects: it returns a value or raises one of our errors."""
+    """One call instead of a request: it returns a value or raises one of our errors.
+
+    Attributes:
+        run: The call.
+        blocks: It may wait (for a disk, say), so a transport with threads for it carries it out. A call that does not
+            is a verb of an HTTP dialect that needs no request: the I/O thread carries it out in passing.
+
+    """
 
     run: Callable[[], object]
+    blocks: bool = True
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import Bug, Cancelled, PenstockError, Transient, Unreachable, Unusable
 from penstock.events import listening
-from penstock.protocols.exchange import Request, Response
+from penstock.protocols.exchange import Request, Response, Work
 from penstock.transport.codes import deliver, fault, ours
 from penstock.transport.descriptors import Token, crowded, room
 from penstock.transport.easy import CUT, WRITE_ERROR
@@ -274,6 +274,11 @@ class _Loop:
                 continue
             try:
                 request = call.request()
+                if isinstance(request, Work) and not request.blocks:
+                    response = Response(body=request.run())
+                    transfer.free()
+                    self._deliver(session, call, response)
+                    continue
                 if not isinstance(request, Request):
                     raise Bug("a call that is no HTTP request was given to the HTTP transport")
                 transfer.easy.load(request, fresh=fresh)

@@ -7,6 +7,7 @@ from penstock.drivers.http.codes import STATUSES, Codes, Meaning
 from penstock.errors import (
     AlreadyExists,
     Changed,
+    Conflict,
     Damaged,
     Forbidden,
     NotFound,
@@ -25,6 +26,7 @@ CODES = Codes(
         "BlobNotFound": Meaning(NotFound, missing="object"),
         "ContainerNotFound": Meaning(NotFound, missing="bucket"),
         "BlobAlreadyExists": Meaning(AlreadyExists),
+        "LeaseIdMissing": Meaning(Conflict),
         "Expired": Meaning(Unauthenticated, renews=True),
         "Elsewhere": Meaning(Transient, region=True, redirect=True),
     },
@@ -82,6 +84,8 @@ def _coded(status, code, **headers):
         ("replace", _coded(404, "ContainerNotFound"), NotFound),
         ("write", Response(412), AlreadyExists),
         ("write", _coded(409, "BlobAlreadyExists"), AlreadyExists),
+        ("write", _coded(412, "LeaseIdMissing"), Conflict),
+        ("write", _coded(412, "NobodyKnowsThisCode"), AlreadyExists),
         ("read", _coded(404, "BlobNotFound"), NotFound),
     ],
 )

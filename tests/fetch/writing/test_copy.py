@@ -128,6 +128,19 @@ def test_nor_where_the_store_copies_whatever_is_there(moto_server):
     assert list(source.unfinished("")) == []
 
 
+@pytest.mark.parametrize(("verb", "size"), [("copy", 100), ("copy-part", 3 * PART)])
+def test_where_the_store_does_not_copy_the_bytes_are_read_and_written(server, source, verb, size):
+    data = os.urandom(size)
+    source.put("from", data, metadata={"made": "by hand"}, content_type="x/y")
+    server.fail(replace(FAULTS["denied"], status=501, code="NotImplemented"), when=Match(verb=verb, times=None))
+    source.copy("from", "to")
+    assert server.objects("bucket")["to"] == data
+    assert server.uploads("bucket") == []
+    copied = source.head("to")
+    assert (copied.metadata["made"], copied.content_type) == ("by hand", "x/y")
+    assert server.seen(verb)
+
+
 def test_a_part_that_is_refused_aborts_it_all(server, source):
     server.put("bucket", "from", bytes(30 * PART))
     server.fail(FAULTS["denied"], when=Match(verb="copy-part", part=11, times=None))

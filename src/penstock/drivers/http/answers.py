@@ -136,7 +136,7 @@ class Answers:
     def _refusal(self, response: Response, action: str, key: str) -> Refusal:
         refusal = self._codes.refusal(response, action, self._store.url(key))
         error = refusal.error
-        unmet = response.status == 412 or isinstance(error, PreconditionFailed)  # noqa: PLR2004  a condition
+        unmet = isinstance(error, PreconditionFailed)  # a 412, unless its code says that it was about something else
         if unmet or (action == "replace" and refusal.meaning.missing == "object" and isinstance(error, NotFound)):
             kind, message = _UNMET.get(action, (AlreadyExists, _TAKEN))
             return refusal.instead(kind(message, url=error.url))

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.budget import Budget
-from penstock.errors import Changed
+from penstock.errors import Changed, Unsupported
 from penstock.fetch.reading.lookahead import Lookahead
 from penstock.fetch.writing.upload import Writer
 from penstock.protocols.driver import Attributes, Copy, PartCopy
@@ -14,11 +14,13 @@ from penstock.support import require, supports
 from penstock.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock.fetch.fetcher import Fetcher
     from penstock.options import WriteOptions
     from penstock.values import ObjectMeta
+
+    _Way = Callable[[Fetcher, ObjectMeta, Writer], None]
 
 __all__ = ["copy"]
 
@@ -30,26 +32,29 @@ def copy(fetcher: Fetcher, meta: ObjectMeta, to: str, options: WriteOptions) -> 
     """Copy the version that ``meta`` describes to the key ``to``.
 
     One request up to the store's ``copy_bytes``; beyond, one for each ``copy_part_bytes``, eight at once, and five
-    more. Type and metadata go along, and nothing appears before the whole copy is there and the object was seen to be
-    the same still.
+    more. Where the store refuses to copy (``Unsupported``), the bytes are read and written. Type and metadata go along,
+    and nothing appears before the whole copy is there and the object was seen to be the same still.
 
     Raises:
         Changed: It is another version by now.
 
     """
-    driver, limits = fetcher.driver, fetcher.limits
-    if meta.size <= limits.copy_bytes:
-        fetcher.run(partial(require(driver, Copy, to).copy, meta.key, to, meta.etag))
-        return
+    try:
+        if meta.size <= fetcher.limits.copy_bytes:
+            fetcher.run(partial(require(fetcher.driver, Copy, to).copy, meta.key, to, meta.etag))
+        else:
+            _written(fetcher, meta, to, options, _in_parts)
+    except Unsupported:
+        require(fetcher.driver, Copy, to)
+        _written(fetcher, meta, to, options, _through)
+
+
+def _written(fetcher: Fetcher, meta: ObjectMeta, to: str, options: WriteOptions, way: _Way) -> None:
+    """Write the copy as an object of its own, which ``way`` fills."""
     said = _unchanged(fetcher, meta)
     attributes = Attributes(said.content_type or options.content_type, said.metadata)
     with Writer(fetcher, to, options, attributes) as writer:
-        if "%" in meta.key or not supports(driver, PartCopy):
-            _through(fetcher, meta, writer)
-        else:
-            _in_parts(
-                meta, writer, max(min(limits.copy_part_bytes, limits.copy_bytes), -(-meta.size // limits.most_parts))
-            )
+        way(fetcher, meta, writer)
         _unchanged(fetcher, meta)  # not every store heeds the version it was told; none shows the parts before this
 
 
@@ -58,14 +63,19 @@ def _spans(meta: ObjectMeta, most_bytes: int) -> Iterator[Span]:
         yield Span(meta.key, start, min(start + most_bytes, meta.size), meta.etag)
 
 
-def _in_parts(meta: ObjectMeta, writer: Writer, part_bytes: int) -> None:
+def _in_parts(fetcher: Fetcher, meta: ObjectMeta, writer: Writer) -> None:
+    limits = fetcher.limits
+    if "%" in meta.key or not supports(fetcher.driver, PartCopy):  # Ceph 16 unescapes a part's source twice
+        _through(fetcher, meta, writer)
+        return
+    part_bytes = max(min(limits.copy_part_bytes, limits.copy_bytes), -(-meta.size // limits.most_parts))
     for span in _spans(meta, part_bytes):
         writer.append(span, _AT_ONCE)
     writer.settle()
 
 
 def _through(fetcher: Fetcher, meta: ObjectMeta, writer: Writer) -> None:
-    """Read and write the bytes: for stores that copy no parts, and Ceph 16, which unescapes a part's source twice."""
+    """Read and write the bytes."""
     with Lookahead(fetcher, _spans(meta, _PIECE_BYTES), Budget(_AT_ONCE * _PIECE_BYTES, _AT_ONCE)) as pieces:
         for piece in pieces:
             writer.write(piece)
