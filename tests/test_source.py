@@ -374,7 +374,7 @@ def test_a_renewal_keeps_the_identity_of_the_first_request(signer, monkeypatch, 
         monkeypatch.delenv(name)
     for name, value in after.items():
         monkeypatch.setenv(name, value)
-    source._fetcher().driver._identity.invalidate()  # as the server does, with ExpiredToken
+    source._fetcher().driver.identity.invalidate()  # as the server does, with ExpiredToken
     if botocore and not renewed:
         with pytest.raises(Unauthenticated, match="names another identity by now: open the source anew"):
             signer(source)
@@ -389,7 +389,7 @@ def test_a_renewal_reads_the_profile_s_file_afresh(signer, monkeypatch):
     assert signer(source) == "OTHER"
     signer.credentials.write_text(signer.credentials.read_text().replace("OTHER", "ROTATED"))
     monkeypatch.delenv("AWS_PROFILE")
-    source._fetcher().driver._identity.invalidate()
+    source._fetcher().driver.identity.invalidate()
     assert signer(source) == "ROTATED"
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
+from urllib.parse import urlsplit
 
 from penstock.budget import Budget
 from penstock.buffer import Buffer
@@ -25,6 +26,7 @@ from penstock.fetch.writing.upload import Writer, put
 from penstock.listing import Listing, UploadListing
 from penstock.options import StoreOptions
 from penstock.protocols.driver import Attributes, Copy, Delete, List, Multipart
+from penstock.protocols.exchange import Request
 from penstock.providers.provider import Opening
 from penstock.providers.urls import Location, parse
 from penstock.support import require, supports
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from penstock.fetch.operation import Operation
+    from penstock.protocols.credentials import Identity, Renewable
+    from penstock.protocols.driver import Driver
     from penstock.protocols.exchange import Exchange
     from penstock.protocols.fetching import Fetching
     from penstock.providers.provider import Provider
@@ -115,6 +119,24 @@ class Source:
     def require(self, verb: Callable[..., object], key: str = "") -> None:
         """Raise ``Unsupported``, with the URL of ``key``, where the store lacks a verb: no request."""
         require(self._fetcher().driver, verb, key)
+
+    def ask(self, verb: Callable[[Driver], Exchange[T]]) -> T:
+        """Carry out one verb of the store's driver, without what reads and writes add to it: for examining a store."""
+        fetcher = self._fetcher()
+        return fetcher.run(partial(verb, fetcher.driver))
+
+    def origin(self) -> str:
+        """Return ``scheme://host[:port]`` that requests go to; empty where there is no network. Loads credentials."""
+        request = self._fetcher().driver.head("penstock").request
+        parts = urlsplit(request.url) if isinstance(request, Request) else None
+        return f"{parts.scheme}://{parts.netloc}" if parts else ""
+
+    def credentials(self) -> Renewable | None:
+        """Return what requests are signed with, fresh; None where they are not signed. May ask where it comes from."""
+        driver = self._fetcher().driver
+        driver.prepare()
+        identity: Identity[Renewable] | None = getattr(driver, "identity", None)
+        return identity.current() if identity else None
 
     def head(self, key: str) -> ObjectMeta:
         """Describe one object: one request."""

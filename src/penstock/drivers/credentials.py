@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.config import shared
@@ -83,7 +84,7 @@ def _pair(named: str, access_key: str | None, secret_key: str | None, token: str
             f"a key from {named} holds a space, a line break or worse: strip it (files of secrets often end in one)"
         )
         raise ConfigError(message)
-    return Credentials(access_key, secret_key, token or "")
+    return Credentials(access_key, secret_key, token or "", found_in=named)
 
 
 def _from_environment(environ: Mapping[str, str], names: tuple[str, str, str]) -> Credentials | None:
@@ -127,7 +128,7 @@ def _thawed(found: Any) -> Credentials | None:  # noqa: ANN401  botocore has no 
     static = _pair(f"botocore's {found.method}", keys.access_key, keys.secret_key, keys.token)
     if static is None or expiry is None:
         return static
-    return Credentials(static.access_key, static.secret_key, static.token, expiry.timestamp())
+    return replace(static, expires_at=expiry.timestamp())
 
 
 def _translated(error: Exception) -> PenstockError:

@@ -19,6 +19,10 @@ class Renewable(Protocol):
     def expires_at(self) -> float | None:
         """Seconds since the epoch; None when they do not expire."""
 
+    @property
+    def found_in(self) -> str:
+        """Where they were found, for people: names and paths only."""
+
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
@@ -29,6 +33,7 @@ class Credentials:
         secret_key: Secret.
         token: Session token; empty for long-lived keys.
         expires_at: Seconds since the epoch; None when they do not expire.
+        found_in: Where they were found, for people: names and paths only.
 
     """
 
@@ -36,6 +41,7 @@ class Credentials:
     secret_key: str = field(repr=False)
     token: str = field(default="", repr=False)
     expires_at: float | None = None
+    found_in: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +51,13 @@ class BearerToken:
     Attributes:
         token: What stands after ``Bearer`` in ``Authorization``.
         expires_at: Seconds since the epoch; None when that is not known.
+        found_in: Where it was found, for people: names and paths only.
 
     """
 
     token: str = field(repr=False)
     expires_at: float | None = None
+    found_in: str = field(default="", compare=False)
 
 
 C_co = TypeVar("C_co", bound=Renewable, covariant=True)

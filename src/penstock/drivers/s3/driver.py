@@ -61,7 +61,7 @@ class S3:
         self._wants = self._verify.range_headers, self._verify.whole_headers
         self._sized = self._verify.sized_headers
         self._metadata_prefix = f"{vocabulary.prefix}meta-"
-        self._identity = identity
+        self.identity = identity
 
     def url(self, key: str) -> str:
         """Return ``scheme://bucket/key``."""
@@ -69,7 +69,7 @@ class S3:
 
     def prepare(self) -> None:
         """Load or renew credentials when it is time."""
-        self._identity.refresh_if_due()
+        self.identity.refresh_if_due()
 
     def head(self, key: str) -> Exchange[ObjectMeta]:
         """Describe one object."""
