@@ -114,6 +114,8 @@ class Abilities:
     Attributes:
         digest: Begins the digest by which the store refuses a damaged body before it publishes it; None where there
             is none. A driver says where in a request it stands: S3's signature takes SHA-256 and no other.
+        put_digest: The same for a body that its PUT publishes, where a part's digest is only compared with the answer:
+            slower, and in front of its hexadecimal form stands that of ``digest``. None where ``digest`` does.
         put: What a PUT may be held to.
         complete: What the completion of an upload may be held to. Where that is less than a PUT, and the driver has the
             verb ``Move``, such an upload goes to a key of its own first and is moved on its condition.
@@ -129,6 +131,7 @@ class Abilities:
     """
 
     digest: Callable[[], Digest] | None = sha256
+    put_digest: Callable[[], Digest] | None = None
     put: Conditions = _BOTH
     complete: Conditions = _BOTH
     forms: tuple[ConditionForm, ...] = ("usual",)

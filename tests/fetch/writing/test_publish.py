@@ -182,7 +182,7 @@ def test_a_refused_write_does_not_undo_what_reads_have_learned_meanwhile():
         assert (abilities.form, abilities.ranges) == ("usual", False)
 
 
-@pytest.mark.parametrize("others", [{"x_amz_meta_penstock_write": "theirs"}, {}])
+@pytest.mark.parametrize("others", [{"x_amz_meta_penstockwrite": "theirs"}, {}])
 @pytest.mark.parametrize("condition", [{"create_only": True}, {"replaces": "e"}])
 def test_who_lost_on_a_store_without_conditions_is_told(others, condition):
     """Both looked, both wrote, and what is shown afterwards is the other's, of the same size; Ceph names no ETag."""

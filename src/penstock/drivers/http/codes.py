@@ -126,9 +126,11 @@ class Codes:
         codes: Rows by the store's own codes.
         statuses: Rows by HTTP status.
         header: A header that brings the code where there is no body (HEAD); empty where there is none.
+        body_of: Returns the error's XML, for stores that put it into a header where there is no body.
         region_of: Returns the region that an answer names, empty where it names none. The text comes from a stranger
             and becomes part of a host's name: letters, digits and hyphens only.
-        region_advice: The advice where a region is named, with ``{region}``.
+        region_advice: The advice where a region is named, with ``{region}``. The error is ``ConfigError`` then, also
+            where the row says that it may be followed and that it is ``Forbidden`` otherwise.
 
     """
 
@@ -136,22 +138,24 @@ class Codes:
     codes: Mapping[str, Meaning]
     statuses: Mapping[int, Meaning] = field(default_factory=lambda: STATUSES)
     header: str = ""
+    body_of: Callable[[Response], bytes] | None = None
     region_of: Callable[[Response], str] | None = None
     region_advice: str = "; the bucket is in region {region}: pass region={region!r}"
 
     def refusal(self, response: Response, action: str, url: str) -> Refusal:
         """Return the error for a response that is no success; ``action`` says what was tried, such as "read"."""
         body = response.body if isinstance(response.body, bytes) else b""
+        body = self.body_of(response) if self.body_of else body
         code = _found(_CODE, body) or self._code_of(response.headers)
         row = self.codes.get(code)
         meaning = row or self._by_status(response.status)
         region = self.region_of(response) if self.region_of else ""
-        advice = meaning.advice
-        if meaning.error is ConfigError and region:
-            advice = self.region_advice.format(region=region)
+        kind, advice = meaning.error, meaning.advice
+        if region and (kind is ConfigError or (kind is Forbidden and meaning.region)):
+            kind, advice = ConfigError, self.region_advice.format(region=region)
         words = unescape(_found(_MESSAGE, body))
         answer = " ".join(filter(None, (f"HTTP {response.status}", code, f"({words})" if words else "")))
-        error = meaning.error(f"cannot {action}: {answer}{advice}", url=url)
+        error = kind(f"cannot {action}: {answer}{advice}", url=url)
         error.code = code
         error.retry_after_s = parse_retry_after(response.headers.get("retry-after", ""))
         return Refusal(error, meaning, row is not None, region)

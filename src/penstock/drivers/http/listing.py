@@ -20,8 +20,10 @@ __all__ = ["parse_iso_date", "read_page", "read_uploads", "required", "required_
 _QUOTED = 40  # characters of a foreign text
 
 
-def read_page(root: Element, version: str = "ETag") -> Page:
+def read_page(root: Element, version: str = "ETag", *, escaped_token: bool = False) -> Page:
     """Read a ListObjectsV2 answer; ``version`` is the element that holds an object's version.
+
+    ``escaped_token``: the continuation token is escaped where the keys are.
 
     Raises:
         Damaged: An entry lacks its key or size, or the answer does not say how it continues. Dates may be nonsense.
@@ -39,7 +41,8 @@ def read_page(root: Element, version: str = "ETag") -> Page:
             entries.append(ObjectMeta(key, size, etag, modified))
         elif name == "CommonPrefixes":
             prefixes.append(decode(required(child_texts(child), "Prefix")))
-    return Page(tuple(entries), tuple(prefixes), _token(fields, ("NextContinuationToken",)))
+    token = _token(fields, ("NextContinuationToken",))
+    return Page(tuple(entries), tuple(prefixes), decode(token) if escaped_token else token)
 
 
 def read_uploads(root: Element) -> Uploads:

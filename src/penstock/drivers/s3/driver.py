@@ -21,7 +21,7 @@ from penstock.drivers.http.xml import child_texts
 from penstock.drivers.s3.route import Route
 from penstock.drivers.s3.signing import EMPTY_SHA256, UNSIGNED
 from penstock.drivers.s3.vocabulary import AMAZON
-from penstock.errors import Damaged, InvalidURL, PenstockError
+from penstock.errors import ChecksumMismatch, Damaged, InvalidURL, PenstockError
 from penstock.protocols.driver import RANGE_IGNORED, UNKNOWN_BYTES, Abilities, Beginning, Payload
 from penstock.protocols.exchange import Exchange, Request
 from penstock.values import ObjectMeta, Span
@@ -98,7 +98,7 @@ class S3:
         def parse(response: Response) -> Page:
             with self._answers.locating(prefix):
                 root = self._answers.document(response, "list", prefix, "ListBucketResult")
-                return read_page(root, self._words.version_element)
+                return read_page(root, self._words.version_element, escaped_token=self._words.escaped_token)
 
         return Exchange(self._listing(query), parse)
 
@@ -180,7 +180,9 @@ class S3:
         headers = write_metadata(attributes, self._metadata_prefix)
         headers |= self._conditions(create_only=attributes.create_only, replaces=attributes.replaces)
         action = "replace" if attributes.replaces else "write"
-        return Exchange(self._request("PUT", key, headers=headers, body=body), self._versioned(action, key))
+        headers |= self._digested(body)
+        parse = self._compared(self._versioned(action, key), body, key)
+        return Exchange(self._request("PUT", key, headers=headers, body=body), parse)
 
     def delete(self, key: str) -> Exchange[None]:
         """Delete one object; a missing one is no error."""
@@ -191,7 +193,7 @@ class S3:
         return self._copying(key, self._copy_source(source, etag), {}, source)
 
     def _copy_source(self, source: str, etag: str) -> dict[str, str]:
-        path = quote(f"{self._bucket}/{source}", safe="/-_.~")
+        path = quote(f"{self._words.copy_root}{self._bucket}/{source}", safe="/-_.~")
         return {f"{self._words.prefix}copy-source": path, **self._pinned(self._words.copy_pin, etag)}
 
     def _copying(self, key: str, headers: dict[str, str], query: dict[str, str], source: str) -> Exchange[str]:
@@ -225,7 +227,8 @@ class S3:
         def parse(response: Response) -> str:
             return self._answers.version(response, "etag", "write a part of", key)
 
-        return Exchange(self._request("PUT", key, query=query, body=body), parse)
+        request = self._request("PUT", key, query=query, headers=self._digested(body), body=body)
+        return Exchange(request, self._compared(parse, body, key))
 
     def copy_part(self, key: str, upload: str, part: Part, span: Span) -> Exchange[str]:
         """Copy a span of another object as one part."""
@@ -284,6 +287,28 @@ class S3:
     def _versioned(self, action: str, key: str, root: str = "") -> Callable[[Response], str]:
         """Return a reader of answers that name the written object's version, in a header or (with ``root``) in XML."""
         return lambda response: self._answers.version(response, self._verify.version, action, key, root)
+
+    def _digested(self, body: Payload) -> Mapping[str, str]:
+        """Return the headers that the body's digest is sent in, where the signature does not hold it."""
+        words = self._words
+        return words.body_headers(body.digest) if words.body_headers is not None and body.digest else {}
+
+    def _compared(self, parse: Callable[[Response], str], body: Payload, key: str) -> Callable[[Response], str]:
+        """Return ``parse`` with a comparison of the digest that the store names with the one of what was sent.
+
+        Where they differ this is a ``ChecksumMismatch`` without a code: the store did not notice.
+        """
+        stored_as = self._words.stored_as
+        if stored_as is None or not body.digest:
+            return parse
+
+        def compared(response: Response) -> str:
+            version = parse(response)
+            if not stored_as(response.headers, body.digest):
+                raise ChecksumMismatch("the store holds other bytes than were sent", url=self.url(key))
+            return version
+
+        return compared
 
     def _listing(self, query: Mapping[str, str]) -> Request:
         request = self._request("GET", "", query=query)

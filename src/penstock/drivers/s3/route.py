@@ -37,8 +37,8 @@ class Route:
         self._identity = identity
         self._vocabulary = vocabulary
         path = urlsplit(bucket.endpoint or "").path
-        self.base = f"{path}/" if bucket.virtual else f"{path}/{bucket.name}/"
-        self.root = self.base if bucket.virtual else self.base.rstrip("/")
+        self.base = f"{path}/{bucket.name}/" if bucket.in_path else f"{path}/"
+        self.root = self.base.rstrip("/") if bucket.in_path else self.base
         self.origin: str
         self.sign: Sign
         self.redirects: dict[str, str] = {}
@@ -88,4 +88,4 @@ class Route:
         self.sign = self._signer(host)
 
     def _signer(self, host: str) -> Sign:
-        return self._vocabulary.signer(self._bucket.name, host, self._region, self._identity.current)
+        return self._vocabulary.signer(self._bucket, host, self._region, self._identity.current)

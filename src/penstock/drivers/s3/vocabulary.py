@@ -29,6 +29,7 @@ class Bucket:
         endpoint: ``scheme://host[:port][/path]`` of the service; None for its own, which depends on the region.
         virtual: Address it as ``name.host/path`` and not as ``host/path/name``.
         scheme: Of its objects' URLs, in messages.
+        cname: The endpoint's host is the bucket's own: its name stands neither in the host nor in the path.
 
     """
 
@@ -36,6 +37,12 @@ class Bucket:
     endpoint: str | None
     virtual: bool
     scheme: str = "s3"
+    cname: bool = False
+
+    @property
+    def in_path(self) -> bool:
+        """Whether the paths of its objects begin with its name."""
+        return not (self.virtual or self.cname)
 
 
 class Sign(Protocol):
@@ -47,7 +54,7 @@ class Sign(Protocol):
         """Return the header lines to send; see ``drivers.s3.signing.Signer.sign``."""
 
 
-def _sign_amazon(bucket: str, host: str, region: str, credentials: Callable[[], Credentials | None]) -> Sign:
+def _sign_amazon(bucket: Bucket, host: str, region: str, credentials: Callable[[], Credentials | None]) -> Sign:
     del bucket
     return Signer(host, region, credentials).sign
 
@@ -69,12 +76,17 @@ class Vocabulary:
         codes: Its code table.
         verification: How its answers show which bytes they bring, and which header holds a version.
         version_element: The element of a listing's entry that holds a version.
+        escaped_token: A listing's continuation token is escaped where its keys are.
         signer: Makes the function that signs requests, from bucket, host, region and a source of credentials.
+        body_headers: Returns the headers that the digest (``Payload.digest``) of a PUT's or a part's body is sent in,
+            for the store to compare before it keeps the body; None where the signature holds it.
+        stored_as: Says whether the headers of an answer to a PUT or a part name the digest that was sent, or none.
         endpoint: The service's own endpoint for a region.
         domain: The domain that all hosts of the service's own endpoint for a region lie in: requests follow an answer
             (a named region, a redirect) to these and to no other host.
         pin: The header that holds a read to a version.
         copy_pin: The header that holds a copy to a version of its source.
+        copy_root: What the path of a copy's source begins with, before the bucket.
         create: The header, and its value, that has a write refused where there is an object already.
         replace: The header that holds a write to the version it replaces; empty where the dialect has none.
         quotes: Versions stand in quotes in ``pin``, ``copy_pin`` and ``replace``, as ETags do.
@@ -88,11 +100,15 @@ class Vocabulary:
     codes: Codes = S3_CODES
     verification: Verification = field(default_factory=Verification)
     version_element: str = "ETag"
-    signer: Callable[[str, str, str, Callable[[], Any]], Sign] = _sign_amazon
+    escaped_token: bool = False
+    signer: Callable[[Bucket, str, str, Callable[[], Any]], Sign] = _sign_amazon
+    body_headers: Callable[[str], Mapping[str, str]] | None = None
+    stored_as: Callable[[Mapping[str, str], str], bool] | None = None
     endpoint: Callable[[str], str] = _amazon_endpoint
     domain: Callable[[str], str] = _domain
     pin: str = "if-match"
     copy_pin: str = "x-amz-copy-source-if-match"
+    copy_root: str = ""
     create: tuple[str, str] = ("if-none-match", "*")
     replace: str = "if-match"
     quotes: bool = True

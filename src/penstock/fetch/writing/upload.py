@@ -19,7 +19,7 @@ from penstock.events import Committed, PartSent, emit, listening, operation
 from penstock.fetch.plan import part_bytes
 from penstock.fetch.policy import again
 from penstock.fetch.writing.partbuffer import PartBuffer
-from penstock.fetch.writing.publish import Publication, check_metadata, marked, single
+from penstock.fetch.writing.publish import Publication, check_metadata, marked, payload, single
 from penstock.fetch.writing.staging import needs_staging, publish_staged, staging_key, unconditional
 from penstock.protocols.driver import Multipart, Part, PartCopy, Put
 from penstock.support import require
@@ -398,6 +398,8 @@ class Writer(io.BufferedIOBase):
         publication = Publication(self._fetcher, key, self._pieces, attributes)
         if not self._upload:
             body = self._part.payload()
+            if driver.abilities.put_digest is not None:
+                body = payload(self._fetcher, body.data)
             self._pieces.append((self._part.size, body.digest))
             self._check_wanted()
             return publication.send(partial(require(driver, Put, key).put, key, body, attributes))

@@ -1,0 +1,49 @@
+"""What OSS calls things, of the verbs that S3's family shares."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.drivers.http.verify import Verification
+from penstock.drivers.oss.codes import OSS_CODES
+from penstock.drivers.oss.crc import HEADER, body_headers, is_crc64, stored_as
+from penstock.drivers.oss.signing import Signer
+from penstock.drivers.s3.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.drivers.s3.vocabulary import Bucket, Sign
+    from penstock.protocols.credentials import Credentials
+
+__all__ = ["ALIBABA"]
+
+
+def _signer(bucket: Bucket, host: str, region: str, credentials: Callable[[], Credentials | None]) -> Sign:
+    del host  # is not signed
+    return Signer(bucket, region, credentials).sign
+
+
+def _endpoint(region: str) -> str:
+    return f"https://oss-{region}.aliyuncs.com"
+
+
+ALIBABA = Vocabulary(
+    prefix="x-oss-",
+    codes=OSS_CODES,
+    # On every GET and HEAD, of the whole object.
+    verification=Verification(digests={HEADER: is_crc64}),
+    escaped_token=True,
+    signer=_signer,
+    body_headers=body_headers,
+    stored_as=stored_as,
+    endpoint=_endpoint,
+    domain=lambda _region: "aliyuncs.com",
+    copy_pin="x-oss-copy-source-if-match",
+    copy_root="/",
+    create=("x-oss-forbid-overwrite", "true"),
+    replace="",
+    conditions_begin=True,
+    # Otherwise a range beyond the end brings the whole object with 200 (OSS API reference, GetObject).
+    read_headers={"x-oss-range-behavior": "standard"},
+)
