@@ -241,7 +241,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         def samples(cursor: Cursor, place: Place) -> Iterator[Any]:
             return singles(self, sample_indices(plan, cursor, place), place.workers)
 
-        iterator = StatefulIterator(_Samples(plan, self.catalog, self._iterations), samples)
+        iterator = StatefulIterator(_ResumableSamples(plan, self.catalog, self._iterations), samples)
         iterator.begin()
         return iterator
 
@@ -249,11 +249,11 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         return SamplingPlan(samples=len(self.catalog), batch=batch_size, order=self._order, seed=self._seed, tail=tail)
 
 
-class _Samples(Resumable):
+class _ResumableSamples(Resumable):
     """Samples one by one, which a loader then makes batches of in each worker: only as many workers may go on."""
 
-    def _compare(self) -> None:
-        """Ask no other rank: none is bound to have as many samples."""
+    def _check_ranks(self) -> None:
+        """Compare nothing: ranks need not read the same number of samples."""
 
     def restart(self, state: object) -> tuple[Cursor, Place]:
         """Refuse another number of workers, and do what any other does."""

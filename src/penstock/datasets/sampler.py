@@ -78,6 +78,6 @@ class BatchSampler(Resumable, Sampler[list[int]]):
 
     def begin(self) -> tuple[Cursor, Place]:
         """Begin the next epoch: return where, and for which rank; workers form no batches."""
-        self._compare()
+        self._check_ranks()
         check_sharding(self._iterations.rank())
         return self._iterations.epochs.begin(), self._iterations.rank()

@@ -97,7 +97,7 @@ class DataLoader:
 
     Raises:
         Unusable: Arguments that do not fit together.
-        StateMismatch: Another rank has another catalog (at construction, where there is a process group).
+        StateMismatch: Another rank has another catalog or order (at construction, where there is a process group).
 
     """
 

@@ -113,10 +113,25 @@ class SamplingPlan:
             "position": int(cursor.position),
             "samples": int(self.total),
             "global_batch": int(self.batch * world),
-            "seed": None if self.order.identity == CatalogOrder.identity else int(self.seed),
+            "seed": self._seed,
             "catalog": catalog,
         }
         return state if self.order.identity in _UNNAMED else state | {"order": self.order.identity}
+
+    def arguments(self) -> dict[str, object]:
+        """Return what the plans of all ranks of an epoch have in common, as the user writes it; JSON can hold it."""
+        identity = self.order.identity
+        return {
+            "shuffle": isinstance(self.order, FullShuffle) if identity in _UNNAMED else identity,
+            "seed": self._seed,
+            "batch_size": self.batch,
+            "tail": self.tail,
+            "samples": self.total,
+        }
+
+    @property
+    def _seed(self) -> int | None:
+        return None if self.order.identity == CatalogOrder.identity else int(self.seed)
 
     def resume(self, state: object, world: int, catalog: str, *, allow_new_global_batch: bool = False) -> Cursor:
         """Return the cursor a state holds, once sure that it belongs to this plan.

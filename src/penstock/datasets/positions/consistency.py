@@ -1,4 +1,4 @@
-"""Ranks that train together have the same catalog, or an error says that they do not."""
+"""Ranks that train together have the same catalog and the same order, or an error says which differs."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ from penstock.errors import StateMismatch, TimedOut, Unreachable
 from penstock.waiting import received
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from penstock.catalog.catalog import Catalog
 
-__all__ = ["check_consistency", "grouped"]
+__all__ = ["check_same_catalog", "check_same_order", "grouped"]
 
-_compared: weakref.WeakKeyDictionary[Catalog, weakref.ref[Any]] = weakref.WeakKeyDictionary()  # and in which store
+_catalogs: weakref.WeakKeyDictionary[Catalog, weakref.ref[Any]] = weakref.WeakKeyDictionary()  # in which store
 _made: Counter[str] = Counter()  # catalogs compared so far, by what they are of
+_orders: weakref.WeakKeyDictionary[Any, dict[str, list[Mapping[str, object]]]] = weakref.WeakKeyDictionary()  # by store
 
 
-def check_consistency(catalog: Catalog) -> None:
-    """Compare the catalog's digest with the other ranks', once per catalog; no collective, nobody waits for another.
+def check_same_catalog(catalog: Catalog) -> None:
+    """Compare the catalog's digest with the other ranks', once per catalog; no collective, no rank waits for another.
 
-    The first to come writes its digest into the process group's store, and the others compare theirs: one request, and
-    the digest at about 1 µs per object. The n-th catalog of a prefix is compared with the n-th of it on other ranks, so
-    every rank has to make those of one prefix in the same order. Nothing happens in a worker, in a process forked after
-    the group was made, without a group of several, or with a store that cannot compare (MPI's).
+    The first rank to come writes its digest into the process group's store, and the others compare theirs: one request,
+    and the digest at about 1 µs per object. The n-th catalog of a prefix is compared with the n-th of it on other
+    ranks, so every rank has to make those of one prefix in the same order. Nothing happens in a worker, in a process
+    forked after the group was made, without a group of several, or with a store that cannot compare (MPI's).
 
     Raises:
         StateMismatch: Another rank came first, with another catalog. Only the ranks that differ from it raise.
@@ -44,7 +47,7 @@ def check_consistency(catalog: Catalog) -> None:
         return
     name = catalog.root + catalog.base
     mine = {"digest": catalog.digest, "objects": len(catalog), "rank": torch.distributed.get_rank()}
-    first = _first(store, f"{sha256(name.encode('utf-8', 'surrogateescape')).hexdigest()}/{_made[name]}", mine)
+    first = _first(store, f"catalog/{_hashed(name)}/{_made[name]}", mine)
     _made[name] += 1
     if first["digest"] != mine["digest"]:
         raise StateMismatch(
@@ -53,7 +56,41 @@ def check_consistency(catalog: Catalog) -> None:
             "their listings, or they made its datasets in another order; save one catalog and open it on every rank",
             url=name,
         )
-    _compared[catalog] = weakref.ref(store)
+    _catalogs[catalog] = weakref.ref(store)
+
+
+def check_same_order(data: str, arguments: Mapping[str, object]) -> None:
+    """Compare the arguments that an order is made of with the other ranks', once for each set of different arguments.
+
+    The n-th set over the same data is compared with the n-th over them on other ranks, so every rank has to order the
+    same data in turn. One request; otherwise as ``check_same_catalog``.
+
+    Args:
+        data: What the order is of: a catalog's digest.
+        arguments: Names and values, which JSON can hold.
+
+    Raises:
+        StateMismatch: Another rank came first, with other arguments: the text names those that differ.
+        TimedOut: The store did not answer within its own timeout.
+        Unreachable: The store is gone.
+
+    """
+    store = _store()
+    if store is None or store is _inherited:
+        return
+    compared = _orders.setdefault(store, {}).setdefault(data, [])
+    if arguments in compared:
+        return
+    rank = torch.distributed.get_rank()
+    first = _first(store, f"order/{_hashed(data)}/{len(compared)}", {**arguments, "rank": rank})
+    different = [name for name, value in arguments.items() if first.get(name) != value]
+    if different:
+        mine, other = (", ".join(f"{name}={each.get(name)}" for name in different) for each in (arguments, first))
+        raise StateMismatch(
+            f"rank {rank} has {mine}, rank {first['rank']} has {other}: the ranks of a process group share one order; "
+            "a loader that one rank alone makes gets place=ps.Place()"
+        )
+    compared.append(arguments)
 
 
 def grouped() -> bool:
@@ -72,15 +109,19 @@ def _store() -> Any:  # noqa: ANN401  torch's Store is untyped
 
 
 def _is_compared(catalog: Catalog, store: object) -> bool:
-    seen = _compared.get(catalog)
+    seen = _catalogs.get(catalog)
     return seen is not None and seen() is store
+
+
+def _hashed(name: str) -> str:
+    return sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _first(store: Any, key: str, mine: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401  see _store
     """Return what the first rank wrote under ``key``: this one's when it is first."""
     from torch.distributed.distributed_c10d import PrefixStore
 
-    ours = PrefixStore("penstock/catalog", store)
+    ours = PrefixStore("penstock", store)
     answers: SimpleQueue[bytes | Exception] = SimpleQueue()
 
     def ask() -> None:

@@ -1,11 +1,13 @@
-"""What everything that forms batches can do: name its state after so many of them, and go on from one."""
+"""State and resume of everything that forms batches."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.datasets.positions.consistency import check_consistency, grouped
+import torch.distributed
+
+from penstock.datasets.positions.consistency import check_same_catalog, check_same_order, grouped
 from penstock.order.sampling import Cursor
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ class Resumable:
         self.plan = plan
         self._catalog = catalog
         self._iterations = iterations
-        self._compare()
+        self._check_ranks()
 
     def __len__(self) -> int:
         """Return how many batches a whole epoch has for this rank, over all its workers; every rank has as many."""
@@ -57,13 +59,14 @@ class Resumable:
         return self.state(self._iterations.epochs.latest() if epoch is None else Cursor(epoch), batches)
 
     def load_state_dict(self, state: Mapping[str, Any], *, allow_new_global_batch: bool = False) -> None:
-        """Make the next iteration go on where ``state`` was taken: each remaining sample comes once. No request.
+        """Make the next iteration resume where ``state`` was taken: each remaining sample comes once.
 
         Any number of ranks and workers may go on. Another global batch (batch size times ranks) is refused unless
         allowed: nothing is lost or repeated then either, but other samples share a batch.
 
         Raises:
-            StateMismatch: The state is of another catalog, seed, version or global batch, or is none.
+            StateMismatch: The state is of another catalog, order, version or global batch, or is none; or another rank
+                has another catalog or order.
 
         """
         self._iterations.epochs.resume(self._cursor(state, allow_new_global_batch))
@@ -74,7 +77,7 @@ class Resumable:
 
     def begin(self) -> tuple[Cursor, Place]:
         """Begin the next iteration: return where, and for whom, the process alone or one of a loader's workers."""
-        self._compare()
+        self._check_ranks()
         return self._iterations.begin()
 
     def restart(self, state: Mapping[str, Any]) -> tuple[Cursor, Place]:
@@ -97,13 +100,20 @@ class Resumable:
 
     def _cursor(self, state: Mapping[str, Any], allow_new_global_batch: bool = False) -> Cursor:  # noqa: FBT001, FBT002
         world, digest = self._iterations.rank().world, self._digest()
-        return self.plan.resume(state, world, digest, allow_new_global_batch=allow_new_global_batch)
+        cursor = self.plan.resume(state, world, digest, allow_new_global_batch=allow_new_global_batch)
+        self._check_ranks()
+        return cursor
 
     def _digest(self) -> str:
         return "" if self._catalog is None else self._catalog.digest
 
-    def _compare(self) -> None:
+    def _check_ranks(self) -> None:
         # Only in a group is a rank asked for: Lightning's make their loaders before it, and cannot say which they are.
-        # And a dataset of one rank is nobody else's.
-        if self._catalog is not None and grouped() and self._iterations.rank().world > 1:
-            check_consistency(self._catalog)
+        # And a dataset of one rank concerns no other.
+        if not grouped():
+            return
+        world = self._iterations.rank().world
+        if self._catalog is not None and world > 1:
+            check_same_catalog(self._catalog)
+        if world == torch.distributed.get_world_size():  # else sets of ranks, which may have orders of their own
+            check_same_order(self._digest() or f"{self.plan.samples} samples", self.plan.arguments())
