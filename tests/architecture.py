@@ -53,7 +53,7 @@ HOMES = {
     "botocore": ("drivers.credentials",),
     "certifi": ("config",),
     "ctypes": (*tuple(f"transport.{file}" for file in ("libcurl", "easy", "multi", "pool", "stream")), "buffer"),
-    "fastcrc": ("drivers.oss.crc",),
+    "fastcrc": ("drivers", "testing"),
     "fsspec": ("interop", "drivers.fsspec"),
     "hypothesis": ("testing",),
     "isal": ("checkpoint.integrity.crc",),

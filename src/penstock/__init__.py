@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.datasets.sampler import BatchSampler
     from penstock.errors import PenstockError
     from penstock.loading.loader import DataLoader
-    from penstock.options import ReadOptions, RetryOptions, StoreOptions, TransportOptions, WriteOptions
+    from penstock.options import GCSOptions, ReadOptions, RetryOptions, StoreOptions, TransportOptions, WriteOptions
     from penstock.order.blocks import BlockShuffle
     from penstock.order.partition import Repeat
     from penstock.values import ObjectMeta, Place
@@ -40,6 +40,7 @@ _HOMES = {
     "Checkpoint": "checkpoint.torchfile.checkpoint",
     "CheckpointManager": "checkpoint.run.steps",
     "DataLoader": "loading.loader",
+    "GCSOptions": "options",
     "IterableDataset": "datasets.iterable",
     "MapDataset": "datasets.map",
     "ObjectMeta": "values",
@@ -74,6 +75,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointManager",
     "DataLoader",
+    "GCSOptions",
     "IterableDataset",
     "MapDataset",
     "ObjectMeta",

@@ -16,8 +16,8 @@ from penstock.testing.faults import FaultServer
 def test_on_a_port_it_fails_at_the_rate_it_was_told():
     command = [sys.executable, "-m", "penstock.testing.faults", "--rate", "0.5", "--faults", "503,reset", "--seed", "3"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        words = [child.stdout.readline() for _ in range(3)]
-        told = dict(pair.split("=", 1) for line in words[:2] for pair in line.split()[1:])
+        words = list(iter(child.stdout.readline, "# serving s3://bucket/ from memory until Ctrl-C\n"))
+        told = dict(line.split()[1].split("=", 1) for line in words)
         with pytest.MonkeyPatch.context() as patch:
             for name, value in told.items():
                 patch.setenv(name, value)

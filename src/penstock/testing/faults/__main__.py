@@ -7,9 +7,11 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from penstock.testing.faults.engine import Engine, Settings
+from penstock.testing.faults.dialects import DIALECTS, spoken
+from penstock.testing.faults.engine import Engine
 from penstock.testing.faults.kinds import FAULTS
 from penstock.testing.faults.script import Match
+from penstock.testing.faults.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.list:
         _say(*(f"{fault.name:17} {fault.about}" for fault in FAULTS.values()))
         return 0
-    settings = Settings(port=asked.port, latency_ms=asked.latency_ms)
+    settings = Settings(dialect=asked.dialect, port=asked.port, latency_ms=asked.latency_ms)
+    words = spoken(settings.dialect)
     try:
         engine = Engine(settings, _log)
     except OSError as error:
@@ -35,10 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number, fault in enumerate(asked.faults):
             share = asked.rate / (len(asked.faults) - number * asked.rate)  # rules are asked one after another
             engine.fail((fault,), Match(times=None, rate=share, seed=asked.seed + number))
+    environment = words.environment(settings, f"http://127.0.0.1:{engine.port()}")
     _say(
-        f"export AWS_ENDPOINT_URL=http://127.0.0.1:{engine.port()} AWS_REGION={settings.region}",
-        f"export AWS_ACCESS_KEY_ID={settings.access_key} AWS_SECRET_ACCESS_KEY={settings.secret_key}",
-        f"# serving s3://{'/, s3://'.join(asked.bucket)}/ from memory until Ctrl-C",
+        *(f"export {name}={value}" for name, value in environment.items()),
+        f"# serving {', '.join(f'{words.scheme}://{bucket}/' for bucket in asked.bucket)} from memory until Ctrl-C",
     )
     try:
         threading.Event().wait()
@@ -50,8 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m penstock.testing.faults",
-        description="An S3 server on loopback, in memory, that goes wrong at a given rate. Logs every fault.",
+        description="An object store on loopback, in memory, that goes wrong at a given rate. Logs every fault.",
     )
+    parser.add_argument("--dialect", choices=DIALECTS, default="s3", help="what it speaks (default s3)")
     parser.add_argument("--port", type=int, default=0, help="where to listen (default: any that is free)")
     parser.add_argument("--bucket", action="append", default=["bucket"], help="also make this bucket; repeatable")
     parser.add_argument("--rate", type=_rate, default=0.01, help="share of requests that fail (default 0.01)")

@@ -6,12 +6,13 @@ import socket
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from penstock.testing.faults.dialect import Dialect
-from penstock.testing.faults.kinds import Fault
+from penstock.testing.faults.dialects import spoken
+from penstock.testing.faults.kinds import FAULTS, Fault
 from penstock.testing.faults.message import Answer, Refused, Request, receive
 from penstock.testing.faults.script import Match, Script
 from penstock.testing.faults.shelf import Stored
@@ -21,37 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from io import BufferedReader
 
-__all__ = ["Engine", "Seen", "Settings"]
+    from penstock.testing.faults.settings import Settings
+
+__all__ = ["Engine", "Seen"]
 
 _NONE = Fault(name="", about="")
 _SHOWN = ("range", "if-match", "if-none-match", "content-type", "content-length", "x-amz-content-sha256", "expect")
-_SHOWN_TOO = ("x-amz-meta-", "x-amz-copy-source")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How a server is set up.
-
-    Attributes:
-        port: On loopback; 0 for any that is free.
-        access_key: The one key it knows.
-        secret_key: Its secret.
-        region: What requests must be signed for.
-        latency_ms: Before the first byte of each answer.
-        least_part_bytes: Least size of all parts of an upload but the last; S3's is 5 MiB.
-        conditions: What it makes of ``If-Match`` and ``If-None-Match`` on a write: ``heeded``; ``bare``, with ETags
-            known without their quotes only, and none heeded where an upload is completed (Ceph 16); ``ignored``;
-            ``refused`` (501 NotImplemented).
-
-    """
-
-    port: int = 0
-    access_key: str = "penstock-testing"
-    secret_key: str = field(default="not-a-secret", repr=False)
-    region: str = "us-east-1"
-    latency_ms: float = 0.0
-    least_part_bytes: int = 5 << 20
-    conditions: Literal["heeded", "bare", "ignored", "refused"] = "heeded"
+_SHOWN_TOO = ("meta-", "copy-source", "if-", "hash", "forbid-overwrite")  # after the dialect's prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +43,7 @@ class Seen:
         bucket: The bucket.
         key: The object's full key, or empty.
         headers: Those of interest, lower case: range, conditions, type, length, digest, ``x-amz-meta-*``,
-            ``x-amz-copy-source*``.
+            ``x-amz-copy-source*``, and the like of other dialects.
         fault: Name of the fault it met, or empty.
         status: What was answered, or would have been; 0 where nothing was done.
         outcome: ``answered``, ``reset``, ``close``, ``stall``, or ``client left``; empty before the answer begins.
@@ -92,8 +69,8 @@ class Engine:
         """Listen; ``log`` is called with each finished request, on the thread of its connection."""
         self._settings = settings
         self._log = log
-        keys = {settings.access_key: settings.secret_key}
-        self._dialect = Dialect(keys, settings.region, settings.least_part_bytes, settings.conditions)
+        self._words = spoken(settings.dialect)
+        self._dialect = Dialect(settings, self._words)
         self._script = Script()
         self._seen: list[Seen] = []
         self._connections: dict[int, socket.socket] = {}
@@ -130,9 +107,14 @@ class Engine:
         with self._dialect.lock:
             return sorted(upload.key for upload in self._dialect.buckets[bucket].uploads.values())
 
+    def admit(self, tokens: Sequence[str]) -> None:
+        """Take these bearer tokens from now on, and no others."""
+        self._dialect.access.tokens = frozenset(tokens)
+
     def fail(self, faults: Sequence[Fault], when: Match) -> None:
-        """Have requests that fit ``when`` meet the faults, one after another."""
-        self._script.add(faults, when)
+        """Have requests that fit ``when`` meet the faults, one after another, each as the dialect knows it."""
+        own = self._words.faults
+        self._script.add([own.get(each.name, each) if each == FAULTS.get(each.name) else each for each in faults], when)
 
     def heal(self) -> None:
         """Forget every fault that was planted and not met yet."""
@@ -194,6 +176,7 @@ class Engine:
             return False
         if request is None:
             return False
+        self._words.locate(request)
         fault = self._script.play(request, reused=reused) or _NONE
         at = self._note(number, request, fault)
         answer = self._answer(request, fault)
@@ -217,14 +200,13 @@ class Engine:
         try:
             self._dialect.check(request, self._script.regions(request.bucket))
             asked = _shifted(request, fault.change)
-            return changed(self._dialect.answer(asked), fault)
+            return changed(self._dialect.answer(asked), fault, self._words.version)
         except Refused as error:
-            return error.answer()
+            return self._words.refused(error, request)
 
     def _note(self, connection: int, request: Request, fault: Fault) -> int:
-        headers = {
-            name: value for name, value in request.headers.items() if name in _SHOWN or name.startswith(_SHOWN_TOO)
-        }
+        own = tuple(f"{self._words.prefix}{each}" for each in _SHOWN_TOO)
+        headers = {name: value for name, value in request.headers.items() if name in _SHOWN or name.startswith(own)}
         about = (request.verb, request.method, request.bucket, request.key, headers, fault.name)
         with self._lock:
             self._seen.append(Seen(len(self._seen) + 1, connection, *about))

@@ -45,6 +45,7 @@ class Answer:
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
+    unsized: bool = False  # without Content-Length: it ends where the connection does
 
     @property
     def line(self) -> str:
@@ -63,26 +64,37 @@ class Request:
     body: bytearray
     bucket: str = ""
     key: str = ""
+    asked: str = ""
     parameters: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Read bucket, key and parameters (path style)."""
-        bucket, _, key = self.path.removeprefix("/").partition("/")
-        self.bucket, self.key = unquote(bucket), unquote(key)
+        """Read bucket, key and parameters (path style), unless a dialect has read them already."""
+        if not self.bucket:
+            bucket, _, key = self.path.removeprefix("/").partition("/")
+            self.bucket, self.key = unquote(bucket), unquote(key)
         pairs = (pair.partition("=") for pair in self.query.split("&") if pair)
         self.parameters = {unquote(name): unquote(value) for name, _, value in pairs}
 
     @property
     def verb(self) -> str:
-        """What is asked for, in the words of ``penstock.protocols.driver``; empty for what S3 does not know."""
+        """What is asked for, in the words of ``penstock.protocols.driver``; empty for what S3 does not know.
+
+        A dialect says so in ``asked`` where it does not follow from method, path and query as on S3.
+        """
+        if self.asked:
+            return self.asked
         if not self.key:
             return "uploads" if "uploads" in self.parameters else _BUCKET_VERBS.get(self.method, "")
         if "uploadId" in self.parameters:
             verb = _UPLOAD_VERBS.get(self.method, "")
-            return "copy-part" if verb == "part" and "x-amz-copy-source" in self.headers else verb
+            return "copy-part" if verb == "part" and self._copies else verb
         if self.method == "POST":
             return "create" if "uploads" in self.parameters else ""
-        return "copy" if "x-amz-copy-source" in self.headers else _KEY_VERBS.get(self.method, "")
+        return "copy" if self.method == "PUT" and self._copies else _KEY_VERBS.get(self.method, "")
+
+    @property
+    def _copies(self) -> bool:
+        return any(name.endswith("-copy-source") for name in self.headers)
 
     @property
     def region(self) -> str:

@@ -12,13 +12,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.options import S3Options, StoreOptions
-from penstock.testing.faults.engine import Engine, Seen, Settings
+from penstock.testing.faults.dialects import spoken
+from penstock.testing.faults.engine import Engine, Seen
 from penstock.testing.faults.script import Match
+from penstock.testing.faults.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from penstock.options import StoreOptions
     from penstock.testing.faults.kinds import Fault
 
 __all__ = ["FaultServer", "attend"]
@@ -27,7 +29,7 @@ _ANY = Match()
 
 
 class FaultServer:
-    """An S3 server on loopback that goes wrong on demand. Thread-safe; of no use in a forked child.
+    """An object store on loopback that goes wrong on demand. Thread-safe; of no use in a forked child.
 
     Objects are addressed path-style, held in memory, and gone in the end.
     """
@@ -70,20 +72,21 @@ class FaultServer:
     @property
     def store(self) -> StoreOptions:
         """The options that reach it."""
-        mine = self.settings
-        return S3Options(
-            endpoint=self.endpoint, region=mine.region, access_key=mine.access_key, secret_key=mine.secret_key
-        )
+        return spoken(self.settings.dialect).store(self.settings, self.endpoint)
 
     @property
     def environment(self) -> dict[str, str]:
         """The environment variables that reach it, for a training that is to be left as it is."""
-        return {
-            "AWS_ENDPOINT_URL": self.endpoint,
-            "AWS_ACCESS_KEY_ID": self.settings.access_key,
-            "AWS_SECRET_ACCESS_KEY": self.settings.secret_key,
-            "AWS_REGION": self.settings.region,
-        }
+        return spoken(self.settings.dialect).environment(self.settings, self.endpoint)
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of its URLs, such as ``s3``."""
+        return spoken(self.settings.dialect).scheme
+
+    def admit(self, *tokens: str) -> None:
+        """Take these bearer tokens from now on, and no others, where the dialect has them."""
+        self._ask("admit", tokens)
 
     def make(self, bucket: str) -> None:
         """Make a bucket, unless it is there."""

@@ -12,6 +12,7 @@ from penstock.testing.faults.message import Refused
 __all__ = ["Bucket", "Listing", "Stored", "Upload"]
 
 _MOST_PARTS = 10_000
+_generations = count(time.time_ns() // 1000)  # as Google counts: no object's number ever comes back
 
 
 def _md5(data: bytes) -> bytes:
@@ -24,8 +25,9 @@ class Stored:
 
     data: bytes
     etag: str
-    headers: dict[str, str]  # Content-Type and x-amz-meta-*, as they came
+    headers: dict[str, str]  # Content-Type and metadata, as they came
     modified: float = field(default_factory=time.time)
+    generation: int = field(default_factory=lambda: next(_generations))
 
     @classmethod
     def of(cls, data: bytes, headers: dict[str, str]) -> Stored:

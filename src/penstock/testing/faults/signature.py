@@ -1,4 +1,6 @@
-"""Whether a request is signed by someone the server knows, and its body the one that was signed (SigV4, headers only).
+"""Whether a request is signed by someone the server knows, and its body the one that was signed.
+
+SigV4 and its kin, in headers only.
 
 Written from the standard's text and on purpose without ``penstock.drivers.s3.signing``, which it judges.
 """
@@ -9,6 +11,7 @@ import base64
 import hmac
 import re
 import zlib
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import md5, sha1, sha256
 from typing import TYPE_CHECKING
@@ -21,18 +24,39 @@ if TYPE_CHECKING:
 
     from penstock.testing.faults.message import Request
 
-__all__ = ["check_body", "check_signature"]
+__all__ = ["Scheme", "check_body", "check_signature"]
 
 _SKEW_S = 15 * 60
 _FORM = re.compile(
-    r"AWS4-HMAC-SHA256 Credential=([^/,]+)/(\d{8})/([^/,]+)/([^/,]+)/aws4_request, *"
+    r"([A-Z0-9-]+) Credential=([^/,]+)/(\d{8})/([^/,]+)/([^/,]+)/([a-z0-9_]+), *"
     r"SignedHeaders=([a-z0-9;-]+), *Signature=([0-9a-f]{64})"
 )
 _UNSIGNED = "UNSIGNED-PAYLOAD"
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
-def check_signature(request: Request, keys: Mapping[str, str], regions: frozenset[str], now: float) -> None:
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """What a signature of this kind is called.
+
+    Attributes:
+        name: The word before ``-HMAC-SHA256``, which also stands before the secret.
+        service: The service in the scope.
+        prefix: What begins the headers that must be signed.
+
+    """
+
+    name: str = "AWS4"
+    service: str = "s3"
+    prefix: str = "x-amz-"
+
+
+AMAZON = Scheme()
+
+
+def check_signature(
+    request: Request, keys: Mapping[str, str], regions: frozenset[str], now: float, scheme: Scheme = AMAZON
+) -> None:
     """Raise ``Refused`` unless the signature is right, by a known key, for one of ``regions``, and made just now.
 
     ``keys`` maps key ids to secrets; ``now`` is seconds since the epoch.
@@ -41,24 +65,26 @@ def check_signature(request: Request, keys: Mapping[str, str], regions: frozense
     if "authorization" not in headers:
         raise Refused(403, "AccessDenied", "anonymous requests are not served")
     form = _FORM.fullmatch(headers["authorization"])
-    if form is None:
-        raise Refused(400, "AuthorizationHeaderMalformed", "not an AWS4-HMAC-SHA256 signature in the header")
-    key, day, region, service, names, signature = form.groups()
-    if region not in regions or service != "s3":
+    algorithm, terminator = f"{scheme.name}-HMAC-SHA256", f"{scheme.name.lower()}_request"
+    if form is None or (form[1], form[6]) != (algorithm, terminator):
+        raise Refused(400, "AuthorizationHeaderMalformed", f"not an {algorithm} signature in the header")
+    _, key, day, region, service, _, names, signature = form.groups()
+    if region not in regions or service != scheme.service:
         raise Refused(400, "AuthorizationHeaderMalformed", "wrong region or service", region=min(regions))
     if key not in keys:
         raise Refused(403, "InvalidAccessKeyId")
-    stamp = headers.get("x-amz-date", "")
+    stamp = headers.get(f"{scheme.prefix}date", "")
     if stamp[:8] != day or abs(_seconds(stamp) - now) > _SKEW_S:
         raise Refused(403, "RequestTimeTooSkewed")
     signed = names.split(";")
-    owed = {"host", *(name for name in headers if name.startswith("x-amz-"))}
+    owed = {"host", *(name for name in headers if name.startswith(scheme.prefix))}
     if signed != sorted(signed) or not owed <= set(signed):
         raise Refused(403, "AccessDenied", "there are headers which were not signed")
-    scope = f"{day}/{region}/s3/aws4_request"
-    text = f"AWS4-HMAC-SHA256\n{stamp}\n{scope}\n{sha256(_canonical(request, signed)).hexdigest()}"
-    secret = f"AWS4{keys[key]}".encode()
-    for word in (day, region, "s3", "aws4_request", text):
+    scope = f"{day}/{region}/{service}/{terminator}"
+    canonical = _canonical(request, signed, f"{scheme.prefix}content-sha256")
+    text = f"{algorithm}\n{stamp}\n{scope}\n{sha256(canonical).hexdigest()}"
+    secret = f"{scheme.name}{keys[key]}".encode()
+    for word in (day, region, service, terminator, text):
         secret = hmac.digest(secret, word.encode(), "sha256")
     if not hmac.compare_digest(secret.hex(), signature):
         raise Refused(403, "SignatureDoesNotMatch")
@@ -83,7 +109,7 @@ def check_body(request: Request) -> None:
             raise Refused(400, "BadDigest", f"{name} is another's")
 
 
-def _canonical(request: Request, signed: list[str]) -> bytes:
+def _canonical(request: Request, signed: list[str], digest: str) -> bytes:
     """Return the canonical request: path and query decoded and encoded anew, so that a lax client is found out."""
     pairs = (pair.partition("=") for pair in request.query.split("&") if pair)
     query = sorted((_encoded(name, "-_.~"), _encoded(value, "-_.~")) for name, _, value in pairs)
@@ -95,7 +121,7 @@ def _canonical(request: Request, signed: list[str]) -> bytes:
         *lines,
         "",
         ";".join(signed),
-        request.headers.get("x-amz-content-sha256", ""),
+        request.headers.get(digest, ""),
     )
     return "\n".join(parts).encode("latin-1")
 

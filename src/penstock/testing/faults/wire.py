@@ -20,6 +20,7 @@ __all__ = ["changed", "refusal", "send"]
 _PAGE = b"<html><head><title>Bad gateway</title></head><body>" + b"<p>upstream is away</p>\n" * 4300 + b"</body></html>"
 _GARBAGE = b"<html><p>This is a & captive portal: please log in<br>"
 _OTHER_ETAG = "00000000000000000000000000000000"
+_OTHER_VERSION = "1"  # a generation that no object of ours has
 _STALL_MS = 120_000  # a client without any patience limit is let go in the end
 _DRIPS_PER_S = 20
 _BODYLESS = (204, 304)
@@ -34,13 +35,17 @@ def refusal(fault: Fault) -> Answer:
     return answer
 
 
-def changed(answer: Answer, fault: Fault) -> Answer:
-    """Return the answer as the fault leaves it; what happens to requests is not done here."""
+def changed(answer: Answer, fault: Fault, version: str = "ETag") -> Answer:
+    """Return the answer as the fault leaves it; what happens to requests is not done here.
+
+    ``version`` is the header that names an object's version.
+    """
     headers, body = answer.headers | dict(fault.headers), answer.body
     if fault.change == "etag":
         etag = headers.get("ETag", "")
         body = body.replace(_named(body), _OTHER_ETAG.encode()) if not etag else body
         headers |= {"ETag": f'"{_OTHER_ETAG}"'} if etag else {}
+        headers |= {version: _OTHER_VERSION} if version != "ETag" and version in headers else {}
     elif fault.change == "corrupt" and "Accept-Ranges" in headers and body:
         middle = len(body) // 2
         body = body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :]
@@ -64,14 +69,15 @@ def send(connection: socket.socket, request: Request, answer: Answer, fault: Fau
     _write(connection, pieces[fault.cut], fault.bytes_per_s)
     if fault.cut:
         _break(connection, fault.how)
-    return not (fault.cut or fault.unsized or fault.longer > 0 or request.last)
+    return not (fault.cut or fault.unsized or answer.unsized or fault.longer > 0 or request.last)
 
 
 def _parts(request: Request, answer: Answer, fault: Fault) -> tuple[bytes, bytes]:
     headers = {**answer.headers, "Server": "penstock-faults", "x-amz-request-id": "0123456789ABCDEF"}
-    if not fault.unsized and answer.status not in _BODYLESS:
+    unsized = fault.unsized or answer.unsized
+    if not unsized and answer.status not in _BODYLESS:
         headers["Content-Length"] = str(len(answer.body) + fault.longer)
-    if fault.unsized or request.last:
+    if unsized or request.last:
         headers["Connection"] = "close"
     lines = [answer.line, *(f"{name}: {value}" for name, value in headers.items()), "", ""]
     return "\r\n".join(lines).encode("latin-1"), b"" if request.method == "HEAD" else answer.body

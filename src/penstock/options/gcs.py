@@ -1,0 +1,65 @@
+"""Options of Google Cloud Storage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from penstock.errors import ConfigError
+from penstock.options.private import PUBLIC
+from penstock.options.store import StoreOptions
+
+__all__ = ["GCSOptions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GCSOptions(StoreOptions):
+    """Where Google Cloud Storage is and who you are to it. These override the environment and every file.
+
+    With none of them, Google's application default credentials are used.
+
+    Attributes:
+        endpoint: Base URL of a server that speaks Google's XML API; default ``STORAGE_EMULATOR_HOST``, then
+            ``https://storage.googleapis.com``.
+        user_project: The project that pays for requests to a bucket with Requester Pays.
+        credentials_file: A file of Google's credentials in JSON (a service account's key, workload identity, …);
+            default ``GOOGLE_APPLICATION_CREDENTIALS``, then what ``google.auth.default()`` finds.
+        credentials_json: The text of such a file; never shown, logged or written.
+        service_account: Act as this service account (its email), as the credentials may.
+        token: An OAuth 2.0 access token, which nothing renews; never shown, logged or written.
+        access_key: Id of an HMAC key; with ``secret_key``. Default: ``GCS_ACCESS_KEY_ID``, where it is set.
+        secret_key: Secret of an HMAC key; default ``GCS_SECRET_ACCESS_KEY``. Never shown, logged or written. Options
+            with a secret are pickled for workers and nowhere else.
+        anonymous: Send requests without credentials (public data).
+        transport: HTTP options.
+        retry: Retry options.
+        read: Reading options.
+        write: Writing options.
+
+    """
+
+    endpoint: str | None = field(default=None, metadata=PUBLIC)
+    user_project: str | None = field(default=None, metadata=PUBLIC)
+    credentials_file: str | None = field(default=None, metadata=PUBLIC)
+    credentials_json: str | None = field(default=None, repr=False)
+    service_account: str | None = field(default=None, metadata=PUBLIC)
+    token: str | None = field(default=None, repr=False)
+    access_key: str | None = field(default=None, repr=False)
+    secret_key: str | None = field(default=None, repr=False)
+    anonymous: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse halves and contradictions at once, not at the first request."""
+        if (self.access_key is None) != (self.secret_key is None):
+            raise ConfigError("access_key and secret_key go together: one of them is missing")
+        ways = {
+            "anonymous=True": self.anonymous or None,
+            "access_key": self.access_key,
+            "token": self.token,
+            "credentials_file": self.credentials_file,
+            "credentials_json": self.credentials_json,
+        }
+        given = [name for name, value in ways.items() if value is not None]
+        if len(given) > 1:
+            raise ConfigError(f"{' and '.join(given)} contradict one another: pass one of them")
+        if self.service_account is not None and given and given[0] in ("anonymous=True", "access_key"):
+            raise ConfigError(f"service_account needs credentials of Google's own, and {given[0]} is none")

@@ -1,0 +1,29 @@
+"""Every dialect that the fault server speaks has words, and what reaches it names its endpoint."""
+
+import pytest
+
+from penstock.testing.faults import FAULTS, Settings
+from penstock.testing.faults.dialects import DIALECTS, spoken
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_dialect_names_itself_and_how_it_is_reached(name):
+    words, settings = spoken(name), Settings(dialect=name)
+    assert words.prefix.startswith("x-")
+    assert words.scheme
+    assert words.store(settings, "http://127.0.0.1:1").endpoint == "http://127.0.0.1:1"
+    environment = words.environment(settings, "http://127.0.0.1:1")
+    assert "http://127.0.0.1:1" in environment.values()
+    assert settings.secret_key in environment.values()
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_dialects_own_faults_replace_known_ones(name):
+    assert spoken(name).faults.keys() <= FAULTS.keys()
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_settings_hide_secrets(name):
+    shown = repr(Settings(dialect=name, tokens=("t0ken",)))
+    assert "t0ken" not in shown
+    assert "not-a-secret" not in shown
