@@ -22,7 +22,7 @@ FLOORS = (
     {"verbs"},
     {"catalog", "formats", "order"},
     {"datasets", "checkpoint"},
-    {"loading", "interop", "observe", "demo"},
+    {"loading", "interop", "observe", "demo", "doctor"},
     {"testing"},
     {"cli"},
     {"__main__"},

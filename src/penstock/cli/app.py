@@ -6,6 +6,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated
 
 import penstock as ps
+from penstock.cli.commands import doctor as examining
 from penstock.cli.commands import ls as listing
 from penstock.cli.commands.steps import steps
 from penstock.cli.exits import MEANINGS
@@ -31,7 +32,7 @@ def build() -> "typer.Typer":
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for add in (_versions, _ls, *OBJECTS, steps, _demo):
+    for add in (_versions, _ls, *OBJECTS, steps, _doctor, _demo):
         add(app)
     return app
 
@@ -68,6 +69,25 @@ def _ls(app: "typer.Typer") -> None:
         """List the objects whose URL begins with URL, one per line. Exit code 1 if there are none."""
         line = listing.as_json if json else listing.as_long if long else listing.as_url
         listing.ls(url, line, store)
+
+
+def _doctor(app: "typer.Typer") -> None:
+    import typer
+
+    @app.command(epilog="Example: penstock doctor s3://bucket/runs/")
+    @with_store
+    def doctor(
+        url: Annotated[str, typer.Argument(metavar="URL", help="A bucket, or a prefix that may be written below.")],
+        *,
+        read_only: Annotated[bool, typer.Option("--read-only", help="Write nothing; read an object there.")] = False,
+        json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
+        store: ps.StoreOptions,
+    ) -> None:
+        """Examine a store step by step: host, TLS, clock, credentials, then each verb. What fails says what to do.
+
+        Writes about 6 MiB into a new folder below URL, and deletes them. The exit code is that of the first failure.
+        """
+        examining.doctor(url, examining.as_json if json else examining.as_text, store, read_only=read_only)
 
 
 def _demo(app: "typer.Typer") -> None:
