@@ -84,6 +84,22 @@ def _seeded() -> None:
     random.seed(SEED)
 
 
+@pytest.fixture(autouse=True)
+def _listeners() -> Iterator[None]:
+    """Fail the test that leaves an event listener behind, and not those that come after it."""
+    before = _listening()
+    yield
+    left = [each for each in _listening() if each not in before]
+    if left:
+        sys.modules["penstock.events.listeners"]._listeners = before
+    assert not left, f"{left} still listens: call what subscribe() returned"
+
+
+def _listening() -> tuple[Any, ...]:
+    events = sys.modules.get("penstock.events.listeners")
+    return events._listeners if events else ()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _small() -> Iterator[None]:
     """Let go of the threads, connections and memory for all that a module met: every fork after it would pay for them.
