@@ -54,6 +54,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByFile(config, log)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse names that are others in each process: nobody could name such a test again, nor could pytest-xdist."""
+    if named := [item.nodeid for item in items if " at 0x" in item.nodeid]:
+        raise pytest.UsageError(f"names with an address in them, which `ids=` mends: {named}")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Forget the machine: its credentials, proxies, certificates and launchers."""

@@ -18,7 +18,9 @@ def dataset(tmp_path_factory):
     return ps.MapDataset.from_prefix(numbered(tmp_path_factory.mktemp("sendable") / "data", 8))
 
 
-@pytest.mark.parametrize("context", ["spawn", "forkserver", multiprocessing.get_context("spawn")], ids=str)
+@pytest.mark.parametrize(
+    "context", ["spawn", "forkserver", pytest.param(multiprocessing.get_context("spawn"), id="context")]
+)
 @pytest.mark.parametrize("name", ["transform", "collate_fn"])
 def test_a_lambda_is_refused_by_its_name_where_workers_are_spawned(dataset, name, context):
     ours = ps.MapDataset.from_catalog(
