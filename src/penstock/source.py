@@ -135,7 +135,7 @@ class Source:
         """Return what requests are signed with, fresh; None where they are not signed. May ask where it comes from."""
         driver = self._fetcher().driver
         driver.prepare()
-        identity: Identity[Renewable] | None = getattr(driver, "identity", None)
+        identity: Identity[Renewable] | None = getattr(driver, "identity", None)  # of drivers that sign
         return identity.current() if identity else None
 
     def head(self, key: str) -> ObjectMeta:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.buffer import Buffer
-    from penstock.protocols.credentials import Identity
     from penstock.protocols.exchange import Exchange
     from penstock.values import ObjectMeta, Page, Span, Uploads
 
@@ -31,7 +30,6 @@ __all__ = [
     "Digest",
     "Driver",
     "Head",
-    "Identified",
     "List",
     "Move",
     "Multipart",
@@ -268,12 +266,6 @@ class PartCopy(Protocol):
 
         Another version than ``span.etag`` is ``Changed``, where the store heeds that: look at it again afterwards.
         """
-
-
-class Identified(Protocol):
-    """Signs its requests."""
-
-    identity: Identity[Any]
 
 
 class Driver(Head, Read, Protocol):
