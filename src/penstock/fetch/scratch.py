@@ -1,4 +1,4 @@
-"""Buffers that objects of unknown size are read into before they are copied: reused, and bounded together."""
+"""Buffers that objects of unknown size are read into, which become the objects, or are used again; bounded together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _KEPT_BYTES = 8 << 20  # while nothing is in flight
 class Scratch:
     """Buffers as large as the objects before were, for one store; on its transport's thread.
 
-    An object is copied out of its buffer as it arrives: so what waits to be consumed takes no more than its own size,
+    An object takes its buffer's memory over as it arrives, and what it does not need is freed; one that is much smaller
+    is copied, and the buffer used again (``Buffer.cut``). So what waits to be consumed takes no more than its own size,
     and what is in flight ``most_bytes`` at most. Where that is used up, an object is read without a buffer.
 
     Attributes:
@@ -22,7 +23,7 @@ class Scratch:
 
     """
 
-    __slots__ = ("_free", "_held_bytes", "_most_bytes", "sizes")
+    __slots__ = ("_free", "_held_bytes", "_most_bytes", "_size", "sizes")
 
     def __init__(self, most_bytes: int) -> None:
         """Allocate nothing yet."""
@@ -30,6 +31,7 @@ class Scratch:
         self._most_bytes = most_bytes
         self._held_bytes = 0  # in use
         self._free: list[Buffer] = []  # all of one size
+        self._size = 0  # of the buffer that was allocated last
 
     def take(self, most: int = 0) -> Buffer | None:
         """Return a buffer for ``most`` bytes, or one that nearly all objects so far fit into; None beyond the bound."""
@@ -39,11 +41,18 @@ class Scratch:
         self._held_bytes += size
         if self._free and self._free[-1].size == size:
             return self._free.pop()
+        if size != self._size:
+            self._size = size
+            # The C library takes memory beyond a threshold from the system piece by piece, to be touched anew each
+            # time, and raises the threshold to what is freed whole (glibc: M_MMAP_THRESHOLD). Buffers never are.
+            Buffer.allocate(size)
         return Buffer.allocate(size)
 
     def give(self, buffer: Buffer) -> None:
-        """Take a buffer back."""
+        """Take a buffer back, spent or not."""
         self._held_bytes -= buffer.size
+        if buffer.spent:
+            return
         if self._free and self._free[-1].size != buffer.size:
             self._free.clear()
         if len(self._free) * buffer.size < max(_KEPT_BYTES, self._held_bytes):

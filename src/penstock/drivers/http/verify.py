@@ -100,7 +100,7 @@ class Verification:
         return body
 
     def opened(self, response: Response, etag: str, buffer: Buffer) -> bytes | Beginning:
-        """Return an object of unknown size out of its buffer, or its beginning; the answer is a 200 to GET.
+        """Return an object of unknown size out of its buffer (``Buffer.cut``), or its beginning; a 200 to GET.
 
         Raises:
             PenstockError: As ``whole``; whatever broke the answer off.
@@ -118,7 +118,7 @@ class Verification:
             raise response.fault
         if not chunked and response.received != self.length(headers):
             raise Transient("the body ended early")
-        body = buffer.copy(response.received)
+        body = buffer.cut(response.received)
         if not headers.keys().isdisjoint(self.digests):
             self.same_digest(headers, body)
         return body
