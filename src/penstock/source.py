@@ -173,7 +173,11 @@ class Source:
         return Pager(self._fetcher())
 
     def read(self, span: Span) -> bytes:
-        """Read one span, verified: one request, or one for every 16 MiB of it, in parallel."""
+        """Read one span, verified: one request, or one for every 16 MiB of it, in parallel.
+
+        ``Span(key, -n)``, the last ``n`` bytes, is one request, too; with a HEAD before it where the store has no such
+        range, for an empty object, and beyond 16 MiB.
+        """
         return self.read_many((span,))[0]
 
     def read_many(self, spans: Iterable[Span]) -> list[bytes]:

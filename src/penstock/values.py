@@ -33,11 +33,13 @@ def whole(value: object, name: str, least: int | None = None) -> int:
 class Span(NamedTuple):
     """A half-open run of bytes of one object: ``[start, stop)``; ``stop=None`` is the object's end, wherever that is.
 
+    ``Span(key, -n)`` is the object's last ``n`` bytes, as in Python's slices, and all of a shorter object.
+
     A tuple and not a dataclass: one is made for every object read, and a frozen dataclass costs four times as much.
 
     Attributes:
         key: The object's full key within its bucket.
-        start: First byte, inclusive.
+        start: First byte, inclusive. Negative, and ``stop`` None: so many bytes before the object's end.
         stop: Last byte, exclusive; None when the size is not known yet.
         etag: The version these bytes must come from (sent as ``If-Match``); empty to take any.
         whole: True when ``[start, stop)`` is known to be the entire object, so no ``Range`` need be sent.

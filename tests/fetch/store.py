@@ -52,7 +52,7 @@ class Objects:
             return reply(200, content_length=str(len(data)), **tag)
         if received.range is None:
             return reply(200, data, **tag)
-        start, stop = received.range
+        start, stop = received.within(len(data))
         if start >= len(data):
             return reply(416, b"<Error><Code>InvalidRange</Code></Error>")
         part = data[start:stop]

@@ -130,7 +130,7 @@ class Hostile:
         data = self.objects[key]
         if received.range is None:
             return reply(200, data, etag='"e"')
-        start, stop = received.range
+        start, stop = received.within(len(data))
         part = data[start:stop]
         return reply(206, part, etag='"e"', content_range=f"bytes {start}-{start + len(part) - 1}/{len(data)}")
 

@@ -25,7 +25,7 @@ from penstock.errors import (
     Truncated,
     Unusable,
 )
-from penstock.protocols.driver import UNKNOWN_BYTES, Abilities
+from penstock.protocols.driver import UNKNOWN_BYTES, Abilities, Ending
 from penstock.values import ObjectMeta, Uploads
 
 if TYPE_CHECKING:
@@ -90,13 +90,21 @@ class Local:
                 if span.whole and found.size != target.size:
                     message = f"the file has {found.size} bytes and was listed with {target.size}"
                     raise Changed(message, url=self.url(span.key))
-                view, got = target.view(), 0
-                while got < target.size and (count := os.preadv(file.fileno(), [view[got:]], span.start + got)):
-                    got += count
-                if got < target.size:
-                    raise Truncated("the file ends before the range does", url=self.url(span.key))
+                self._fill(file, span.key, target.view(), span.start)
                 self._pinned(file, span.key, span.etag)
-                return got
+                return target.size
+
+        return direct(run)
+
+    def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
+        """Read a file's last bytes into the target."""
+
+        def run() -> Ending:
+            with self._opened(key, etag) as (file, found):
+                start = max(0, found.size - target.size)
+                self._fill(file, key, target.view()[: found.size - start], start)
+                self._pinned(file, key, found.etag)
+                return Ending(start, found.size, found.etag, found.size - start)
 
         return direct(run)
 
@@ -242,6 +250,13 @@ class Local:
     def _publish(self, aside: str, key: str, *, new: bool = False, old: str = "") -> str:
         rename = asides.create if new else asides.replace(_etag, old) if old else os.replace
         return _etag(asides.publish(aside, self._path(key), rename))
+
+    def _fill(self, file: io.FileIO, key: str, view: memoryview, start: int) -> None:
+        got = 0
+        while got < len(view) and (count := os.preadv(file.fileno(), [view[got:]], start + got)):
+            got += count
+        if got < len(view):
+            raise Truncated("the file ends before the range does", url=self.url(key))
 
     @contextmanager
     def _opened(self, key: str, etag: str) -> Iterator[tuple[io.FileIO, ObjectMeta]]:

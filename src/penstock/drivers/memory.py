@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.drivers.direct import direct, page_of, too_large
 from penstock.errors import AlreadyExists, Changed, NotFound, PreconditionFailed, Truncated
-from penstock.protocols.driver import UNKNOWN_BYTES, Abilities, Attributes
+from penstock.protocols.driver import UNKNOWN_BYTES, Abilities, Attributes, Ending
 from penstock.values import ObjectMeta, Upload, Uploads
 
 if TYPE_CHECKING:
@@ -110,6 +110,17 @@ class Memory:
             if len(data) > most_bytes:
                 raise too_large(most_bytes, self.url(key))
             return data
+
+        return direct(run)
+
+    def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
+        """Copy an object's last bytes."""
+
+        def run() -> Ending:
+            found = self._find(key, etag)
+            start = max(0, len(found.data) - target.size)
+            target.fill(memoryview(found.data)[start:])
+            return Ending(start, len(found.data), found.meta.etag, len(found.data) - start)
 
         return direct(run)
 

@@ -11,6 +11,7 @@ from penstock.fetch.operation import Operation
 from penstock.fetch.policy import RetryPolicy
 from penstock.fetch.reading.openread import OpenRead
 from penstock.fetch.reading.spanread import RangeProbe, SpanRead, SplitRead
+from penstock.fetch.reading.suffixread import SuffixRead, ending
 from penstock.fetch.reading.unranged import WholeObjects
 from penstock.protocols.limits import Limits
 from penstock.values import Span
@@ -127,20 +128,35 @@ class Fetcher:
         if size_bytes is not None and size_bytes > self.options.split_bytes:
             return self._split(span, size_bytes, buffer, owner)
         if size_bytes is None:
+            if span.start < 0:
+                return self._end(span, owner)
             if span.start:
                 message = f"a span from byte {span.start} on needs its stop: look at the object's size (head) first"
                 raise Unusable(message, url=self.driver.url(span.key))
             return OpenRead(self._policy, span, owner)
         return SpanRead(self._policy, span, owner, buffer)
 
+    def _end(self, span: Span, owner: ReadOwner) -> SpanRead:
+        """Return a read of an object's last bytes: in one request, or in parts after a HEAD that says where."""
+        if -span.start <= self.options.split_bytes:
+            return SuffixRead(self._policy, span, owner)
+        try:
+            known = ending(span, self.run(partial(self.driver.head, span.key)), self.driver.url(span.key))
+        except PenstockError as error:
+            return self._failed(span, owner, error)
+        return self._read(known, None, owner)
+
+    def _failed(self, span: Span, owner: ReadOwner, error: PenstockError) -> SpanRead:
+        failed = SpanRead(self._policy, span, owner)
+        failed.error, failed.complete = error, True
+        return failed
+
     def _split(self, span: Span, size_bytes: int, buffer: Buffer | None, owner: ReadOwner) -> SpanRead:
         """Return a read in parts; where no version to pin can be had, one that has failed, to be told in its turn."""
         try:
             span = self._pinned(span)
         except PenstockError as error:
-            failed = SpanRead(self._policy, span, owner)
-            failed.error, failed.complete = error, True
-            return failed
+            return self._failed(span, owner, error)
         most_bytes = self.options.split_bytes
         if self.driver.abilities.ranges is False and span.start == 0:
             most_bytes = size_bytes  # from front to back, straight into place

@@ -29,6 +29,7 @@ __all__ = [
     "Delete",
     "Digest",
     "Driver",
+    "Ending",
     "Head",
     "List",
     "Move",
@@ -38,6 +39,7 @@ __all__ = [
     "Payload",
     "Put",
     "Read",
+    "Suffix",
 ]
 
 UNKNOWN_BYTES = 2 << 30  # most that is read of an object of unknown size, unless another bound is given
@@ -82,6 +84,23 @@ class Beginning(NamedTuple):
     data: bytes
     size: int
     etag: str
+
+
+class Ending(NamedTuple):
+    """The last bytes of an object, or as many of them as arrived.
+
+    Attributes:
+        start: Where in the object they begin.
+        size: Of the whole object.
+        etag: The version that they are from; empty where none can be asked for.
+        received: How many of them are in the target; fewer than ``size - start`` where the body broke off.
+
+    """
+
+    start: int
+    size: int
+    etag: str
+    received: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +206,17 @@ class Read(Protocol):
 
         ``buffer``, of a size that is likely to do, saves time: the object is copied out of it. Where it is too small, a
         ``Beginning`` is returned. Without it the object's memory is needed twice for a moment, at the end.
+        """
+
+
+class Suffix(Protocol):
+    """Reads the ends of objects. Where a store lacks it, a HEAD tells where an end begins (Azure has no such range)."""
+
+    def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
+        """Read an object's last bytes, as many as the target holds; all of a shorter object.
+
+        None: the answer does not show where they begin, and ``head`` has to (an empty object; a store that answers with
+        the whole of a longer one). Errors are those of ``Read``.
         """
 
 

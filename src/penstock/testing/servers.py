@@ -38,12 +38,17 @@ class Received:
 
     @property
     def range(self) -> tuple[int, int] | None:
-        """The half-open range that is asked for; None without a ``Range``."""
+        """The half-open range that is asked for; None without a ``Range``, and ``(-n, 0)`` for the last n bytes."""
         text = self.headers.get("range")
         if text is None:
             return None
         first, last = text.removeprefix("bytes=").split("-")
-        return int(first), int(last) + 1
+        return (int(first), int(last) + 1) if first else (-int(last), 0)
+
+    def within(self, size: int) -> tuple[int, int]:
+        """Return what is asked for of an object of ``size`` bytes: as ``range``, but the last bytes are resolved."""
+        start, stop = self.range or (0, size)
+        return (max(0, size + start), size) if start < 0 else (start, stop)
 
 
 def reply(status: int, body: bytes = b"", **headers: str) -> bytes:

@@ -46,6 +46,52 @@ def test_a_whole_object_instead_of_a_range_says_that_ranges_are_ignored():
     assert _span(Response(200, {"etag": ETAG}, received=3), Span("k", 0, 3, "e")) == 3
 
 
+def _end(response, size=3, etag="e"):
+    return PLAIN.suffix(response, etag, size)
+
+
+def test_the_end_that_was_asked_for_counts():
+    assert _end(_part("bytes 6-8/9")) == _end(_part("bytes 6-8/9", status=200)) == (6, 9, "e", 3)
+    assert _end(_part("bytes 0-2/3"), size=50) == (0, 3, "e", 3), "all of a shorter object"
+    assert _end(_part("bytes 6-8/9", fault=Unreachable("broken"))) == (6, 9, "e", 3)
+    assert _end(Response(206, {"etag": ETAG, "content-range": "bytes 6-8/9"}, received=2)) == (6, 9, "e", 2)
+    assert _end(Response(206, {"etag": 'W/"e"', "content-range": "bytes 6-8/9"}, received=3), etag="") == (6, 9, "", 3)
+
+
+@pytest.mark.parametrize(
+    "found",
+    ["bytes 5-7/9", "bytes 5-8/9", "bytes 7-8/9", "bytes 6-7/9", "bytes 6-8/*", "bytes */9", "bytes 0-2/9", "x", ""],
+)
+def test_another_end_is_damaged(found):
+    with pytest.raises(Damaged, match="asked for the last 3 bytes"):
+        _end(_part(found))
+
+
+def test_more_than_the_end_that_is_named_is_damaged():
+    with pytest.raises(Damaged, match="more than the 2 bytes"):
+        _end(_part("bytes 0-1/2"))
+
+
+def test_a_whole_object_is_its_own_end_where_it_is_short():
+    assert _end(Response(200, {"etag": ETAG, "content-length": "2"}, received=2)) == (0, 2, "e", 2)
+    assert _end(Response(200, {"etag": ETAG, "transfer-encoding": "chunked"}, received=2)) == (0, 2, "e", 2)
+    assert _end(Response(200, {"etag": ETAG, "content-length": "0"})) == (0, 0, "e", 0)
+    assert _end(Response(200, {"etag": ETAG, "content-length": "9"}, received=3, overflow=True)) is None
+    with pytest.raises(Transient, match="ended early"):
+        _end(Response(200, {"etag": ETAG, "content-length": "3"}, received=2))
+    with pytest.raises(Damaged, match="how long"):
+        _end(Response(200, {"etag": ETAG}, received=2))
+    for status in (200, 206):
+        with pytest.raises(Unreachable):
+            _end(Response(status, {"etag": ETAG}, received=2, fault=Unreachable("broken")))
+
+
+def test_an_end_of_another_version_has_changed():
+    with pytest.raises(Changed, match="no longer the one"):
+        _end(_part("bytes 6-8/9"), etag="f")
+    assert PLAIN.suffix_headers == ("etag", "content-range", "content-length", "transfer-encoding")
+
+
 def test_an_answer_that_broke_off_before_its_range_is_the_fault_itself():
     fault = Unreachable("broken")
     with pytest.raises(Unreachable):

@@ -48,10 +48,8 @@ def test_a_bound_of_the_callers_is_the_size_of_the_buffer():
 
 
 def test_a_span_without_an_end_that_does_not_begin_at_the_start_is_refused():
-    with serving({"key": LARGE}) as (_, engine):
-        for start in (5, -5):
-            with pytest.raises(Unusable, match="needs its stop"):
-                read_many(engine, [Span("key", start)])
+    with serving({"key": LARGE}) as (_, engine), pytest.raises(Unusable, match="needs its stop"):
+        read_many(engine, [Span("key", 5)])
 
 
 def test_an_object_that_does_not_fit_is_continued_where_the_buffer_ended():

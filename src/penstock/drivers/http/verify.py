@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.drivers.http.headers import is_strong, parse_size, unquoted
 from penstock.errors import Changed, ChecksumMismatch, Damaged, Transient, Truncated, Unusable
-from penstock.protocols.driver import RANGE_IGNORED, Beginning
+from penstock.protocols.driver import RANGE_IGNORED, Beginning, Ending
 
 if TYPE_CHECKING:
     from penstock.buffer import Buffer
@@ -20,7 +20,7 @@ __all__ = ["REPLACED", "Digest", "Verification", "heeds_ranges"]
 
 REPLACED = "the object is no longer the one that was listed or opened"
 Digest = Callable[[str, memoryview | bytes], bool]
-_RANGE = re.compile(r"bytes ([0-9]{1,19})-[0-9]{1,19}/([0-9]{1,19}|\*)").fullmatch
+_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)").fullmatch
 _QUOTED = 40  # characters of a foreign text
 
 
@@ -54,6 +54,11 @@ class Verification:
     def sized_headers(self) -> tuple[str, ...]:
         """The headers that the verification of an object of unknown size needs (``Request.wants``)."""
         return (self.version, self.size, "transfer-encoding", *self.digests)
+
+    @property
+    def suffix_headers(self) -> tuple[str, ...]:
+        """The headers that the verification of an object's end needs (``Request.wants``)."""
+        return (self.version, "content-range", self.size, "transfer-encoding")
 
     def span(self, response: Response, span: Span, buffer: Buffer) -> int:
         """Return how many bytes of ``buffer`` are the span's; the answer is a 200 or 206 to GET (to HEAD, if empty).
@@ -123,6 +128,37 @@ class Verification:
             self.same_digest(headers, body)
         return body
 
+    def suffix(self, response: Response, etag: str, size: int) -> Ending | None:
+        """Return what is in the buffer of an object's last ``size`` bytes; the answer is a 200 or 206 to GET.
+
+        None where it is the beginning of the whole object instead.
+
+        Raises:
+            Changed: Another version than ``etag``, unless that is empty.
+            Damaged: The answer names other bytes than the object's last, or does not name its size.
+            Transient: The body ended early, and it does not name its range.
+            PenstockError: The answer broke off before it named its range.
+
+        """
+        headers, received = response.headers, response.received
+        self.same_version(headers, etag)
+        version = unquoted(headers.get(self.version, ""))
+        version = version if is_strong(version) else ""
+        named = headers.get("content-range", "")
+        if named or (response.status == 206 and response.fault is None):  # noqa: PLR2004  Partial Content
+            start, total = _end_of(named, size)
+            if received > total - start:
+                raise Damaged(f"the server sent more than the {total - start} bytes that it named")
+            return Ending(start, total, version, received)
+        if response.fault is not None:
+            raise response.fault
+        if response.overflow:
+            return None
+        length = received if "chunked" in headers.get("transfer-encoding", "") else self.length(headers)
+        if received != length:
+            raise Transient("the body ended early")
+        return Ending(0, length, version, length)
+
     def length(self, headers: Mapping[str, str]) -> int:
         """Return the object's size in bytes; ``Damaged`` where the answer does not say."""
         length = parse_size(headers.get(self.size, ""))
@@ -165,5 +201,15 @@ def _same_range(response: Response, start: int, stop: int) -> None:
     match = _RANGE(found)
     if match is None or int(match[1]) != start:
         raise Damaged(f"asked for bytes {start}-{stop - 1}, the server sent {found[:_QUOTED]!r}")
-    if match[2] != "*" and int(match[2]) < stop:
-        raise Truncated(f"the object has {match[2]} bytes, {stop} were asked for")
+    if match[3] != "*" and int(match[3]) < stop:
+        raise Truncated(f"the object has {match[3]} bytes, {stop} were asked for")
+
+
+def _end_of(named: str, size: int) -> tuple[int, int]:
+    """Return where an object's last ``size`` bytes begin, and its size, by the range that an answer names."""
+    match = _RANGE(named)
+    if match is not None and match[3] != "*":
+        start, last, total = int(match[1]), int(match[2]), int(match[3])
+        if start == max(0, total - size) and last == total - 1:
+            return start, total
+    raise Damaged(f"asked for the last {size} bytes, the server sent {named[:_QUOTED]!r}")

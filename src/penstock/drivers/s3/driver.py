@@ -22,7 +22,7 @@ from penstock.drivers.s3.route import Route
 from penstock.drivers.s3.signing import EMPTY_SHA256, UNSIGNED
 from penstock.drivers.s3.vocabulary import AMAZON
 from penstock.errors import ChecksumMismatch, Damaged, InvalidURL, PenstockError
-from penstock.protocols.driver import RANGE_IGNORED, UNKNOWN_BYTES, Abilities, Beginning, Payload
+from penstock.protocols.driver import RANGE_IGNORED, UNKNOWN_BYTES, Abilities, Beginning, Ending, Payload
 from penstock.protocols.exchange import Exchange, Request
 from penstock.values import ObjectMeta, Span
 
@@ -174,6 +174,26 @@ class S3:
         if isinstance(got, Beginning) and got.size > most_bytes:
             raise too_large(most_bytes, self.url(key))
         return got
+
+    def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
+        """Read an object's last bytes."""
+        words = self._words
+        headers = {**words.read_headers, "range": f"bytes=-{target.size}", **self._pinned(words.pin, etag)}
+        request = self._request("GET", key, headers=headers)
+        request.target, request.wants, request.shorter = target, self._verify.suffix_headers, True
+        return Exchange(request, partial(self._ended, key, etag, target))
+
+    def _ended(self, key: str, etag: str, target: Buffer, response: Response) -> Ending | None:
+        """Verify the answer to ``suffix``."""
+        if response.status == 416:  # noqa: PLR2004  Range Not Satisfiable: an empty object has no last byte
+            return None
+        with self._answers.locating(key):
+            if response.status not in (200, 206):
+                raise self._answers.error(response, "read", key)
+            ending = self._verify.suffix(response, etag, target.size)
+        if (honoured := heeds_ranges(response)) is not None:
+            self._learn_ranges(honoured=honoured)
+        return ending
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
         """Write one object in one request."""

@@ -90,7 +90,7 @@ class Lookahead:
             self._await(read)
         reads.popleft()
         cost = self._costs.popleft()
-        if read.span.stop is None and read.error is None:
+        if read.span.stop is None and read.error is None and not read.span.start:
             self._sizes.add(read.size_bytes)
         budget.release(cost)
         counts = self.counts
@@ -130,7 +130,7 @@ class Lookahead:
             if span is None:
                 self._drained = True
                 break
-            cost = (span.most or self._sizes.bound or _GUESS_BYTES) if span.stop is None else span.stop - span.start
+            cost = self._cost(span) if span.stop is None else span.stop - span.start
             if not budget.admits(cost):
                 break
             budget.admit(cost)
@@ -139,6 +139,10 @@ class Lookahead:
             self._next = None
         if batch:
             self._reads.extend(self._scope.run(start_reads, self._fetching, batch, self._inbox))
+
+    def _cost(self, span: Span) -> int:
+        """Return what a span without an end counts for."""
+        return -span.start if span.start < 0 else span.most or self._sizes.bound or _GUESS_BYTES
 
     def close(self) -> None:
         """Call off what is in flight; the iterator is at its end then."""

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.buffer import Buffer
 from penstock.errors import Changed, NotFound, Truncated, Unusable
-from penstock.protocols.driver import Copy, Delete, List
+from penstock.protocols.driver import Copy, Delete, List, Suffix
 from penstock.testing.drivers.setting import Setting
 from penstock.testing.drivers.trial import WAIT_S, octets
 from penstock.values import Span
@@ -43,6 +43,42 @@ class Reading(Setting):
         etag = trial.put("key", data)
         stop = min(start + size, 10_000)
         assert trial.read("key", start, stop) == trial.read("key", start, stop, etag) == data[start:stop]
+
+    @pytest.mark.parametrize("size", [1, 2, 4095, 4096, 9999, 10_000, 10_001, 50_000])
+    def test_an_end_is_exactly_the_last_bytes(self, trial: Trial, size: int) -> None:
+        """As many as were asked for, or all of a shorter object; and it says where they begin."""
+        data, buffer = octets(10_000), bytearray(b"#" * 60_000)
+        etag = trial.put("key", data)
+        for version in ("", etag):
+            target = Buffer.borrow(buffer).slice(100, 100 + size)
+            ending = trial.do(trial.verb(Suffix).suffix("key", version, target))
+            start = max(0, 10_000 - size)
+            if ending is not None:  # as a store may that sends all of a shorter object
+                assert ending[:2] == (start, 10_000)
+                assert ending.etag in ("", etag)
+                assert ending.received == 10_000 - start
+                assert bytes(buffer[100:][: ending.received]) == data[start:]
+            assert ending is not None or trial.driver.abilities.ranges is False, (
+                "a range was heeded, or is known not to"
+            )
+            assert buffer[:100] + buffer[100 + size :] == b"#" * (60_000 - size), "only the target is written"
+
+    def test_an_end_of_an_empty_object_is_empty_or_left_open(self, trial: Trial) -> None:
+        """There is no last byte to ask for: some stores refuse such a range."""
+        etag = trial.put("key", b"")
+        for version in ("", etag):
+            ending = trial.do(trial.verb(Suffix).suffix("key", version, Buffer.allocate(10)))
+            assert ending is None or ending[:2] + ending[3:] == (0, 0, 0)
+
+    def test_an_end_is_held_to_a_version(self, trial: Trial) -> None:
+        """And is one of an object that is there."""
+        old = trial.put("key", b"old bytes")
+        trial.put("key", b"new bytes, and more of them")
+        with pytest.raises(Changed):
+            trial.do(trial.verb(Suffix).suffix("key", old, Buffer.allocate(5)))
+        with pytest.raises(NotFound) as caught:
+            trial.do(trial.verb(Suffix).suffix("no/such", "", Buffer.allocate(5)))
+        assert caught.value.url.endswith("no/such")
 
     def test_of_an_object_of_unknown_size_no_more_is_read_than_stated(self, trial: Trial) -> None:
         """An object of that size is read; a larger one is refused, and says so."""

@@ -225,5 +225,6 @@ def _shifted(request: Request, change: str) -> Request:
         headers.pop("range", None)
     elif change == "next":
         first, _, last = headers["range"].removeprefix("bytes=").partition("-")
-        headers["range"] = f"bytes={int(first) + 1}-{int(last) + 1 if last else ''}"
+        # One byte more of an end, too, begins elsewhere.
+        headers["range"] = f"bytes={int(first) + 1 if first else ''}-{int(last) + 1 if last else ''}"
     return replace(request, headers=headers)
