@@ -83,3 +83,17 @@ def test_secrets_that_two_threads_conceal_at_once_are_all_hidden(monkeypatch):
     assert str(NotFound(told)) == "[hidden] [hidden] [hidden]"
     errors.conceal(*[f"a secret number {number:04}" for number in range(1000)])
     assert len(errors._secrets) == errors._MOST_SECRETS, "the latest ones"
+
+
+def test_an_address_has_its_other_one_beside_it_the_nearest_of_several(monkeypatch):
+    monkeypatch.setattr(errors, "_aliases", {})
+    errors.alias("s3://b/", "penstock://whole/")
+    errors.alias("s3://b/base/", "penstock://part/")
+    assert str(NotFound("gone", url="s3://b/base/x")) == "gone [s3://b/base/x = penstock://part/x]"
+    assert str(NotFound("gone", url="s3://b/x")) == "gone [s3://b/x = penstock://whole/x]"
+    assert str(NotFound("gone", url="penstock://part/x")) == "gone [penstock://part/x = s3://b/base/x]"
+    assert str(NotFound("s3://b/x is gone", url="s3://b/x")) == "s3://b/x is gone [penstock://whole/x]"
+    assert str(NotFound("gone", url="s3://c/x")) == "gone [s3://c/x]"
+    for number in range(1000):
+        errors.alias("s3://c/", f"penstock://{number}/")
+    assert len(errors._aliases) == errors._MOST_ALIASES

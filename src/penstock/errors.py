@@ -54,6 +54,7 @@ __all__ = [
     "Unreachable",
     "Unsupported",
     "Unusable",
+    "alias",
     "conceal",
     "printable",
 ]
@@ -62,6 +63,8 @@ _MOST_CHARACTERS = 4000  # of a text; a key alone may have 1,024, and a server's
 _HIDDEN = "[hidden]"
 _LEAST_SECRET = 8  # characters: what is shorter stands in too many other words
 _MOST_SECRETS = 128
+_MOST_ALIASES = 64
+_aliases: dict[str, str] = {}  # penstock://profile/ -> the URL of its store; changed as _secrets are
 _secrets: dict[str, None] = {}  # in order; changed one step at a time, so threads, forks and Ctrl-C need no lock
 # What a server may echo of a request, and libcurl of a proxy's URL, whoever's it is.
 _TELLING = re.compile(
@@ -82,6 +85,21 @@ def conceal(*secrets: str) -> None:
         _secrets[each] = None
     for each in list(_secrets)[:-_MOST_SECRETS]:
         _secrets.pop(each, None)  # another thread may have seen the same ones
+
+
+def alias(url: str, other: str) -> None:
+    """Have errors at a URL that begins with ``url`` also give its other address, below ``other``; and the reverse."""
+    _aliases.pop(other, None)
+    _aliases[other] = url
+    for each in list(_aliases)[:-_MOST_ALIASES]:
+        _aliases.pop(each, None)
+
+
+def _also(url: str) -> str:
+    """Return the other address of a URL; empty where it has none."""
+    pairs = [pair for other, one in list(_aliases.items()) for pair in ((other, one), (one, other))]
+    near = max((pair for pair in pairs if url.startswith(pair[0])), key=lambda pair: len(pair[0]), default=None)
+    return "" if near is None else near[1] + url[len(near[0]) :]
 
 
 def _discreet(text: str) -> str:
@@ -133,11 +151,11 @@ class PenstockError(Exception):
         self.code = ""
 
     def __str__(self) -> str:
-        """Return the message, the URL, and the effort spent, in one printable line."""
+        """Return the message, the URL (of a profile, the store's too), and the effort spent, in one printable line."""
         text = self.message
-        url = _discreet(self.url)
-        if url and url not in text:
-            text = f"{text} [{url}]"
+        urls = [_discreet(each) for each in (self.url, _also(self.url) if self.url else "") if each]
+        if where := " = ".join(each for each in urls if each not in text):
+            text = f"{text} [{where}]"
         text = printable(text)  # a server's words and a stranger's keys may hold terminal escapes
         if self.attempts > 1:
             text = f"{text} (gave up after {self.attempts} attempts in {self.elapsed_s:.1f} s)"

@@ -27,7 +27,7 @@ from penstock.listing import Listing, UploadListing
 from penstock.options import StoreOptions
 from penstock.protocols.driver import Attributes, Copy, Delete, List, Multipart
 from penstock.protocols.exchange import Request
-from penstock.providers.provider import Opening
+from penstock.providers.provider import Opening, Route
 from penstock.providers.urls import Location, parse
 from penstock.support import require, supports
 from penstock.waiting import Inbox
@@ -78,13 +78,14 @@ class Source:
     retry budget is spent.
     """
 
-    def __init__(self, location: Location, options: StoreOptions, layer: Layer | None = None) -> None:
+    def __init__(self, location: Location, store: StoreOptions | str | None = None, layer: Layer | None = None) -> None:
         """Point at the bucket of ``location``; nothing is sent. ``ConfigError`` for settings that cannot work.
 
-        ``layer`` is for ``through``.
+        ``store`` is options, or the name of a profile that has them; ``layer`` is for ``through``.
         """
         self._provider = provider = location.provider
-        self.options = options = provider.take(options)
+        self._given = store
+        self.options = options = provider.take(_options(location, store))
         self._store = _Store(location.scheme, location.bucket, options, *provider.resolve(options, os.environ))
         self._engine: tuple[int, Fetcher] | None = None  # with its process
         self._closed = False
@@ -101,7 +102,7 @@ class Source:
         """
         if not callable(layer):
             raise Unusable(f"a layer is a function that takes what fetches and returns what reads, not {layer!r}")
-        return Source(self._location(), self.options, layer)
+        return Source(self._location(), self._given, layer)
 
     @property
     def root(self) -> str:
@@ -111,6 +112,14 @@ class Source:
     def url(self, key: str) -> str:
         """Return an object's URL."""
         return self.root + key
+
+    def address(self, key: str) -> tuple[Hashable, ...]:
+        """Return what tells an object from all others, by whatever URL: with and without a profile, say; no request."""
+        store = self._store
+        route = store.settings
+        if isinstance(route, Route):
+            return route.scheme, route.bucket, route.settings, route.base + key
+        return store.scheme, store.bucket, route, key
 
     def supports(self, *verbs: Callable[..., object]) -> bool:
         """Return whether the store has all of these verbs of ``penstock.protocols.driver``: no request."""
@@ -322,8 +331,11 @@ class Source:
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle as location and options; with secrets in them for workers only: ``Unusable``."""
-        return Source, (self._location(), self.options, self._layer)
+        """Pickle as location and options; with secrets in them for workers only: ``Unusable``.
+
+        Of a profile the name is pickled, and looked up where it is loaded.
+        """
+        return Source, (self._location(), self._given, self._layer)
 
     def _location(self) -> Location:
         return Location(self._store.scheme, self._store.bucket, "")
@@ -395,7 +407,7 @@ class Source:
         return fetcher
 
 
-def open_source(url: str | os.PathLike[str], store: StoreOptions | None = None) -> tuple[Source, str]:
+def open_source(url: str | os.PathLike[str], store: StoreOptions | str | None = None) -> tuple[Source, str]:
     """Return the source a URL points into and the key or prefix it names there. No request is made.
 
     Raises:
@@ -405,10 +417,18 @@ def open_source(url: str | os.PathLike[str], store: StoreOptions | None = None) 
 
     """
     location = parse(url)
-    return Source(location, StoreOptions() if store is None else store), location.key
+    return Source(location, store), location.key
 
 
-def object_at(url: str | os.PathLike[str], store: StoreOptions | None = None) -> tuple[Source, str]:
+def _options(location: Location, store: StoreOptions | str | None) -> StoreOptions:
+    if not isinstance(store, str):
+        return StoreOptions() if store is None else store
+    from penstock.providers.profiles import chosen  # few programs have profiles
+
+    return chosen(location, store)
+
+
+def object_at(url: str | os.PathLike[str], store: StoreOptions | str | None = None) -> tuple[Source, str]:
     """Return what ``open_source`` does for the URL of one object: ``InvalidURL`` where it names a bucket only."""
     source, key = open_source(url, store)
     if not key:

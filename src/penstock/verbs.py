@@ -25,7 +25,7 @@ _PIECE_BYTES = 8 << 20
 
 @overload
 def open(  # noqa: A001  see below
-    url: str | os.PathLike[str], mode: Literal["rb"] = "rb", *, store: StoreOptions | None = None
+    url: str | os.PathLike[str], mode: Literal["rb"] = "rb", *, store: StoreOptions | str | None = None
 ) -> Reader: ...
 
 
@@ -35,7 +35,7 @@ def open(  # noqa: A001  see below
     mode: Literal["wb", "xb"],
     *,
     metadata: Mapping[str, str] | None = None,
-    store: StoreOptions | None = None,
+    store: StoreOptions | str | None = None,
 ) -> Writer: ...
 
 
@@ -44,7 +44,7 @@ def open(  # noqa: A001  the built-in's name for the built-in's job, always call
     mode: str = "rb",
     *,
     metadata: Mapping[str, str] | None = None,
-    store: StoreOptions | None = None,
+    store: StoreOptions | str | None = None,
 ) -> Reader | Writer:
     """Open an object as a binary file: ``rb`` reads, ``wb`` replaces, ``xb`` creates.
 
@@ -67,7 +67,7 @@ def open(  # noqa: A001  the built-in's name for the built-in's job, always call
     raise ConfigError(message, url=source.url(key))
 
 
-def list(url: str | os.PathLike[str], *, store: StoreOptions | None = None) -> Iterator[ObjectMeta]:  # noqa: A001  see open
+def list(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> Iterator[ObjectMeta]:  # noqa: A001  see open
     """Yield every object whose key begins with the URL's, in UTF-8 byte order; one request for each 1,000.
 
     The prefix is a string, as everywhere in S3: ``s3://b/train`` also lists ``train2/x``. Nothing found is no error.
@@ -78,14 +78,14 @@ def list(url: str | os.PathLike[str], *, store: StoreOptions | None = None) -> I
             yield replace(entry, url=source.url(entry.key))
 
 
-def stat(url: str | os.PathLike[str], *, store: StoreOptions | None = None) -> ObjectMeta:
+def stat(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> ObjectMeta:
     """Describe one object: one request. Raises ``NotFound``."""
     source, key = object_at(url, store)
     return replace(source.head(key), url=source.url(key))
 
 
 def delete(
-    urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, store: StoreOptions | None = None
+    urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, store: StoreOptions | str | None = None
 ) -> None:
     """Delete one object or many, one request each, in parallel; missing ones are no error.
 
@@ -109,7 +109,7 @@ def delete(
         source.delete([*keys])
 
 
-def copy(url: str | os.PathLike[str], to: str | os.PathLike[str], *, store: StoreOptions | None = None) -> None:
+def copy(url: str | os.PathLike[str], to: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> None:
     """Copy one object: within a bucket on the server's side if it can, else through this machine in bounded memory.
 
     The first takes two requests, beyond 1 GiB one for each 128 MiB. ``Changed`` if the object is replaced meanwhile.
@@ -126,7 +126,7 @@ def copy(url: str | os.PathLike[str], to: str | os.PathLike[str], *, store: Stor
     target, name = object_at(to, store)
     if name.endswith("/") and not key.endswith("/"):
         raise InvalidURL("name the copy itself: this ends in '/'", url=target.url(name))
-    if (source.root, key) == (target.root, name):
+    if source.address(key) == target.address(name):
         raise InvalidURL("this would copy the object onto itself", url=target.url(name))
     if source.root == target.root and source.supports(Copy):
         source.copy(key, name)

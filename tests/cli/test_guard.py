@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.guard import link_on_the_way
+from penstock.cli.guard import check_names, link_on_the_way
+from penstock.errors import Unusable
+from penstock.source import open_source
 from tests.cli.conftest import COMMAND
 
 FILES = ["elsewhere/kept", "here/below/file", "here/file"]
@@ -145,3 +147,23 @@ def test_names_that_are_no_utf_8_are_printed_as_they_are(tmp_path):
     (tmp_path / os.fsdecode(b"caf\xe9")).touch()
     done = subprocess.run([*COMMAND, "ls", f"{tmp_path}/"], capture_output=True, check=True)
     assert done.stdout == f"file://{tmp_path}/".encode() + b"caf\xe9\n"
+
+
+def test_one_store_under_two_names_is_refused_where_they_overlap(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "penstock.toml").write_text("[profiles.names]\nurl = 'memory://two-names/base/'\n")
+    direct, other = open_source("memory://two-names/")[0], open_source("memory://third-name/")[0]
+    profile = open_source("penstock://names/")[0]
+    for source, prefix, target, key in (
+        (direct, "base/x", profile, "x"),
+        (profile, "x/", direct, "base/"),
+        (direct, "", profile, "y"),
+    ):
+        with pytest.raises(Unusable, match="are of one store: name both in the same way"):
+            check_names([(source, prefix)], target, key)
+    for source, prefix, target, key in (
+        (direct, "beside/", profile, "x"),
+        (other, "base/x", profile, "x"),
+        (profile, "x/", profile, "x/y"),  # one name: object by object
+    ):
+        check_names([(source, prefix)], target, key)

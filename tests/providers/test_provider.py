@@ -104,3 +104,10 @@ def test_a_library_that_is_missing_is_told_with_what_to_install():
 def test_a_provider_that_could_not_work_is_refused_where_it_is_made(wrong, says):
     with pytest.raises(ConfigError, match=f"of plain .*{says}|of plain {says}"):
         replace(PLAIN, **wrong)
+
+
+def test_defaults_hold_where_given_options_say_nothing():
+    mine = replace(S3, defaults=S3Options(region="eu", retry=RetryOptions(attempts=7)))
+    assert mine.take(StoreOptions()) == mine.defaults
+    taken = mine.take(S3Options(region="us", retry=RetryOptions(tokens=3)))
+    assert (taken.region, taken.retry) == ("us", RetryOptions(attempts=7, tokens=3))

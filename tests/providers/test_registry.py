@@ -138,7 +138,7 @@ def test_what_is_wrong_with_an_entry_point_names_its_distribution(installed, dis
 
 def test_an_unknown_scheme_is_told_which_are_installed_and_which_is_near(installed):
     installed("penstock-shelf", shelf="penstock_nowhere:PROVIDER", board="penstock_nowhere:PROVIDER")
-    with pytest.raises(UnknownScheme, match=r"s3://, file://, memory://, board://, shelf:// and.*mean shelf://"):
+    with pytest.raises(UnknownScheme, match=r"s3://, .*board://, shelf:// and.*mean shelf://"):
         parse("shelv://one/x")
 
 
@@ -161,7 +161,7 @@ def test_fsspec_refuses_an_unknown_scheme_where_it_is_registered():
     assert (type(made), made.protocol) == (_kind_of("memory"), "memory")
 
 
-@pytest.mark.parametrize("wrong", [{}, {"region": "r"}, "profile"])
+@pytest.mark.parametrize("wrong", [{}, {"region": "r"}, 3])
 def test_a_store_that_is_no_options_is_refused_by_every_verb(wrong):
     with pytest.raises(ConfigError, match="store= takes StoreOptions or S3Options"):
         ps.stat("s3://bucket/key", store=wrong)

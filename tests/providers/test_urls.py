@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidURL, PenstockError, UnknownScheme
-from penstock.providers.urls import Location, parse
+from penstock.providers.registry import loaded
+from penstock.providers.urls import Location, is_root, parse
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=256)
 SPICY = st.text(st.sampled_from("/.%?#+&=@: ~\\\n\u00e9\U0001f600"), max_size=60)
 BUCKETS = st.text(st.sampled_from("aZ09._-"), min_size=3, max_size=255)
+KNOWN = ", ".join(f"{scheme}://" for scheme in loaded())
 
 
 @pytest.mark.parametrize(
@@ -174,10 +176,25 @@ def test_a_near_miss_is_told_what_was_meant(url, meant):
     with pytest.raises(UnknownScheme) as caught:
         parse(url)
     assert meant in str(caught.value)
-    assert "s3://, file://, memory:// and local paths" in str(caught.value)
+    assert f"{KNOWN} and local paths" in str(caught.value)
 
 
 def test_a_far_miss_is_told_what_is_known_and_nothing_more():
     with pytest.raises(UnknownScheme) as caught:
-        parse("gs://bucket/key")
-    assert str(caught.value) == "unknown scheme 'gs': Penstock knows s3://, file://, memory:// and local paths"
+        parse("quux://bucket/key")
+    assert str(caught.value) == f"unknown scheme 'quux': Penstock knows {KNOWN} and local paths"
+
+
+@pytest.mark.parametrize(
+    ("text", "root"),
+    [
+        *(("s3://bucket/", True), ("s3://bucket", False), ("s3://bucket/key", False), ("file:///", True)),
+        *(("penstock://nobody/", True), ("penstock://nobody", False), ("penstock://no body/", False), ("path/", False)),
+    ],
+)
+def test_a_root_is_a_bucket_or_any_profile(text, root):
+    assert is_root(text) is root
+
+
+def test_only_a_profile_has_keys_by_other_urls():
+    assert parse("s3://bucket/").relative("s3://bucket/key") is None

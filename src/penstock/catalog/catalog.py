@@ -89,7 +89,7 @@ class Catalog:
         exclude: str | Iterable[str] = (),
         labels: Rule | None = None,
         allow_empty: bool = False,
-        store: StoreOptions | None = None,
+        store: StoreOptions | str | None = None,
     ) -> Catalog:
         """List every object whose key begins with the URL's; one request for each 1,000, in parallel where it can.
 
@@ -115,7 +115,7 @@ class Catalog:
         url: str | os.PathLike[str],
         *,
         root: str | os.PathLike[str] | None = None,
-        store: StoreOptions | None = None,
+        store: StoreOptions | str | None = None,
     ) -> Catalog:
         """Read a catalog that ``save`` has written, and verify all of it: HEAD, GET, and one GET for each 16 MiB.
 
@@ -144,7 +144,7 @@ class Catalog:
             error.url = place.url
             raise
 
-    def save(self, url: str | os.PathLike[str], *, store: StoreOptions | None = None) -> None:
+    def save(self, url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> None:
         """Write this catalog, or this part of one, to a file that ``open`` reads: some 50 bytes per object and its key.
 
         The file appears whole or not at all, and replaces what is there. A part is copied first; nothing else is.

@@ -78,6 +78,8 @@ def read_manifest(data: bytes, name: str, base: Location, parser: Parser | None 
 def resolve_key(text: str, base: Location) -> str:
     """Return the full key for what stands in a manifest: a URL within ``base``'s bucket, or a key relative to ``base``.
 
+    Where ``base`` is of a profile, a URL of its store below the profile's own is one within it.
+
     A relative key goes below ``base.key`` as below a directory, whether or not that ends in ``/``; with a local base, a
     path that begins with ``/`` is absolute. Nothing is unescaped or normalised: to an object store ``..``, ``//`` and
     ``%20`` are characters like any other.
@@ -93,8 +95,10 @@ def resolve_key(text: str, base: Location) -> str:
     scheme, rest = match.groups()
     bucket, key = base.provider.split(rest)
     if (scheme.lower(), bucket) != (base.scheme, base.bucket):
-        message = f"{_short(text)} does not lie in {base.root}: make a dataset per bucket"
-        raise ManifestError(message)
+        found = base.relative(text)
+        if found is None:
+            raise ManifestError(f"{_short(text)} does not lie in {base.root}: make a dataset per bucket")
+        key = found
     return _storable(key, base.provider)
 
 

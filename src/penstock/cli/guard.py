@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.options import StoreOptions
+    from penstock.source import Source
 
-__all__ = ["check_links", "check_tree", "link", "link_on_the_way"]
+__all__ = ["check_links", "check_names", "check_tree", "link", "link_on_the_way"]
 
 
 def check_tree(selected: Selection, advice: str, *, whole_bucket: bool = False) -> None:
@@ -41,6 +42,24 @@ def check_tree(selected: Selection, advice: str, *, whole_bucket: bool = False) 
             raise Unusable(f"this is a whole bucket: {advice}", url=origin.root)
         return
     check_deletable(parse(origin.root + origin.prefix))
+
+
+def check_names(origins: Iterable[tuple[Source, str]], target: Source, key: str) -> None:
+    """Refuse sources and a destination that lie in one another and are named in two ways; no request.
+
+    A bucket that is named in one way is looked after object by object (``cli.plan``).
+
+    Raises:
+        Unusable: One lies in the other, ``s3://bucket/base/`` in ``penstock://profile/``, say.
+
+    """
+    *where, there = target.address(key)
+    for source, prefix in origins:
+        *store, here = source.address(prefix)
+        same = source.root != target.root and store == where
+        if same and (str(here).startswith(str(there)) or str(there).startswith(str(here))):
+            message = f"{source.url(prefix)} and {target.url(key)} are of one store: name both in the same way"
+            raise Unusable(message)
 
 
 def link(url: str, store: StoreOptions) -> Selection | None:

@@ -146,7 +146,7 @@ def named(
     base: str | os.PathLike[str] | None,
     labels: Rule | None,
     allow_empty: bool,
-    store: StoreOptions | None,
+    store: StoreOptions | str | None,
 ) -> Catalog:
     """Return the catalog of the objects that a manifest names: see ``from_manifest``."""
     if isinstance(manifest, (list, tuple)):
@@ -167,6 +167,6 @@ def _labelled(catalog: Catalog, labels: Rule | None) -> Catalog:
     return catalog if labels is None else catalog.with_labels(labels)
 
 
-def saved(catalog: Catalog | str | os.PathLike[str], *, store: StoreOptions | None) -> Catalog:
+def saved(catalog: Catalog | str | os.PathLike[str], *, store: StoreOptions | str | None) -> Catalog:
     """Return a catalog itself, or the one that was saved under a URL: see ``from_catalog``."""
     return catalog if isinstance(catalog, Catalog) else Catalog.open(catalog, store=store)

@@ -24,7 +24,11 @@ class CatalogDataset:
     """A catalog, a transform and a store. One listing per job: workers map its result."""
 
     def __init__(
-        self, catalog: Catalog, *, transform: Callable[[Sample], Any] | None = None, store: StoreOptions | None = None
+        self,
+        catalog: Catalog,
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        store: StoreOptions | str | None = None,
     ) -> None:
         """Read the catalog's objects; ``transform(sample)`` is what is yielded, the ``Sample`` itself without one."""
         if not isinstance(catalog, Catalog):
@@ -50,7 +54,7 @@ class CatalogDataset:
         return ""
 
     @classmethod
-    def check_arguments(cls, *, transform: object = None, store: StoreOptions | None = None) -> None:
+    def check_arguments(cls, *, transform: object = None, store: StoreOptions | str | None = None) -> None:
         """Refuse what the constructor would refuse, before a catalog is listed or read.
 
         Raises:
@@ -77,5 +81,6 @@ class CatalogDataset:
 def _check(transform: object, store: object) -> None:
     if transform is not None and (not callable(transform) or inspect.iscoroutinefunction(transform)):
         raise Unusable(f"transform is a plain function of a sample, not {transform!r}")
-    if store is not None and not isinstance(store, StoreOptions):
-        raise Unusable(f"store is options such as ps.S3Options(region=…), not a {type(store).__name__}")
+    if store is not None and not isinstance(store, StoreOptions | str):
+        message = "store is options such as ps.S3Options(region=…), or the name of a profile"
+        raise Unusable(f"{message}, not a {type(store).__name__}")

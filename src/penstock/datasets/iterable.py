@@ -59,7 +59,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         shuffle: bool | Order = False,
         seed: int = 0,
         place: PlaceLike = None,
-        store: StoreOptions | None = None,
+        store: StoreOptions | str | None = None,
     ) -> None:
         """Yield the catalog's objects, or what ``transform(sample)`` makes of them.
 
@@ -86,7 +86,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         shuffle: bool | Order = False,
         seed: int = 0,
         place: PlaceLike = None,
-        store: StoreOptions | None = None,
+        store: StoreOptions | str | None = None,
     ) -> None:
         """Refuse what the constructor would refuse, before a catalog is listed or read.
 
@@ -114,7 +114,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         exclude: str | Iterable[str] = (),
         labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
         allow_empty: bool = False,
-        store: StoreOptions | None = None,
+        store: StoreOptions | str | None = None,
     ) -> Catalog:
         """Make a dataset of every object whose key begins with the URL's; one LIST request for each 1,000 objects.
 
@@ -140,7 +140,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         place: PlaceLike = None,
         labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
         allow_empty: bool = False,
-        store: StoreOptions | None = None,
+        store: StoreOptions | str | None = None,
     ) -> Catalog:
         """Make a dataset of objects of one bucket by URL, in the order given; no request: sizes are not known.
 
@@ -169,7 +169,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         base: str | os.PathLike[str] | None = None,
         labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
         allow_empty: bool = False,
-        store: StoreOptions | None = None,
+        store: StoreOptions | str | None = None,
     ) -> Catalog:
         """Make a dataset of the objects a manifest names: "key" or "key label" lines, CSV, JSON lines or Parquet.
 
@@ -196,7 +196,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         shuffle: bool | Order = False,
         seed: int = 0,
         place: PlaceLike = None,
-        store: StoreOptions | None = None,
+        store: StoreOptions | str | None = None,
     ) -> Catalog:
         """Make a dataset of a catalog, without a request; or of the URL of a saved one, which is read and verified.
 

@@ -79,7 +79,7 @@ class MapDataset(CatalogDataset, Dataset[Any]):
         exclude: str | Iterable[str] = (),
         labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
         allow_empty: bool = False,
-        store: StoreOptions | None = None,
+        store: StoreOptions | str | None = None,
     ) -> Catalog:
         """Make a dataset of every object whose key begins with the URL's; one LIST request for each 1,000 objects.
 
@@ -102,7 +102,7 @@ class MapDataset(CatalogDataset, Dataset[Any]):
         transform: Callable[[Sample], Any] | None = None,
         labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
         allow_empty: bool = False,
-        store: StoreOptions | None = None,
+        store: StoreOptions | str | None = None,
     ) -> Catalog:
         """Make a dataset of objects of one bucket by URL, in the order given; no request: sizes are not known.
 
@@ -128,7 +128,7 @@ class MapDataset(CatalogDataset, Dataset[Any]):
         base: str | os.PathLike[str] | None = None,
         labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
         allow_empty: bool = False,
-        store: StoreOptions | None = None,
+        store: StoreOptions | str | None = None,
     ) -> Catalog:
         """Make a dataset of the objects a manifest names: "key" or "key label" lines, CSV, JSON lines or Parquet.
 
@@ -152,7 +152,7 @@ class MapDataset(CatalogDataset, Dataset[Any]):
         catalog: Catalog | str | os.PathLike[str],
         *,
         transform: Callable[[Sample], Any] | None = None,
-        store: StoreOptions | None = None,
+        store: StoreOptions | str | None = None,
     ) -> Catalog:
         """Make a dataset of a catalog, without a request; or of the URL of a saved one, which is read and verified.
 

@@ -14,8 +14,9 @@ from penstock.doctor.network import network
 from penstock.doctor.reading import listing, reading
 from penstock.doctor.writing import body, clear, deleting, writing
 from penstock.errors import PenstockError, Unauthenticated
-from penstock.options import RetryOptions, StoreOptions
+from penstock.options import RetryOptions
 from penstock.protocols.driver import Put
+from penstock.providers.provider import Route
 from penstock.providers.urls import parse
 from penstock.source import Source
 from penstock.values import as_folder
@@ -23,6 +24,7 @@ from penstock.values import as_folder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.options import StoreOptions
     from penstock.providers.urls import Location
 
 __all__ = ["examine"]
@@ -32,7 +34,7 @@ _LEAST_PART = 1 << 20
 
 
 def examine(
-    url: str | os.PathLike[str], store: StoreOptions | None = None, *, read_only: bool = False
+    url: str | os.PathLike[str], store: StoreOptions | str | None = None, *, read_only: bool = False
 ) -> Iterator[Finding]:
     """Examine the store of ``url``, below its key, and yield what each step finds, as soon as it is over.
 
@@ -49,7 +51,7 @@ def examine(
     """
     location = parse(url)
     with step("settings") as settings:
-        source = _source(location, StoreOptions() if store is None else store)
+        source = _source(location, store)
         settings.detail = f"{location.provider.name} [{source.root}]"
     yield settings
     if settings.outcome == "failed":
@@ -62,9 +64,9 @@ def examine(
         yield from _stored(source, location.key, read_only=read_only)
 
 
-def _source(location: Location, store: StoreOptions) -> Source:
+def _source(location: Location, store: StoreOptions | str | None) -> Source:
     """Return a source that gives up soon and writes small parts."""
-    options = location.provider.take(store)
+    options = Source(location, store).options
     part_bytes = max(location.provider.limits.least_part_bytes, _LEAST_PART)
     write = replace(options.write, part_bytes=part_bytes, buffer_bytes=max(options.write.buffer_bytes, 2 * part_bytes))
     retry = RetryOptions(patience_s=_PATIENCE_S, first_contact_s=_PATIENCE_S / 2)
@@ -77,6 +79,7 @@ def _reached(source: Source, location: Location) -> Iterator[Finding]:
     transport = source.options.transport
     if origin and not _proxy(source, origin):
         settings = location.provider.resolve(source.options, os.environ)[0]
+        settings = settings.settings if isinstance(settings, Route) else settings  # of a profile
         yield from network(origin, transport, os.environ, getattr(settings, "ca_file", None))
     if origin != "":
         yield _credentials(source, location)

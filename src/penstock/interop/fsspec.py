@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from fsspec import AbstractFileSystem, register_implementation
 
 from penstock.errors import InvalidURL, NotFound, Unusable
+from penstock.options import StoreOptions
 from penstock.providers.protected import check_deletable
 from penstock.providers.urls import parse, scheme_provider
 from penstock.source import open_source
@@ -27,14 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
-    from penstock.options import StoreOptions
     from penstock.source import Reader, Source, Writer
     from penstock.values import ObjectMeta, Page
 
 __all__ = ["FileSystem", "register"]
 
 
-def register(store: StoreOptions | None = None, *, scheme: str = "s3") -> None:
+def register(store: StoreOptions | str | None = None, *, scheme: str = "s3") -> None:
     """Have fsspec open ``s3://`` with Penstock from here on, in this process, also where s3fs is installed.
 
     ``scheme`` names another of Penstock's schemes instead, a third party's too. ``store``'s options are for every URL;
@@ -47,7 +47,7 @@ def register(store: StoreOptions | None = None, *, scheme: str = "s3") -> None:
 
     """
     kind = _kind_of(scheme)
-    if store is not None:
+    if isinstance(store, StoreOptions):
         scheme_provider(scheme).take(store)
     kind.default = store
     register_implementation(scheme, kind, clobber=True)
@@ -61,9 +61,9 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ships no t
 
     protocol = "s3"
     cachable = False
-    default: ClassVar[StoreOptions | None] = None
+    default: ClassVar[StoreOptions | str | None] = None
 
-    def __init__(self, store: StoreOptions | None = None) -> None:
+    def __init__(self, store: StoreOptions | str | None = None) -> None:
         """Open nothing yet."""
         super().__init__()
         self.store = store
@@ -201,7 +201,7 @@ def _kind_of(scheme: str) -> type[FileSystem]:
     return FileSystem if scheme == FileSystem.protocol else type("FileSystem", (FileSystem,), {"protocol": scheme})
 
 
-def _opened(scheme: str, store: StoreOptions | None) -> FileSystem:
+def _opened(scheme: str, store: StoreOptions | str | None) -> FileSystem:
     return _kind_of(scheme)(store)
 
 

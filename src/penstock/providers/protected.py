@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import InvalidURL
+from penstock.providers.urls import LOCAL_ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,10 +32,12 @@ def check_deletable(location: Location) -> None:
     if _is_root(location.key):
         where = "every file of this machine" if location.local else "a whole bucket"
         raise InvalidURL(f"this is {where}: name what is to be deleted in it", url=location.url)
-    if not location.local:
+    target = location.provider.target
+    if not (location.local or target.startswith(LOCAL_ROOT)):
         return
+    folder = target.removeprefix(LOCAL_ROOT)  # of a profile
     try:
-        found = os.stat(f"/{location.key}")  # noqa: PTH116  pathlib changes names
+        found = os.stat(f"/{folder}{location.key}")  # noqa: PTH116  pathlib changes names
     except (OSError, ValueError):
         return
     for what, directory in _lived_in():

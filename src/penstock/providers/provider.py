@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from penstock.config.profiles.overlay import overlaid
 from penstock.errors import ConfigError, MissingExtra
 from penstock.options import StoreOptions
 from penstock.protocols.driver import Abilities
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.protocols.driver import Driver
     from penstock.protocols.exchange import Transport
 
-__all__ = ["Opening", "Provider", "bucket_names"]
+__all__ = ["Opening", "Provider", "Route", "bucket_names"]
 
 
 def bucket_names(pattern: str, words: str) -> Callable[[str], str]:
@@ -77,6 +78,24 @@ class Opening:
         return f"{self.scheme}://{self.bucket}/"
 
 
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where the paths of a profile lie, and the settings there: what ``Provider.resolve`` of a profile returns.
+
+    Attributes:
+        scheme: Of the store itself.
+        bucket: Its bucket.
+        base: What every key there begins with: empty, or ending in ``/``.
+        settings: Of the bucket's own provider.
+
+    """
+
+    scheme: str
+    bucket: str
+    base: str
+    settings: Hashable
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
     """A kind of store. All its functions but ``open`` make no request, and all are pure but for files they read.
@@ -100,6 +119,9 @@ class Provider:
         example: Options as they are passed, for a user who wrote host or credentials into a URL.
         advice: Say what a URL of an unknown scheme should be here, as "write …"; empty where it says nothing.
         extra: What to ``pip install`` where ``open`` misses a library: ``penstock[s3]``.
+        defaults: Options that hold where those given say nothing: a profile's.
+        target: Of a profile the URL that its keys are relative to, such as ``s3://bucket/base/``; empty for others.
+        named: Return the provider of one bucket, where buckets are profiles of different stores.
 
     """
 
@@ -117,6 +139,9 @@ class Provider:
     example: str = ""
     advice: Callable[[str], str] = _no_words
     extra: str = ""
+    defaults: StoreOptions | None = None
+    target: str = ""
+    named: Callable[[str], Provider] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what would fail later, or go unseen: ``ConfigError``."""
@@ -132,7 +157,8 @@ class Provider:
     def take(self, options: StoreOptions) -> StoreOptions:
         """Return ``options`` as options of this provider's class.
 
-        Options of a class that it derives from, neutral ones first of all, become its defaults with these parts.
+        Options of a class that it derives from, neutral ones first of all, become its defaults with these parts. Where
+        the provider has ``defaults``, an option that is its class's default leaves them as they are.
 
         Raises:
             ConfigError: They are another provider's; a part of them cannot be used here.
@@ -150,6 +176,8 @@ class Provider:
                 raise ConfigError(message)
             shared = given if issubclass(mine, given) else StoreOptions
             options = mine(**{each.name: getattr(options, each.name) for each in fields(shared)})
+        if self.defaults is not None:
+            options = overlaid(self.defaults, options)
         self._check_parts(options)
         return options
 

@@ -21,6 +21,7 @@ _TABLE = {
     "s3": "s3",
     LOCAL: "local",
     "memory": "memory",
+    "penstock": "profiles",
 }
 _loaded: dict[str, Provider] = {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from penstock.providers.registry import LOCAL, find, loaded, own, schemes
 if TYPE_CHECKING:
     from penstock.providers.provider import Provider
 
-__all__ = ["LOCAL_ROOT", "Location", "key_fault", "parse", "scheme_provider"]
+__all__ = ["LOCAL_ROOT", "Location", "is_root", "key_fault", "parse", "scheme_provider"]
 
 _WINDOWS = re.compile(r"[A-Za-z]:\\|\\\\")
 LOCAL_ROOT = f"{LOCAL}:///"
@@ -32,26 +32,31 @@ class Location:
         UnknownScheme: Nobody provides the scheme.
         InvalidURL: The bucket's name cannot be one; the key holds a NUL or lone surrogates, or is longer than the store
             allows.
-        ConfigError: The provider of the scheme is broken (``providers.registry``).
+        ConfigError: The provider of the scheme is broken (``providers.registry``); no such profile, or one that cannot
+            work.
 
     """
 
     scheme: str
     bucket: str
     key: str
+    # What the scheme's provider was when this was made; of a profile, that of its store with the profile's options.
+    provider: Provider = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse what no store can hold."""
-        provider = self.provider
+        provider = scheme_provider(self.scheme)
+        if provider.named is not None:
+            provider = provider.named(self.bucket)
+        object.__setattr__(self, "provider", provider)
         if fault := provider.bucket_fault(self.bucket):
             raise InvalidURL(_bucket_fault(self, provider.example) or fault, url=f"{self.scheme}://")
         if fault := key_fault(provider, self.key):
             raise InvalidURL(fault, url=self.root)
 
-    @property
-    def provider(self) -> Provider:
-        """The provider of its scheme."""
-        return scheme_provider(self.scheme)
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle as text: a profile is looked up where it is loaded."""
+        return Location, (self.scheme, self.bucket, self.key)
 
     @property
     def local(self) -> bool:
@@ -67,6 +72,11 @@ class Location:
     def url(self) -> str:
         """The address as a user writes it; ``parse`` gives the same location back."""
         return self.root + self.key
+
+    def relative(self, url: str) -> str | None:
+        """Return the key of an object that a URL of a profile's own store names; None where it lies elsewhere."""
+        target = self.provider.target
+        return url[len(target) :] if target and url.startswith(target) else None
 
     def at(self, key: str) -> Location:
         """Return the location of another full key in the same bucket; raises ``InvalidURL`` as ``parse`` does."""
@@ -102,6 +112,15 @@ def parse(url: str | os.PathLike[str]) -> Location:
     if _WINDOWS.match(text):
         raise InvalidURL(f"{text[:80]!r} is a path of Windows: write it with '/', or './…' for a file of such a name")
     return Location(LOCAL, "", _absolute(text).removeprefix("/"))
+
+
+def is_root(text: str) -> bool:
+    """Say whether this is a bucket's URL, ending in ``/``; a profile need not be there. Raises as ``parse`` does."""
+    scheme, mark, rest = text.partition("://")
+    provider = find(scheme) if mark else None
+    if provider is not None and provider.named is not None:
+        return rest.endswith("/") and not provider.bucket_fault(rest[:-1])
+    return parse(text).root == text
 
 
 def scheme_provider(scheme: str) -> Provider:

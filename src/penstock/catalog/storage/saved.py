@@ -15,7 +15,7 @@ from penstock.catalog.storage.region import Region
 from penstock.catalog.storage.strings import encode
 from penstock.catalog.storage.table import Ranges, Shape, Table, layout
 from penstock.errors import ChecksumMismatch, ManifestError, Unusable
-from penstock.providers.urls import parse
+from penstock.providers.urls import is_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,7 +108,7 @@ def load(file: Readable) -> Saved:
         if start + size != file.size:
             raise ValueError(f"{file.size} bytes, where {start + size} were written")
         root, base, digest = (_text(header[name]) for name in ("root", "base", "digest"))
-        if parse(root).root != root:
+        if not is_root(root):
             raise ValueError(f"{root[:200]!r} is no bucket")
         region = _region(file, start, size, header["sha256"])
         table = Table(region, shape, **_extras(region, vectors))

@@ -44,7 +44,7 @@ def told_apart(names: Sequence[str]) -> tuple[list[str], list[str]]:
     return sorted(made, key=lambda name: name not in _MARKS), others
 
 
-def remove(url: str | os.PathLike[str], store: StoreOptions | None) -> None:
+def remove(url: str | os.PathLike[str], store: StoreOptions | str | None) -> None:
     """Delete a checkpoint: an object or a link, or a folder's files that are a checkpoint's; a missing one is no error.
 
     What makes a folder a checkpoint goes first. Other files in it stay, and a warning says so. A listing, and a

@@ -84,7 +84,7 @@ def existing(source: Source, folder: str, *, look: bool) -> ExistingCheckpoints:
     return ExistingCheckpoints({meta.key: meta.etag for meta in found}, objects)
 
 
-def opened(url: str | os.PathLike[str], store: StoreOptions | None) -> tuple[Source, str]:
+def opened(url: str | os.PathLike[str], store: StoreOptions | str | None) -> tuple[Source, str]:
     """Return the source and the folder that a checkpoint's URL names, ending in ``/`` unless it is empty."""
     source, prefix = open_source(url, store)
     return source, as_folder(prefix)

@@ -66,7 +66,7 @@ class _RankOrder(NamedTuple):
 class _Located:
     """What torch asks of a writer and of a reader alike: where the checkpoint is."""
 
-    _store: StoreOptions | None
+    _store: StoreOptions | str | None
 
     @property
     def checkpoint_id(self) -> str:
@@ -107,7 +107,7 @@ class StorageWriter(_Located, storage.StorageWriter):
         overwrite: bool = False,
         layout: Literal["penstock", "torch"] = "penstock",
         spread: int = 0,
-        store: StoreOptions | None = None,
+        store: StoreOptions | str | None = None,
     ) -> None:
         """Write below ``url``; nothing is sent yet.
 
@@ -256,7 +256,7 @@ class StorageReader(_Located, storage.StorageReader):
     all raise.
     """
 
-    def __init__(self, url: Id, *, weights_only: bool = True, store: StoreOptions | None = None) -> None:
+    def __init__(self, url: Id, *, weights_only: bool = True, store: StoreOptions | str | None = None) -> None:
         """Read below ``url``; nothing is sent yet. ``weights_only=False`` runs whatever code the checkpoint names."""
         self._store = store
         self._weights_only = weights_only

@@ -42,7 +42,7 @@ class CheckpointIO(io.CheckpointIO):
     A checkpoint appears whole or not at all, and replaces what stood at its path only then.
     """
 
-    def __init__(self, store: StoreOptions | None = None) -> None:
+    def __init__(self, store: StoreOptions | str | None = None) -> None:
         """Use ``store``'s options for every URL; default: environment and profile."""
         self.store = store
 
@@ -208,7 +208,7 @@ class ModelParallelStrategy(strategies.ModelParallelStrategy):
         return loading.shards(reader, weights_only=only)
 
 
-def _options(plugin: object) -> StoreOptions | None:
+def _options(plugin: object) -> StoreOptions | str | None:
     """Return the options that a trainer's plugin was given, wrapped or not."""
     while isinstance(plugin, io.AsyncCheckpointIO):
         plugin = plugin.checkpoint_io

@@ -121,14 +121,14 @@ class Ranks:
         return plain
 
     def writer(
-        self, url: str, extra: Mapping[str, Any], *, overwrite: bool, store: StoreOptions | None
+        self, url: str, extra: Mapping[str, Any], *, overwrite: bool, store: StoreOptions | str | None
     ) -> StorageWriter:
         """Return what writes a checkpoint below ``url`` whose manifest holds ``extra`` besides, which is JSON."""
         writer = StorageWriter(url, overwrite=overwrite, store=store)
         writer.extra = dict(extra)
         return writer
 
-    def reader(self, url: str, *, weights_only: bool, store: StoreOptions | None) -> StorageReader:
+    def reader(self, url: str, *, weights_only: bool, store: StoreOptions | str | None) -> StorageReader:
         """Return what reads a checkpoint below ``url``."""
         return StorageReader(url, weights_only=weights_only, store=store)
 

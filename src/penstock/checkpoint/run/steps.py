@@ -59,7 +59,7 @@ class CheckpointManager:
         keep_every: int | None = None,
         keep_best: int | None = None,
         mode: Literal["min", "max"] = "min",
-        store: StoreOptions | None = None,
+        store: StoreOptions | str | None = None,
     ) -> None:
         """Open nothing yet; a missing ``/`` at the end of ``url`` is added.
 

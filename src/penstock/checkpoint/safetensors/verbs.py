@@ -39,7 +39,7 @@ def save_safetensors(
     metadata: Mapping[str, str] | None = None,
     max_shard_bytes: int | None = None,
     overwrite: bool = False,
-    store: StoreOptions | None = None,
+    store: StoreOptions | str | None = None,
 ) -> None:
     """Save tensors as one file (``url`` ends in ``.safetensors``) or in Hugging Face's layout (a folder).
 
@@ -75,7 +75,7 @@ def load_safetensors(
     *,
     device: str | int | torch.device = "cpu",
     names: Iterable[str] | None = None,
-    store: StoreOptions | None = None,
+    store: StoreOptions | str | None = None,
 ) -> dict[str, Tensor]:
     """Load all tensors, or those of ``names``, of a file, an index or a folder, in parallel ranges.
 
@@ -98,7 +98,7 @@ def load_safetensors(
 
 
 def open_safetensors(
-    url: str | os.PathLike[str], *, device: str | int | torch.device = "cpu", store: StoreOptions | None = None
+    url: str | os.PathLike[str], *, device: str | int | torch.device = "cpu", store: StoreOptions | str | None = None
 ) -> Safetensors:
     """Open a file, an index or a folder: its headers are read, tensors and slices when they are asked for.
 

@@ -18,7 +18,7 @@ __all__ = ["Checkpoint"]
 class Checkpoint:
     """Opens checkpoints of one store by URL."""
 
-    def __init__(self, store: StoreOptions | None = None) -> None:
+    def __init__(self, store: StoreOptions | str | None = None) -> None:
         """Use ``store``'s options for every URL; default: environment and profile."""
         self._store = store
 

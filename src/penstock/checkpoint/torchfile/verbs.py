@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["dump", "load", "save"]
 
 
-def save(obj: object, url: str | os.PathLike[str], *, store: StoreOptions | None = None) -> None:
+def save(obj: object, url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> None:
     """Save with ``torch.save``; the object appears whole or not at all, and replaces what stood there."""
     with Checkpoint(store).writer(url) as writer:
         dump(obj, writer)
@@ -47,7 +47,7 @@ def load(
     map_location: object = None,
     weights_only: bool = True,
     lazy: bool = False,
-    store: StoreOptions | None = None,
+    store: StoreOptions | str | None = None,
 ) -> Any:  # noqa: ANN401  whatever was saved
     """Load with ``torch.load``; each tensor's bytes go straight into its memory, in parallel ranges, compared.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.copy import Job, copy, cost_bytes, delete_source, is_there
 from penstock.cli.exits import write
-from penstock.cli.guard import check_links, check_tree, link_on_the_way
+from penstock.cli.guard import check_links, check_names, check_tree, link_on_the_way
 from penstock.cli.plan import check, plan
 from penstock.cli.pool import run_jobs
 from penstock.cli.report import Report, bar
@@ -78,6 +78,7 @@ def transfer(urls: Sequence[str], dest: str, how: How, store: StoreOptions) -> N
     origins = [each.origin for each in selections]
     target, place = destination(dest, store, origins)
     check(origins, place)
+    check_names([(each.source, each.origin.prefix) for each in selections], target, place.key)
     found = [(each.origin, each.entries()) for each in selections]
     steps = plan(origins, ((origin, meta) for origin, metas in found for meta in metas), place)
     first = list(islice(steps, _AHEAD))

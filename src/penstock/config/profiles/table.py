@@ -1,0 +1,144 @@
+"""A profile as it is written: its tables, where each value stands, and what it extends; pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+__all__ = ["PARTS", "Table", "Value", "chain", "meant", "merged", "table"]
+
+PARTS = ("transport", "retry", "read", "write")  # tables of their own, whichever provider
+_TABLES = ("options", *PARTS)
+_WORDS = ("url", "provider", "extends")
+_RESERVED = "cache"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of a profile, not expanded; its repr does not show it.
+
+    Attributes:
+        raw: As the file has it.
+        origin: File, line and key: ``/home/me/penstock.toml:7: profiles.data.options.region``.
+        folder: The file's directory, which relative paths start from.
+
+    """
+
+    raw: object = field(repr=False)
+    origin: str
+    folder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One profile of one file.
+
+    Attributes:
+        name: Its name.
+        origin: File, line and key of its table.
+        values: By ``url``, ``provider``, ``extends``, or ``table.key``.
+        notes: Keys of another tool's file that mean nothing here.
+        open_to_all: Every user of this machine may read the file.
+
+    """
+
+    name: str
+    origin: str
+    values: Mapping[str, Value]
+    notes: tuple[str, ...] = ()
+    open_to_all: bool = False
+
+    @property
+    def extends(self) -> str:
+        """The profile that it extends; empty for none."""
+        value = self.values.get("extends")
+        return "" if value is None else str(value.raw)
+
+
+def table(name: str, content: object, at: Callable[[tuple[str, ...]], str], folder: str) -> Table:
+    """Return a profile of ``penstock.toml``; ``at`` says where a key stands, as ``file:line: key``.
+
+    Raises:
+        ConfigError: A key that profiles do not have, a table where a value belongs, or the other way round; the text
+            names file, line and key, and the key that was probably meant.
+
+    """
+    top = ("profiles", name)
+    if not isinstance(content, dict):
+        raise ConfigError(f"{at(top)} is a table: [profiles.{name}]")
+    values: dict[str, Value] = {}
+    for key, raw in content.items():
+        where = at((*top, key))
+        if key == _RESERVED:
+            raise ConfigError(f"{where}: this version of Penstock has no cache, and the name is reserved: remove it")
+        if key in _TABLES:
+            if not isinstance(raw, dict):
+                raise ConfigError(f"{where} is a table: [profiles.{name}.{key}]")
+            inner = {f"{key}.{each}": Value(found, at((*top, key, each)), folder) for each, found in raw.items()}
+            values |= inner
+        elif key in _WORDS:
+            if not isinstance(raw, str):
+                raise ConfigError(f"{where} is a text, not {_kind(raw)}")
+            values[key] = Value(raw, where, folder)
+        else:
+            raise ConfigError(
+                f"{where}: a profile has no {key!r}{meant(key, (*_WORDS, *_TABLES), _instead(key, name))}"
+            )
+    return Table(name, at(top), values)
+
+
+def _instead(key: str, name: str) -> str:
+    return f"; options of the provider stand in [profiles.{name}.options] ({key} = …)"
+
+
+def meant(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return ``: did you mean …?``, or ``otherwise`` where nothing known is near."""
+    near = get_close_matches(word, list(known), 1, cutoff=0.6)
+    return f": did you mean {near[0]!r}?" if near else otherwise
+
+
+def chain(name: str, find: Callable[[str], Table | None], known: Iterable[str]) -> list[Table]:
+    """Return a profile and all that it extends, the nearest first; ``find`` gives a profile by name.
+
+    Raises:
+        ConfigError: There is no such profile, or it extends itself in the end.
+
+    """
+    found: dict[str, Table] = {}
+    wanted, by = name, ""
+    while wanted:
+        if wanted in found:
+            circle = " -> ".join([*found, wanted])
+            raise ConfigError(f"{by} leads in a circle, {circle}: take one 'extends' out")
+        each = find(wanted)
+        if each is None:
+            raise ConfigError(_absent(wanted, by, sorted(known)))
+        found[wanted] = each
+        wanted = each.extends
+        by = each.values["extends"].origin if wanted else ""
+    return list(found.values())
+
+
+def _absent(name: str, by: str, known: list[str]) -> str:
+    have = f"; there are {', '.join(known[:20])}" if known else ""
+    guess = meant(name, known, have)
+    return f"{by}: no profile {name!r}{guess}" if by else f"no profile {name!r}{guess}"
+
+
+def merged(tables: Iterable[Table]) -> dict[str, Value]:
+    """Return the values that hold, by key: those of a profile before those of what it extends."""
+    values: dict[str, Value] = {}
+    for each in tables:
+        values = {**each.values, **values}
+    values.pop("extends", None)
+    return values
+
+
+def _kind(raw: object) -> str:
+    return {dict: "a table", list: "a list", bool: "a truth value"}.get(type(raw), f"a {type(raw).__name__}")

@@ -1,0 +1,193 @@
+"""Values of a file or a command line become options: each field's type says how."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from penstock.config.profiles.expand import Unset, expand
+from penstock.config.profiles.table import PARTS, Value, meant
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from dataclasses import Field
+
+    Lookup = Callable[[str], str | None]
+
+__all__ = ["converted", "expanded", "literal_secrets", "own_names", "read_secret", "typed"]
+
+K = TypeVar("K")
+
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+_SIZE = re.compile(r"([0-9]+)\s*([KMGT]i?B?)", re.IGNORECASE)
+_SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_LITERAL = re.compile(r"""["']([^"']*)["']""")
+_MOST_SECRET_BYTES = 64 << 10
+
+
+def own_names(kind: type) -> list[str]:
+    """Return the options of a provider's class that are no parts of all stores."""
+    return [each.name for each in fields(kind) if each.init and each.name not in PARTS]
+
+
+def typed(kind: type[K], values: Mapping[str, Value], lookup: Lookup, **parts: object) -> K:
+    """Return options of ``kind`` with the values, expanded and converted, and ``parts`` as they are.
+
+    Raises:
+        ConfigError: An option that ``kind`` does not have, or a value that it cannot have; the text names the value's
+            origin, and does not quote the value of an option that may be a secret.
+
+    """
+    known = {each.name: each for each in fields(kind) if each.init}  # type: ignore[arg-type]  # all kinds are dataclasses
+    given: dict[str, object] = {}
+    for name, value in values.items():
+        if name not in known or name in parts:
+            allowed = [each for each in known if each not in parts]
+            raise ConfigError(f"{value.origin}: {kind.__name__} has no option {name!r}{_meant(name, allowed)}")
+        given[name] = converted(known[name], expanded(value, lookup), value.origin)
+    try:
+        return kind(**given, **parts)
+    except ConfigError as error:
+        origin = next(iter(values.values())).origin if values else ""
+        where = next((each.origin for name, each in values.items() if name in error.message), origin)
+        raise ConfigError(f"{where}: {error.message}" if where else error.message) from None
+
+
+def _meant(name: str, known: list[str]) -> str:
+    if name in PARTS:
+        return f": {name} is a table of its own, beside options"
+    return meant(name, known, f"; it has {', '.join(known)}" if known else "")
+
+
+def expanded(value: Value, lookup: Lookup) -> object:
+    """Return the value with its variables, and with what a secret's file holds: ``{file = "path"}``.
+
+    Raises:
+        ConfigError: A variable is not set, or the file cannot be read; the text names the origin.
+
+    """
+    try:
+        return _expanded(value.raw, lookup, value)
+    except Unset as error:
+        raise ConfigError(f"{value.origin}: {error}") from None
+
+
+def _expanded(raw: object, lookup: Lookup, value: Value) -> object:
+    if isinstance(raw, str):
+        return expand(raw, lookup)
+    if isinstance(raw, list):
+        return [_expanded(each, lookup, value) for each in raw]
+    if isinstance(raw, dict) and set(raw) == {"file"} and isinstance(raw["file"], str):
+        return read_secret(expand(raw["file"], lookup), value)
+    return raw
+
+
+def read_secret(path: str, value: Value) -> str:
+    """Return what a file holds, without the line break at its end; a relative path starts at the profile's file.
+
+    Raises:
+        ConfigError: It cannot be read, is empty, or has more than 64 KiB.
+
+    """
+    place = Path(value.folder, Path(path).expanduser())
+    fault = ""
+    try:
+        with place.open(encoding="utf-8") as stream:
+            text = stream.read(_MOST_SECRET_BYTES + 1).removesuffix("\n").removesuffix("\r")
+        fault = "is empty" if not text else "is no secret: more than 64 KiB" if len(text) > _MOST_SECRET_BYTES else ""
+    except OSError as error:
+        fault = f"cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        fault = "is not UTF-8 text"
+    if fault:
+        raise ConfigError(f"{value.origin}: the file {place} {fault}")
+    return text
+
+
+def converted(field: Field[Any], value: object, origin: str) -> object:
+    """Return a value as a field's type has it; texts become numbers and truth values where those are wanted.
+
+    Sizes of fields called ``…_bytes`` may have a unit: ``"64 MiB"``. Raises ``ConfigError``.
+    """
+    kinds = _kinds(str(field.type))
+    for kind in kinds:
+        found = _as(kind, value, field)
+        if found is not MISSING:
+            return found
+    wanted = " or ".join(dict.fromkeys(map(_named, kinds))) or "set in a program, not in a file"
+    shown = "" if _private(field) else f", not {value!r}"[:100]
+    raise ConfigError(f"{origin} must be {wanted}{shown}")
+
+
+def _private(field: Field[Any]) -> bool:
+    return not (field.repr and (field.metadata.get("public", False) or not str(field.type).startswith("str")))
+
+
+def _kinds(annotation: str) -> list[str]:
+    """Split a union; what a file cannot hold is left out."""
+    parts, depth, last = [], 0, 0
+    for at, char in enumerate(f"{annotation}|"):
+        depth += (char == "[") - (char == "]")
+        if char == "|" and not depth:
+            parts.append(annotation[last:at].strip())
+            last = at + 1
+    return [each for each in parts if each in _SIMPLE or each.startswith(("Literal[", "tuple[str, ..."))]
+
+
+def _as(kind: str, value: object, field: Field[Any]) -> object:
+    """Return the value as ``kind``, MISSING where it cannot be."""
+    text, truth = isinstance(value, str), isinstance(value, bool)
+    if kind == "str":
+        return value if text else MISSING
+    if kind == "bool":
+        return value if truth else _truth(value)
+    if kind in ("int", "float"):
+        if truth:
+            return MISSING
+        return _number(value) if kind == "float" else _whole(value, sized=field.name.endswith("_bytes"))
+    if kind.startswith("Literal["):
+        return value if value in _LITERAL.findall(kind) else MISSING
+    texts = isinstance(value, list) and all(isinstance(each, str) for each in value)
+    return tuple(value) if texts and isinstance(value, list) else MISSING
+
+
+def _truth(value: object) -> object:
+    word = value.lower() if isinstance(value, str) else ""
+    return True if word in _TRUE else False if word in _FALSE else MISSING
+
+
+def _whole(value: object, *, sized: bool) -> object:
+    if isinstance(value, int):
+        return value
+    text = value.strip() if isinstance(value, str) else ""
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    size = _SIZE.fullmatch(text) if sized else None
+    return int(size[1]) * _SIZES[size[2][0].lower()] if size else MISSING
+
+
+def _number(value: object) -> object:
+    try:
+        return float(value) if isinstance(value, (int, float, str)) else MISSING
+    except ValueError:
+        return MISSING
+
+
+_SIMPLE = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false"}
+
+
+def _named(kind: str) -> str:
+    if kind.startswith("Literal["):
+        return " or ".join(map(repr, _LITERAL.findall(kind)))
+    return _SIMPLE.get(kind, "a list of texts")
+
+
+def literal_secrets(kind: type, values: Mapping[str, Value]) -> list[str]:
+    """Return the names of options that are secrets and stand in the file itself, not in a variable or another file."""
+    secret = {each.name for each in fields(kind) if not each.repr}
+    return [
+        name for name, each in values.items() if name in secret and isinstance(each.raw, str) and "${" not in each.raw
+    ]
