@@ -253,7 +253,7 @@ class TestManners:
             with pytest.raises(io.UnsupportedOperation):
                 call()
 
-    def test_closed_is_closed_whoever_asks(self):
+    def test_every_call_after_close_is_refused(self):
         file = Held()
         with file:
             file.read(1)

@@ -23,7 +23,7 @@ def test_what_is_admitted_fits(limit_bytes, limit_items, sizes):
 
 
 @given(st.integers(1, 1 << 40), st.integers(1, 10_000), st.integers(1, 64))
-def test_a_share_is_equal_and_starves_nobody(limit_bytes, limit_items, parts):
+def test_a_share_is_equal_and_never_empty(limit_bytes, limit_items, parts):
     share = Budget(limit_bytes, limit_items).share(parts)
     assert share.bytes_limit >= max(1, limit_bytes // parts)
     assert share.items_limit >= max(1, limit_items // parts)

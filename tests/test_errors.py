@@ -28,7 +28,7 @@ def test_every_error_is_one_of_ours_and_crosses_processes_whole(kind):
     assert str(kind("only words")) == "only words", "DataLoader makes a worker's error anew from its text"
 
 
-def test_what_a_stranger_wrote_cannot_steer_a_terminal_or_forge_a_line_of_a_log():
+def test_text_from_outside_cannot_steer_a_terminal_or_forge_a_line_of_a_log():
     hostile = "\x1b[2J\r\nroot: all is well\x9b0m \u202edcba \u2028 \ud800 \x00"
     text = str(NotFound(hostile, url="s3://b/\x1b]0;mine\x07"))
     assert text.isprintable()

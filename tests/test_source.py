@@ -406,7 +406,7 @@ def test_another_key_in_the_file_is_another_identity_and_the_same_one_is_not(sig
     assert "ROTATED" not in repr(vars(first))
 
 
-def test_engines_of_former_identities_are_let_go_but_for_whoever_uses_them(signer, monkeypatch):
+def test_engines_of_former_identities_close_unless_they_are_in_use(signer, monkeypatch):
     freed = []
     monkeypatch.setattr(Easy, "close", lambda easy, close=Easy.close: (close(easy), freed.append(easy.pointer)))
     text, former = signer.credentials.read_text(), []

@@ -8,13 +8,24 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
-# What a reader stumbles over, and what to write instead.
-INSTEAD = {
-    "data set": "dataset",
+PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+MODULES = sorted((ROOT / "src").rglob("*.py"))
+# What a reader stumbles over, and what to write instead: in the code's own words too, and
+REFUSED = {
+    "whoever": "a noun: the caller, a reader, a client",
+    "nobody": "no caller, no rank, nothing; or the passive",
+    "stranger": "another program, an untrusted file",
+    "side by side": "in parallel, concurrently; of ranges: adjacent",
     "whole or not at all": "atomic",
     "appears whole": "atomic",
-    "side by side": "concurrently, in parallel",
+    "call off": "cancel",
+    "calls off": "cancels",
+    "data set": "dataset",
+    "hurried": "an adjective that says what is wrong",
+    "spared": "an error that affects every …",
+}
+# in the manual.
+INSTEAD = {
     "heeded": "supported",
     "nobody needs": "you do not need",
     "torch's doing": "PyTorch forms …",
@@ -22,14 +33,13 @@ INSTEAD = {
     "goes on from it": "resumes",
     "the global batch is another": "the global batch size changes",
     "beats all": "overrides",
-    "would be spared": "affects every …",
     "clock's word": "relies on timestamps",
     "by itself a": "automatically",
     "uploads that never ended": "unfinished uploads",
     "saves that never ended": "interrupted saves",
     "who restores": "a concurrent restore",
-    "hurried hands": "mistakes",
     "lives of the training": "processes",
+    **REFUSED,
 }
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -39,10 +49,15 @@ def prose(text: str) -> str:
     return FENCED.sub("", text)
 
 
-def stumbles(text: str) -> list[str]:
+def stumbles(text: str, instead: dict[str, str] = INSTEAD) -> list[str]:
     """Return each refused phrase of a page, with what to write instead."""
     plain = " ".join(prose(text).lower().split())
-    return [f"{phrase!r}: write {better!r}" for phrase, better in INSTEAD.items() if phrase in plain]
+    return [f"{phrase!r}: write {better!r}" for phrase, better in instead.items() if re.search(rf"\b{phrase}", plain)]
+
+
+def uncommented(text: str) -> str:
+    """Return a module without the signs of its comments, so that a phrase is found across their lines."""
+    return re.sub(r"^\s*#", "", text, flags=re.MULTILINE)
 
 
 def anchors(text: str) -> set[str]:
@@ -54,6 +69,12 @@ def anchors(text: str) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_has_no_word_that_a_reader_stumbles_over(page):
     assert stumbles(page.read_text("utf-8")) == []
+
+
+def test_the_code_has_no_word_that_a_reader_stumbles_over():
+    found = {str(each.relative_to(ROOT)): stumbles(uncommented(each.read_text("utf-8")), REFUSED) for each in MODULES}
+    assert len(found) > 200
+    assert {path: words for path, words in found.items() if words} == {}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -72,6 +93,7 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page):
 def test_a_refused_phrase_is_found_across_lines_and_not_in_code():
     assert len(stumbles("A data\nset is saved Whole or\nnot at all.\n")) == 2
     assert stumbles("```\na data set\n```\n") == []
+    assert stumbles(uncommented("x = 1\n    # for the data\n    # set\n"), REFUSED) == ["'data set': write 'dataset'"]
 
 
 def test_anchors_are_those_of_github():

@@ -39,7 +39,7 @@ class BlockReader(io.BufferedIOBase):
     """A read-only, seekable file. Small reads are served from a block; those of a block or more go straight to memory.
 
     A subclass says how a block, and how a longer run, is read. After an error the position is where it was before the
-    call, so that no byte is lost to whoever tries again. Not for two threads at once.
+    call, so that no byte is lost when the caller tries again. For one thread at a time.
     """
 
     mode = "rb"
@@ -190,7 +190,7 @@ class BlockReader(io.BufferedIOBase):
         return self._window
 
     def _show(self, start: int, data: bytes) -> None:
-        self._window.seek(0, io.SEEK_END)  # whoever iterates over it goes on in the next one
+        self._window.seek(0, io.SEEK_END)  # an iteration over it continues in the next one
         self._start, self._length, self._window = start, len(data), io.BytesIO(data)
 
     def _count(self, size: int | None, at: int) -> int:
@@ -209,7 +209,7 @@ class BlockReader(io.BufferedIOBase):
 
 
 class _Line:
-    """One line, as an iterator. An error does not end it: whoever asks again gets the line."""
+    """One line, as an iterator. An error does not end it: the next call gets the line."""
 
     def __init__(self, file: BlockReader) -> None:
         self._file: BlockReader | None = file

@@ -14,7 +14,7 @@ __all__ = ["Buffer", "flat"]
 _new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
 _new_bytes.restype = ctypes.py_object  # no argtypes: checking them would take as long as the call
 _ssize = ctypes.c_ssize_t
-_resize = getattr(ctypes.pythonapi, "_PyBytes_Resize", None)  # of the C API, for bytes that nobody else has seen
+_resize = getattr(ctypes.pythonapi, "_PyBytes_Resize", None)  # of the C API, for bytes that no other code has seen
 _hold, _drop = ctypes.pythonapi.Py_IncRef, ctypes.pythonapi.Py_DecRef
 _hold.restype = _drop.restype = None
 _object_at: Callable[[ctypes.c_void_p], Any] = ctypes.py_object.from_buffer
@@ -51,7 +51,7 @@ class Buffer:
 
     ``allocate`` makes a fresh ``bytes`` object whose contents are undefined until filled. That is what C extensions do
     (``PyBytes_FromStringAndSize(NULL, n)``): no zeroing pass, and the result is immutable for everyone but the
-    transport, so ``io.BytesIO`` and pickling share it without a copy. Nobody else may see ``owner`` before then.
+    transport, so ``io.BytesIO`` and pickling share it without a copy. No other code may see ``owner`` before then.
 
     Attributes:
         owner: The object whose memory it is: the ``bytes`` that will be handed out, or the caller's buffer; None once
@@ -127,7 +127,7 @@ class Buffer:
     def cut(self, size: int) -> bytes:
         """Return the first ``size`` bytes: the memory itself, of which the rest is freed, or else a copy.
 
-        An allocated buffer that is at least half full, and that nobody else knows, is ``spent`` then and not used any
+        An allocated buffer that is at least half full, and that no other code has, is ``spent`` then and not used any
         more: to copy 100 KiB out of it takes longer than all else that is done in Python for an object of that size.
         """
         if size <= _COPIED_BYTES or 2 * size < self.size or _resize is None or not isinstance(self.owner, bytes):

@@ -66,7 +66,7 @@ _MOST_SECRETS = 128
 _MOST_ALIASES = 64
 _aliases: dict[str, str] = {}  # penstock://profile/ -> the URL of its store; changed as _secrets are
 _secrets: dict[str, None] = {}  # in order; changed one step at a time, so threads, forks and Ctrl-C need no lock
-# What a server may echo of a request, and libcurl of a proxy's URL, whoever's it is.
+# What a server may echo of a request, and libcurl of a URL (a proxy's too).
 _TELLING = re.compile(
     r"(?P<kept>AWS4-HMAC-SHA256\W).{0,1000}?signature\W[^\s&,;\"'<>]+"
     r"|(?P<name>(?:signature|(?:security|session)[-_]?token|secret[-_]?(?:access[-_]?)?key)[\"']?\s?(?:[=:]|%3D)\s?[\"']?)"
@@ -79,7 +79,7 @@ _WORDS = ("signature", "token", "secret", "bearer", "@")  # of which one is in a
 
 
 def conceal(*secrets: str) -> None:
-    """Have no error made from now on quote these: whoever takes a secret in hand says so here, once."""
+    """Have no error made from now on quote these: code that reads a secret calls this once."""
     long = [each for each in secrets if len(each) >= _LEAST_SECRET]
     for each in (*long, *(quote(each, safe="") for each in long)):
         _secrets[each] = None
@@ -156,7 +156,7 @@ class PenstockError(Exception):
         urls = [_discreet(each) for each in (self.url, _also(self.url) if self.url else "") if each]
         if where := " = ".join(each for each in urls if each not in text):
             text = f"{text} [{where}]"
-        text = printable(text)  # a server's words and a stranger's keys may hold terminal escapes
+        text = printable(text)  # a server's words and other users' keys may hold terminal escapes
         if self.attempts > 1:
             text = f"{text} (gave up after {self.attempts} attempts in {self.elapsed_s:.1f} s)"
         return text
@@ -278,7 +278,7 @@ class StateMismatch(PenstockError, ValueError):
 
 
 class Cancelled(PenstockError):
-    """The operation was called off by this process (Ctrl-C, ``close``, ``break``)."""
+    """The operation was cancelled by this process (Ctrl-C, ``close``, ``break``)."""
 
 
 class Bug(PenstockError):

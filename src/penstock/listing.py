@@ -1,6 +1,6 @@
 """The pages of a listing, held to what was asked for: whatever lists goes through here, and believes no server.
 
-A server that ignores ``prefix`` would have ``rm -r`` delete what nobody named; one that repeats its pages would be
+A server that ignores ``prefix`` would have ``rm -r`` delete what was not named; one that repeats its pages would be
 listed for ever. Everything here is arithmetic on pages: no request is made.
 """
 

@@ -215,7 +215,7 @@ class Source:
     def lookahead(self, spans: Iterator[Span], workers: int = 1) -> Lookahead:
         """Return an iterator over the spans' bytes, in order, that reads ahead within this process's budget.
 
-        The budget is ``options.read``'s, shared equally when ``workers`` processes read side by side.
+        The budget is ``options.read``'s, shared equally when ``workers`` processes read in parallel.
         """
         ahead = self.options.read
         budget = Budget(ahead.ahead_bytes, ahead.ahead_items).share(workers)
@@ -262,7 +262,7 @@ class Source:
             yield from page.entries
 
     def abort(self, upload: Upload) -> None:
-        """Free what the store holds of an unfinished upload: one request. Whoever still writes it will fail."""
+        """Free what the store holds of an unfinished upload: one request. A writer that still uses it will fail."""
         fetcher = self._fetcher()
         fetcher.run(partial(require(fetcher.driver, Multipart, upload.key).abort, upload.key, upload.id))
 
@@ -316,7 +316,7 @@ class Source:
         """Use this source no more. Where no other source uses its engine, the connections close.
 
         What is under way ends with ``Cancelled`` then; files and iterators of this source are not used any more. A
-        source need not be closed: engines without a source are let go by themselves, but for the latest four.
+        source need not be closed: engines without a source are closed, but for the latest four.
         """
         self._closed, engine, self._engine, self._layered = True, self._engine, None, None
         if engine is not None and engine[0] == os.getpid():
@@ -341,9 +341,9 @@ class Source:
         return Location(self._store.scheme, self._store.bucket, "")
 
     def _each(self, keys: Sequence[str], verb: Callable[[str], Exchange[T]]) -> Iterator[Operation[T]]:
-        """Carry a verb of this process's driver out for each key, side by side; yield them in order, each complete.
+        """Carry a verb of this process's driver out for each key, in parallel; yield them in order, each complete.
 
-        Leaving it, by an error or Ctrl-C, calls off those that are under way.
+        Leaving it, by an error or Ctrl-C, cancels those in flight.
         """
         fetcher, inbox = self._fetcher(), Inbox()
         for at in range(0, len(keys), _AT_ONCE):
@@ -412,7 +412,7 @@ def open_source(url: str | os.PathLike[str], store: StoreOptions | str | None = 
 
     Raises:
         InvalidURL: The URL cannot be parsed.
-        UnknownScheme: Nobody provides its scheme.
+        UnknownScheme: No provider has its scheme.
         ConfigError: An option or environment variable that cannot work; options of another provider.
 
     """

@@ -114,7 +114,7 @@ def copy(url: str | os.PathLike[str], to: str | os.PathLike[str], *, store: Stor
 
     The first takes two requests, beyond 1 GiB one for each 128 MiB. ``Changed`` if the object is replaced meanwhile.
     Metadata and content type go with it, where both stores have a place for them; a file's type is told by its name.
-    What stood at ``to`` is replaced, whole or not at all.
+    The object at ``to`` is replaced atomically.
 
     Raises:
         NotFound: There is nothing at ``url``.

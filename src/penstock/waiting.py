@@ -45,7 +45,7 @@ class Inbox:
     __slots__ = ("_awaited", "_signal", "_waiter")
 
     def __init__(self) -> None:
-        """Nobody waits yet."""
+        """Make it without a waiter."""
         self._waiter = 0
         self._awaited: object = None
         self._signal: SimpleQueue[None] = SimpleQueue()
@@ -105,7 +105,7 @@ class Turn(RLock):  # type: ignore[misc]  # final for typeshed only; leaving the
     Reentrant, for the collector may run what takes it on the thread that has it. After a fork make another one.
     """
 
-    def __enter__(self) -> bool:  # type: ignore[override]  # nobody passes what ``acquire`` takes
+    def __enter__(self) -> bool:  # type: ignore[override]  # without the arguments of ``acquire``
         """Wait for it."""
         return self.take(inf)
 

@@ -50,7 +50,7 @@ def test_batch_size_and_length_are_this_ranks(folder):
     assert of.dataset is dataset
 
 
-def test_a_map_data_set_is_shuffled_by_seed_and_epoch(folder):
+def test_a_map_dataset_is_shuffled_by_seed_and_epoch(folder):
     dataset = ps.MapDataset.from_prefix(folder, transform=number)
     plain = dataset.batched(4, list)
     one, two = (dataset.batched(4, list, shuffle=True, seed=seed) for seed in (1, 2))

@@ -211,7 +211,7 @@ def test_secrets_are_in_no_error_of_a_dataset(bucket):
     assert "very-secret" not in f"{caught.value!r} {caught.value} {vars(caught.value)}"
 
 
-def test_data_sets_of_one_catalog_take_no_descriptor_each(folder):
+def test_datasets_of_one_catalog_take_no_descriptor_each(folder):
     catalog = ps.MapDataset.from_prefix(folder).catalog
 
     def many() -> None:

@@ -33,7 +33,7 @@ def test_indices_as_lists_have_them(folder):
         dataset["3"]
 
 
-def test_a_slice_is_a_data_set_that_has_read_nothing(folder):
+def test_a_slice_is_a_dataset_that_has_read_nothing(folder):
     heard: list[Event] = []
     dataset = ps.MapDataset.from_prefix(folder, transform=number)
     stop = subscribe(heard.append)

@@ -140,7 +140,7 @@ def test_others_wait_when_the_keys_have_expired(held, scripted, clock):
     assert scripted.loads == 2
 
 
-def test_a_failed_renewal_is_nobody_s_trouble_until_the_keys_expire(held, scripted, clock):
+def test_a_failed_renewal_is_silent_until_the_keys_expire(held, scripted, clock):
     held.refresh_if_due()
     scripted.failing = True
     clock[0] += 3400

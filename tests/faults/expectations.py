@@ -181,7 +181,7 @@ plants each fault in a server and tries each verb against it: a cell here is a t
 *part* where a long object is copied within its bucket.
 
 - `Left`: the upload could not be aborted. It is invisible, and the store holds its parts until they are removed.
-- `Unseen`: nobody could tell. The store gives no digest of what it sent, and the answer contradicts itself nowhere;
+- `Unseen`: a client cannot tell. The store gives no digest of what it sent, and the answer contradicts itself nowhere;
   over TLS it cannot happen on the way.
 
 ## A fault that strikes once

@@ -40,7 +40,7 @@ def _until(condition):
         threading.Event().wait(0.001)
 
 
-def test_whoever_opens_a_store_again_finds_its_engine_and_its_connection():
+def test_a_store_opened_again_finds_its_engine_and_its_connection():
     with Scripted(Objects(KEYS)) as server:
         for _ in range(5):
             assert _open(server).read(Span("key")) == b"bytes"
@@ -158,7 +158,7 @@ def test_a_child_neither_uses_nor_closes_what_its_parent_has_open():
         assert server.connections == 2
 
 
-def test_connections_that_nobody_uses_for_long_close_without_another_request(monkeypatch):
+def test_connections_unused_for_long_close_without_another_request(monkeypatch):
     monkeypatch.setattr(loop, "_TIDY_S", 0.0)
     with Scripted(Objects(KEYS)) as server, closing(_open(server, idle_s=1)) as source:
         before = _descriptors()

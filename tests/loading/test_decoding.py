@@ -335,7 +335,7 @@ def test_the_last_reference_may_go_on_a_thread_of_its_own(folder):
     until(lambda: not decoders())
 
 
-def test_in_a_fork_it_is_refused_and_may_be_dropped_whoever_held_its_lock(folder):
+def test_in_a_fork_it_is_refused_and_may_be_dropped_while_its_lock_was_held(folder):
     decoded = pool(folder)
     assert next(decoded).batch == whole()[0]
     held, let_go = threading.Event(), threading.Event()

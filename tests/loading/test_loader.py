@@ -75,13 +75,13 @@ def test_arguments_that_do_not_fit_are_refused_at_once(folder, wrong, says):
 
 
 @pytest.mark.parametrize("own", [{"shuffle": True}, {"shuffle": False}, {"seed": 0}, {"place": ps.Place()}])
-def test_an_iterable_data_set_has_its_own_order(folder, own):
+def test_an_iterable_dataset_has_its_own_order(folder, own):
     with pytest.raises(Unusable, match="of its own"):
         ps.DataLoader(ps.IterableDataset.from_prefix(folder), **own)
 
 
 @pytest.mark.parametrize("dataset", [[1, 2, 3], torch.utils.data.TensorDataset(torch.zeros(3)), None])
-def test_other_data_sets_are_shown_the_way(dataset):
+def test_a_loader_of_another_dataset_says_what_to_use(dataset):
     with pytest.raises(Unusable, match="BatchSampler"):
         ps.DataLoader(dataset)
 
@@ -150,7 +150,7 @@ def test_the_state_says_what_was_received_at_every_moment(folder, workers):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_iterator_that_nobody_used_is_no_epoch(folder, workers):
+def test_an_unused_iterator_is_no_epoch(folder, workers):
     loader = load(folder, num_workers=workers)
     unused = iter(loader)
     loader.set_epoch(4)
@@ -324,7 +324,7 @@ def test_more_workers_than_batches_and_no_samples_at_all(folder):
         assert (len(loader), list(loader), list(loader)) == (0, [], [])
 
 
-def test_two_loaders_of_one_map_data_set_have_epochs_of_their_own(folder):
+def test_two_loaders_of_one_map_dataset_have_epochs_of_their_own(folder):
     dataset = ps.MapDataset.from_prefix(folder, transform=number)
     one, two = (ps.DataLoader(dataset, 8, shuffle=True, seed=2, collate_fn=list) for _ in range(2))
     first, second = zip(*zip(one, two, strict=True), strict=True)

@@ -63,7 +63,7 @@ def test_after_so_many_batches_the_others_are_left(total, batch, world, tail):
             assert list(plan.batches(plan.after(Cursor(), received, world), place)) == whole[received:]
 
 
-def test_nobody_has_received_less_than_nothing():
+def test_a_negative_count_of_batches_is_refused():
     with pytest.raises(Unusable, match="-1 batches"):
         PLAN.after(Cursor(), -1, 1)
 

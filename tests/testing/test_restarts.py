@@ -47,11 +47,11 @@ def test_a_block_shuffle_restarts_under_each_loader_and_no_other_order_takes_its
         make(),
         epochs=1,
         alike=[make(decode_threads=3), streaming],
-        strangers=[*(make(shuffle=each) for each in others), make(seed=4)],
+        foreign=[*(make(shuffle=each) for each in others), make(seed=4)],
     )
 
 
-def test_the_loader_over_a_map_data_set_whatever_makes_its_batches(catalog):
+def test_the_loader_over_a_map_dataset_with_threads_and_workers(catalog):
     def make(of=catalog, batch=BATCH, **options):
         options = {"shuffle": True, "seed": 3, **options}
         return lambda: ps.DataLoader(mapped(of), batch, **options)
@@ -63,7 +63,7 @@ def test_the_loader_over_a_map_data_set_whatever_makes_its_batches(catalog):
             make(decode_threads=1, prefetch=50),
             make(place=ps.Place(), prefetch=3),
         ],
-        strangers=[
+        foreign=[
             make(seed=4),
             make(shuffle=False),
             make(batch=BATCH + 1),
@@ -94,7 +94,7 @@ def test_the_loader_with_every_tail_on_every_rank(catalog, tail, place):
     check_restarts(
         lambda: ps.DataLoader(streamed(catalog, place=place), BATCH, tail=tail),
         alike=[lambda: ps.DataLoader(streamed(catalog, place=place), BATCH, tail=tail, decode_threads=2)],
-        strangers=[lambda: ps.DataLoader(streamed(catalog[:-1], place=place), BATCH, tail=tail)],
+        foreign=[lambda: ps.DataLoader(streamed(catalog[:-1], place=place), BATCH, tail=tail)],
     )
 
 
@@ -114,7 +114,7 @@ def test_batches_under_torchs_loader(catalog, opened):
         return made
 
     few = catalog[:7]
-    check_restarts(make(), strangers=[make(batch=2), make(of=catalog[1:])])
+    check_restarts(make(), foreign=[make(batch=2), make(of=catalog[1:])])
     check_restarts(make(of=few), epochs=1, alike=[make(2, of=few)])
 
 
@@ -129,7 +129,7 @@ def test_the_batch_sampler_under_torchs_loader(catalog):
 
         return made
 
-    check_restarts(make(), strangers=[make(seed=4), make(place=SECOND)])
+    check_restarts(make(), foreign=[make(seed=4), make(place=SECOND)])
     check_restarts(make(of=few, tail="pad"), epochs=1, alike=[make(1, of=few, tail="pad")])
 
 
@@ -138,7 +138,7 @@ def test_batches_without_a_loader(catalog, opened):
     def make(batch=BATCH, of=catalog):
         return lambda: opened(of).batched(batch)
 
-    check_restarts(make(), strangers=[make(batch=2), make(of=catalog[1:])])
+    check_restarts(make(), foreign=[make(batch=2), make(of=catalog[1:])])
 
 
 class Elastic:
@@ -232,7 +232,7 @@ class Countdown:
 
 
 def test_a_third_partys_loader_passes():
-    check_restarts(Countdown, alike=[Countdown], strangers=[lambda: Countdown(catalog="xyz")])
+    check_restarts(Countdown, alike=[Countdown], foreign=[lambda: Countdown(catalog="xyz")])
 
 
 @pytest.mark.parametrize(
@@ -249,12 +249,12 @@ def test_a_third_partys_loader_passes():
 )
 def test_the_check_finds(fault, complaint):
     with pytest.raises(AssertionError, match=complaint):
-        check_restarts(lambda: Countdown(**{fault: True}), strangers=[lambda: Countdown(catalog="xyz")])
+        check_restarts(lambda: Countdown(**{fault: True}), foreign=[lambda: Countdown(catalog="xyz")])
 
 
-def test_the_check_finds_a_stranger_that_takes_anything():
+def test_the_check_finds_a_loader_that_takes_any_state():
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        check_restarts(Countdown, strangers=[lambda: Countdown(catalog="xyz", gullible=True)])
+        check_restarts(Countdown, foreign=[lambda: Countdown(catalog="xyz", gullible=True)])
 
 
 class ReadsAhead(Countdown):

@@ -31,7 +31,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_bug_on_the_io_thread_hangs_nobody(tmp_path):
+def test_a_bug_on_the_io_thread_hangs_no_caller(tmp_path):
     (tmp_path / "broken.py").write_text(SCRIPT)
     done = subprocess.run(
         [sys.executable, str(tmp_path / "broken.py")], capture_output=True, text=True, timeout=60, check=False

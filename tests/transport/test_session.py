@@ -81,7 +81,7 @@ def test_the_process_allows_no_session_more_than_its_descriptors_do():
     assert few.full()
 
 
-def test_handles_are_kept_for_the_next_call_and_freed_when_nobody_holds_their_session():
+def test_handles_are_kept_for_the_next_call_and_freed_with_their_session():
     carrier = _Carrier()
     session = Session(carrier, TransportOptions())
     one, other = session.transfer(), session.transfer()

@@ -147,7 +147,7 @@ class Catalog:
     def save(self, url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> None:
         """Write this catalog, or this part of one, to a file that ``open`` reads: some 50 bytes per object and its key.
 
-        The file appears whole or not at all, and replaces what is there. A part is copied first; nothing else is.
+        The write is atomic and replaces the previous file. A part is copied first; nothing else is.
         """
         table = self._table.take(self._indices)
         with open_object(url, "wb", store=store) as writer:
@@ -420,7 +420,7 @@ def _globs(globs: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def _contained(entry: Entry) -> Entry:
-    """Return an entry whose name stays below the directory that ``root`` named: whoever wrote it may be a stranger."""
+    """Return an entry whose name stays below the directory that ``root`` named: the file may be another user's."""
     if ".." in entry.key.split("/"):
         raise ManifestError(f"{entry.key[:200]!r} leads out of its directory")
     return entry

@@ -33,7 +33,7 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 _texts = Repr()
 _texts.maxstring = 200
-_short = _texts.repr  # of what a stranger wrote: it may be long, and deep
+_short = _texts.repr  # of what a file holds: it may be long, and deep
 
 
 def read_manifest(data: bytes, name: str, base: Location, parser: Parser | None = None) -> Iterator[Entry]:
@@ -103,7 +103,7 @@ def resolve_key(text: str, base: Location) -> str:
 
 
 def _contained(text: str, base: Location) -> str:
-    """Do the same for a manifest of strangers and a local ``base``: nothing outside of it can be named."""
+    """Do the same for a manifest from a store and a local ``base``: nothing outside of it can be named."""
     if _URL.match(text) or text.startswith("/") or ".." in text.split("/"):
         raise ManifestError(f"{_short(text)}: a manifest in a bucket names local files by names below base= alone")
     return resolve_key(text, base)

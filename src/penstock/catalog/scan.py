@@ -20,7 +20,7 @@ __all__ = ["Listable", "scan"]
 
 
 class Pages(Protocol):
-    """LIST requests side by side; leaving the ``with`` block calls off those that are under way."""
+    """LIST requests in parallel; leaving the ``with`` block cancels those in flight."""
 
     def start(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Hashable:
         """Send one LIST request on its way; what is returned names it."""
@@ -32,14 +32,14 @@ class Pages(Protocol):
         """Return itself."""
 
     def __exit__(self, *_: object) -> None:
-        """Call off what is under way."""
+        """Cancel requests in flight."""
 
 
 class Listable(Protocol):
     """What scanning needs of a ``Source``."""
 
     def pager(self) -> Pages:
-        """Return a place for requests side by side."""
+        """Return a sender of requests in parallel."""
 
     def url(self, key: str) -> str:
         """Return the URL of a key."""
@@ -62,7 +62,7 @@ def scan(
     Costs: a prefix of one page is one request. Beyond it the plain listing goes on, and while fewer than ``workers``
     requests are in flight each full page may cause one delimiter listing beside it, whose sub-directories are bounds at
     which others take over part of the rest; each part costs at most one page more than its share. A flat prefix of n
-    pages costs n + 1 requests. All are started on this thread; an error or Ctrl-C calls off those in flight.
+    pages costs n + 1 requests. All are started on this thread; an error or Ctrl-C cancels those in flight.
 
     Args:
         source: Where.

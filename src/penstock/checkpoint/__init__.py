@@ -1,1 +1,1 @@
-"""Training state as objects: written whole or not at all, read in parallel ranges."""
+"""Training state as objects: written atomically, read in parallel ranges."""

@@ -32,7 +32,7 @@ def run_jobs(
     """Yield each job and what came of it, as they end; up to 32 at once, and 384 MiB by ``cost_bytes``.
 
     ``jobs`` is drawn from on this thread, a little ahead. Leaving early, by an exception or ``close``, sets ``stop``
-    and waits up to 3 s for the work to heed it.
+    and waits up to 3 s for the work to stop.
     """
     budget = Budget(_BYTES, _AT_ONCE)
     todo: SimpleQueue[J | None] = SimpleQueue()

@@ -74,7 +74,7 @@ class StoreSettings:
         ca_file: PEM file to verify servers by; None where this machine has none.
         proxy: As given: None leaves it to the environment, "" is none at all. It may hold a password.
         anonymous: Send unsigned requests.
-        service: What decided where nobody said otherwise.
+        service: The defaults of the service.
         identity: Differs where environment and profile name other credentials; no credential can be read from it.
 
     """

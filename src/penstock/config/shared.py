@@ -24,7 +24,7 @@ class Profile:
     """One profile's settings; None where it says nothing. The repr shows no key.
 
     Attributes:
-        name: None when nobody named one, so it is the default profile, which need not exist.
+        name: None when none was named: the default profile, which need not exist.
         region: Signing region.
         endpoint: ``endpoint_url`` of its ``services`` section's ``s3``, else its own.
         ignore_endpoints: ``ignore_configured_endpoint_urls`` is true.

@@ -8,9 +8,9 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import default_collate, get_worker_info
 
 from penstock.datasets.policy import Delivery, OnError, attempt, remaining
+from penstock.datasets.positions.conflicts import check_batching
 from penstock.datasets.positions.resumable import Resumable
 from penstock.datasets.positions.stateful import Progress, StatefulIterator
-from penstock.datasets.positions.wrappers import check_batching
 from penstock.datasets.reading import Reading, lists
 from penstock.datasets.sample import Sample
 from penstock.errors import Unusable
@@ -74,9 +74,9 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         ``load_state_dict`` takes it. Another iteration over the dataset that began meanwhile in this process (a look at
         its first sample, say) changes nothing.
 
-        Once an iteration has ended by itself, it is the next epoch's start. Under torch's loader with workers nobody
-        here knows how many batches were received: ``state_at(received)`` is for that. In a worker it is the worker's
-        own, as its iterator's.
+        After the last batch it is the next epoch's start. Under torch's loader with workers this object does not know
+        how many batches were received: ``state_at(received)`` is for that. In a worker it is the worker's own, as its
+        iterator's.
 
         Raises:
             Unusable: The latest iteration began in another process.

@@ -71,7 +71,7 @@ class CatalogDataset:
             return sample
         try:
             return self.transform(sample)
-        except StopIteration as error:  # it would end whatever iterates over samples, and nobody would miss the rest
+        except StopIteration as error:  # it would end the iteration over samples in silence
             raise RuntimeError(f"the transform of {sample.url} raised StopIteration") from error
         except Exception as error:
             error.add_note(f"while transforming {sample.url}")

@@ -14,7 +14,7 @@ __all__ = ["Delivery", "OnError", "Skipped", "attempt", "remaining"]
 
 OnError = Literal["raise", "skip"]
 
-_OURS = (Bug, Cancelled, NoSpace, Unusable, MemoryError)  # what no other sample would have been spared
+_OURS = (Bug, Cancelled, NoSpace, Unusable, MemoryError)  # errors that would affect every sample
 _NAMED = 8
 
 

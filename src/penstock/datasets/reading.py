@@ -23,7 +23,7 @@ __all__ = ["Item", "Reading", "lists", "singles"]
 def singles(dataset: CatalogDataset, indices: Iterable[int], workers: int) -> Iterator[Any]:
     """Yield samples one by one, transformed on this thread; the first error ends it.
 
-    ``workers`` is how many processes read side by side, and share the budget.
+    ``workers`` is how many processes read in parallel, and share the budget.
     """
     drawn, rows = tee(indices)
     spans, names = tee(map(dataset.catalog.span, drawn))
@@ -114,7 +114,7 @@ class Reading:
         return Item(number, slot, size, url, lambda: dataset._sample(index, span, read.take()))  # noqa: SLF001  see singles
 
     def close(self) -> None:
-        """Call off what is in flight."""
+        """Cancel reads in flight."""
         self._ahead.close()
 
     def __enter__(self) -> Self:
@@ -127,7 +127,7 @@ class Reading:
 
 
 class _Together:
-    """The samples of a batch that a subclass reads at once, by whoever needs the first of them."""
+    """The samples of a batch that a subclass reads together, in the thread that needs the first of them."""
 
     def __init__(self, dataset: Any, batch: list[int]) -> None:  # noqa: ANN401  a MapDataset
         self._read: Callable[[], list[Any]] = partial(dataset.__getitems__, batch)

@@ -153,5 +153,5 @@ class Sample:
 
     def _opened(self) -> io.BytesIO:
         if self._file is None:
-            self._file = io.BytesIO(self._bytes)  # shares the bytes until someone writes, and nobody does
+            self._file = io.BytesIO(self._bytes)  # shares the bytes until one side writes, and neither does
         return self._file

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Self
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import Sampler
 
+from penstock.datasets.positions.conflicts import check_sharding
 from penstock.datasets.positions.iteration import Iterations
 from penstock.datasets.positions.resumable import Resumable
 from penstock.datasets.positions.stateful import StatefulIterator
-from penstock.datasets.positions.wrappers import check_sharding
 from penstock.errors import Unusable
 from penstock.order.indices import batch_indices
 from penstock.order.orders import order_of

@@ -24,7 +24,7 @@ _BUCKET = "penstock-demo"
 def embedded() -> Iterator[str]:
     """Serve a bucket from memory, in a process of its own, until the block ends; yields its URL, ending in ``/``.
 
-    Inside the block the environment points at it, for this process and its children: nobody needs any options.
+    Inside the block the environment points at it, for this process and its children: they need no options.
     """
     with FaultServer.start() as server:
         server.make(_BUCKET)

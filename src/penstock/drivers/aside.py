@@ -39,7 +39,7 @@ def is_reserved(key: str) -> bool:
 def begin(path: str) -> str:
     """Create an empty file beside ``path``, and the folders above it; return its path.
 
-    While it is written, nobody may read it who may not read what it will replace.
+    While it is written, only those may read it who may read what it will replace.
 
     Raises:
         Unusable: At ``path`` there is something that is no regular file, or above it something that is no folder.

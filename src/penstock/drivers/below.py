@@ -89,7 +89,7 @@ class _List(_Below):
         return Page(entries, tuple(self._relative(each) for each in page.prefixes), page.token)
 
     def _relative(self, key: str) -> str:
-        # What does not lie below is left as it is: whoever reads the page compares it with what was asked for.
+        # What does not lie below is left as it is: the caller compares the page with what was asked for.
         return key.removeprefix(self._base)
 
 

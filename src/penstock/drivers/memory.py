@@ -41,7 +41,7 @@ class _Pending:
 
 _buckets: dict[str, dict[str, _Object]] = {}
 _lock = threading.RLock()
-# A fork waits for whoever holds it: in the child nobody else could ever let go of it.
+# A fork waits until it is free: in the child no other thread could ever free it.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 

@@ -1,4 +1,4 @@
-"""What happens, for whoever listens: records with a beginning and an end, free when nobody does.
+"""What happens, for listeners: records with a beginning and an end, free without a listener.
 
 ``subscribe`` takes a listener for this process. Requests are ``RequestStarted`` and ``RequestEnded``, one pair for each
 attempt; operations, which consist of several requests, are ``OperationStarted`` and ``OperationEnded``. The others tell

@@ -34,7 +34,7 @@ _current: Final[ContextVar[int]] = ContextVar("penstock-operation", default=0)
 def operation(kind: str, url: Callable[[K], str], key: K) -> Scope:
     """Begin an operation on ``url(key)``: use it in a ``with`` block, or ``run`` what it does and ``end`` it.
 
-    Where nobody listens nothing is recorded, now or later: ``url`` is not called.
+    Without a listener nothing is recorded, now or later: ``url`` is not called.
     """
     return _Heard(kind, url(key)) if listening() else _UNHEARD
 
@@ -53,7 +53,7 @@ def followed(kind: str, url: Callable[[str], str], key: str, items: Generator[T]
 
 
 class Scope:
-    """An operation; this one is heard by nobody."""
+    """An operation; this one has no listener."""
 
     __slots__ = ()
 
@@ -134,7 +134,7 @@ class Response(Protocol):
 class RequestTrace:
     """Records the attempts of one request; made on the thread that wants it, used on the transport's.
 
-    Where it was made while nobody listened there is none, so that the hot path looks at an attribute only.
+    An operation made without a listener has none, so that the hot path looks at an attribute only.
     """
 
     __slots__ = ("_answer", "_attempt", "_began", "_elapsed_s", "_id", "_parent", "_sent_bytes", "_url", "_verb")

@@ -75,7 +75,7 @@ class Engines(Generic[K]):
         return engine
 
     def _gone(self, key: K, engine: int) -> Callable[[ref[Fetcher]], None]:
-        def forget(held: ref[Fetcher]) -> None:  # the collector may run it on any thread: it waits for nobody
+        def forget(held: ref[Fetcher]) -> None:  # the collector may run it on any thread: it waits for nothing
             if self._all.get(key) is held:
                 self._all.pop(key, None)
             self._users.pop(engine, None)

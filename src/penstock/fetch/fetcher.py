@@ -70,7 +70,7 @@ class Fetcher:
         return Operation(self._policy, make, inbox)
 
     def send(self, operations: Sequence[Operation[T]]) -> None:
-        """Send operations on their way. Where they are to be called off, hold them first: Ctrl-C may come meanwhile."""
+        """Start operations. Where they may have to be cancelled, hold them first: Ctrl-C may come meanwhile."""
         self.driver.prepare()
         self._transport.submit(operations)
 

@@ -20,7 +20,7 @@ __all__ = ["Pager"]
 
 
 class Pager:
-    """LIST requests side by side; leaving the ``with`` block, by Ctrl-C too, calls off those that are under way.
+    """LIST requests in parallel; leaving the ``with`` block, by Ctrl-C too, cancels those in flight.
 
     Pages come as the server gave them: whether they are what was asked for a ``penstock.listing.Listing`` says.
     """
@@ -58,7 +58,7 @@ class Pager:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Call off what is under way."""
+        """Cancel requests in flight."""
         self._fetcher.call_off(self._flying)
         if self._scope is not None:
             self._scope.end(next((each for each in raised if isinstance(each, BaseException)), None))

@@ -24,7 +24,7 @@ __all__ = ["RetryPolicy", "again", "bug"]
 
 _LOG = getLogger("penstock")
 _SCRATCH_BYTES = 64 << 20
-_FIRST_S = 5.0  # without success: a short hiccup is nobody's business
+_FIRST_S = 5.0  # without success: a short failure is not worth a warning
 _EVERY_S = 30.0
 
 
@@ -35,7 +35,7 @@ class RetryPolicy:
         driver: Whose verbs are carried out.
         scratch: Buffers for objects of unknown size.
         unranged: Takes over a read that the store has answered with the whole object, on the transport's thread.
-        pace: What jitter and ``Retry-After`` are multiplied by; ``penstock.testing.clock`` sets it, nobody else.
+        pace: What jitter and ``Retry-After`` are multiplied by; only ``penstock.testing.clock`` sets it.
 
     """
 

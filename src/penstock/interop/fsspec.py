@@ -42,7 +42,7 @@ def register(store: StoreOptions | str | None = None, *, scheme: str = "s3") -> 
     exist already stay what they are. A process that is spawned registers again.
 
     Raises:
-        UnknownScheme: Nobody provides ``scheme``.
+        UnknownScheme: No provider has ``scheme``.
         ConfigError: ``store`` holds options of another provider.
 
     """

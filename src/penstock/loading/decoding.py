@@ -31,7 +31,7 @@ class DecodeOptions:
     """How a pool decodes.
 
     Attributes:
-        threads: How many transform side by side.
+        threads: How many transform in parallel.
         ahead: How many batches at most are begun and not yet taken.
         on_error: Whether a sample that fails ends the iteration or is left out.
         finish: Makes a batch of a list of samples, on a thread of the pool.
@@ -85,7 +85,7 @@ class DecodePool:
             raise Unusable("an iteration was begun before a fork and continued after it")
         try:
             outcome = self._shared.take()
-        except BaseException:  # Ctrl-C; whoever keeps its traceback keeps this, too
+        except BaseException:  # Ctrl-C; its traceback keeps this alive, too
             self.close()
             raise
         if isinstance(outcome, Delivery):
@@ -103,7 +103,7 @@ class DecodePool:
         return sum(self._shared.working_s)
 
     def close(self) -> None:
-        """Call off what is in flight and wait for what is being transformed; twice does nothing."""
+        """Cancel reads in flight and wait for transforms that run; twice does nothing."""
         self._stop()
 
 
@@ -172,7 +172,7 @@ class _Shared:
             self._ended = self._stopped = True
         self._room.put(None)
         self._filled.put(None)
-        self.reading.close()  # whoever waits for bytes wakes
+        self.reading.close()  # threads that wait for bytes wake
         until = monotonic() + _CLOSE_S
         for thread in self._threads if threading.current_thread() not in self._threads else ():
             while thread.is_alive() and (left_s := until - monotonic()) > 0:
@@ -223,7 +223,7 @@ class _Shared:
     def _put(self, item: Item, made: object) -> None:
         batch = self._batches.get(item.batch)
         if batch is None or not batch.made:
-            return  # the batch has failed already, or nobody wants it any more
+            return  # the batch has failed already, or is not wanted any more
         with self._lock:
             batch.made[item.slot] = made
             batch.left -= 1

@@ -25,7 +25,7 @@ __all__ = ["BlockPermutation", "BlockShuffle", "EqualBlockPermutation"]
 
 _WINDOW = 16
 _MOST_BLOCKS = 1 << 31  # so that arithmetic with them fits 64 bits
-_KEPT = 4  # windows, of at most 512 KiB: whoever reads in order needs one, at a border two
+_KEPT = 4  # windows, of at most 512 KiB: a reader in order needs one, at a border two
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,8 @@ class BlockPermutation(_Windowed):
 
     What a reader may rely on: positions come window by window, and those of one window are exactly the samples of its
     blocks, at most ``window`` of them. So at any position at most ``window`` blocks have been begun and not finished:
-    whoever reads in order and keeps the blocks of the current window reads each block once. d consecutive positions,
-    d being at most the samples of the smallest window, touch at most 2 * ``window`` blocks: whoever reads so far ahead
+    a reader in order that keeps the blocks of the current window reads each block once. d consecutive positions,
+    d being at most the samples of the smallest window, touch at most 2 * ``window`` blocks: a reader so far ahead
     keeps the blocks of two windows.
 
     A window of 1 keeps blocks whole, their samples mixed; one of all blocks or more is a full shuffle. In between the

@@ -20,7 +20,7 @@ Tail = Literal["drop", "short", "pad"]
 class Repeat(int):
     """The index of a sample that this epoch has already: it fills a batch up, so that all ranks have as many.
 
-    It is an int like any other; whoever counts or measures may ask ``isinstance(index, penstock.Repeat)``.
+    It is an int like any other; code that counts or measures may ask ``isinstance(index, penstock.Repeat)``.
     """
 
     __slots__ = ()

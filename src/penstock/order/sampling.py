@@ -109,7 +109,7 @@ class SamplingPlan:
         """Return what any other layout needs to go on at ``cursor``: a few numbers that JSON can hold, below 1 KB."""
         state = {
             "penstock": _VERSION,
-            "epoch": int(cursor.epoch),  # whoever counts in numpy's integers saves Python's: JSON knows no others
+            "epoch": int(cursor.epoch),  # numpy's integers become Python's: JSON has no others
             "position": int(cursor.position),
             "samples": int(self.total),
             "global_batch": int(self.batch * world),
@@ -157,7 +157,7 @@ class SamplingPlan:
         return Cursor(epoch, position)
 
     def _check_identity(self) -> None:
-        identity: object = self.order.identity  # a stranger's
+        identity: object = self.order.identity  # of any class
         if not (isinstance(identity, str) and 0 < len(identity) <= _IDENTITY):
             raise Unusable(f"an order's identity is text of 1 to {_IDENTITY} characters, not {_shown(identity)}")
         if not isinstance(self.order, _UNNAMED.get(identity, object)):

@@ -77,7 +77,7 @@ class Permutation(EpochOrder):
         n: How many samples, in [0, 2^62].
         seed: Any integer.
         epoch: Any integer; another epoch is another order.
-        scope: A word of whoever needs several orders for one epoch; another scope is another order.
+        scope: A name for one of several orders of an epoch; another scope is another order.
 
     Raises:
         Unusable: ``n`` is out of range.

@@ -123,7 +123,7 @@ ConditionForm = Literal["usual", "bare", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a store can do; nobody probes by provider name.
+    """What a store can do; no code asks for a provider's name.
 
     A provider declares them. ``form``, ``tags`` and ``ranges`` are what is known before a store has answered: what its
     answers teach is set on the driver (``dataclasses.replace``).
@@ -231,7 +231,7 @@ class List(Protocol):
 
 
 class Put(Protocol):
-    """Writes objects in one request: each replaces its predecessor, and is visible as a whole or not at all."""
+    """Writes objects in one request: each replaces its predecessor, atomically."""
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
         """Write one object; returns its ETag."""
@@ -241,7 +241,7 @@ class Delete(Protocol):
     """Deletes objects."""
 
     def delete(self, key: str) -> Exchange[None]:
-        """Delete one object; a missing one is no error. No bulk form is universal, so many go side by side."""
+        """Delete one object; a missing one is no error. No bulk form is universal, so many go in parallel."""
 
 
 class Multipart(Protocol):

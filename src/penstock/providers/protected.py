@@ -1,4 +1,4 @@
-"""Says which places are never deleted as a whole, whoever asks: roots, and the directories a process lives in."""
+"""Says which places are never deleted as a whole: roots, and the directories a process lives in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["check_deletable"]
 
 
 def check_deletable(location: Location) -> None:
-    """Refuse a location that nobody means to delete, alone or with all below it; no request is made.
+    """Refuse to delete a location that is never meant, alone or with all below it; no request is made.
 
     Refused are a bucket's root, a key that leads back to it (``.``, ``..``, ``a/..``) and, on this machine, the working
     directory, the home directory and every directory above one of them: by any name, through links and ``..`` too.

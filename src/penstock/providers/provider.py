@@ -114,8 +114,8 @@ class Provider:
         any_options: Take other providers' options too, for their neutral parts: for stores without a network, which
             stand at one end of a copy.
         resolve: Return, of options and environment, settings with nothing left to look up, and an identity. Both are
-            hashable; the identity differs where options and environment name other credentials, and nobody can read a
-            credential from it. A bucket is opened anew for another identity. Raises ``ConfigError``.
+            hashable; the identity differs where options and environment name other credentials, and does not reveal
+            them. A bucket is opened anew for another identity. Raises ``ConfigError``.
         example: Options as they are passed, for a user who wrote host or credentials into a URL.
         advice: Say what a URL of an unknown scheme should be here, as "write …"; empty where it says nothing.
         extra: What to ``pip install`` where ``open`` misses a library: ``penstock[s3]``.

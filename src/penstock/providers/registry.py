@@ -27,7 +27,7 @@ _loaded: dict[str, Provider] = {}
 
 
 def find(scheme: str) -> Provider | None:
-    """Return the provider of a scheme, None where nobody provides it.
+    """Return the provider of a scheme, None where no provider has it.
 
     The entry points of installed distributions are read only for a scheme that Penstock itself does not have.
 

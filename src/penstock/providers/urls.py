@@ -29,7 +29,7 @@ class Location:
     without its leading slash.
 
     Raises:
-        UnknownScheme: Nobody provides the scheme.
+        UnknownScheme: No provider has the scheme.
         InvalidURL: The bucket's name cannot be one; the key holds a NUL or lone surrogates, or is longer than the store
             allows.
         ConfigError: The provider of the scheme is broken (``providers.registry``); no such profile, or one that cannot
@@ -124,7 +124,7 @@ def is_root(text: str) -> bool:
 
 
 def scheme_provider(scheme: str) -> Provider:
-    """Return the provider of a scheme: ``UnknownScheme`` where nobody provides it."""
+    """Return the provider of a scheme: ``UnknownScheme`` where none has it."""
     provider = find(scheme)
     if provider is None:
         raise _unknown(f"{scheme}://", scheme)

@@ -76,7 +76,7 @@ def check_restarts(
     *,
     epochs: int = 2,
     alike: Sequence[Callable[[], Resumes]] = (),
-    strangers: Sequence[Callable[[], Resumes]] = (),
+    foreign: Sequence[Callable[[], Resumes]] = (),
     limit_bytes: int | None = 1024,
     view: Callable[[Any], Any] | None = None,
 ) -> None:
@@ -93,7 +93,7 @@ def check_restarts(
     - A loader that has been used before goes on just so.
     - ``alike``, loaders that differ in workers, threads or prefetching alone, have the same batches and states, however
       far they read ahead; each goes on from the others' states.
-    - ``strangers``, loaders with another catalog, order, version or global batch, refuse it with ``StateMismatch`` and
+    - ``foreign``, loaders with another catalog, order, version or global batch, refuse it with ``StateMismatch`` and
       stay what they were. So they do a state that has lost any of its entries, and ``make``'s loader too.
 
     It takes about (batches of all epochs)^2 * (2 + len(alike)) batches: keep the set small, some ten batches. Batches
@@ -112,9 +112,9 @@ def check_restarts(
         for step in reversed(steps):
             next(iter(used), None)
             _check_restart(used, step, 1, view)
-    for stranger in strangers:
-        _check_refusals(stranger, [step.state for step in steps], view)
-    if strangers:
+    for each in foreign:
+        _check_refusals(each, [step.state for step in steps], view)
+    if foreign:
         _check_refusals(make, list(_incomplete(steps[len(steps) // 2].state)), view)
 
 
@@ -153,7 +153,7 @@ def _epoch(loader: Resumes, view: Callable[[Any], Any]) -> tuple[list[Any], list
 
 
 def _copied(state: Any) -> Any:  # noqa: ANN401  a state
-    return copy.deepcopy(state)  # whoever goes on changing it fails here, not in the training that saved it
+    return copy.deepcopy(state)  # a later change to it fails here, not in the training that saved it
 
 
 def _check_size(step: _Step, limit_bytes: int | None) -> None:

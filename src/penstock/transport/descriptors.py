@@ -53,7 +53,7 @@ class Token:
         self._identity = self._look()
 
     def close(self) -> None:
-        """Close it, while nobody else can have done so."""
+        """Close it, while no other code can have done so."""
         os.close(self._descriptor)
 
     def _look(self) -> tuple[int, int]:

@@ -172,7 +172,7 @@ class Easy:
         self._lines = ()  # until they are all there
         for at in range(first, len(lines)):
             line = lines[at]
-            if "\n" in line or "\r" in line or "\0" in line:  # an ETag from a stranger's manifest, say
+            if "\n" in line or "\r" in line or "\0" in line:  # an ETag from a manifest, say
                 raise Unusable("a header cannot hold a line break or a NUL")
             self._nodes[at].data = line.encode("latin-1")
         self._lines = lines

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["connect"]
 
-_TIDY_S = 1.0  # how often it looks for connections that nobody has used for long
+_TIDY_S = 1.0  # how often it looks for connections that have not been used for long
 _IDLE_S = 1.0  # then it looks whether its descriptors are still its own
 _CLOSE_S = 5.0
 _WATCH_S = 0.01  # how long an answer may grow before somebody looks how large it has become
@@ -156,7 +156,7 @@ class _Loop:
     def _abandon(self) -> None:
         """Leave what is under way, and all descriptors: they are closed, or others' by now, and none is touched again.
 
-        Whoever daemonises does this (``os.closerange``). libcurl's set of transfers is leaked, for to free it closes.
+        Daemons do this (``os.closerange``). libcurl's set of transfers is leaked, for to free it closes.
         Where there are no new descriptors, calls fail until there are: each cycle looks, once a second at least.
         """
         self._broken = True

@@ -37,7 +37,7 @@ class Carrier(Protocol):
         """Pass calls on; returns at once."""
 
     def discard(self, handles: Handles) -> None:
-        """Free handles that nobody uses any more, soon; returns at once."""
+        """Free handles that are not in use any more, soon; returns at once."""
 
 
 class Session:
@@ -63,7 +63,7 @@ class Session:
         self.ready: deque[tuple[Call, bool]] = deque()
 
     def __del__(self) -> None:
-        """Free the handles once nobody uses this store any more: none of them carries a call then."""
+        """Free the handles once this store is not in use any more: none of them carries a call then."""
         self._carrier.discard(self.handles)
 
     def submit(self, calls: Iterable[Call]) -> None:

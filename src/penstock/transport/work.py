@@ -29,7 +29,7 @@ _all: WeakSet[Threads] = WeakSet()
 
 
 class _Job:
-    """A call on its way, and how it is called off; the threads share nothing but queues and sets written in C."""
+    """A call in flight, and how it is cancelled; the threads share nothing but queues and sets written in C."""
 
     __slots__ = ("call", "off")
 
@@ -81,7 +81,7 @@ class Threads:
                 job.off.put(None)
 
     def close(self) -> None:
-        """Call off what has not begun; what runs is left to finish, and threads end when nothing is left to do."""
+        """Cancel calls that have not begun; those that run are left to finish, and then threads end."""
         self._closed = True
         for job in list(self._jobs.values()):
             job.off.put(None)

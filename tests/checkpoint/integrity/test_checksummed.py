@@ -64,7 +64,7 @@ def test_what_was_written_is_read_however_it_is_cut(tmp_path, seed, size):
         )
 
 
-def test_a_flipped_bit_is_found_by_whoever_reads_its_block_and_by_nobody_else(tmp_path, seed):
+def test_a_flipped_bit_is_found_by_reads_of_its_block_alone(tmp_path, seed):
     rng = random.Random(seed)
     data = rng.randbytes(4 * BLOCK_BYTES + 100)
     path, checksums = _written(tmp_path, data, rng)

@@ -47,7 +47,7 @@ def test_what_is_replaced_goes_once_the_new_is_there_and_only_where_it_is_said(t
         assert index["metadata"]["total_size"] == 4800
 
 
-def test_an_index_that_nobody_can_read_is_replaced_too_and_its_files_are_left(tmp_path):
+def test_an_unreadable_index_is_replaced_too_and_its_files_are_left(tmp_path):
     ps.save_safetensors(OLD, tmp_path / "model", max_shard_bytes=1)
     (tmp_path / "model" / "model.safetensors.index.json").write_text("{")
     ps.save_safetensors(NEW, f"{tmp_path}/model/", overwrite=True)

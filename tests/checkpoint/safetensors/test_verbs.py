@@ -298,7 +298,7 @@ def test_a_flip_in_a_header_is_found_on_full_and_partial_load(several, tmp_path,
     assert ps.load_safetensors(folder, names=["layers.00"]), "another file is whole"
 
 
-def test_a_flip_in_the_data_is_found_by_whoever_reads_it_and_named(several, tmp_path):
+def test_a_flipped_bit_in_the_data_is_found_by_its_reader_and_named(several, tmp_path):
     folder, weights = _copied(several[0], tmp_path)
     _flip(folder / weights["layers.04"], -1)
     last = max(name for name in weights if weights[name] == weights["layers.04"])

@@ -52,7 +52,7 @@ def test_an_array_as_penstock_saved_it_before_it_saved_buffers_is_read():
     ],
     ids=repr,
 )
-def test_what_a_stranger_says_makes_nothing_else(said):
+def test_a_pickle_makes_nothing_else(said):
     value = ("penstock.value", *said)
     with pytest.warns(UserWarning, match=r"left as the tuples .*: state\['a'\]\[0\] \("):
         found = decoded({"a": [value], "model": 1})

@@ -408,7 +408,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_ctrl_c_while_loading_leaves_nobody_writing(monkeypatch):
+def test_after_ctrl_c_while_loading_nothing_writes(monkeypatch):
     with FaultServer.start(Settings(latency_ms=100)) as server:
         server.make("bucket")
         for name, value in server.environment.items():

@@ -102,7 +102,7 @@ def test_wants_are_drawn_no_further_than_the_window_and_each_byte_is_read_once(t
 
 
 @pytest.mark.parametrize("way", ["error", "closed"])
-def test_after_any_way_out_nobody_writes_into_the_memory(monkeypatch, way):
+def test_after_any_way_out_nothing_writes_into_the_memory(monkeypatch, way):
     with FaultServer.start(Settings()) as server:
         server.make("bucket")
         for name, value in server.environment.items():

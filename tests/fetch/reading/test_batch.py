@@ -71,7 +71,7 @@ class TestInto:
             with pytest.raises(NotFound):
                 read_into(engine, Span("gone", 5, 5), Buffer.borrow(bytearray()))
 
-    def test_after_an_error_nobody_writes(self):
+    def test_after_an_error_nothing_writes(self):
         gate = Gate(lambda received: received.range[0] > 0)
 
         def fault(received, answer, send):

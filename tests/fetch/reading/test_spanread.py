@@ -113,7 +113,7 @@ def test_memory_of_a_cancelled_read_lives_until_libcurl_lets_go():
         assert read_many(engine, [Span("key", 0, SIZE, "e1", whole=True)]) == [DATA]
 
 
-def test_what_was_read_is_held_by_nobody_but_who_asked_for_it():
+def test_what_was_read_is_held_by_its_caller_alone():
     with serving({"key": DATA}, read=ReadOptions(split_bytes=10_000)) as (_, engine):
         gc.disable()  # memory must not wait for the collector
         try:

@@ -137,7 +137,7 @@ def test_another_version_and_a_span_beyond_the_end_are_refused(ignoring):
         read_many(engine, [_span(5, 10, etag="e0")])
 
 
-def test_whoever_names_no_version_gets_the_present_one(ignoring):
+def test_a_read_without_a_version_gets_the_present_one(ignoring):
     _, server, engine = ignoring
     for _ in range(2):
         assert read_many(engine, [_span(5, 10, etag=""), _span(15, 20, etag="")]) == [DATA[5:10], DATA[15:20]]

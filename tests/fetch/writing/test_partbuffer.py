@@ -58,7 +58,7 @@ def test_what_was_given_away_cannot_move():
     assert len(body.data) == 0
 
 
-def test_where_nobody_compares_them_no_digest_is_made():
+def test_without_a_comparison_no_digest_is_made():
     taking = PartBuffer(bytearray(2 * PIECE), None)
     data = _bytes(2 * PIECE)
     assert taking.take(memoryview(data)) == 2 * PIECE

@@ -34,7 +34,7 @@ class Region:
 
     Attributes:
         size: Bytes; may be 0.
-        view: All of it, writable; hand out ``view.toreadonly()`` where nobody should write.
+        view: All of it, writable; hand out ``view.toreadonly()`` where writing would be wrong.
 
     """
 
@@ -163,7 +163,7 @@ def _copy(data: bytes, size: int) -> Region:
 def _allocate(size: int) -> int:
     """Return the descriptor of a nameless file of ``size`` bytes; one byte when 0, since nothing cannot be mapped."""
     if hasattr(os, "memfd_create"):  # Linux
-        # A memfd is not bound by the size of /dev/shm, which is 64 MiB in a container that nobody configured.
+        # A memfd is not bound by the size of /dev/shm, which is 64 MiB in a container by default.
         descriptor = os.memfd_create("penstock")
         os.ftruncate(descriptor, max(size, 1))
         return descriptor

@@ -27,7 +27,7 @@ _MAGIC = b"\x89penstock.cat\r\n\x1a"  # as PNG's: not text, and a transfer that 
 _PLAIN, _WIDE = 1, 2  # versions: the second one where there are ranges, classes or columns
 _START = struct.Struct("<16sQ32s")  # magic, bytes of the header, SHA-256 of the header
 _PARTS = {"numbers": "any", "ends": "<u8", "texts": "|u1"}  # of a column, and numpy's name of each one's type
-_ALIGN = 64  # columns begin at a multiple of it, for whoever maps the file
+_ALIGN = 64  # columns begin at a multiple of it, for programs that map the file
 _HEADER_BYTES = 1 << 20  # of a thousand or so; more is no header
 _HEAD_BYTES = 64 << 10  # one read brings the header, in most cases
 

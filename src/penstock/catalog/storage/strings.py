@@ -65,7 +65,7 @@ class Strings:
             raise ValueError("offsets that lead outside")
 
     def ends(self, rows: Rows) -> NDArray[np.uint64]:
-        """Return the offsets that ``rows`` of these strings would have by themselves; none when all are empty."""
+        """Return the offsets that ``rows`` of these strings would have alone; none when all are empty."""
         if not self._data:
             return np.zeros(0, np.uint64)
         ends = np.frombuffer(self._ends, np.uint64)

@@ -31,7 +31,7 @@ class Saving:
     """A checkpoint being saved below ``folder`` (a key that ends in ``/``): nothing counts until ``commit``.
 
     A reader sees no checkpoint there until then, and all of it from then on. Whatever ends the process before leaves
-    objects that nobody reads: ``CheckpointManager.clean`` frees them. Costs, beside the data objects' own requests,
+    objects without a manifest: ``CheckpointManager.clean`` frees them. Costs, beside the data objects' own requests,
     three for the manifest: a HEAD before, its single PUT (whatever its size), and a HEAD after.
 
     Attributes:
@@ -81,7 +81,7 @@ class Saving:
 
         A reader sees the one that was replaced until then, and all of this from then on. The other's objects stay:
         ``CommittedCheckpoint.delete_objects`` frees them. Where another save's manifest stands, or none, this save's
-        objects are deleted; they stay where nobody can tell.
+        objects are deleted; they stay where that is not known.
 
         Raises:
             AlreadyExists: Somebody else committed one there meanwhile; theirs stands.
@@ -126,7 +126,7 @@ class CommittedCheckpoint:
         return ChecksummedReader(self._source.open_read(key), self.manifest.objects[name], self._source.url(key))
 
     def objects(self, names: Sequence[str]) -> dict[str, Object]:
-        """Look at data objects, side by side, and return what ``gather`` reads each by: a HEAD for each.
+        """Look at data objects, in parallel, and return what ``gather`` reads each by: a HEAD for each.
 
         Raises:
             NotFound: One is missing. ``Truncated``: one has another length.
@@ -170,7 +170,7 @@ class CommittedCheckpoint:
 def publish(source: Source, key: str, data: bytes, replaces: str, named: Sequence[str]) -> str:
     """Write what makes the objects ``named`` count, in place of the version ``replaces`` if given; return its ETag.
 
-    Where another writer's stands, or none, the objects are deleted; they stay where nobody can tell. Three requests,
+    Where another writer's stands, or none, the objects are deleted; they stay where that is not known. Three requests,
     and two where the store denies it.
 
     Raises:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Box", "bounds", "boxes", "strides"]
 
-_HOLE_BYTES = 256 << 10  # of what nobody wants, read to save a request: 30 ms at 10 MB/s
+_HOLE_BYTES = 256 << 10  # not wanted, read to save a request: 30 ms at 10 MB/s
 
 
 class Box(NamedTuple):

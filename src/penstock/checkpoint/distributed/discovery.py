@@ -110,7 +110,7 @@ def _read(name: str, data: bytes, url: str, *, weights_only: bool) -> Metadata:
 
 
 def _named(source: Source, key: str) -> Iterable[str]:
-    """Return the objects that a marker names; none where nobody can read it: they stay behind when it is replaced."""
+    """Return the objects that a marker names; none where it is not readable: they stay behind when it is replaced."""
     (_, data), url = read_current(source, key), source.url(key)
     try:
         if key.endswith(MANIFEST):

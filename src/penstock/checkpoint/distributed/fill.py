@@ -58,7 +58,7 @@ class ItemRead(NamedTuple):
 
 
 def reads(source: Source, folder: str, metadata: Metadata, items: Iterable[ReadItem]) -> list[ItemRead]:
-    """Return what ``items`` are to be read from, in the order of their bytes: a HEAD for each object, side by side.
+    """Return what ``items`` are to be read from, in the order of their bytes: a HEAD for each object, in parallel.
 
     Raises:
         CheckpointError: The metadata does not say where an item lies.
@@ -190,12 +190,12 @@ def _piece(read: ItemRead, box: Box, to: torch.Tensor, last: Callable[[], None] 
     stage = staged(stop - start, page_locked=to.is_cuda)
     elements = stage.view(read.dtype).as_strided(box.lengths, strides(read.sizes, 1))
 
-    def carry() -> None:
+    def copy_items() -> None:
         to.copy_(elements)
         if last is not None:
             last()
 
-    return Want(read.of, start, stop, memory(stage), carry)
+    return Want(read.of, start, stop, memory(stage), copy_items)
 
 
 def _as_stored(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
@@ -219,7 +219,7 @@ def _fits(read: ItemRead, shape: torch.Size) -> None:
 
 
 def _harmless(file: io.BytesIO, read: ItemRead, *, has_crc: bool) -> None:
-    """Refuse what torch's planner, which unpickles with ``weights_only=False``, must not be handed of a stranger's."""
+    """Refuse what torch's planner, which unpickles with ``weights_only=False``, must not be handed from a file."""
     name = repr(read.item.storage_index.fqn)
     try:
         file.seek(0)

@@ -90,7 +90,7 @@ class StorageWriter(_Located, storage.StorageWriter):
 
     Each rank sends one object, under a name that no other save has; the coordinator makes them count, last, in one
     conditional PUT. So there is a whole checkpoint or none, and with ``overwrite`` the new one or the old. Whatever
-    fails before leaves objects that nobody reads. Memory beyond the state: a staged piece of 8 MiB, and 64 MiB on their
+    fails before leaves unused objects. Memory beyond the state: a staged piece of 8 MiB, and 64 MiB on their
     way. May be used for one save after another, pickled, and given to ``async_save`` by thread or by process.
 
     Attributes:
@@ -114,7 +114,7 @@ class StorageWriter(_Located, storage.StorageWriter):
         Args:
             url: The checkpoint's folder; a missing ``/`` at its end is added.
             overwrite: Replace the checkpoint that is there; else ``AlreadyExists``. Its objects go once the new one
-                counts, and whoever is reading it then raises ``Changed``.
+                counts, and a concurrent reader raises ``Changed``.
             layout: ``torch`` writes what torch's ``FileSystemReader`` reads; no digests, and nothing to verify it by.
             spread: Put the ranks' objects under this many prefixes (2 to 256), for stores that grow by them; 0: none.
             store: The store's options.
@@ -137,13 +137,13 @@ class StorageWriter(_Located, storage.StorageWriter):
         self.reset(url)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002, FBT001  torch's; it looks for "kwargs"
-        """Begin a save. ``Unusable`` without collectives: nobody would know what makes the save whole.
+        """Begin a save. ``Unusable`` without collectives: no rank would know when the save is complete.
 
         ``Unsupported`` where the store takes no objects.
         """
         if not kwargs.get("use_collectives", True):
             raise Unusable(
-                "use_collectives=False has every rank publish for itself, and nobody knows whether all have: save with "
+                "use_collectives=False has every rank publish for itself, and none knows whether all have: save with "
                 "collectives, or each rank a checkpoint of its own (no_dist=True, and a URL with its rank)",
                 url=self._url,
             )
@@ -212,7 +212,7 @@ class StorageWriter(_Located, storage.StorageWriter):
         }
         content = {**self.extra, **records.encode(metadata, locations)}
         url = self._source.url(self._folder + MANIFEST)
-        records.decode(content, objects, url)  # what nobody could read is not published
+        records.decode(content, objects, url)  # what is not readable is not published
         return Manifest(self._save, KIND, objects, content)
 
     def _written(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:

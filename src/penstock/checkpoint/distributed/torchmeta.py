@@ -177,7 +177,7 @@ def _location(info: Any) -> ItemLocation:  # noqa: ANN401  whatever the pickle m
 
 
 def _shown(*values: object) -> str:
-    """Return short texts of a stranger's values; that of a nest may be longer than any memory."""
+    """Return short texts of values from a file; that of a nested one may be longer than any memory."""
     return " and ".join(f"{each!r:.80}" if isinstance(each, str | int | float) else "?" for each in values)
 
 

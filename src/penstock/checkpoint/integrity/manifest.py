@@ -62,7 +62,7 @@ class Manifest:
         """Return the document: JSON with sorted keys, no spaces, and last a digest of all before it (then ``}``).
 
         Raises:
-            Unusable: Nobody would read one so large.
+            Unusable: It is larger than a reader accepts.
 
         """
         body = json.dumps(
@@ -89,7 +89,7 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes, url: str) -> Manifest:
-        """Read a document of a stranger's.
+        """Read a document that another program may have written.
 
         Raises:
             CheckpointError: It is damaged, or of a newer version.
@@ -146,7 +146,7 @@ def _text(value: object) -> str:
 def elements(shape: Sequence[int]) -> int | None:
     """Return how many elements a shape has; None: more than 63 bits can count, where all of its zeros were ones."""
     count = 1
-    for each in filter(None, shape):  # not their product: that of a stranger's million numbers takes hours
+    for each in filter(None, shape):  # not their product: a file may hold a million numbers, whose product takes hours
         count *= each
         if count >> 63:
             return None

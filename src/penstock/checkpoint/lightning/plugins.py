@@ -39,7 +39,7 @@ __all__ = ["AsyncCheckpointIO", "CheckpointIO", "ModelCheckpoint", "ModelParalle
 class CheckpointIO(io.CheckpointIO):
     """Saves and loads by URL or path: ``Trainer(plugins=[CheckpointIO()])``.
 
-    A checkpoint appears whole or not at all, and replaces what stood at its path only then.
+    A save is atomic: it replaces the checkpoint at its path when it is complete.
     """
 
     def __init__(self, store: StoreOptions | str | None = None) -> None:
@@ -173,7 +173,7 @@ class ModelParallelStrategy(strategies.ModelParallelStrategy):
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Path, storage_options: object = None) -> None:
-        """Save on all ranks; whole or not at all, and in place of what was there only then."""
+        """Save on all ranks, atomically: the previous checkpoint is replaced when the new one is complete."""
         url = str(self.broadcast(filepath))
         if not _remote(url):
             super().save_checkpoint(checkpoint, filepath, storage_options)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncCheckpointer", "Job"]
 
-_untold: set[AsyncCheckpointer] = set()  # those with a failure that nobody has been told, kept alive by it
+_untold: set[AsyncCheckpointer] = set()  # those with a failure that no caller has seen, kept alive by it
 
 
 class AsyncCheckpointer:
@@ -142,7 +142,7 @@ class Job:
         self._work = self._after = None  # what was saved is not kept in memory
         try:
             if after is not None:
-                after._thread.join()  # noqa: SLF001  the same class; its inbox is for whoever waits outside
+                after._thread.join()  # noqa: SLF001  the same class; its inbox is for callers that wait
                 self._failure = after._failure  # noqa: SLF001  the same
             if work is not None and self._failure is None:
                 work()
@@ -154,7 +154,7 @@ class Job:
 
 
 def _tell_left() -> None:
-    """Say at the end of the process, which waits for the threads, what failed and nobody has been told."""
+    """Say at the end of the process, which waits for the threads, which failures no caller has seen."""
     for each in list(_untold):
         try:
             each.wait()

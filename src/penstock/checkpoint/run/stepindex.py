@@ -24,7 +24,7 @@ class StepEntry(NamedTuple):
     """What the rules must know of a committed step.
 
     Attributes:
-        etag: Its manifest's: it tells of that version, and of no other; empty where nobody knows.
+        etag: Its manifest's: it tells of that version, and of no other; empty where it is not known.
         metric: As it was saved with.
         objects: Names of its data objects below its folder: what goes with it.
 
@@ -49,7 +49,7 @@ def encode(entries: Mapping[int, StepEntry]) -> bytes:
 
 
 def decode(data: bytes) -> dict[int, StepEntry]:
-    """Read a document of a stranger's; nothing where it is damaged or of another version: manifests say it all."""
+    """Read an index; nothing where it is damaged or of another version: the manifests have all of it."""
     try:
         limited(data, MOST_VALUES)
         document = json.loads(data)

@@ -46,7 +46,7 @@ class CheckpointManager:
 
     Model, optimizer, the data's position and the generators' states are one object under one commit: a restore never
     pairs one with another's. Whatever interrupts a save (an exception, Ctrl-C, SIGKILL, a server that fails) leaves the
-    older steps as they were, and objects that nobody reads, which ``clean`` frees.
+    older steps as they were, and objects without a manifest, which ``clean`` frees.
 
     One process saves and restores; ``across`` a group all of its ranks do, each its part of the state.
     """
@@ -193,7 +193,7 @@ class CheckpointManager:
             self._supersede(step, manifest, saving.etag)
 
     def steps(self) -> list[int]:
-        """Return the committed steps, oldest first: a listing of folders, and one request for each, side by side."""
+        """Return the committed steps, oldest first: a listing of folders, and one request for each, in parallel."""
         return self._steps.steps()
 
     def latest(self) -> int | None:
@@ -238,7 +238,7 @@ class CheckpointManager:
         return found["state"]
 
     def restore_folder(self, folder: str | os.PathLike[str], step: int | None = None) -> None:
-        """Write what ``save_folder`` saved as ``step`` (default: the newest) to ``folder``: whole or not at all.
+        """Write what ``save_folder`` saved as ``step`` (default: the newest) to ``folder``, atomically.
 
         Raises:
             AlreadyExists: There is something in ``folder`` already. Else as ``restore``.
@@ -254,7 +254,7 @@ class CheckpointManager:
     def described(self) -> Iterator[tuple[int, StepDescription | None]]:
         """Yield each committed step and its description, oldest first; None for one whose manifest is damaged.
 
-        A listing of folders, and two requests for each, side by side.
+        A listing of folders, and two requests for each, in parallel.
         """
         return self._steps.described()
 
@@ -263,7 +263,7 @@ class CheckpointManager:
         return CommittedCheckpoint(self._source, self._steps.folder(checked_step(step))).verify()
 
     def delete(self, *steps: int) -> None:
-        """Delete committed steps, side by side; of one whose manifest is damaged the rest is ``clean``'s.
+        """Delete committed steps, in parallel; of one whose manifest is damaged the rest is ``clean``'s.
 
         Raises:
             NotFound: One of them is not committed; it is named, and nothing was deleted.
@@ -274,7 +274,7 @@ class CheckpointManager:
     def clean(self, older_than_s: float = _DAY_S) -> list[str]:
         """Delete what no committed step names, and abort uploads that never ended; return their URLs.
 
-        Nobody can see whether a save still runs elsewhere: ``older_than_s``, by the store's own clock, must be longer
+        Whether a save still runs elsewhere cannot be seen: ``older_than_s``, by the store's own clock, must be longer
         than any save takes. What this object has saved itself stays. Lists everything below the URL.
         """
         return self._steps.clean(older_than_s, self._mine)

@@ -63,7 +63,7 @@ class StepStore:
         return self._source.url(self.folder(step))
 
     def steps(self) -> list[int]:
-        """Return the committed steps, oldest first: a listing of folders, and one request for each, side by side."""
+        """Return the committed steps, oldest first: a listing of folders, and one request for each, in parallel."""
         return list(self._found(self._folders()))
 
     def latest(self) -> int | None:
@@ -81,7 +81,7 @@ class StepStore:
 
         What is there, and in which version, the store says: a listing, or where steps have many objects a listing of
         folders and a HEAD for each. What the index, or ``new`` (saved just now), tells of a manifest of that ETag needs
-        no look; any other is read, side by side. A request for the index where another process wrote it last.
+        no look; any other is read, in parallel. A request for the index where another process wrote it last.
         """
         found, index = self._current()
         indexed = {**self._indexed(index), **(new or {})}
@@ -97,7 +97,7 @@ class StepStore:
         self._index = self._source.put(self._prefix + STEP_INDEX, encode(committed)), dict(committed)
 
     def drop(self, superseded: Mapping[int, StepEntry]) -> None:
-        """Delete committed steps, side by side, the manifests first."""
+        """Delete committed steps, in parallel, the manifests first."""
         self._source.delete([self.folder(step) + MANIFEST for step in superseded])
         objects = [self.folder(step) + name for step, entry in superseded.items() for name in entry.objects]
         self._source.delete(objects)
@@ -119,7 +119,7 @@ class StepStore:
             return None
 
     def delete(self, steps: Sequence[int]) -> None:
-        """Delete committed steps, side by side; of one whose manifest is damaged the rest is ``clean``'s.
+        """Delete committed steps, in parallel; of one whose manifest is damaged the rest is ``clean``'s.
 
         Raises:
             NotFound: One of them is not committed; it is named, and nothing was deleted.
@@ -134,13 +134,13 @@ class StepStore:
     def clean(self, older_than_s: float, mine: Container[str]) -> list[str]:
         """Delete what no committed step names, and abort uploads that never ended; return their URLs.
 
-        Nobody can see whether a save still runs elsewhere: ``older_than_s``, by the store's own clock, must be longer
+        Whether a save still runs elsewhere cannot be seen: ``older_than_s``, by the store's own clock, must be longer
         than any save takes. What the saves ``mine`` wrote stays. Lists everything below the prefix.
         """
         named, unknown = set[str](), set[str]()
         for step, manifest in self.manifests():
             if manifest is None:
-                unknown.add(self.folder(step))  # what it named nobody knows
+                unknown.add(self.folder(step))  # what it named is not known
             else:
                 named.update(self.folder(step) + name for name in (MANIFEST, *manifest.objects))
         latest = self._clock() - older_than_s

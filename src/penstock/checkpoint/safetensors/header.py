@@ -1,4 +1,4 @@
-"""The header of a safetensors file: read from a stranger, or written with digests of all that follows. Pure."""
+"""The header of a safetensors file: read and checked, or written with digests of all that follows. Pure."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Header:
 
     Attributes:
         entries: Its tensors by name, in the order of their bytes, without a hole.
-        metadata: What whoever saved it wanted to add; ours left out.
+        metadata: What the saving program added; Penstock's own left out.
         begin: The byte of the file at which the data section begins.
         digest: What the header says of itself; empty where Penstock did not write it.
         checksums: The digests of the data section; None where Penstock did not write it.
@@ -139,7 +139,7 @@ def stop_of(raw: bytes, size: int, url: str) -> int:
 
 
 def parse(raw: bytes, size: int, url: str) -> Header:
-    """Read a stranger's header (``raw`` up to ``stop_of``) of a file of ``size`` bytes.
+    """Read and check a header (``raw`` up to ``stop_of``) of a file of ``size`` bytes.
 
     Raises:
         CheckpointError: It breaks a rule of the format, the file is longer or shorter than it says, or Penstock wrote

@@ -37,7 +37,7 @@ def split(sizes: Mapping[str, int], most_bytes: int) -> list[list[str]]:
 
 
 def file_names(count: int, save: str = "") -> list[str]:
-    """Name ``count`` files; with ``save``, an id, so that they are nobody else's."""
+    """Name ``count`` files; with ``save``, an id, so that no other save uses them."""
     stem = f"model-{save}" if save else "model"
     return [f"{stem}-{number:05}-of-{count:05}.safetensors" for number in range(1, count + 1)]
 
@@ -65,7 +65,7 @@ class Index:
 
     @classmethod
     def decode(cls, raw: bytes, url: str) -> Index:
-        """Read a stranger's.
+        """Read an index that another program may have written.
 
         Raises:
             CheckpointError: It is none, it names a file outside its folder, or Penstock wrote it and it is not what

@@ -107,7 +107,7 @@ def _steps(made: Iterator[tuple[TensorSpan, torch.Tensor]], *, pin: bool) -> Ite
 
 
 def _stages(made: Iterator[tuple[TensorSpan, torch.Tensor]]) -> Iterator[_Stage]:
-    """Join what lies side by side, and cut it where 16 MiB of the data section end."""
+    """Join adjacent ranges, and cut them where 16 MiB of the data section end."""
     stage: _Stage | None = None
     for span, tensor in made:
         to, of = flat(tensor), span.of

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["absent", "resolve", "stored_index"]
 
 _FIRST_BYTES = 128 << 10  # holds most headers, with the digests of a few GB of tensors, and takes some milliseconds
-_INDEX_BYTES = 100_000_000  # at most, of a stranger's: what a header may have
+_INDEX_BYTES = 100_000_000  # the most that is read of an index: what a header may have
 
 
 def resolve(source: Source, key: str, names: Collection[str] | None = None) -> dict[str, SafetensorsFile]:

@@ -1,4 +1,4 @@
-"""Writes tensors as a safetensors file, or as several with an index: digested first, then whole or not at all."""
+"""Writes tensors as a safetensors file, or as several with an index: digested first, then written atomically."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class SafetensorsSave:
 
 
 def _files(source: Source, index: ObjectMeta) -> list[str]:
-    """Return what an index names, to be replaced with it; nothing where nobody can read it."""
+    """Return what an index names, to be replaced with it; nothing where it is not readable."""
     try:
         return sorted(set(stored_index(source, index.key, index).files.values()))
     except CheckpointError:

@@ -45,7 +45,7 @@ def save_safetensors(
 
     A folder's URL ends in ``/``, or ``max_shard_bytes`` is given. In it is ``model.safetensors``, or, beyond
     ``max_shard_bytes`` (default 5 GB) of tensors, several files and ``model.safetensors.index.json``, written last.
-    Every safetensors reader reads them; Penstock's finds every damaged byte. All appears whole or not at all; what was
+    Every safetensors reader reads them; Penstock's finds every damaged byte. The save is atomic; what was
     there stays until then, and is replaced only with ``overwrite``. The tensors are read twice; memory is what
     ``ps.open`` takes to write, and no copy of them. Requests: those of ``ps.open``, and HEADs of what may be there.
 

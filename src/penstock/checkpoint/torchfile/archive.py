@@ -1,6 +1,6 @@
 """A ``torch.save`` file as what it is: a zip of records, whose directory is read first and each compared with its CRC.
 
-The file is a stranger's: nothing of it runs here, and every number in it is checked before it is used.
+The file is not trusted: nothing of it runs here, and every number in it is checked before it is used.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STORED = 0  # the way of compressing that torch writes
 _FOLDER = 0x10  # among the attributes: torch would read nothing of it
 _MOST = (1 << 16) - 1  # of a length in a header
 
-# What torch reads besides storages, as it lies; whatever else a file may hold, nobody looks at.
+# What torch reads besides storages, as it lies; anything else that a file may hold is ignored.
 _READ = ("data.pkl", ".format_version", ".storage_alignment", "byteorder", "version", ".data/serialization_id")
 # What makes the objects of most files, and neither looks at another file nor at where torch means to put a storage.
 _KNOWN = re.compile(
@@ -81,7 +81,7 @@ class Archive:
     Attributes:
         of: The file.
         records: By name: ``data.pkl``, ``byteorder``, ``data/0``, …
-        uses: The storages in the order in which they are asked for, as often as they are; None: nobody can tell.
+        uses: The storages in the order in which they are asked for, as often as they are; None: not known.
         names: What ``data.pkl`` calls for, ``module name``.
         file: The file for torch to read from, once ``fill_storage`` says where the storages' bytes come from.
 

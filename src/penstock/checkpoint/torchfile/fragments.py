@@ -25,7 +25,7 @@ HEAD_BYTES = 64 << 10  # fetched and held at least, wherever something is not he
 
 
 def fetched(source: Source, of: Object, spans: list[tuple[int, int]]) -> list[bytearray]:
-    """Return spans of an object, side by side."""
+    """Return spans of an object, read in parallel."""
     wants = [Want(of, start, stop, bytearray(stop - start)) for start, stop in spans]
     return [want.memory for want in gather(source, wants)]
 

@@ -56,7 +56,7 @@ def load_torchfile(source: Source, of: Object, *, map_location: Any, weights_onl
             with _without_sums(reader, of, weights_only=weights_only):
                 return torch.load(reader, map_location=map_location, weights_only=weights_only)
     if weights_only and opened.uses is None:  # it might fill memory of any size
-        raise CheckpointError("nobody can tell what its data.pkl would make: torch.save did not write it", url=of.url)
+        raise CheckpointError("what its data.pkl would make is not known: torch.save did not write it", url=of.url)
     if _no_bytes(map_location):
         with opened.file.telling():
             return torch.load(opened.file, map_location=map_location, weights_only=weights_only)

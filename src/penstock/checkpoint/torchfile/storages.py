@@ -52,7 +52,7 @@ def storages(
             else:
                 yield from _staged(of, use.record, storage)
 
-    return _compared(source, of, wants())
+    return _verified(source, of, wants())
 
 
 def _wants(of: Object, record: Record, memory: memoryview, storage: torch.Tensor | None = None) -> Iterator[Want]:
@@ -73,7 +73,7 @@ def _pieces(record: Record) -> list[tuple[int, int]]:
     return list(cuts(record.start, record.stop)) or [(record.start, record.stop)]
 
 
-def _compared(source: Source, of: Object, wants: Iterable[Want]) -> Generator[Any]:
+def _verified(source: Source, of: Object, wants: Iterable[Want]) -> Generator[Any]:
     """Fill ``wants``, compare each record they are of, and yield what it was filled into."""
     crc = 0
     with closing(gather(source, wants)) as filled:
@@ -89,7 +89,7 @@ def _compared(source: Source, of: Object, wants: Iterable[Want]) -> Generator[An
 
 
 class StoragePrefetch:
-    """The storages of one file, read ahead in the order in which they will be asked for. Close it: nobody writes then.
+    """The storages of one file, read ahead in the order in which they will be asked for. Close it: no write follows.
 
     Expects ``uses``; for ``gpu`` see ``storages``.
     """
@@ -125,14 +125,14 @@ class StoragePrefetch:
     def serve(self, at: int, view: memoryview) -> int:
         """Fill ``view`` with a storage's bytes where one begins at ``at``, or goes on; returns how many they were.
 
-        Any other read is of what lies around them: whoever looks for the directory begins in the midst of a storage.
+        Any other read is of what lies around them: a search for the directory begins within a storage.
         """
         record = self._of.storage(at)
         last = None if self._last is None else self._last[0]
         if record is None or (record != last and at != record.start):
             return 0
         if at == record.start and len(view) >= record.size > COPIED_BYTES:
-            for _ in _compared(self._source, self._of.of, _wants(self._of.of, record, view[: record.size])):
+            for _ in _verified(self._source, self._of.of, _wants(self._of.of, record, view[: record.size])):
                 pass
             return record.size
         if self._last is None or record != last:
@@ -149,5 +149,5 @@ class StoragePrefetch:
             torch.cuda.current_stream(gpu).synchronize()
 
     def close(self) -> None:
-        """Call off what is under way."""
+        """Cancel reads in flight."""
         self._filled.close()

@@ -25,7 +25,7 @@ __all__ = ["dump", "load", "save"]
 
 
 def save(obj: object, url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> None:
-    """Save with ``torch.save``; the object appears whole or not at all, and replaces what stood there."""
+    """Save with ``torch.save``; the write is atomic and replaces the previous object."""
     with Checkpoint(store).writer(url) as writer:
         dump(obj, writer)
 

@@ -62,7 +62,7 @@ def _unsafe(value: object) -> str:
         found: list[str] = torch.serialization.get_unsafe_globals_in_checkpoint(file)
     except Exception as error:  # noqa: BLE001  of any kind, where torch has no word for what it meets
         return f"cannot be read with weights_only=True ({shown(error)}): {_INSTEAD}"
-    return f"needs {', '.join(found):.200}, which nobody calls with weights_only=True: {_INSTEAD}" if found else ""
+    return f"needs {', '.join(found):.200}, which weights_only=True does not call: {_INSTEAD}" if found else ""
 
 
 def _refuse(value: Any, at: str, why: str, seen: set[int]) -> None:  # noqa: ANN401  see check_weights_only

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Object", "Piece", "Run", "Want", "runs"]
 
-_MOST_BYTES = 8 * BLOCK_BYTES  # of one request: a connection to S3 gives 50 to 100 MB/s, so many side by side pay
+_MOST_BYTES = 8 * BLOCK_BYTES  # of one request: a connection to S3 gives 50 to 100 MB/s, so many in parallel pay
 _STRAIGHT_BYTES = 2 * BLOCK_BYTES  # from here on a run of whole blocks is worth a request of its own, and no copy
-_GAP_BYTES = 256 << 10  # of bytes that nobody wants, read to save a request: 30 ms at 10 MB/s
+_GAP_BYTES = 256 << 10  # of bytes not wanted, read to save a request: 30 ms at 10 MB/s
 
 
 @dataclass(frozen=True, slots=True, eq=False)

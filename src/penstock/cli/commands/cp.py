@@ -1,4 +1,4 @@
-"""``penstock cp`` and ``penstock mv``: many objects from anywhere to anywhere, each of them whole or not at all."""
+"""``penstock cp`` and ``penstock mv``: many objects from anywhere to anywhere, each of them atomically."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _HOUR_S = 3600
 def incomplete(urls: Sequence[str], hours: float, store: StoreOptions, *, dry_run: bool) -> None:
     """Abort uploads to keys that begin with one of ``urls`` and were begun more than ``hours`` ago.
 
-    Nobody can see whether an upload's process still lives, so the age must be more than any upload takes; one whose
+    Whether an upload's process still runs cannot be seen, so the age must be more than any upload takes; one whose
     age the store does not tell is left. One request for each thousand uploads, and one for each that is aborted.
 
     Raises:

@@ -25,7 +25,7 @@ _AT_ONCE = 256
 def stat(urls: Sequence[str], shown: Callable[[str, ObjectMeta], str], store: StoreOptions) -> None:
     """Print what is known of each object, in the order of ``urls`` and of a glob's keys; the first error ends it all.
 
-    One request for each object, 256 side by side, and for a glob one for each 1,000 that are listed for it.
+    One request for each object, 256 in parallel, and for a glob one for each 1,000 that are listed for it.
 
     Raises:
         NotFound: One of ``urls`` names nothing; what stands before it has been told, of a glob all but up to 255.

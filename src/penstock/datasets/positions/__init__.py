@@ -1,1 +1,1 @@
-"""Positions: for whom and from where an iteration reads, and how it resumes."""
+"""Positions: the rank and the cursor that an iteration reads from, and how it resumes."""

@@ -105,7 +105,7 @@ class Epochs:
 
     @contextmanager
     def _exclusive(self, *, worker: bool = False) -> Iterator[None]:
-        if self._pid != os.getpid():  # a fork: this process begins its own count, with a lock nobody holds
+        if self._pid != os.getpid():  # a fork: this process begins its own count, with a lock that is free
             self._arrive()
         with self._lock:
             self._own(worker=worker)

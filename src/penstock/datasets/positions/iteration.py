@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from torch.utils.data import get_worker_info
 
+from penstock.datasets.positions.conflicts import check_sharding
 from penstock.datasets.positions.epochs import Epochs, rank_pid
 from penstock.datasets.positions.place import check, resolve
-from penstock.datasets.positions.wrappers import check_sharding
 from penstock.values import Place
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Iterations:
         return resolve(self._place)
 
     def begin(self) -> tuple[Cursor, Place]:
-        """Begin an iteration: return where and for whom, the process alone or one of a loader's workers."""
+        """Begin an iteration: return its cursor and place, which may be a loader's worker's."""
         info, place = get_worker_info(), self.place()
         check_sharding(place)
         if info is None:
@@ -54,7 +54,7 @@ class Iterations:
         return self.epochs.join(info.id, info.num_workers, info.seed - info.id), place
 
     def place(self) -> Place:
-        """Return for whom this process iterates: the rank, or one of its loader's workers."""
+        """Return this process's place: the rank, or one of its loader's workers."""
         info = get_worker_info()
         return self.rank() if info is None else replace(self.rank(), worker=info.id, workers=info.num_workers)
 

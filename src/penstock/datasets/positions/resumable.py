@@ -33,7 +33,7 @@ class Resumable:
     """
 
     def __init__(self, plan: SamplingPlan, catalog: Catalog | None, iterations: Iterations) -> None:
-        """Follow ``plan`` over ``catalog`` (None: nobody can tell whether it is the same one later)."""
+        """Follow ``plan`` over ``catalog`` (None: a state cannot tell whether it is the same one later)."""
         self.plan = plan
         self._catalog = catalog
         self._iterations = iterations
@@ -76,7 +76,7 @@ class Resumable:
         return self._iterations.epochs.next()
 
     def begin(self) -> tuple[Cursor, Place]:
-        """Begin the next iteration: return where, and for whom, the process alone or one of a loader's workers."""
+        """Begin the next iteration: return its cursor and place, which may be a loader's worker's."""
         self._check_ranks()
         return self._iterations.begin()
 

@@ -28,7 +28,7 @@ class _Source(Protocol):
 
 @dataclass(slots=True)
 class Progress:
-    """How far an iteration has come: where it began, for whom, how many items it has delivered, and whether all."""
+    """How far an iteration has come: its first cursor, its place, how many items it has delivered, and whether all."""
 
     cursor: Cursor
     place: Place

@@ -127,7 +127,7 @@ class Codes:
         statuses: Rows by HTTP status.
         header: A header that brings the code where there is no body (HEAD); empty where there is none.
         body_of: Returns the error's XML, for stores that put it into a header where there is no body.
-        region_of: Returns the region that an answer names, empty where it names none. The text comes from a stranger
+        region_of: Returns the region that an answer names, empty where it names none. The text is not trusted
             and becomes part of a host's name: letters, digits and hyphens only.
         region_advice: The advice where a region is named, with ``{region}``. The error is ``ConfigError`` then, also
             where the row says that it may be followed and that it is ``Forbidden`` otherwise.

@@ -1,1 +1,1 @@
-"""Reads: spans into memory, verified; ahead of a consumer, side by side, or as a file."""
+"""Reads: spans into memory, verified; ahead of a consumer, in parallel, or as a file."""

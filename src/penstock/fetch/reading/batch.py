@@ -37,7 +37,7 @@ def read_many(fetching: Fetching, spans: Iterable[Span]) -> list[bytes]:
 
 
 def read_into(fetching: Fetching, span: Span, buffer: Buffer) -> None:
-    """Fill ``buffer`` with the span, in parallel ranges; on any way out, nobody writes into it any more."""
+    """Fill ``buffer`` with the span, in parallel ranges; on any way out, nothing writes into it any more."""
     inbox = Inbox()
     reads = fetching.prepare_reads(((span, buffer),), inbox)
     try:

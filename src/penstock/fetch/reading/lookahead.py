@@ -33,7 +33,7 @@ class Lookahead:
     """An iterator over the bytes of ``spans``, in their order; up to a budget of them is in flight or waiting.
 
     Of the budget's items only as many are used as keep the transport busy: more would wait in the processor's caches.
-    The first error ends it. ``close`` (or garbage collection, or leaving a ``with``) calls off what is in flight.
+    The first error ends it. ``close`` (or garbage collection, or leaving a ``with``) cancels reads in flight.
 
     Attributes:
         counts: Of the reads that were taken so far.
@@ -145,7 +145,7 @@ class Lookahead:
         return -span.start if span.start < 0 else span.most or self._sizes.bound or _GUESS_BYTES
 
     def close(self) -> None:
-        """Call off what is in flight; the iterator is at its end then."""
+        """Cancel reads in flight; the iterator ends."""
         reads, self._reads, self._drained = list(self._reads), deque(), True
         if reads:
             self._fetching.cancel_reads(reads)

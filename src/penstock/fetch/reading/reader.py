@@ -54,7 +54,7 @@ class Reader(BlockReader):
         return self._meta.etag
 
     def close(self) -> None:
-        """Call off what is in flight."""
+        """Cancel reads in flight."""
         if not self.closed:
             self._drop([read for read in self._blocks.values() if not read.complete])
             self._blocks.clear()

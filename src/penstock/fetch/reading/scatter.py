@@ -23,7 +23,7 @@ def scatter(fetching: Fetching, places: Iterator[tuple[Span, Buffer]], window_by
     """Fill each target with its span, one request each, and yield the spans in order, once they are full.
 
     ``places`` is drawn from lazily: what is drawn and not yet yielded is at most ``window_bytes``, and one place more.
-    The first error, in order, ends it. On any way out (an error, Ctrl-C, closing) nobody writes into any target more.
+    The first error, in order, ends it. On any way out (an error, Ctrl-C, closing) nothing writes into a target then.
     """
     pid, inbox = os.getpid(), Inbox()
     reads: deque[tuple[Span, PendingRead | None]] = deque()  # of what is empty there is none

@@ -48,7 +48,7 @@ class SpanRead:
     Attributes:
         policy: What all operations on the store share.
         front: It begins where its object does and may be as long: it is asked for also where ``Range`` is ignored.
-        called_off: Nobody wants it any more: it writes nothing that it has not begun to. Set from any thread, before
+        called_off: Cancelled by its caller: it writes nothing that it has not begun to. Set from any thread, before
             ``attempts`` is looked at.
         retries: How often it was asked for again after a failure.
         attempts: How often it was asked for; raised before ``called_off`` is looked at.

@@ -57,7 +57,7 @@ class WholeObjects:
                 whole.drop(read)
 
     def room(self, size_bytes: int) -> bool:
-        """Let go of what nobody waits for, longest unused first, until there is room; says whether there is."""
+        """Free objects without a waiting read, longest unused first, until there is room; says whether there is."""
         for whole in sorted(self._held.values(), key=lambda each: each.used_s):
             if sum(each.size_bytes for each in self._held.values()) + size_bytes <= self.most_bytes:
                 return True
@@ -72,7 +72,7 @@ class WholeObjects:
 
 
 class _WholeObject:
-    """One object, as a call: a look at its size, its bytes, and then a wait until nobody has used it for a while."""
+    """One object, as a call: a look at its size, its bytes, and then a wait until it has not been used for a while."""
 
     def __init__(self, wholes: WholeObjects, policy: RetryPolicy, key: str, etag: str) -> None:
         self.at = key, etag
@@ -80,7 +80,7 @@ class _WholeObject:
         self.used_s = monotonic()
         self.data: bytes | None = None
         self._wholes = wholes
-        self._waiting: dict[SpanRead, None] = {}  # whoever takes a read out ends it, in one step: see drop
+        self._waiting: dict[SpanRead, None] = {}  # a read is taken out and ended in one step: see drop
         self._policy = policy
         self._look = Operation(policy, partial(policy.driver.head, key), Inbox())
         self._read: SpanRead | None = None
@@ -159,7 +159,7 @@ class _WholeObject:
                     read.cut(data)
         if self.at[1]:
             return _KEPT_S
-        self._wholes.forget(self)  # whoever names no version wants the present one
+        self._wholes.forget(self)  # a read without a version wants the present one
         return None
 
     def _failed(self, error: PenstockError) -> None:

@@ -23,7 +23,7 @@ class PartBuffer:
     """A buffer that grows full, and the digest of its bytes that the store wants, if it wants one.
 
     Attributes:
-        buffer: Whoever has taken the payload must leave it alone until that is sent.
+        buffer: Must not change after the payload was taken, until that is sent.
         size: How many bytes of it are filled.
 
     """

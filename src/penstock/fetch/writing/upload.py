@@ -200,7 +200,7 @@ class Writer(io.BufferedIOBase):
 
         Raises:
             PenstockError: The object could not be written, or is not what was written; also where that was raised by
-                ``write`` and nobody is handling it any more.
+                ``write`` and no thread handles it any more.
 
         """
         error = sys.exception()
@@ -250,7 +250,7 @@ class Writer(io.BufferedIOBase):
         if self._ended:
             return
         leaving, limit_s = None, _ABORT_S if isinstance(error, Exception | None) else _INTERRUPTED_S
-        if self._pid != os.getpid():  # a fork's copy: whoever has the turn is not here to give it back
+        if self._pid != os.getpid():  # a fork's copy: the thread that has the turn is not here to give it back
             self._end()
         else:
             self._aborting = True  # seen by a thread that has the turn, and woken by this where it waits for a part

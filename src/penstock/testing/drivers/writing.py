@@ -1,4 +1,4 @@
-"""Writing and deleting: whole or not at all, on a condition or without one."""
+"""Writing and deleting: atomically, on a condition or without one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Writing"]
 
 
 class Writing(Setting):
-    """Writing and deleting: whole or not at all, on a condition or without one."""
+    """Writing and deleting: atomically, on a condition or without one."""
 
     def test_a_put_replaces_whole(self, trial: Trial) -> None:
         """Nothing of a longer predecessor is left."""

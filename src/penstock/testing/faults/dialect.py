@@ -35,7 +35,7 @@ class Dialect:
     """Buckets by name and the verbs on them; thread-safe, each verb is one step for everybody else."""
 
     def __init__(self, settings: Settings, words: Words) -> None:
-        """Serve whoever may come in by ``settings``, in the dialect of ``words``."""
+        """Serve clients that ``settings`` admit, in the dialect of ``words``."""
         self.words = words
         keys = {settings.access_key: settings.secret_key}
         self.access = Access(keys, frozenset({settings.region}), frozenset(settings.tokens))

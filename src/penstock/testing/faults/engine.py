@@ -182,7 +182,7 @@ class Engine:
         answer = self._answer(request, fault)
         if self._settings.latency_ms:
             time.sleep(self._settings.latency_ms / 1000)
-        # Told before it happens, so that whoever has the answer finds it in the record.
+        # Told before it happens, so that a client that has the answer finds it in the record.
         self._finish(at, 0 if fault.undone else answer.status, fault.how if fault.cut else "answered")
         try:
             return send(connection, request, answer, fault)

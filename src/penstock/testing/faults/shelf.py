@@ -55,7 +55,7 @@ class Listing:
 
 
 class Bucket:
-    """Objects and uploads; whoever calls holds the server's lock."""
+    """Objects and uploads; callers hold the server's lock."""
 
     def __init__(self, least_part_bytes: int) -> None:
         """Start empty; parts but the last must have ``least_part_bytes``."""

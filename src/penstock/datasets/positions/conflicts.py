@@ -31,7 +31,7 @@ _FETCHERS = "torch.utils.data._utils.fetch"
 
 
 def check_sharding(place: Place) -> None:
-    """Refuse to share samples out for ``place`` where whoever iterates here keeps only a part of what it gets.
+    """Refuse to shard samples for ``place`` where the caller that iterates keeps only a part of what it gets.
 
     A wrapper is told by the stack: it iterates over the dataset, or starts a process that will, and nothing else of
     it reaches the dataset. Costs some microseconds, once per iteration.
