@@ -4,7 +4,7 @@ import pytest
 
 from penstock.errors import Damaged
 from penstock.listing import Listing, UploadListing
-from penstock.values import ObjectMeta, Page, Upload, Uploads
+from penstock.values import UNKNOWN_SIZE, ObjectMeta, Page, Upload, Uploads
 
 
 def _page(*keys, token="", prefixes=(), size=1):
@@ -24,6 +24,7 @@ def _page(*keys, token="", prefixes=(), size=1):
         ({"prefix": ""}, [_page(token=str(number)) for number in range(1000)] + [_page("a")]),
         ({"prefix": "", "token": "x"}, [_page("a", token="y"), _page("b")]),
         ({"prefix": ""}, [_page("a", size=(1 << 63) - 1)]),
+        ({"prefix": ""}, [_page("a", size=UNKNOWN_SIZE)]),
     ],
 )
 def test_what_was_asked_for_is_taken(asked, pages):
@@ -61,7 +62,7 @@ def test_what_was_asked_for_is_taken(asked, pages):
         ({"prefix": ""}, [_page(token="t"), _page(token="u"), _page(token="t")], "repeats a token"),
         ({"prefix": "", "token": "t"}, [_page("a", token="t")], "repeats a token"),
         ({"prefix": ""}, [_page(token=str(number)) for number in range(1001)], "empty pages"),
-        ({"prefix": ""}, [_page("a", size=-1)], "size of -1"),
+        ({"prefix": ""}, [_page("a", size=-2)], "size of -2"),
         ({"prefix": ""}, [_page("a", size=1 << 63)], "size of"),
         ({"prefix": ""}, [_page("a\ud800")], "UTF-8"),
     ],

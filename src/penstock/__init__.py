@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from penstock.datasets.sampler import BatchSampler
     from penstock.errors import PenstockError
     from penstock.loading.loader import DataLoader
-    from penstock.options import GCSOptions, ReadOptions, RetryOptions, StoreOptions, TransportOptions, WriteOptions
+    from penstock.options import (
+        GCSOptions,
+        HTTPOptions,
+        ReadOptions,
+        RetryOptions,
+        S3Options,
+        StoreOptions,
+        TransportOptions,
+        WriteOptions,
+    )
     from penstock.order.blocks import BlockShuffle
     from penstock.order.partition import Repeat
     from penstock.values import ObjectMeta, Place
@@ -41,6 +50,7 @@ _HOMES = {
     "CheckpointManager": "checkpoint.run.steps",
     "DataLoader": "loading.loader",
     "GCSOptions": "options",
+    "HTTPOptions": "options",
     "IterableDataset": "datasets.iterable",
     "MapDataset": "datasets.map",
     "ObjectMeta": "values",
@@ -76,6 +86,7 @@ __all__ = [
     "CheckpointManager",
     "DataLoader",
     "GCSOptions",
+    "HTTPOptions",
     "IterableDataset",
     "MapDataset",
     "ObjectMeta",

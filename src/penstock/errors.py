@@ -57,6 +57,7 @@ __all__ = [
     "alias",
     "conceal",
     "printable",
+    "public_url",
 ]
 
 _MOST_CHARACTERS = 4000  # of a text; a key alone may have 1,024, and a server's answer megabytes
@@ -75,6 +76,8 @@ _TELLING = re.compile(
     r"|(?P<url>://)[^/\s@]+(?=@)",
     re.IGNORECASE,
 )
+# A signature may stand in any part of a query, and an http URL without it still says where something went wrong.
+_QUERY = re.compile(r"(?P<url>\bhttps?://[^\s?\"'<>]*\?)[^\s\"'<>]+", re.IGNORECASE)
 _WORDS = ("signature", "token", "secret", "bearer", "@")  # of which one is in all of that
 
 
@@ -106,12 +109,20 @@ def _discreet(text: str) -> str:
     """Return ``text`` without what is, or looks like, a secret, and not endlessly long."""
     for secret in list(_secrets):
         text = text.replace(secret, _HIDDEN)
+    if "?" in text and "://" in text:
+        text = _QUERY.sub(r"\g<url>…", text)
     if len(text) > _MOST_CHARACTERS:
         text = f"{text[:_MOST_CHARACTERS]}…"
     lower = text.lower()
     if not any(word in lower for word in _WORDS):  # nearly all, and the search takes 30 times as long
         return text
     return _TELLING.sub(lambda found: f"{found[found.lastgroup or 0]}{_HIDDEN}", text)
+
+
+def public_url(url: str) -> str:
+    """Return a URL as it may be shown: the query of a web server's may hold a signature, so it is left out."""
+    head, mark, _ = url.partition("?")
+    return f"{head}?…" if mark and head[:8].lower().startswith(("http://", "https://")) else url
 
 
 def printable(text: str) -> str:
@@ -153,7 +164,7 @@ class PenstockError(Exception):
     def __str__(self) -> str:
         """Return the message, the URL (of a profile, the store's too), and the effort spent, in one printable line."""
         text = self.message
-        urls = [_discreet(each) for each in (self.url, _also(self.url) if self.url else "") if each]
+        urls = [_discreet(public_url(each)) for each in (self.url, _also(self.url) if self.url else "") if each]
         if where := " = ".join(each for each in urls if each not in text):
             text = f"{text} [{where}]"
         text = printable(text)  # a server's words and other users' keys may hold terminal escapes

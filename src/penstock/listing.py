@@ -11,6 +11,7 @@ from operator import lt
 from typing import TYPE_CHECKING
 
 from penstock.errors import Damaged
+from penstock.values import UNKNOWN_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -157,6 +158,6 @@ def _octets(key: str) -> bytes:
 
 def _check_sizes(entries: Sequence[ObjectMeta]) -> None:
     sizes = [each.size for each in entries]
-    if sizes and not 0 <= min(sizes) <= max(sizes) < _MOST_BYTES:
-        wrong = next(each for each in entries if not 0 <= each.size < _MOST_BYTES)
+    if sizes and not UNKNOWN_SIZE <= min(sizes) <= max(sizes) < _MOST_BYTES:
+        wrong = next(each for each in entries if not UNKNOWN_SIZE <= each.size < _MOST_BYTES)
         raise Damaged(f"the listing gives {wrong.key!r} a size of {wrong.size} bytes")

@@ -44,6 +44,8 @@ def require(driver: _Addressed, verb: Callable[..., V], key: str = "") -> V:
     """
     if not supports(driver, verb):
         action, advice = _ADVICE.get(verb.__name__, (verb.__name__.lower(), "use another store"))
+        hint = getattr(driver, "hint", None)  # of drivers whose URLs may be meant for another store
+        advice = " or ".join(filter(None, (advice, hint(key) if hint is not None else "")))
         raise Unsupported(f"the store {driver.url('')} cannot {action}: {advice}", url=driver.url(key))
     return cast("V", driver)
 

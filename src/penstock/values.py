@@ -5,11 +5,13 @@ from __future__ import annotations
 import operator
 import os
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.errors import Unusable
 
-__all__ = ["ObjectMeta", "Page", "Place", "Span", "Upload", "Uploads", "as_folder", "whole"]
+__all__ = ["UNKNOWN_SIZE", "ObjectMeta", "Page", "Place", "Span", "Upload", "Uploads", "as_folder", "whole"]
+
+UNKNOWN_SIZE: Final = -1  # of an object in a listing or a catalog; ``head`` tells it, or the read of the whole object
 
 
 def whole(value: object, name: str, least: int | None = None) -> int:
@@ -62,7 +64,7 @@ class ObjectMeta:
 
     Attributes:
         key: Full key within the bucket.
-        size: Bytes.
+        size: Bytes; ``UNKNOWN_SIZE`` (-1) in listings of stores that do not say it (index pages of web servers).
         etag: Opaque version tag without quotes; empty where the store has none.
         modified: Seconds since the epoch by the server's clock; None where unknown.
         url: Where it lies; ``ps.list`` and ``ps.stat`` fill it.

@@ -141,7 +141,6 @@ def test_what_cannot_be_a_url_is_refused_with_the_remedy(url, says):
         "memory://AKIA:hush@m/key",
         "file://AKIA:hush@host/key",
         "https://AKIA:hush@bucket.s3.amazonaws.com/key",
-        "https://bucket.s3.amazonaws.com/key?X-Amz-Signature=hush",
         "gs://AKIA:hush@bucket/key?sig=hush",
         "AKIA:hush@bucket://key",
     ],
@@ -163,13 +162,6 @@ def test_credentials_in_a_url_are_refused_and_never_echoed(url):
         ("s3a://bucket/key", "did you mean s3://?"),
         ("File:///data", "did you mean file://?"),
         ("mem://m/key", "did you mean memory://?"),
-        ("https://bucket.s3.amazonaws.com/a%20b?x=1", "write s3://bucket/a b"),
-        ("https://my.bucket.s3.eu-central-1.amazonaws.com/a/b", "write s3://my.bucket/a/b"),
-        ("https://s3.us-west-2.amazonaws.com/bucket/key", "write s3://bucket/key"),
-        ("https://s3-us-west-2.amazonaws.com/bucket/key", "write s3://bucket/key"),
-        ("https://s3.dualstack.us-west-2.amazonaws.com/bucket/key", "write s3://bucket/key"),
-        ("https://s3.cn-north-1.amazonaws.com.cn/bucket/key", "write s3://bucket/key"),
-        ("http://localhost:9000/bucket/key", "write s3://bucket/key and pass S3Options(endpoint="),
     ],
 )
 def test_a_near_miss_is_told_what_was_meant(url, meant):

@@ -14,7 +14,7 @@ from penstock.cli.text import elsewhere
 from penstock.errors import Denied, NotFound, Unusable
 from penstock.providers.urls import LOCAL_ROOT
 from penstock.source import Source, open_source
-from penstock.values import as_folder
+from penstock.values import UNKNOWN_SIZE, as_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.values import ObjectMeta
 
-__all__ = ["Selection", "destination", "left_out", "local", "resolved", "select", "select_objects"]
+__all__ = ["Selection", "destination", "left_out", "local", "resolved", "select", "select_objects", "sized"]
 
 _WILD = "*?["
 
@@ -54,7 +54,19 @@ class Selection:
         prefix, glob = self.origin.prefix, self.origin.glob
         chosen = selector(glob or (), markers=not glob)
         for page in self.source.pages(prefix + _still(glob)):
-            yield from (entry for entry in page.entries if chosen(entry.key[len(prefix) :], entry.size))
+            yield from sized(self.source, [each for each in page.entries if chosen(each.key[len(prefix) :], each.size)])
+
+
+def sized(source: Source, entries: Sequence[ObjectMeta]) -> Sequence[ObjectMeta]:
+    """Return what a listing says of objects; where it does not say how long they are, what they say themselves.
+
+    One request for each object of unknown size. One that is gone by then is left out.
+    """
+    missing = [each.key for each in entries if each.size == UNKNOWN_SIZE]
+    if not missing:
+        return entries
+    told = dict(zip(missing, source.stat_existing(missing), strict=True))
+    return [found for each in entries if (found := told.get(each.key, each)) is not None]
 
 
 def select(url: str, store: StoreOptions, *, recursive: bool) -> Selection:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.catalog.catalog import Catalog
 from penstock.datasets.sample import Sample
-from penstock.errors import Unusable
+from penstock.errors import Unusable, public_url
 from penstock.options import StoreOptions
 from penstock.order.partition import Repeat
 from penstock.source import open_source
@@ -72,9 +72,9 @@ class CatalogDataset:
         try:
             return self.transform(sample)
         except StopIteration as error:  # it would end the iteration over samples in silence
-            raise RuntimeError(f"the transform of {sample.url} raised StopIteration") from error
+            raise RuntimeError(f"the transform of {public_url(sample.url)} raised StopIteration") from error
         except Exception as error:
-            error.add_note(f"while transforming {sample.url}")
+            error.add_note(f"while transforming {public_url(sample.url)}")
             raise
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from penstock.errors import Bug, Cancelled, Damaged, NoSpace, Unusable
+from penstock.errors import Bug, Cancelled, Damaged, NoSpace, Unusable, public_url
 
 if TYPE_CHECKING:
     from penstock.datasets.reading import Item
@@ -68,6 +68,6 @@ def remaining(made: list[Any]) -> tuple[list[Any], tuple[Skipped, ...]]:
     skipped = tuple(each for each in made if isinstance(each, Skipped))
     if len(skipped) < len(made):
         return ([each for each in made if not isinstance(each, Skipped)] if skipped else made), skipped
-    named = "; ".join(f"{url} ({error})" for url, error in skipped[:_NAMED])
+    named = "; ".join(f"{public_url(url)} ({error})" for url, error in skipped[:_NAMED])
     more = f" and {len(skipped) - _NAMED} more" if len(skipped) > _NAMED else ""
     raise Damaged(f"no sample of a batch could be read: {named}{more}")

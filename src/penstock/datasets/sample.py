@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any, Self
 
+from penstock.errors import public_url
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
@@ -140,7 +142,7 @@ class Sample:
 
     def __repr__(self) -> str:
         """Say which object and how large."""
-        return f"<Sample {self.url} ({self.size:,} bytes)>"
+        return f"<Sample {public_url(self.url)} ({self.size:,} bytes)>"
 
     def __getstate__(self) -> _State:
         """Leave the position behind."""

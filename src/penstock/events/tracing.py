@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, Self, TypeVar, cast
 from weakref import WeakSet
 
-from penstock.errors import Cancelled, PenstockError
+from penstock.errors import Cancelled, PenstockError, public_url
 from penstock.events.listeners import emit, listening
 from penstock.events.records import OperationEnded, OperationStarted, RequestEnded, RequestStarted
 
@@ -36,7 +36,7 @@ def operation(kind: str, url: Callable[[K], str], key: K) -> Scope:
 
     Without a listener nothing is recorded, now or later: ``url`` is not called.
     """
-    return _Heard(kind, url(key)) if listening() else _UNHEARD
+    return _Heard(kind, public_url(url(key))) if listening() else _UNHEARD
 
 
 def followed(kind: str, url: Callable[[str], str], key: str, items: Generator[T]) -> Generator[T]:

@@ -13,6 +13,7 @@ from penstock.errors import Bug, Cancelled, PenstockError, TimedOut, Unreachable
 from penstock.events import Retried, emit, listening
 from penstock.fetch.backoff import Failure, Tokens, delay
 from penstock.fetch.scratch import Scratch
+from penstock.protocols.driver import MOVED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +27,7 @@ _LOG = getLogger("penstock")
 _SCRATCH_BYTES = 64 << 20
 _FIRST_S = 5.0  # without success: a short failure is not worth a warning
 _EVERY_S = 30.0
+_MOST_MOVES = 64  # drivers bound their redirects themselves
 
 
 class RetryPolicy:
@@ -56,6 +58,8 @@ class RetryPolicy:
         """Return the delay before another attempt, or None; on the transport's thread."""
         if not error.retries:
             return None
+        if error.code == MOVED and attempt <= _MOST_MOVES:
+            return 0.0  # a redirect is no failure: it takes no patience and no token
         asked_s = (error.retry_after_s or 0.0) * self.pace
         failure = Failure(attempt, monotonic() - began, self._has_answered(error), error.retries, asked_s)
         wait_s = delay(failure, self._retry, self._tokens, self._draw() * self.pace)

@@ -21,6 +21,7 @@ from penstock.options import StoreOptions
 from penstock.providers.protected import check_deletable
 from penstock.providers.urls import parse, scheme_provider
 from penstock.source import open_source
+from penstock.values import UNKNOWN_SIZE
 from penstock.verbs import copy, delete
 from penstock.verbs import open as open_object
 
@@ -269,7 +270,8 @@ def _described(source: Source, page: Page) -> list[dict[str, Any]]:
 
 def _file(source: Source, meta: ObjectMeta) -> dict[str, Any]:
     written = None if meta.modified is None else datetime.fromtimestamp(meta.modified, UTC)
-    return _entry(source, meta.key, "file") | {"size": meta.size, "ETag": meta.etag, "LastModified": written}
+    size = None if meta.size == UNKNOWN_SIZE else meta.size
+    return _entry(source, meta.key, "file") | {"size": size, "ETag": meta.etag, "LastModified": written}
 
 
 def _directory(source: Source, prefix: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from torch.utils.data import get_worker_info
 from penstock.datasets.iterable import IterableDataset
 from penstock.datasets.map import MapDataset
 from penstock.datasets.subsets import without_subsets
-from penstock.errors import Unusable
+from penstock.errors import Unusable, public_url
 from penstock.loading.arguments import (
     check_counts,
     check_device,
@@ -239,7 +239,7 @@ class DataLoader:
     def _leave_out(self, skipped: Skipped) -> None:
         self.skipped_count += 1
         self.skipped.append(skipped)
-        _LOG.warning("left out of its batch: %s (%s)", skipped.url, skipped.error)
+        _LOG.warning("left out of its batch: %s (%s)", public_url(skipped.url), skipped.error)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the batches that the training loop has received: see ``Batched.state_at``.

@@ -1,9 +1,19 @@
 """One frozen value per engine; every field says its unit, its default, and where the default came from."""
 
 from penstock.options.gcs import GCSOptions
+from penstock.options.http import HTTPOptions
 from penstock.options.parts import ReadOptions, RetryOptions, TransportOptions, WriteOptions
 from penstock.options.private import PUBLIC as PUBLIC  # for providers of other distributions
 from penstock.options.s3 import S3Options
 from penstock.options.store import StoreOptions
 
-__all__ = ["GCSOptions", "ReadOptions", "RetryOptions", "S3Options", "StoreOptions", "TransportOptions", "WriteOptions"]
+__all__ = [
+    "GCSOptions",
+    "HTTPOptions",
+    "ReadOptions",
+    "RetryOptions",
+    "S3Options",
+    "StoreOptions",
+    "TransportOptions",
+    "WriteOptions",
+]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.values import ObjectMeta, Page, Span, Uploads
 
 __all__ = [
+    "MOVED",
     "RANGE_IGNORED",
     "UNFINISHED",
     "UNKNOWN_BYTES",
@@ -44,6 +45,7 @@ __all__ = [
 
 UNKNOWN_BYTES = 2 << 30  # most that is read of an object of unknown size, unless another bound is given
 UNFINISHED = ".penstock-"  # begins the name of what is being written beside its key; listings do not show it
+MOVED = "Moved"  # the code of the error that says: ask again at once, the driver knows another way now
 RANGE_IGNORED = "RangeIgnored"  # the code of the error that says: this store answers a range with the whole object
 
 

@@ -19,6 +19,8 @@ LOCAL = "file"  # the scheme of a bare path
 # Scheme -> the file of this room that has its PROVIDER; imported when a URL first has this scheme.
 _TABLE = {
     "s3": "s3",
+    "https": "web",
+    "http": "web",
     LOCAL: "local",
     "memory": "memory",
     "penstock": "profiles",

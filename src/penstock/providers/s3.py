@@ -68,8 +68,6 @@ def _advice(text: str) -> str:
     if match := _AWS.match(text):
         place = "/".join(part for part in match.groups() if part)
         return f"for this object write s3://{unquote(place)}"
-    if text.lower().startswith(("http://", "https://")):
-        return "for an object on an S3-compatible server write s3://bucket/key and pass S3Options(endpoint=…)"
     return ""
 
 

@@ -50,7 +50,7 @@ class Location:
             provider = provider.named(self.bucket)
         object.__setattr__(self, "provider", provider)
         if fault := provider.bucket_fault(self.bucket):
-            raise InvalidURL(_bucket_fault(self, provider.example) or fault, url=f"{self.scheme}://")
+            raise InvalidURL(_bucket_fault(self, provider) or fault, url=f"{self.scheme}://")
         if fault := key_fault(provider, self.key):
             raise InvalidURL(fault, url=self.root)
 
@@ -183,12 +183,16 @@ def _listed() -> str:
     return ", ".join(f"{scheme}://" for scheme in schemes()) + " and local paths"
 
 
-def _bucket_fault(location: Location, example: str) -> str:
+def _bucket_fault(location: Location, provider: Provider) -> str:
     """Say what is wrong with a bucket for any provider, empty where only its own rule is broken."""
-    if "@" in location.bucket or ":" in location.bucket:
-        instead = f"pass {example} or set the environment" if example else "pass them as store= options"
-        return f"credentials and ports do not belong in a URL: write {location.scheme}://bucket/key, and {instead}"
-    return "" if location.bucket else f"no bucket: write {location.scheme}://bucket/key"
+    ports = not provider.bucket_fault("host:80")  # its buckets are hosts
+    place, what = ("host", "credentials") if ports else ("bucket", "credentials and ports")
+    if "@" in location.bucket or (":" in location.bucket and not ports):
+        instead = (
+            f"pass {provider.example} or set the environment" if provider.example else "pass them as store= options"
+        )
+        return f"{what} do not belong in a URL: write {location.scheme}://{place}/key, and {instead}"
+    return "" if location.bucket else f"no {place}: write {location.scheme}://{place}/key"
 
 
 def key_fault(provider: Provider, key: str) -> str:

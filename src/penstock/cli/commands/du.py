@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.commands.ls import nothing
 from penstock.cli.exits import write
+from penstock.cli.selection import sized
 from penstock.cli.text import harmless
 from penstock.source import open_source
 
@@ -47,7 +48,7 @@ def du(url: str, line: Callable[[Row], str], store: StoreOptions, *, summary: bo
     source, prefix = open_source(url, store)
     total = Row("total", source.url(prefix))
     loose = Row("objects", source.url(prefix))
-    entries = (entry for page in source.pages(prefix) for entry in page.entries)
+    entries = (entry for page in source.pages(prefix) for entry in sized(source, page.entries))
     for group in _groups(entries, len(prefix), source.url, (loose, total)):
         if not summary:
             write(line(group))

@@ -11,6 +11,7 @@ from penstock.cli.exits import write
 from penstock.cli.text import elsewhere, harmless, moment, readable
 from penstock.errors import NotFound
 from penstock.source import open_source
+from penstock.values import UNKNOWN_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +39,7 @@ def ls(url: str, line: Line, store: StoreOptions) -> None:
         for page in source.pages(prefix):
             write("".join(f"{line(source.url(entry.key), entry)}\n" for entry in page.entries))
             count += len(page.entries)
-            size_bytes += sum(entry.size for entry in page.entries)
+            size_bytes += sum(entry.size for entry in page.entries if entry.size != UNKNOWN_SIZE)
             say(f"{count:,} objects so far")
     if not count:
         raise nothing(source.url(prefix))
@@ -59,13 +60,15 @@ def as_url(url: str, entry: ObjectMeta) -> str:  # noqa: ARG001  one signature f
 
 def as_long(url: str, entry: ObjectMeta) -> str:
     """Return size in bytes, time of the last change (UTC) and URL."""
-    return f"{entry.size:>15} {moment(entry.modified) or '-':>20} {harmless(url)}"
+    size = "-" if entry.size == UNKNOWN_SIZE else entry.size
+    return f"{size:>15} {moment(entry.modified) or '-':>20} {harmless(url)}"
 
 
 def as_json(url: str, entry: ObjectMeta) -> str:
     """Return a JSON object on one line: whatever a key holds, it is escaped."""
     modified = moment(entry.modified)
-    return json.dumps({"url": url, "key": entry.key, "size": entry.size, "etag": entry.etag, "modified": modified})
+    size = None if entry.size == UNKNOWN_SIZE else entry.size
+    return json.dumps({"url": url, "key": entry.key, "size": size, "etag": entry.etag, "modified": modified})
 
 
 @contextmanager

@@ -27,6 +27,8 @@ class Setting:
         keeps_metadata: The store keeps user metadata and the content type.
         holds_copies: The store heeds the version that is to be copied.
         heeds: The writes whose conditions the store heeds.
+        page_keys: Most keys of one page of a listing.
+        lists_versions: A listing names the version of each object, and its size.
 
     """
 
@@ -36,6 +38,8 @@ class Setting:
     keeps_metadata: ClassVar[bool] = True
     holds_copies: ClassVar[bool] = True
     heeds: ClassVar[Sequence[Literal["put", "complete"]]] = ("put", "complete")
+    page_keys: ClassVar[int] = 1_000
+    lists_versions: ClassVar[bool] = True
 
     @pytest.fixture
     def store(self) -> tuple[Driver, Transport]:

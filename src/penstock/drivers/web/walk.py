@@ -1,0 +1,126 @@
+"""A tree of directories as one sorted listing: which directory to look at next, and what can be told by then."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import TYPE_CHECKING
+
+from penstock.drivers.direct import key_bytes
+from penstock.drivers.web.paths import canonical
+from penstock.errors import Damaged
+from penstock.values import ObjectMeta, Page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.drivers.web.index import Named
+
+__all__ = ["Walk", "Walks"]
+
+_MOST_DEEP = 100  # directories in one another: more is a link that leads back into itself
+_MOST_WALKS = 256  # kept; a listing whose walk is gone begins again, at the place where it was
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """What is still to be told of a directory, and then of the one above: shared by walks, never changed."""
+
+    items: tuple[ObjectMeta | str, ...]
+    at: int
+    above: _Rest | None
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A listing on its way. In the order of keys, ``name/`` of a directory stands where all that lies in it stands.
+
+    Attributes:
+        prefix: What every key begins with.
+        after: Keys up to this one are left out.
+        flat: Directories are named and not entered: ``delimiter="/"``.
+        directory: The key of the directory to look at next, empty or ending in ``/``.
+        first: It is the one that the listing begins with.
+
+    """
+
+    prefix: str
+    after: str = ""
+    flat: bool = False
+    directory: str = ""
+    first: bool = True
+    _rest: _Rest | None = field(default=None, repr=False)
+
+    @classmethod
+    def begin(cls, prefix: str, after: str = "", *, flat: bool = False) -> Walk:
+        """Return a walk through all keys that begin with ``prefix`` and come after ``after`` (exclusive)."""
+        return cls(prefix, after, flat, prefix[: prefix.rfind("/") + 1])
+
+    def enter(self, found: Iterable[Named]) -> tuple[Page, Walk | None]:
+        """Take in what the directory holds; returns what can be told now, and the walk to go on with, if any.
+
+        Raises:
+            Damaged: Directories lie more than 100 deep.
+
+        """
+        if self.directory.count("/") > _MOST_DEEP + self.prefix.count("/"):
+            raise Damaged(f"directories lie more than {_MOST_DEEP} deep: one of them is a link that leads back")
+        items = sorted(self._wanted(found), key=_order)
+        if self.flat:
+            files = tuple([each for each in items if isinstance(each, ObjectMeta)])
+            return Page(files, tuple([each for each in items if isinstance(each, str)])), None
+        return self._tell(_Rest(tuple(items), 0, self._rest))
+
+    def _wanted(self, found: Iterable[Named]) -> Iterable[ObjectMeta | str]:
+        asked = canonical(self.prefix[len(self.directory) :]) if self.first else ""
+        bound = key_bytes(self.after)
+        for name, size, modified in found:
+            if not name.startswith(asked):
+                continue
+            key = self.prefix + name[len(asked) :] if self.first else self.directory + name  # in the spelling asked for
+            if key_bytes(key) > bound or (key.endswith("/") and not self.flat and self.after.startswith(key)):
+                yield key if key.endswith("/") else ObjectMeta(key, size, modified=modified)
+
+    def _tell(self, rest: _Rest | None) -> tuple[Page, Walk | None]:
+        """Tell files up to the next directory, here or above."""
+        files: list[ObjectMeta] = []
+        while rest is not None:
+            for at in range(rest.at, len(rest.items)):
+                item = rest.items[at]
+                if isinstance(item, str):
+                    left = _Rest(rest.items, at + 1, rest.above) if at + 1 < len(rest.items) else rest.above
+                    return Page(tuple(files)), replace(self, directory=item, first=False, _rest=left)
+                files.append(item)
+            rest = rest.above
+        return Page(tuple(files)), None
+
+
+class Walks:
+    """The walks of one store's listings, by the tokens that continue them."""
+
+    def __init__(self) -> None:
+        """None is under way."""
+        self._walks: OrderedDict[str, Walk] = OrderedDict()
+        self._serial = count(1)
+
+    def find(self, token: str, prefix: str, *, flat: bool) -> Walk:
+        """Return the walk that a token continues. Where it is not kept any more it begins again after its place."""
+        walk = self._walks.get(token)
+        if walk is None or (walk.prefix, walk.flat) != (prefix, flat):
+            walk = Walk.begin(prefix, token.partition("\0")[2], flat=flat)
+        return walk
+
+    def keep(self, walk: Walk | None, last: str) -> str:
+        """Return the token that continues a walk, whose last key so far is ``last``; empty where it is over."""
+        if walk is None:
+            return ""
+        token = f"{next(self._serial)}\0{last}"
+        self._walks[token] = walk
+        while len(self._walks) > _MOST_WALKS:
+            self._walks.popitem(last=False)
+        return token
+
+
+def _order(item: ObjectMeta | str) -> bytes:
+    return key_bytes(item if isinstance(item, str) else item.key)

@@ -1,0 +1,119 @@
+"""``https://`` and ``http://``: files of web servers, read only."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from sys import maxsize
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from penstock.config import netrc
+from penstock.config.network import ca_file
+from penstock.errors import ConfigError, conceal
+from penstock.options import HTTPOptions
+from penstock.protocols.driver import Abilities
+from penstock.protocols.limits import Limits
+from penstock.providers.http import connected
+from penstock.providers.provider import Opening, Provider
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from penstock.protocols.driver import Driver
+    from penstock.protocols.exchange import Transport
+
+__all__ = ["PROVIDER"]
+
+_HOST = re.compile(r"(?:[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?\.?|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?").fullmatch
+_TELLING = re.compile(r"authorization|cookie|key|token|secret|password|signature", re.IGNORECASE).search
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    ca_file: str | None
+    proxy: str | None = field(repr=False)  # may hold a password
+
+
+def _resolve(options: HTTPOptions, environ: Mapping[str, str]) -> tuple[Hashable, Hashable]:
+    settings = _Settings(ca_file(options.transport, environ), options.transport.proxy)
+    return settings, netrc.digest(environ) if options.netrc else None
+
+
+def _open(opening: Opening) -> tuple[Driver, Transport]:
+    from penstock.drivers.web import Web
+
+    options, settings = opening.options, opening.settings
+    lines = _lines(opening)
+    driver = Web(opening.root, lines, _hint)
+    driver.abilities = opening.provider.abilities
+    endpoint = opening.root.rstrip("/")
+    return driver, connected(options.transport, endpoint, ca_file=settings.ca_file, proxy=settings.proxy)
+
+
+def _lines(opening: Opening) -> tuple[str, ...]:
+    """Return the header lines that say who asks: ``ConfigError`` where they would go unencrypted to another machine."""
+    options, host = opening.options, urlsplit(opening.root).hostname or ""
+    headers = {**(options.headers or {})}
+    if options.token is not None:
+        headers["Authorization"] = f"Bearer {options.token}"
+    login = netrc.login(host, opening.environ) if options.netrc else (options.username, options.password)
+    if login[0] is not None:
+        headers["Authorization"] = f"Basic {b64encode(':'.join(login).encode()).decode()}"
+    if opening.scheme == "http" and not _is_here(host) and (telling := [name for name in headers if _TELLING(name)]):
+        message = f"{telling[0]} would be readable by anybody on the way: write https://{opening.bucket}/"
+        raise ConfigError(f"credentials are sent over TLS only, and {message}", url=opening.root)
+    conceal(*headers.values(), *filter(None, (options.token, *login)))
+    return tuple([f"{name}: {value}" for name, value in headers.items()])
+
+
+def _is_here(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _host_fault(bucket: str) -> str:
+    """Say what is wrong with a host; what stands there may be a secret, so it is not quoted."""
+    if not bucket.isascii():
+        return "the host has letters that DNS does not have: write its ASCII form, xn--…"
+    fault = "this cannot be a host: write https://host/path or https://host:port/path"
+    if not _HOST(bucket):
+        return fault
+    try:
+        return "" if urlsplit(f"//{bucket}").port != 0 else fault
+    except ValueError:
+        return fault
+
+
+def _key_fault(key: str) -> str:
+    if "#" in key:
+        return "'#' begins a fragment, which is never sent to a server: write %23 in a name, or leave the fragment away"
+    return ""
+
+
+def _hint(url: str) -> str:
+    """Return what the URL of a refusal may have been meant to be: the address of an object store's object."""
+    from penstock.providers.registry import own
+
+    return next(filter(None, (each.advice(url) for each in own() if each is not PROVIDER)), "")
+
+
+PROVIDER = Provider(
+    name="the web server",
+    schemes=("https", "http"),
+    open=_open,
+    bucket_fault=_host_fault,
+    key_fault=_key_fault,
+    limits=Limits(page_keys=maxsize, key_bytes=16 << 10),  # a page is a directory; servers take 8 KiB, few 16
+    abilities=Abilities(digest=None, ranges=None),
+    options=HTTPOptions,
+    any_options=True,  # one end of a copy into a bucket
+    resolve=_resolve,
+    example="HTTPOptions(username=…, password=…)",
+)

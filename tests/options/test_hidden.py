@@ -1,0 +1,35 @@
+"""A mapping that is an option cannot change, can be compared, and shows names alone."""
+
+import copy
+import pickle
+
+import pytest
+
+from penstock.options.hidden import HiddenMapping
+
+
+def test_it_is_a_copy_that_cannot_change():
+    items = {"a": "hush", "b": ["list"]}
+    hidden = HiddenMapping(items)
+    items["a"] = "other"
+    assert dict(hidden) == {"a": "hush", "b": ["list"]}
+    assert len(hidden) == 2
+    with pytest.raises(TypeError):
+        hidden["a"] = "other"
+
+
+def test_equal_ones_hash_alike_whatever_their_values_are():
+    one, two = HiddenMapping({"a": {}, "b": 1}), HiddenMapping({"b": 1, "a": {}})
+    assert one == two == {"a": {}, "b": 1}
+    assert hash(one) == hash(two)
+    assert one != HiddenMapping({"a": {}, "b": 2})
+
+
+def test_its_repr_shows_names_alone():
+    assert repr(HiddenMapping({"a": "hush", "b": "hush"})) == "<a, b>"
+    assert repr(HiddenMapping({})) == "<nothing>"
+
+
+def test_it_is_copied_and_pickled_whole():
+    hidden = HiddenMapping({"a": "x"})
+    assert pickle.loads(pickle.dumps(hidden)) == copy.deepcopy(hidden) == hidden
