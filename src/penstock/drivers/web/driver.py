@@ -15,7 +15,7 @@ from penstock.drivers.web.paths import escaped, plain, shown
 from penstock.drivers.web.route import Route, Way
 from penstock.drivers.web.walk import Walk, Walks
 from penstock.errors import PenstockError, Unsupported
-from penstock.protocols.driver import RANGE_IGNORED, UNKNOWN_BYTES, Abilities, Beginning
+from penstock.protocols.driver import RANGE_IGNORED, UNKNOWN_BYTES, Abilities, Beginning, Ending
 from penstock.protocols.exchange import Exchange, Request
 
 if TYPE_CHECKING:
@@ -158,12 +158,7 @@ class Web:
         self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES, buffer: Buffer | None = None
     ) -> Exchange[bytes | Beginning]:
         """Read a whole file whose size is not known; with a version, held to it."""
-        lines: tuple[str, ...] = ()
-        if etag:
-            dated = " " in etag
-            strong = () if not is_strong(etag) else (f'if-match: "{etag}"',)
-            lines = (f"if-unmodified-since: {etag}",) if dated else strong
-        request, way = self._request("GET", key, lines)
+        request, way = self._request("GET", key, _held(etag))
         request.target, request.shorter, request.most_bytes = buffer, True, most_bytes
 
         def parse(response: Response) -> bytes | Beginning:
@@ -185,11 +180,39 @@ class Web:
 
         return Exchange(request, parse)
 
+    def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
+        """Read a file's last bytes."""
+        lines = (f"range: bytes=-{target.size}", *_held(etag))
+        request, way = self._request("GET", key, lines, pinned=bool(etag))
+        request.target, request.shorter = target, True
+
+        def parse(response: Response) -> Ending | None:
+            if response.status == 416:  # noqa: PLR2004  Range Not Satisfiable: an empty file has no last byte
+                return None
+            if response.status not in (200, 206):
+                raise self._route.error(response, "read", key, way)
+            with self._route.locating(key):
+                check_encoding(response, key)
+                verify = (BY_DATE if " " in etag else BY_ETAG) if etag else verification(response.headers)
+                ending = verify.suffix(response, etag, target.size)
+            if (honoured := heeds_ranges(response)) is not None:
+                self._learn_ranges(honoured=honoured)
+            return None if ending is None else ending._replace(etag=_pinnable(version_of(response.headers)))
+
+        return Exchange(request, parse)
+
     def _request(
         self, method: str, key: str, lines: tuple[str, ...] = (), *, pinned: bool = False
     ) -> tuple[Request, Way]:
         way, fixed = self._route.next(key, pinned=pinned)
         return Request(method, way.url, fixed + lines), way
+
+
+def _held(etag: str) -> tuple[str, ...]:
+    """Return the header line that holds a request to a version; none where the version cannot be sent."""
+    if " " in etag:
+        return (f"if-unmodified-since: {etag}",)
+    return (f'if-match: "{etag}"',) if is_strong(etag) else ()
 
 
 def _pinnable(version: str) -> str:
