@@ -66,7 +66,7 @@ def described(key: str, response: Response) -> ObjectMeta | None:
 
 
 def check_encoding(response: Response, key: str) -> None:
-    """Raise ``Unusable`` where the bytes are those of a compressed form that nobody asked for.
+    """Raise ``Unusable`` where the bytes are those of a compressed form that was not asked for.
 
     A file whose name says that it is compressed is meant as it is: servers name its encoding too.
     """

@@ -1,7 +1,7 @@
 """Index pages of web servers: the files and directories that a page names, or the finding that it is no index.
 
 Read are the pages of nginx (HTML and JSON), Apache, lighttpd, Python's ``http.server`` and those that look like them.
-They are a stranger's: a page names only what lies directly in its own directory.
+They are not trusted: a page names only what lies directly in its own directory.
 """
 
 from __future__ import annotations
