@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.catalog.catalog import Entry
+from penstock.catalog.entry import Entry
 from penstock.catalog.manifest import read_manifest, resolve_key
 from penstock.errors import ManifestError
 from penstock.providers.urls import Location, parse

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from penstock.catalog.catalog import Entry
+from penstock.catalog.entry import Entry
 from penstock.catalog.manifest import read_manifest
 from penstock.errors import ManifestError, MissingExtra
 from penstock.providers.urls import parse

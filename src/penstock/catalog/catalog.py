@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os.path
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from penstock.catalog.entry import Entry, entry_of, relocated
 from penstock.catalog.labels import check_rule, classified, label_of, names
 from penstock.catalog.nearest import absent
-from penstock.catalog.rows import Conditions, at, matching, picked, positions
+from penstock.catalog.rows import Conditions, matching, picked, positions, united
 from penstock.catalog.scan import scan
 from penstock.catalog.split import Draw, divided
 from penstock.catalog.storage.column import checked
@@ -37,25 +38,6 @@ if TYPE_CHECKING:
     from penstock.providers.urls import Location
 
 __all__ = ["Catalog", "Entry"]
-
-
-class Entry(NamedTuple):
-    """One entry of a catalog or a manifest: an object, or a range of one.
-
-    Attributes:
-        key: Full key within the bucket; in a manifest, what stands there.
-        size: Bytes, of the range if it is one; -1 when not known.
-        label: The number of its class; or any JSON value that the manifest gives, None for nothing.
-        etag: The version listed, without quotes; empty when not known.
-        offset: The first byte of the range; -1 when the entry is the whole object.
-
-    """
-
-    key: str
-    size: int = -1
-    label: object = None
-    etag: str = ""
-    offset: int = -1
 
 
 class Catalog:
@@ -155,15 +137,11 @@ class Catalog:
 
     def _below(self, place: Location) -> Catalog:
         """Return the catalog of the same names at another place; itself for where they were listed."""
-        below, skip = as_folder(place.key), len(self.base)
+        below = as_folder(place.key)
         if (place.root, below) == (self.root, self.base):
             return self
         table = self._table.take(self._indices)
-        entries = (
-            entry._replace(key=below + entry.key[skip:], etag="", label=None if table.classes else entry.label)
-            for entry in self
-        )
-        moved = Catalog.build(place.root, below, map(_contained, entries) if place.local else entries)
+        moved = Catalog.build(place.root, below, relocated(self, self.base, place, labelled=table.classes is None))
         return Catalog(
             place.root,
             moved.base,
@@ -209,7 +187,7 @@ class Catalog:
         if isinstance(index, slice):
             return Catalog(self.root, self.base, self._table, self._rows[index])
         if hasattr(index, "__index__") and not isinstance(index, (bool, np.ndarray)) and not getattr(index, "ndim", 0):
-            return self._entry(self._rows[index])
+            return entry_of(self._table, self._rows[index])
         return self._picked(positions(index, len(self)))
 
     def filter(
@@ -274,7 +252,7 @@ class Catalog:
         if base != other.base:  # characters are meant: keys are no paths
             base = os.path.commonprefix([base, other.base])  # noqa: RUF071
             base = base[: base.rfind("/") + 1]
-        return Catalog(self.root, base, *_both(self, other))
+        return Catalog(self.root, base, *united(self._table, self._indices, other._table, other._indices))
 
     def with_labels(self, labels: Labels, *, classes: Sequence[str] | None = None) -> Catalog:
         r"""Return this catalog with the numbers of classes as labels, and ``classes``; no request.
@@ -347,21 +325,11 @@ class Catalog:
 
     def __iter__(self) -> Iterator[Entry]:
         """Yield the entries in order."""
-        return map(self._entry, self._rows)
+        return (entry_of(self._table, row) for row in self._rows)
 
     def __repr__(self) -> str:
         """Say what and how much, not which."""
         return f"<Catalog of {len(self):,} objects under {self.root}{self.base}>"
-
-    def _entry(self, row: int) -> Entry:
-        table, of = self._table, self._table.object(row)
-        return Entry(
-            key=decode(table.keys[of]),
-            size=table.sizes[row],
-            label=label_of(table, row),
-            etag=decode(table.etags[of]),
-            offset=-1 if table.ranges is None else table.ranges.offsets.view[row],
-        )
 
     def span(self, index: int) -> Span:
         """Return the bytes of one entry, pinned to the version that was listed; ``stop`` is None for an unknown size.
@@ -405,22 +373,5 @@ class Catalog:
         return digest_of(self._table, self._indices, encode(self.base))
 
 
-def _both(first: Catalog, second: Catalog) -> tuple[Table, Picked | None]:
-    """Return a table with the entries of both, and which rows of it: of parts of one catalog no entry is copied."""
-    one, two = first._table, second._table  # noqa: SLF001  Catalog's own
-    mine, theirs = first._indices, second._indices  # noqa: SLF001
-    if one is not two:
-        return one.take(mine).plus(two.take(theirs)), None
-    rows = np.concatenate([at(each, np.arange(len(each))) for each in (mine, theirs)])
-    return one, picked(rows, np.arange(len(rows)))
-
-
 def _globs(globs: str | Iterable[str]) -> tuple[str, ...]:
     return (globs,) if isinstance(globs, str) else tuple(globs)
-
-
-def _contained(entry: Entry) -> Entry:
-    """Return an entry whose name stays below the directory that ``root`` named: the file may be another user's."""
-    if ".." in entry.key.split("/"):
-        raise ManifestError(f"{entry.key[:200]!r} leads out of its directory")
-    return entry

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from reprlib import Repr
 from typing import TYPE_CHECKING, BinaryIO
 
-from penstock.catalog.catalog import Entry
+from penstock.catalog.entry import Entry
 from penstock.catalog.parquet import rows as _parquet
 from penstock.errors import ManifestError
 from penstock.values import as_folder

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.catalog.storage.strings import Rows
     from penstock.catalog.storage.table import Table
 
-__all__ = ["Conditions", "Picked", "at", "matching", "picked", "positions"]
+__all__ = ["Conditions", "Picked", "at", "matching", "picked", "positions", "united"]
 
 
 class Picked(Sequence[int]):
@@ -178,3 +178,11 @@ def _array(values: object, word: str) -> NDArray[Any]:
     if array.ndim != 1:
         raise Unusable(f"{word}; not shape {array.shape}")
     return array
+
+
+def united(first: Table, mine: Rows, second: Table, theirs: Rows) -> tuple[Table, Picked | None]:
+    """Return a table with the rows of both, and which rows of it: of parts of one table no entry is copied."""
+    if first is not second:
+        return first.take(mine).plus(second.take(theirs)), None
+    rows = np.concatenate([at(each, np.arange(len(each))) for each in (mine, theirs)])
+    return first, picked(rows, np.arange(len(rows)))
