@@ -123,7 +123,7 @@ def unsigned(options: S3Options, environ: Mapping[str, str]) -> bool:
     The variable is GDAL's and rasterio's, which datasets of public imagery set; like there, anything but NO, FALSE,
     OFF and 0 switches it on.
     """
-    explicit = options.access_key is not None or options.profile is not None
+    explicit = _own(options) or options.profile is not None
     return options.anonymous or (not explicit and environ.get("AWS_NO_SIGN_REQUEST", "").lower() not in _FALSE)
 
 
@@ -142,9 +142,14 @@ def _profile(options: S3Options, environ: Mapping[str, str], service: Service) -
     return shared.Profile()
 
 
+def _own(options: S3Options) -> bool:
+    """Say whether the options themselves say whose credentials are used; they tell one such store from another."""
+    return any(each is not None for each in (options.access_key, options.credentials, options.credentials_process))
+
+
 def _identity(options: S3Options, environ: Mapping[str, str], profile: shared.Profile, service: Service) -> bytes:
     """Digest all that says who a store is asked as; explicit keys are told apart by the options themselves."""
-    if options.access_key is not None or unsigned(options, environ):
+    if _own(options) or unsigned(options, environ):
         return b""
     names = (*_CHAIN, *_FILES) if service.aws_files else service.keys
     said = [(name, environ.get(name)) for name in names]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config import shared
 from penstock.config.resolve import AWS, chain_reads, resolve, unsigned
+from penstock.drivers.external import called, printed
 from penstock.errors import ConfigError, PenstockError, Throttled, Unauthenticated, Unreachable
 from penstock.protocols.credentials import Credentials
 
@@ -28,10 +29,11 @@ def source(
 ) -> CredentialSource[Credentials]:
     """Return where credentials come from; nothing is looked up before its ``load``.
 
-    In this order: explicit keys; unsigned (``anonymous=True``, ``AWS_NO_SIGN_REQUEST``); the environment's keys, unless
-    a profile was passed explicitly; botocore's chain when botocore is installed (profile, role, SSO, process, web
-    identity, container, instance metadata); else static keys of the shared AWS files. Each ``load`` starts over, so it
-    sees rotated files, roles and tokens, and shares no lock with a forked parent.
+    In this order: explicit keys, the user's own function or process; unsigned (``anonymous=True``,
+    ``AWS_NO_SIGN_REQUEST``); the environment's keys, unless a profile was passed explicitly; botocore's chain when
+    botocore is installed (profile, role, SSO, process, web identity, container, instance metadata); else static keys of
+    the shared AWS files. Each ``load`` starts over, so it sees rotated files, roles and tokens, and shares no lock with
+    a forked parent.
 
     Give a copy of the environment to stay with the identity it names. botocore's chain reads the process's own: it is
     asked only as long as that names the same one.
@@ -60,6 +62,10 @@ class _Chain:
         explicit = _pair("S3Options", options.access_key, options.secret_key, options.session_token)
         if explicit or unsigned(options, environ):
             return explicit
+        if options.credentials is not None:
+            return called(options.credentials, Credentials)
+        if options.credentials_process is not None:
+            return printed(options.credentials_process, environ, Credentials)
         found = None if options.profile else _from_environment(environ, service.keys)
         if found is None and not service.aws_files and not options.profile:
             access, secret, _ = service.keys

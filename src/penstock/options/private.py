@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import Field, fields
 from multiprocessing.reduction import ForkingPickler
+from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.errors import Unusable
@@ -71,13 +72,26 @@ class Private(Part):
 def _may_be_secret(field: Field[Any], value: object) -> bool:
     if not field.repr:
         return value is not None
-    plain = isinstance(value, bool | int | float | Part)
+    plain = isinstance(value, bool | int | float | Part | FunctionType | BuiltinFunctionType)  # by reference
     return not (plain or value is None or value == field.default or field.metadata.get("public", False))
 
 
 def _for_worker(options: Private) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Pickle all: what ``multiprocessing`` pickles goes to a process of ours, by a pipe, and into no file."""
+    for each in fields(options):  # type: ignore[arg-type]
+        if callable(function := getattr(options, each.name)):
+            _check_reference(each.name, function)
     return _again, (type(options), {each.name: getattr(options, each.name) for each in fields(options) if each.init})  # type: ignore[arg-type]
+
+
+def _check_reference(name: str, function: object) -> None:
+    """Refuse a function that no other process finds, in words: pickle's name neither the option nor the remedy."""
+    try:
+        ForkingPickler.dumps(function)
+    except Exception as error:
+        what = getattr(function, "__qualname__", type(function).__qualname__)
+        message = f"{name}={what} cannot be sent to a worker: name a function that a module defines at its top level"
+        raise Unusable(message) from error
 
 
 def _again(kind: type[Private], values: dict[str, object]) -> Private:

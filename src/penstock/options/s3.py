@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import ConfigError
 from penstock.options.private import PUBLIC
+from penstock.options.sources import check_sources
 from penstock.options.store import StoreOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["S3Options"]
 
@@ -24,6 +28,9 @@ class S3Options(StoreOptions):
         secret_key: Secret; never shown, logged or written. Options with it are pickled for workers and nowhere else.
         session_token: Token of temporary credentials.
         profile: Name in the shared AWS files; default ``AWS_PROFILE``.
+        credentials: A function of your own that returns ``ps.Credentials``; asked again before they expire. Workers get
+            it by reference, so define it at a module's level.
+        credentials_process: A program, with its arguments, that prints credentials as JSON (docs/credentials.md).
         anonymous: Send unsigned requests (public data).
         addressing: ``path`` (``host/bucket/key``), ``virtual`` (``bucket.host/key``), or ``auto``: virtual on AWS
             itself, path wherever an endpoint is given.
@@ -40,6 +47,8 @@ class S3Options(StoreOptions):
     secret_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
     profile: str | None = field(default=None, metadata=PUBLIC)
+    credentials: Callable[[], object] | None = None
+    credentials_process: str | tuple[str, ...] | None = None
     anonymous: bool = False
     addressing: Literal["auto", "path", "virtual"] = field(default="auto", metadata=PUBLIC)
 
@@ -51,9 +60,7 @@ class S3Options(StoreOptions):
         if self.session_token is not None and self.access_key is None:
             message = "session_token needs access_key and secret_key"
             raise ConfigError(message)
-        if self.anonymous and self.access_key is not None:
-            message = "anonymous=True and access_key contradict one another"
-            raise ConfigError(message)
+        check_sources(self, "anonymous", "access_key", "credentials", "credentials_process")
         if self.addressing not in ("auto", "path", "virtual"):
             message = f"addressing must be 'auto', 'path' or 'virtual', not {self.addressing!r}"
             raise ConfigError(message)
