@@ -1,6 +1,7 @@
 """A manifest is read in whatever form it has, and what cannot be understood is said by line."""
 
 import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
