@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -21,10 +22,12 @@ from benchmarks.objects import Load, compare, fill, manifest
 from benchmarks.report import render
 from benchmarks.runner import measure
 from benchmarks.server import Server, missing, serve
+from tests.benchmarks.forked import forking, run
 from tests.conftest import REQUIRE_SERVERS
 
 ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "benchmarks", "--quick", "--only", "floor", "penstock"]
+QUICK = ["--quick", "--only", "floor", "penstock"]
+COMMAND = [sys.executable, "-m", "benchmarks", *QUICK]
 MEASURED = {"wall_s", "objects", "bytes", "cpu_s", "peak_rss", "beyond", "compute_s", "slept_s"}
 # What is run by one command, and how many of its bars need no engine of others. Over another port, beside a busy thread
 # or on more, the same scripts run: each of them once, and each port.
@@ -38,7 +41,7 @@ PARTS = {
     "safetensors": (["state-safetensors"], 1),
     "ranks": (["state-ranks"], 1),
 }
-AT_ONCE = 2  # each is a chain of processes that import torch, one after another
+AT_ONCE = 2  # each is a chain of processes, one after another
 
 
 @pytest.fixture(scope="module")
@@ -47,22 +50,29 @@ def _nginx():
         (pytest.fail if REQUIRE_SERVERS else pytest.skip)(message)
 
 
-def _produced(part, tmp_path_factory):
+def _produced(part, runners, tmp_path_factory):
     folder, output = tmp_path_factory.mktemp("served"), tmp_path_factory.mktemp("output")
-    command = [*COMMAND, *PARTS[part][0], "--folder", str(folder), "--output", str(output)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
-    assert done.returncode == 0, done.stderr
+    arguments = [*QUICK, *PARTS[part][0], "--folder", str(folder), "--output", str(output)]
+    runner = runners.get()
+    print(json.dumps(arguments), file=runner.stdin, flush=True)
+    ended = json.loads(runner.stdout.readline() or '"what is above says why"')
+    runners.put(runner)
+    assert ended is None, ended
     return json.loads((output / "results.json").read_text()), (output / "RESULTS.md").read_text(), folder
 
 
 @pytest.fixture(scope="module", autouse=True)
 def begun(request, tmp_path_factory):
     """Begin whatever the tests of this run ask for: it goes on beside those that come first."""
-    asked = [item.callspec.params.get("part") for item in request.session.items if hasattr(item, "callspec")]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield {
-            part: pool.submit(_produced, part, tmp_path_factory) for part in PARTS if part in asked and not missing()
-        }
+    asked = {item.callspec.params.get("part") for item in request.session.items if hasattr(item, "callspec")}
+    parts = [part for part in PARTS if part in asked and not missing()]
+    runners = SimpleQueue()
+    with ExitStack() as ends:
+        for _ in range(min(AT_ONCE, len(parts))):
+            command, pipe = [sys.executable, "-m", "tests.benchmarks.forked"], subprocess.PIPE
+            runners.put(ends.enter_context(subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)))
+        pool = ends.enter_context(ThreadPoolExecutor(AT_ONCE))
+        yield {part: pool.submit(_produced, part, runners, tmp_path_factory) for part in parts}
         pool.shutdown(cancel_futures=True)
 
 
@@ -157,24 +167,25 @@ def test_what_is_written_is_described_and_compared(tmp_path, port):
 @pytest.mark.usefixtures("_nginx")
 def test_a_state_that_is_not_what_was_saved_is_caught(tmp_path):
     load = Load("state", 4 << 20, 1, layouts=("000000.bin",))
-    fill(tmp_path, [load])
+    with forking():
+        fill(tmp_path, [load])
     digests = tmp_path / "state.json"
     with serve(tmp_path) as server:
-        assert _peer(tmp_path, load, server, script="penstock_load").returncode == 0
+        assert _peer(tmp_path, load, server, script="penstock_load", run=run).returncode == 0
         described = json.loads(digests.read_text())
         described["tensors"]["embedding"][0] ^= 1
         digests.write_text(json.dumps(described))
-        refused = _peer(tmp_path, load, server, script="penstock_load")
+        refused = _peer(tmp_path, load, server, script="penstock_load", run=run)
         assert (refused.returncode, refused.stderr) == (1, "not what was saved: embedding\n")
         described["tensors"]["embedding"][0] ^= 1
         digests.write_text(json.dumps(described))
-        saving = _peer(tmp_path, load, server, script="penstock_save")
+        saving = _peer(tmp_path, load, server, script="penstock_save", run=run)
         assert saving.returncode == 0, saving.stderr
     (part,) = (path for path in (tmp_path / "put").rglob("*") if path.is_file())
     kept = part.read_bytes()
     middle = len(kept) // 2
     part.write_bytes(kept[:middle] + bytes([kept[middle] ^ 1]) + kept[middle + 1 :])
-    with pytest.raises(SystemExit, match=r"000000.bin is not what was saved"):
+    with forking(), pytest.raises(SystemExit, match=r"000000.bin is not what was saved"):
         compare(tmp_path, load)
 
 
@@ -208,11 +219,11 @@ def test_a_peer_is_held_to_our_versions_but_for_what_it_pins():
     assert _constraints("s3fs==1 botocore==2").splitlines() == [line for line in lines if line != botocore]
 
 
-def _peer(folder, load, server, *, script="floor", port="plain"):
+def _peer(folder, load, server, *, script="floor", port="plain", run=subprocess.run):
     task = {"endpoint": getattr(server, port), "ca": server.ca, "manifest": str(manifest(folder, load, load.count))}
     task |= {"digests": str(folder / f"{load.name}.json"), "batch": 2, "threads": 2, "compute_s": 0}
     command = [sys.executable, str(ROOT / f"benchmarks/peers/{script}.py"), json.dumps(task)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return run(command, capture_output=True, text=True, timeout=60, env=dict(os.environ), check=False)
 
 
 @pytest.mark.usefixtures("_nginx")

@@ -99,9 +99,17 @@ def run(
 
 def _heavy(words: list[str]) -> list[str]:
     """Return what is worth importing before a program runs: no more than it names, lest it forgets to import it."""
-    named = {words[1]} if words[0] == "-m" else set(_imported(Path(words[0]).read_text("utf-8")))
+    named = {words[1]} if words[0] == "-m" else _named(Path(words[0]), set())
     found = [HEAVY[each] for each in HEAVY if any(f"{name}.".startswith(f"{each}.") for name in named)]
     return ["torch", *found] if found or {"torch", "penstock"} & {name.partition(".")[0] for name in named} else []
+
+
+def _named(path: Path, read: set[Path]) -> set[str]:
+    """Return what a program names, or one of the files beside it that it imports."""
+    read.add(path)
+    named = set(_imported(path.read_text("utf-8")))
+    beside = {path.with_name(f"{name.partition('.')[0]}.py") for name in named}
+    return named.union(*(_named(each, read) for each in sorted(beside) if each not in read and each.exists()))
 
 
 def _imported(text: str) -> Iterator[str]:
