@@ -59,7 +59,7 @@ def test_an_http_date_is_in_seconds():
         ("soon", None),
         ("-1", None),
         ("86401", None),
-        (formatdate(time() - 100, usegmt=True), 0.0),
+        pytest.param(formatdate(time() - 100, usegmt=True), 0.0, id="a date that is past"),
     ],
 )
 def test_retry_after_is_read_in_either_form(value, seconds):
