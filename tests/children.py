@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-__all__ = ["PEAK_KIB", "forked", "killing", "python"]
+__all__ = ["PEAK_KIB", "forked", "killing", "python", "unprivileged"]
+
+NOBODY = 65534
 
 # For scripts: a function of the most memory this program has held. ru_maxrss will not do: a child inherits its
 # parent's, so beside a large test process nothing would ever be seen to grow. And one that makes it what is held now,
@@ -54,6 +57,30 @@ def forked(work: Callable[[], object], limit_s: float = 60) -> Iterator[Callable
         yield status
     finally:
         os.close(ended)
+
+
+def unprivileged(work: Callable[[], object], folder: Path) -> int:
+    """Run ``work`` in a forked child within a folder of its own, held to the modes of files; returns its exit status.
+
+    Root, which is held to none, becomes another user there for good.
+    """
+    here = os.open(folder, getattr(os, "O_PATH", os.O_RDONLY))  # what is above it may belong to root alone
+    root = os.geteuid() == 0
+    if root:
+        for each in (folder, *folder.rglob("*")):
+            os.chown(each, NOBODY, NOBODY)
+
+    def work_there() -> None:
+        os.fchdir(here)
+        if root:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+        work()
+
+    with forked(work_there) as status:
+        os.close(here)
+        return status()
 
 
 def python(script: str, *arguments: str, limit_s: float = 60) -> subprocess.CompletedProcess[str]:
