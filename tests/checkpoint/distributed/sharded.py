@@ -177,17 +177,6 @@ def load(url, folder):
             assert dist.get_rank() or same(found, torch.load(folder / f"{kind}.pt"))
 
 
-def once(url, _):
-    """Save in both layouts and behind training, and load each, the other way round too."""
-    for layout in ("penstock", "torch"):
-        dcp.save(tensors(), storage_writer=StorageWriter(f"{url}{layout}", layout=layout))
-        for turned in (False, True):
-            state = tensors(turned=turned, blank=True)
-            dcp.load(state, storage_reader=StorageReader(f"{url}{layout}"))
-            check(state)
-    behind(url, AsyncCheckpointerType.THREAD)
-
-
 def local(url, _):
     """Have torch save with metadata for each rank, and load that with the same ranks."""
     dcp.save(tensors(), storage_writer=dcp.FileSystemWriter(url), use_collectives=False)
@@ -245,7 +234,7 @@ def main():
     warnings.filterwarnings("ignore", category=FutureWarning)
     verb, url, last = sys.argv[1:]
     dist.init_process_group("cpu:gloo", timeout=PATIENCE)
-    {"save": save, "apart": apart, "load": load, "fail": fail, "local": local, "once": once}[verb](
+    {"save": save, "apart": apart, "load": load, "fail": fail, "local": local}[verb](
         url, last if verb == "fail" else Path(last)
     )
     dist.destroy_process_group()

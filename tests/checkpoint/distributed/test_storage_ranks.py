@@ -30,9 +30,10 @@ def saved(tmp_path_factory):
     return folder
 
 
-def test_two_ranks_save_and_load_on_every_server(bucket, tmp_path):
-    """Every kind of state, and other numbers of ranks, come from a disk below."""
-    _run(2, "once", bucket.url, tmp_path, **bucket.server.environment)
+def test_four_ranks_save_and_two_load_every_state_on_every_server(bucket, tmp_path):
+    environment = bucket.server.environment
+    _run(4, "save", bucket.url, tmp_path, **environment)
+    _run(2, "load", bucket.url, tmp_path, **environment)
 
 
 def test_processes_of_their_own_save_for_two_ranks(moto_server, tmp_path):
