@@ -35,6 +35,9 @@ def moved(offset: int, whence: int, at: int, size: int) -> int:
     return bases[whence] + offset
 
 
+# Two other readable files share only ``moved`` with this one, and stay apart. ``Sample`` has all of its bytes and hands
+# each call to an ``io.BytesIO``. ``torchfile.Fragments`` is a raw file that skips about: it holds ranges of any size,
+# which a window of one block would fetch again.
 class BlockReader(io.BufferedIOBase):
     """A read-only, seekable file. Small reads are served from a block; those of a block or more go straight to memory.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.catalog.entry import Entry, entry_of, relocated
-from penstock.catalog.storage.table import TableBuilder
+from penstock.catalog.storage.builder import TableBuilder
 from penstock.errors import ManifestError
 from penstock.providers.urls import parse
 

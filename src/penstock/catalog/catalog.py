@@ -14,11 +14,11 @@ from penstock.catalog.nearest import absent
 from penstock.catalog.rows import Conditions, matching, picked, positions, united
 from penstock.catalog.scan import scan
 from penstock.catalog.split import Draw, divided
+from penstock.catalog.storage.builder import TableBuilder
 from penstock.catalog.storage.column import checked
 from penstock.catalog.storage.digest import digest_of
 from penstock.catalog.storage.saved import Saved, load, save
 from penstock.catalog.storage.strings import decode, encode, taken
-from penstock.catalog.storage.table import Table, TableBuilder
 from penstock.errors import Damaged, ManifestError, Unusable
 from penstock.providers.urls import parse
 from penstock.source import open_source
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.catalog.rows import Picked
     from penstock.catalog.storage.column import Categorical
     from penstock.catalog.storage.strings import Rows
+    from penstock.catalog.storage.table import Table
     from penstock.options import StoreOptions
     from penstock.providers.urls import Location
 

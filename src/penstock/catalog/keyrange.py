@@ -6,8 +6,8 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.catalog.storage.builder import TableBuilder
 from penstock.catalog.storage.strings import decode, encode
-from penstock.catalog.storage.table import TableBuilder
 from penstock.listing import Listing
 
 if TYPE_CHECKING:

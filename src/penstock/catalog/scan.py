@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from penstock.catalog.keyrange import KeyRange
 from penstock.catalog.select import selector
+from penstock.catalog.storage.builder import TableBuilder
 from penstock.catalog.storage.strings import decode, encode
-from penstock.catalog.storage.table import Table, TableBuilder
 from penstock.errors import ConfigError, Damaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
+    from penstock.catalog.storage.table import Table
     from penstock.values import ObjectMeta, Page
 
 __all__ = ["Listable", "scan"]

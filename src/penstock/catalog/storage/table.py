@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-from array import array
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +10,7 @@ import numpy as np
 
 from penstock.catalog.storage.column import Column, Numbers, joined, pack
 from penstock.catalog.storage.region import Region
-from penstock.catalog.storage.strings import Strings, decode, taken
+from penstock.catalog.storage.strings import Strings, taken
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
@@ -22,10 +20,9 @@ if TYPE_CHECKING:
 
     from penstock.catalog.storage.strings import Rows
 
-__all__ = ["Ranges", "Shape", "Table", "TableBuilder", "layout"]
+__all__ = ["Ranges", "Shape", "Table", "column_bytes", "layout", "ranges_of", "shape_of"]
 
 _WORD = 8
-_LIMIT = 1 << 63  # bytes: where int64 ends
 
 
 class Shape(NamedTuple):
@@ -43,10 +40,11 @@ class Shape(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """All columns together."""
-        return sum(_lengths(self))
+        return sum(column_bytes(self))
 
 
-def _shape(rows: int, strings: list[int], objects: int) -> Shape:
+def shape_of(rows: int, strings: list[int], objects: int) -> Shape:
+    """Return the shape of ``rows`` with these bytes of keys, ETags and labels; ``objects`` as in ``Shape``."""
     keys, etags, labels = strings
     return Shape(rows, keys, etags, labels, objects)
 
@@ -55,7 +53,7 @@ def layout(shape: Shape) -> list[dict[str, Any]]:
     """Say of each column, in order, its name, numpy's name of its type (byte order included), its offset and length."""
     names = ("sizes", "key_ends", "etag_ends", "label_ends", "keys", "etags", "labels")
     types = [np.dtype(each).str for each in (np.int64, *3 * (np.uint64,), *3 * (np.uint8,))]
-    lengths = _lengths(shape)
+    lengths = column_bytes(shape)
     starts = itertools.accumulate(lengths, initial=0)
     return [
         {"name": name, "dtype": dtype, "offset": start, "bytes": length}
@@ -63,7 +61,7 @@ def layout(shape: Shape) -> list[dict[str, Any]]:
     ]
 
 
-def _lengths(shape: Shape) -> tuple[int, ...]:
+def column_bytes(shape: Shape) -> tuple[int, ...]:
     """Bytes of: sizes, then the offsets of keys, etags, labels, then their strings. Words first keeps them aligned."""
     strings = shape[1:4]
     objects = shape.rows if shape.objects < 0 else shape.objects
@@ -106,7 +104,7 @@ class Table:
 
     def __post_init__(self) -> None:
         """Look at a region that ``TableBuilder.freeze`` has filled."""
-        lengths = _lengths(self.shape)
+        lengths = column_bytes(self.shape)
         stops = list(itertools.accumulate(lengths))
         view = self.region.view.toreadonly()
         sizes, *rest = (view[stop - length : stop] for length, stop in zip(lengths, stops, strict=True))
@@ -159,10 +157,10 @@ class Table:
         keyed, ranges, count = rows, None, -1
         if self.ranges is not None:
             keyed, numbers = np.unique(self.objects(rows), return_inverse=True)
-            ranges, count = _ranges(numbers, taken(self.ranges.offsets.values, rows)), len(keyed)
+            ranges, count = ranges_of(numbers, taken(self.ranges.offsets.values, rows)), len(keyed)
         strings = ((self.keys, keyed), (self.etags, keyed), (self.labels, rows))
         ends = [each.ends(of) for each, of in strings]
-        shape = _shape(len(rows), [int(each[-1]) if len(each) else 0 for each in ends], count)
+        shape = shape_of(len(rows), [int(each[-1]) if len(each) else 0 for each in ends], count)
         region = Region(shape.size_bytes)
         start = _write(region, [taken(np.frombuffer(self.sizes, np.int64), rows), *ends])
         for (each, of), length in zip(strings, shape[1:4], strict=True):
@@ -182,7 +180,7 @@ class Table:
         ranges, counts = None, [_count(each) for each in (self, other)]
         if self.ranges is not None or other.ranges is not None:
             first, second = (_as_ranges(each) for each in (self, other))
-            ranges = _ranges(
+            ranges = ranges_of(
                 np.concatenate((first[0], second[0] + np.uint64(counts[0]))), np.concatenate((first[1], second[1]))
             )
         pairs = [(self.keys, other.keys), (self.etags, other.etags), (self.labels, other.labels)]
@@ -197,7 +195,7 @@ class Table:
             np.concatenate((one[0], two[0][1:] + one[0][-1])) if length else np.zeros(0, np.int64)
             for (one, two), length in zip(whole, lengths, strict=True)
         ]
-        shape = _shape(len(sizes), lengths, -1 if ranges is None else sum(counts))
+        shape = shape_of(len(sizes), lengths, -1 if ranges is None else sum(counts))
         region = Region(shape.size_bytes)
         _write(region, [sizes, *ends, *(part for both in whole for _, part in both)])
         return Table(region, shape, ranges, classes, columns)
@@ -211,7 +209,8 @@ def _count(table: Table) -> int:
     return table.rows if table.shape.objects < 0 else table.shape.objects
 
 
-def _ranges(objects: NDArray[Any], offsets: NDArray[Any]) -> Ranges:
+def ranges_of(objects: NDArray[Any], offsets: NDArray[Any]) -> Ranges:
+    """Return ranges with the number of each one's object and its first byte, in as few bytes as the numbers take."""
     small = np.uint32 if len(objects) < 1 << 32 else np.uint64
     return Ranges(*pack([objects.astype(small), offsets.astype(np.int64)]))
 
@@ -245,107 +244,3 @@ def _write(region: Region, words: list[NDArray[Any]]) -> int:
         region.view[start : start + each.nbytes] = np.ascontiguousarray(each).view(np.uint8).data
         start += each.nbytes
     return start
-
-
-class _StringsBuilder:
-    """A column of strings while it grows."""
-
-    __slots__ = ("data", "ends")
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.ends = array("Q", (0,))
-
-    def __len__(self) -> int:
-        return len(self.ends) - 1
-
-    def add(self, piece: bytes) -> None:
-        self.data += piece
-        self.ends.append(len(self.data))
-
-    def extend(self, other: _StringsBuilder) -> None:
-        shift = len(self.data)
-        self.data += other.data
-        self.ends.extend(end + shift for end in itertools.islice(other.ends, 1, None))
-
-
-class TableBuilder:
-    """A table being written: about 8 bytes a field and the strings themselves, never one Python object per row."""
-
-    __slots__ = ("_last", "_objects", "_offsets", "_sizes", "_strings")
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self._sizes = array("q")
-        self._strings = (_StringsBuilder(), _StringsBuilder(), _StringsBuilder())
-        # Only once a row is a range: the object of each row, and its first byte.
-        self._objects: array[int] | None = None
-        self._offsets = array("q")
-        self._last: tuple[bytes, str] | None = None
-
-    def __len__(self) -> int:
-        """Return the rows so far."""
-        return len(self._sizes)
-
-    def add(self, key: bytes, size: int, etag: str = "", label: object = None, offset: int = -1) -> None:
-        """Append one row; ranges of one object that follow one another share its key and ETag.
-
-        Raises:
-            Unusable: The label is no JSON value, or a range (``offset`` 0 or more) has no size.
-
-        """
-        try:
-            text = b"" if label is None else json.dumps(label).encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            raise Unusable(f"the label of {decode(key)!r} is no JSON value ({error}): use plain ones") from error
-        if offset < -1:
-            raise Unusable(
-                f"offset {offset} of {decode(key)!r}: a range begins at byte 0 or later; -1 is the whole object"
-            )
-        if offset >= 0 or self._objects is not None:
-            self._range(key, size, etag, offset)
-        else:
-            self._object(key, etag)
-        self._strings[2].add(text)
-        self._sizes.append(size)
-
-    def _object(self, key: bytes, etag: str) -> None:
-        self._strings[0].add(key)
-        self._strings[1].add(etag.encode())
-
-    def _range(self, key: bytes, size: int, etag: str, offset: int) -> None:
-        if offset >= 0 and not 0 <= size < _LIMIT - offset:
-            raise Unusable(f"a range of {decode(key)!r} from byte {offset} has size {size}: a range needs its length")
-        if self._objects is None:
-            self._objects = array("Q", range(len(self)))
-            self._offsets = array("q", [-1]) * len(self)
-        if offset < 0 or (key, etag) != self._last:
-            self._object(key, etag)
-        self._last = (key, etag) if offset >= 0 else None
-        self._objects.append(len(self._strings[0]) - 1)
-        self._offsets.append(offset)
-
-    def extend(self, other: TableBuilder) -> None:
-        """Append all rows of ``other``; neither has ranges, since listings name whole objects."""
-        self._sizes.extend(other._sizes)
-        for mine, theirs in zip(self._strings, other._strings, strict=True):
-            mine.extend(theirs)
-
-    def freeze(self) -> Table:
-        """Copy everything into one region; the table being written is not needed any more."""
-        objects = -1 if self._objects is None else len(self._strings[0])
-        shape = _shape(len(self), [len(each.data) for each in self._strings], objects)
-        parts: tuple[array[int] | bytearray, ...] = (
-            self._sizes,
-            *(each.ends for each in self._strings),
-            *(each.data for each in self._strings),
-        )
-        region, start = Region(shape.size_bytes), 0
-        for part, length in zip(parts, _lengths(shape), strict=True):
-            region.view[start : start + length] = memoryview(part).cast("B")[:length]
-            start += length
-        if self._objects is None:
-            return Table(region, shape)
-        return Table(
-            region, shape, _ranges(np.frombuffer(self._objects, np.uint64), np.frombuffer(self._offsets, np.int64))
-        )

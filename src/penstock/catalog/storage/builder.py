@@ -1,0 +1,122 @@
+"""A table while it grows, row by row: arrays and bytes, never one Python object per row."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from array import array
+
+import numpy as np
+
+from penstock.catalog.storage.region import Region
+from penstock.catalog.storage.strings import decode
+from penstock.catalog.storage.table import Table, column_bytes, ranges_of, shape_of
+from penstock.errors import Unusable
+
+__all__ = ["TableBuilder"]
+
+_LIMIT = 1 << 63  # bytes: where int64 ends
+
+
+class _StringsBuilder:
+    """A column of strings while it grows."""
+
+    __slots__ = ("data", "ends")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.ends = array("Q", (0,))
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def add(self, piece: bytes) -> None:
+        self.data += piece
+        self.ends.append(len(self.data))
+
+    def extend(self, other: _StringsBuilder) -> None:
+        shift = len(self.data)
+        self.data += other.data
+        self.ends.extend(end + shift for end in itertools.islice(other.ends, 1, None))
+
+
+class TableBuilder:
+    """A table being written: about 8 bytes a field and the strings themselves, never one Python object per row."""
+
+    __slots__ = ("_last", "_objects", "_offsets", "_sizes", "_strings")
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._sizes = array("q")
+        self._strings = (_StringsBuilder(), _StringsBuilder(), _StringsBuilder())
+        # Only once a row is a range: the object of each row, and its first byte.
+        self._objects: array[int] | None = None
+        self._offsets = array("q")
+        self._last: tuple[bytes, str] | None = None
+
+    def __len__(self) -> int:
+        """Return the rows so far."""
+        return len(self._sizes)
+
+    def add(self, key: bytes, size: int, etag: str = "", label: object = None, offset: int = -1) -> None:
+        """Append one row; ranges of one object that follow one another share its key and ETag.
+
+        Raises:
+            Unusable: The label is no JSON value, or a range (``offset`` 0 or more) has no size.
+
+        """
+        try:
+            text = b"" if label is None else json.dumps(label).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise Unusable(f"the label of {decode(key)!r} is no JSON value ({error}): use plain ones") from error
+        if offset < -1:
+            raise Unusable(
+                f"offset {offset} of {decode(key)!r}: a range begins at byte 0 or later; -1 is the whole object"
+            )
+        if offset >= 0 or self._objects is not None:
+            self._range(key, size, etag, offset)
+        else:
+            self._object(key, etag)
+        self._strings[2].add(text)
+        self._sizes.append(size)
+
+    def _object(self, key: bytes, etag: str) -> None:
+        self._strings[0].add(key)
+        self._strings[1].add(etag.encode())
+
+    def _range(self, key: bytes, size: int, etag: str, offset: int) -> None:
+        if offset >= 0 and not 0 <= size < _LIMIT - offset:
+            raise Unusable(f"a range of {decode(key)!r} from byte {offset} has size {size}: a range needs its length")
+        if self._objects is None:
+            self._objects = array("Q", range(len(self)))
+            self._offsets = array("q", [-1]) * len(self)
+        if offset < 0 or (key, etag) != self._last:
+            self._object(key, etag)
+        self._last = (key, etag) if offset >= 0 else None
+        self._objects.append(len(self._strings[0]) - 1)
+        self._offsets.append(offset)
+
+    def extend(self, other: TableBuilder) -> None:
+        """Append all rows of ``other``; neither has ranges, since listings name whole objects."""
+        self._sizes.extend(other._sizes)
+        for mine, theirs in zip(self._strings, other._strings, strict=True):
+            mine.extend(theirs)
+
+    def freeze(self) -> Table:
+        """Copy everything into one region; the table being written is not needed any more."""
+        objects = -1 if self._objects is None else len(self._strings[0])
+        shape = shape_of(len(self), [len(each.data) for each in self._strings], objects)
+        parts: tuple[array[int] | bytearray, ...] = (
+            self._sizes,
+            *(each.ends for each in self._strings),
+            *(each.data for each in self._strings),
+        )
+        region, start = Region(shape.size_bytes), 0
+        for part, length in zip(parts, column_bytes(shape), strict=True):
+            region.view[start : start + length] = memoryview(part).cast("B")[:length]
+            start += length
+        if self._objects is None:
+            return Table(region, shape)
+        return Table(
+            region, shape, ranges_of(np.frombuffer(self._objects, np.uint64), np.frombuffer(self._offsets, np.int64))
+        )

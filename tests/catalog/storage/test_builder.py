@@ -1,0 +1,68 @@
+"""A table comes back out of its region as rows were added, empty columns cost nothing, and parts can be joined."""
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.catalog.storage.builder import TableBuilder
+from penstock.errors import Unusable
+
+_rows = st.lists(
+    st.tuples(
+        st.binary(max_size=9), st.integers(-1, (1 << 63) - 1), st.text("abc-0", max_size=4), st.none() | st.booleans()
+    )
+)
+
+
+def _travelled(thing):
+    return pickle.loads(pickle.dumps(thing))
+
+
+def _written(rows):
+    growing = TableBuilder()
+    for key, size, etag, label in rows:
+        growing.add(key, size, etag, label)
+    return growing
+
+
+def _read(columns):
+    label = {b"": None, b"true": True, b"false": False}
+    return [
+        (columns.keys[row], columns.sizes[row], columns.etags[row].decode(), label[columns.labels[row]])
+        for row in range(columns.rows)
+    ]
+
+
+@given(_rows)
+def test_what_goes_in_comes_out(rows):
+    columns = _written(rows).freeze()
+    assert _read(columns) == rows
+    assert _read(_travelled(columns)) == rows
+
+
+@given(_rows, _rows)
+def test_parts_join_in_order(first, second):
+    whole = _written(first)
+    whole.extend(_written(second))
+    assert len(whole) == len(first) + len(second)
+    assert _read(whole.freeze()) == first + second
+
+
+def test_a_column_of_nothing_takes_no_memory():
+    bare = _written([(b"key", 1, "", None)] * 1000).freeze()
+    assert bare.region.size == 8 * 1000 + 8 * 1001 + 3 * 1000
+
+
+@pytest.mark.parametrize("label", [{1, 2}, b"bytes", object()])
+def test_a_label_that_is_no_json_value_is_refused_by_its_key(label):
+    with pytest.raises(Unusable, match="some/key"):
+        TableBuilder().add(b"some/key", 1, "", label)
+
+
+def test_a_label_that_contains_itself_is_refused():
+    label = []
+    label.append(label)
+    with pytest.raises(Unusable, match="label"):
+        TableBuilder().add(b"k", 1, "", label)
