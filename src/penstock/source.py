@@ -83,10 +83,12 @@ class Source:
 
         ``store`` is options, or the name of a profile that has them; ``layer`` is for ``through``.
         """
-        self._provider = provider = location.provider
+        self._resolve = (provider := location.provider).resolve
         self._given = store
         self.options = options = provider.take(_options(location, store))
-        self._store = _Store(location.scheme, location.bucket, options, *provider.resolve(options, os.environ))
+        settings, identity = self._resolve(options, os.environ)
+        self._provider = provider.variant(settings) or provider
+        self._store = _Store(location.scheme, location.bucket, options, settings, identity)
         self._engine: tuple[int, Fetcher] | None = None  # with its process
         self._closed = False
         self._layer = layer
@@ -402,7 +404,7 @@ class Source:
         if fetcher is None:
             environ = dict(os.environ)  # an engine keeps the identity that it names now
             # Keys are looked up now, whatever they were when this was made.
-            self._store = store = replace(self._store, identity=self._provider.resolve(self.options, environ)[1])
+            self._store = store = replace(self._store, identity=self._resolve(self.options, environ)[1])
             fetcher = _engines.open(store, self, lambda: _build(self._provider, store, environ))
         return fetcher
 

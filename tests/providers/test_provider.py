@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeOptions(S3Options):
-    account: str = "none"
+    pool: str = "none"
 
 
 LAKE = replace(S3, name="Lake", schemes=("lake",), options=LakeOptions)
@@ -27,7 +27,7 @@ PLAIN = Provider(name="plain", schemes=("plain",), open=lambda _: pytest.fail("o
 
 
 def test_own_options_are_taken_as_they_are():
-    own = LakeOptions(account="a")
+    own = LakeOptions(pool="a")
     assert LAKE.take(own) is own
     assert S3.take(own) is own, "a class that derives from the provider's has all of its options"
 

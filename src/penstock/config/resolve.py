@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
 
 from penstock.config import endpoint, network, shared
 from penstock.config.network import first, variables
+from penstock.config.services import AWS, Service
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,10 +19,12 @@ if TYPE_CHECKING:
 
     from penstock.options import S3Options
 
-__all__ = ["AWS", "Service", "StoreSettings", "chain_reads", "resolve", "unsigned"]
+__all__ = ["StoreSettings", "aws_endpoint", "chain_reads", "resolve", "unsigned"]
 
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _FALSE = ("", "no", "false", "off", "0")
+_ACCOUNT = re.compile(r"[a-z0-9-]{1,63}(\.[a-z0-9-]{1,20})?")
+_PLAIN = "https://s3.{region}.{domain}"
 _FILES = ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
 _PROFILES = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
 # What botocore's chain reads. Secrets too: one may be replaced where its id stays.
@@ -34,41 +38,12 @@ _CHAIN = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
-    """A service that speaks the S3 dialect: where it is unless somebody says otherwise, and which variables say so.
-
-    Attributes:
-        name: Its name in messages.
-        endpoint: Its endpoint; ``{region}`` in it stands for the region. None for AWS's own.
-        region: Signing region.
-        addressing: How buckets are addressed there; None: ``virtual`` on AWS itself, ``path`` elsewhere.
-        endpoints: Environment variables that name another endpoint, the first that is set counts.
-        regions: The same for the region.
-        keys: The variables of key id, secret and session token.
-        aws_files: Settings and credentials that AWS's tools share count too: the profile in their files, the variables
-            of their credential chain. A profile that was passed explicitly always counts.
-
-    """
-
-    name: str = "S3"
-    endpoint: str | None = None
-    region: str = "us-east-1"
-    addressing: Literal["path", "virtual"] | None = None
-    endpoints: tuple[str, ...] = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-    regions: tuple[str, ...] = ("AWS_REGION", "AWS_DEFAULT_REGION")
-    keys: tuple[str, str, str] = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-    aws_files: bool = True
-
-
-AWS = Service()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
     """Where a store is and how to talk to it, with nothing left to look up.
 
     Attributes:
-        endpoint: ``scheme://host[:port][/path]``; None for AWS's own.
+        endpoint: ``scheme://host[:port][/path]``; None for AWS's own. ``{account}`` in it is left to the URL.
+        own: AWS's own endpoint, with ``{region}`` and ``{domain}``.
         region: Signing region.
         addressing: The rule; ``config.endpoint.path_style`` decides it for one bucket.
         ca_file: PEM file to verify servers by; None where this machine has none.
@@ -86,6 +61,7 @@ class StoreSettings:
     proxy: str | None = field(repr=False)
     anonymous: bool
     service: Service = AWS
+    own: str = _PLAIN
     identity: bytes = field(default=b"", repr=False)
 
 
@@ -101,20 +77,29 @@ def resolve(options: S3Options, environ: Mapping[str, str] = os.environ, service
 
     """
     profile = _profile(options, environ, service)
-    region = _region(options, environ, profile, service)
     url = _endpoint(options, environ, profile, service)
+    region = _region(options, environ, profile, service, url)
+    addressing = _addressing(options, profile, url or service.endpoint, service)
+    own = _own_endpoint(options, environ, url, service)
     if url is None and service.endpoint is not None:
-        url = service.endpoint.format(region=region)
+        url = _default_endpoint(options, environ, service, region)
     return StoreSettings(
         endpoint=url,
         region=region,
-        addressing=_addressing(options, profile, url, service),
+        addressing=addressing,
         ca_file=_ca_file(options, environ, profile),
         proxy=options.transport.proxy,
         anonymous=unsigned(options, environ),
         service=service,
+        own=own,
         identity=_identity(options, environ, profile, service),
     )
+
+
+def aws_endpoint(options: S3Options, environ: Mapping[str, str]) -> str | None:
+    """Return the endpoint that AWS's variables or files name; None where they name none. Raises as ``resolve``."""
+    profile = shared.profile(options.profile, environ)
+    return _endpoint(replace(options, endpoint=None), environ, profile, AWS)
 
 
 def unsigned(options: S3Options, environ: Mapping[str, str]) -> bool:
@@ -151,7 +136,7 @@ def _identity(options: S3Options, environ: Mapping[str, str], profile: shared.Pr
     """Digest all that says who a store is asked as; explicit keys are told apart by the options themselves."""
     if _own(options) or unsigned(options, environ):
         return b""
-    names = (*_CHAIN, *_FILES) if service.aws_files else service.keys
+    names = (*service.keys, *_CHAIN, *_FILES) if service.aws_files else service.keys
     said = [(name, environ.get(name)) for name in names]
     return sha256(repr((said, profile.name, profile.digest)).encode("utf-8", "surrogateescape")).digest()
 
@@ -161,18 +146,66 @@ def _endpoint(options: S3Options, environ: Mapping[str, str], profile: shared.Pr
     ignore = environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
     if not (ignore.lower() == "true" if ignore else profile.ignore_endpoints):
         candidates += variables(environ, *service.endpoints)
-        candidates += [(f"endpoint_url of {_title(profile)}", profile.endpoint)]
+        if _means_aws(options, service):
+            candidates += [(f"endpoint_url of {_title(profile)}", profile.endpoint)]
     named, text = first(candidates)
-    return None if text is None else endpoint.normal(text, named)
-
-
-def _region(options: S3Options, environ: Mapping[str, str], profile: shared.Profile, service: Service) -> str:
-    named_by = variables(environ, *service.regions)
-    named, text = first(
-        [("S3Options.region", options.region), *named_by, (f"region of {_title(profile)}", profile.region)],
-    )
     if text is None:
-        return service.region
+        return None
+    url = endpoint.normal(text, named)
+    return url if urlsplit(url).path else url + service.path
+
+
+def _means_aws(options: S3Options, service: Service) -> bool:
+    """Say whether AWS's files describe this store."""
+    return options.profile is not None or AWS.endpoints[-1] in service.endpoints
+
+
+def _default_endpoint(options: S3Options, environ: Mapping[str, str], service: Service, region: str) -> str:
+    pattern = service.endpoint or ""
+    if not pattern:
+        variable = f" or set {service.endpoints[0]}" if service.endpoints else ""
+        raise ConfigError(f"{service.name} has no endpoint of its own: pass S3Options(endpoint=…){variable}")
+    named, account = first([("S3Options.account", options.account), *variables(environ, *service.accounts)])
+    if account is not None and not _ACCOUNT.fullmatch(account):
+        raise ConfigError(f"{named} cannot be an account: small letters, digits and '-' only, not {account[:80]!r}")
+    if "{account}" in pattern and account is None and not service.account_in_url:
+        raise ConfigError(f"{service.name} needs an account: pass S3Options(account=…) or set {service.accounts[0]}")
+    return pattern.format(region=region, account="{account}" if account is None else account)
+
+
+def _own_endpoint(options: S3Options, environ: Mapping[str, str], url: str | None, service: Service) -> str:
+    """Return the pattern of AWS's own endpoint; variables that want another form count only where there is none."""
+    asked = {
+        name: wanted for name in ("dual_stack", "fips", "accelerate") if (wanted := getattr(options, name)) is not None
+    }
+    if url is not None or service.endpoint is not None:
+        if wanted := [name for name, on in asked.items() if on]:
+            where = f"the endpoint is {url}" if url else f"this is {service.name}"
+            raise ConfigError(f"S3Options.{wanted[0]} is a form of AWS's own endpoint, and {where}")
+        return _PLAIN
+    dual = asked.get("dual_stack", environ.get("AWS_USE_DUALSTACK_ENDPOINT", "").lower() == "true")
+    fips = asked.get("fips", environ.get("AWS_USE_FIPS_ENDPOINT", "").lower() == "true")
+    if asked.get("accelerate"):
+        if fips:
+            raise ConfigError("S3 Transfer Acceleration has no FIPS endpoint: pass accelerate=True or fips=True")
+        return f"https://s3-accelerate{'.dualstack' if dual else ''}.{{domain}}"
+    return f"https://s3{'-fips' if fips else ''}{'.dualstack' if dual else ''}.{{region}}.{{domain}}"
+
+
+def _region(
+    options: S3Options, environ: Mapping[str, str], profile: shared.Profile, service: Service, url: str | None
+) -> str:
+    said = [("S3Options.region", options.region), *variables(environ, *service.regions)]
+    if _means_aws(options, service):
+        said += [(f"region of {_title(profile)}", profile.region)]
+    told = service.told(url, "region") if url is not None else ""
+    if told:  # the endpoint says it, and beats a variable that may mean another store
+        said[1:1] = [("the endpoint", told)]
+    named, text = first(said)
+    if text is None:
+        text = service.region or (AWS.region if url is not None else "")
+    if not text and not named:
+        raise ConfigError(f"{service.name} needs a region: pass S3Options(region=…) or set {service.regions[0]}")
     if not _REGION.fullmatch(text):
         message = f"{named} cannot be a region: letters, digits, '-', '_' and '.' only, like us-east-1, not {text!r}"
         raise ConfigError(message)
@@ -183,6 +216,8 @@ def _addressing(
     options: S3Options, profile: shared.Profile, url: str | None, service: Service
 ) -> Literal["path", "virtual"]:
     style = options.addressing if options.addressing != "auto" else profile.addressing or "auto"
+    if style == "path" and service.virtual_only:
+        raise ConfigError(f"{service.name} takes buckets in the host's name only: leave addressing= at its default")
     styles: dict[str, Literal["path", "virtual"]]
     styles = {
         "path": "path",

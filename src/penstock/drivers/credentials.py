@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.config import shared
-from penstock.config.resolve import AWS, chain_reads, resolve, unsigned
+from penstock.config.resolve import chain_reads, resolve, unsigned
+from penstock.config.services import AWS
 from penstock.drivers.external import called, printed
 from penstock.errors import ConfigError, PenstockError, Throttled, Unauthenticated, Unreachable
 from penstock.protocols.credentials import Credentials
@@ -17,7 +18,7 @@ from penstock.protocols.credentials import Credentials
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.config.resolve import Service
+    from penstock.config.services import Service
     from penstock.options import S3Options
     from penstock.protocols.credentials import CredentialSource
 
@@ -66,16 +67,20 @@ class _Chain:
             return called(options.credentials, Credentials)
         if options.credentials_process is not None:
             return printed(options.credentials_process, environ, Credentials)
-        found = None if options.profile else _from_environment(environ, service.keys)
-        if found is None and not service.aws_files and not options.profile:
-            access, secret, _ = service.keys
-            looked = f"S3Options, {access} and {secret}"
-            raise Unauthenticated(
-                f"no credentials for {service.name}: looked in {looked}; anonymous=True reads public data"
-            )
-        found = found or (_from_botocore if _has_botocore() else _from_files)(options, environ)
-        if found is None:
-            raise Unauthenticated(_nowhere(options, environ))
+        found = None if options.profile else self._named()
+        if found is None and (service.aws_files or options.profile):
+            roles = (service.aws_roles or bool(options.profile)) and _has_botocore()
+            found = (_from_botocore if roles else _from_files)(options, environ)
+        if found is None and not service.keyless:
+            raise Unauthenticated(_nowhere(options, environ, service))
+        return found
+
+    def _named(self) -> Credentials | None:
+        """Return the keys that the environment names for the service, then those that it names for AWS's tools."""
+        service = self._service
+        found = _from_environment(self._environ, service.keys)
+        if found is None and service.aws_files and service.keys != AWS.keys:
+            found = _from_environment(self._environ, AWS.keys)
         return found
 
 
@@ -167,11 +172,17 @@ def _refused(response: Mapping[str, Any]) -> PenstockError:
     return Unreachable(message) if status >= 500 else Unauthenticated(message)  # noqa: PLR2004  HTTP's server errors
 
 
-def _nowhere(options: S3Options, environ: Mapping[str, str]) -> str:
+def _nowhere(options: S3Options, environ: Mapping[str, str], service: Service) -> str:
+    own = f"{service.keys[0]} and {service.keys[1]}"
+    if not service.aws_files and not options.profile:
+        return f"no credentials for {service.name}: looked in S3Options, {own}; anonymous=True reads public data"
     profile = options.profile or environ.get("AWS_PROFILE") or "default"
-    environment = "" if options.profile else "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+    also = f", {AWS.keys[0]} and {AWS.keys[1]}" if service.keys != AWS.keys else ""
+    environment = "" if options.profile else f"{own}{also}, "
     looked = f"S3Options, {environment}profile {profile!r} of {' and '.join(map(str, shared.files(environ)))}"
     more = "and in container and instance metadata"
-    if not _has_botocore():
+    if not (service.aws_roles or options.profile):
+        more = "(roles count for AWS only)"
+    elif not _has_botocore():
         more = "(roles, SSO, processes and instance metadata need botocore: pip install penstock[s3])"
     return f"no credentials found: looked in {looked} {more}; anonymous=True reads public data"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["S3Options"]
+
+_MEMBER = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)*|[0-9.]+/[0-9]{1,2}|[0-9a-f:]+(/[0-9]{1,3})?").fullmatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,16 @@ class S3Options(StoreOptions):
         anonymous: Send unsigned requests (public data).
         addressing: ``path`` (``host/bucket/key``), ``virtual`` (``bucket.host/key``), or ``auto``: virtual on AWS
             itself, path wherever an endpoint is given.
+        provider: The service that speaks S3's dialect, for its endpoint, limits and environment variables: ``aws``,
+            ``r2``, ``oci``, ``b2``, ``wasabi``, ``tigris``, ``coreweave``, ``ais``, ``minio``, ``ceph``, ``s8k`` or
+            ``gcs``. Default: the URL's scheme, else the service that the endpoint's host belongs to.
+        account: The account in the endpoint, where the service has one: R2's account id, with its jurisdiction if it
+            has one (``ID.eu``); OCI's namespace. Default: the service's environment variable.
+        cluster: Hosts, domains and networks (``10.0.0.0/16``) of an AIStore cluster's servers, which its gateway
+            redirects to. Default: the gateway's own domain; for a private address those of its /16.
+        dual_stack: Reach AWS over IPv6 too; default ``AWS_USE_DUALSTACK_ENDPOINT``.
+        fips: Reach AWS by its FIPS endpoints; default ``AWS_USE_FIPS_ENDPOINT``.
+        accelerate: Use S3 Transfer Acceleration, which the bucket must have enabled.
         transport: HTTP options.
         retry: Retry options.
         read: Reading options.
@@ -51,6 +64,12 @@ class S3Options(StoreOptions):
     credentials_process: str | tuple[str, ...] | None = None
     anonymous: bool = False
     addressing: Literal["auto", "path", "virtual"] = field(default="auto", metadata=PUBLIC)
+    provider: str | None = field(default=None, metadata=PUBLIC)
+    account: str | None = field(default=None, metadata=PUBLIC)
+    cluster: tuple[str, ...] = field(default=(), metadata=PUBLIC)
+    dual_stack: bool | None = None
+    fips: bool | None = None
+    accelerate: bool | None = None
 
     def __post_init__(self) -> None:
         """Refuse halves and contradictions at once, not at the first request."""
@@ -61,6 +80,9 @@ class S3Options(StoreOptions):
             message = "session_token needs access_key and secret_key"
             raise ConfigError(message)
         check_sources(self, "anonymous", "access_key", "credentials", "credentials_process")
+        if faults := [each for each in self.cluster if not _MEMBER(each)]:
+            message = f"cluster holds hosts, domains and networks such as 10.0.0.0/16, not {faults[0]!r}"
+            raise ConfigError(message)
         if self.addressing not in ("auto", "path", "virtual"):
             message = f"addressing must be 'auto', 'path' or 'virtual', not {self.addressing!r}"
             raise ConfigError(message)

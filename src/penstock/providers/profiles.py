@@ -268,6 +268,28 @@ def through(scheme: str, profile: Profile) -> Provider:
         settings, identity = real.resolve(options, environ)
         return Route(target.scheme, target.bucket, base, settings), identity
 
+    whole = replace(
+        _below(real, base),
+        schemes=(scheme,),
+        split=PROVIDER.split,
+        bucket_fault=_bad_name,
+        key_fault=fault,
+        defaults=profile.options,
+        target=target.url,
+        resolve=resolved,
+        named=None,
+    )
+
+    def variant(route: Route) -> Provider | None:
+        found = real.variant(route.settings)
+        return found and replace(whole, **_store_parts(_below(found, base)))
+
+    return replace(whole, variant=variant)
+
+
+def _below(real: Provider, base: str) -> Provider:
+    """Return a provider whose keys all begin with ``base``, which the key that a user names leaves out."""
+
     def opened(opening: Opening) -> tuple[Driver, Transport]:
         from penstock.drivers.below import below
 
@@ -276,19 +298,13 @@ def through(scheme: str, profile: Profile) -> Provider:
         driver, transport = real.open(inner)
         return below(driver, route.base, opening.root), transport
 
-    return replace(
-        real,
-        schemes=(scheme,),
-        split=PROVIDER.split,
-        bucket_fault=_bad_name,
-        key_fault=fault,
-        limits=replace(real.limits, key_bytes=max(real.limits.key_bytes - len(base.encode()), 0)),
-        defaults=profile.options,
-        target=target.url,
-        resolve=resolved,
-        open=opened,
-        named=None,
-    )
+    most = max(real.limits.key_bytes - len(base.encode()), 0)
+    return replace(real, open=opened, limits=replace(real.limits, key_bytes=most))
+
+
+def _store_parts(provider: Provider) -> dict[str, Any]:
+    """Return what a preset decides: how a bucket is opened, what its store can do, and how large things may be."""
+    return {each: getattr(provider, each) for each in ("name", "open", "limits", "abilities", "extra")}
 
 
 def _unnamed(opening: Opening) -> tuple[Driver, Transport]:

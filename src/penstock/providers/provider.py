@@ -43,6 +43,10 @@ def _nothing(_options: StoreOptions, _environ: Mapping[str, str]) -> tuple[Hasha
     return None, None
 
 
+def _no_variant(_settings: object) -> Provider | None:
+    return None
+
+
 def _no_words(_text: str) -> str:
     return ""
 
@@ -116,6 +120,7 @@ class Provider:
         resolve: Return, of options and environment, settings with nothing left to look up, and an identity. Both are
             hashable; the identity differs where options and environment name other credentials, and does not reveal
             them. A bucket is opened anew for another identity. Raises ``ConfigError``.
+        variant: Return the provider that settings of ``resolve`` mean: a preset, where options or environment name one.
         example: Options as they are passed, for a user who wrote host or credentials into a URL.
         advice: Say what a URL of an unknown scheme should be here, as "write …"; empty where it says nothing.
         extra: What to ``pip install`` where ``open`` misses a library: ``penstock[s3]``.
@@ -136,6 +141,7 @@ class Provider:
     options: type[StoreOptions] = StoreOptions
     any_options: bool = False
     resolve: Callable[[Any, Mapping[str, str]], tuple[Hashable, Hashable]] = _nothing
+    variant: Callable[[Any], Provider | None] = _no_variant
     example: str = ""
     advice: Callable[[str], str] = _no_words
     extra: str = ""

@@ -16,9 +16,15 @@ __all__ = ["GROUP", "LOCAL", "find", "loaded", "own", "schemes"]
 GROUP = "penstock.providers"  # entry points, each called by a scheme, each a Provider
 LOCAL = "file"  # the scheme of a bare path
 
-# Scheme -> the file of this room that has its PROVIDER; imported when a URL first has this scheme.
+# Scheme -> the file of this room that has its PROVIDER, or file:NAME; imported when a URL first has this scheme.
 _TABLE = {
     "s3": "s3",
+    "r2": "s3family.presets:R2",
+    "oci": "s3family.presets:OCI",
+    "b2": "s3family.presets:B2",
+    "tigris": "s3family.presets:TIGRIS",
+    "t3": "s3family.presets:TIGRIS",
+    "ais": "s3family.presets:AIS",
     "https": "web",
     "http": "web",
     LOCAL: "local",
@@ -61,7 +67,8 @@ def schemes() -> list[str]:
 
 
 def _own(scheme: str) -> Provider:
-    provider: Provider = import_module(f"{__package__}.{_TABLE[scheme]}").PROVIDER
+    file, _, name = _TABLE[scheme].partition(":")
+    provider: Provider = getattr(import_module(f"{__package__}.{file}"), name or "PROVIDER")
     return provider
 
 

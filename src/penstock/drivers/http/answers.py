@@ -17,6 +17,7 @@ from penstock.errors import (
     PreconditionFailed,
     Transient,
 )
+from penstock.protocols.driver import MOVED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -158,7 +159,10 @@ class Answers:
             self._identity.renew()
             return True
         location = response.headers.get("location", "")
-        return bool(meaning.redirect and location) and self._store.follow_redirect(key, location)
+        followed = bool(meaning.redirect and location) and self._store.follow_redirect(key, location)
+        if followed:
+            refusal.error.code = MOVED
+        return followed
 
 
 def _has_body(response: Response) -> bool:

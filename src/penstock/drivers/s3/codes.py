@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from penstock.drivers.http.codes import STATUSES, Codes, Meaning
@@ -31,10 +33,10 @@ if TYPE_CHECKING:
 
     from penstock.protocols.exchange import Response
 
-__all__ = ["S3_CODES"]
+__all__ = ["S3_CODES", "s3_codes"]
 
-_KEYS = "; check the credentials (explicit, AWS_ACCESS_KEY_ID, profile), see docs/credentials.md"
-_REGION = "; pass region= or set AWS_REGION"
+_KEYS = "; check the credentials (explicit, {keys}), see docs/credentials.md"
+_REGION = "; pass region= or set {region}"
 _CLOCK = "; this machine's clock is wrong: set it"
 _DAMAGED = "; the body was damaged on its way and was not stored"
 _NOT_OFFERED = "; the store does not offer this"
@@ -128,10 +130,20 @@ def _region_of(response: Response) -> str:
     return found[1].decode() if found else named if _REGION_NAME(named) else ""
 
 
-S3_CODES = Codes(
-    service="S3",
-    codes=_CODES,
-    statuses=_STATUSES,
-    region_of=_region_of,
-    region_advice="; the bucket is in region {region}: pass region={region!r} or set AWS_REGION",
-)
+@cache
+def s3_codes(service: str, keys: str, region: str) -> Codes:
+    """Return the table for a service: its name, and what its users set to name credentials and region."""
+
+    def advised(row: Meaning) -> Meaning:
+        return replace(row, advice=row.advice.replace("{keys}", keys).replace("{region}", region))
+
+    return Codes(
+        service=service,
+        codes={code: advised(row) for code, row in _CODES.items()},
+        statuses={status: advised(row) for status, row in _STATUSES.items()},
+        region_of=_region_of,
+        region_advice=f"; the bucket is in region {{region}}: pass region={{region!r}} or set {region}",
+    )
+
+
+S3_CODES = s3_codes("S3", "AWS_ACCESS_KEY_ID, profile", "AWS_REGION")

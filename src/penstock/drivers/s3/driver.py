@@ -117,8 +117,9 @@ class S3:
             headers[words.pin] = f'"{etag}"' if words.quotes else etag
         route = self._route
         path = route.base + (key if _PLAIN(key) else escape(key))
-        origin, sign = route.next(path) if route.redirects else (route.origin, route.sign)
-        request = Request(method, origin + path, sign(method, path, "", headers), self._wants[whole], target)
+        origin, search, sign = route.next(path) if route.redirects else (route.origin, "", route.sign)
+        url = f"{origin}{path}?{search}" if search else origin + path
+        request = Request(method, url, sign(method, path, search, headers), self._wants[whole], target)
         return Exchange(request, partial(self._verified, span, target))
 
     def _verified(self, span: Span, target: Buffer, response: Response) -> int:
@@ -349,12 +350,14 @@ class S3:
         path = self._route.base + escape(key) if key else self._route.root
         search = query_string(query) if query else ""
         digest = EMPTY_SHA256 if body is None else body.digest or UNSIGNED
-        origin, sign = self._route.next(path)
+        origin, search, sign = self._route.next(path, search)
         lines = sign(method, path, search, trimmed(headers or {}), digest)
         if body is None or "content-type" not in (headers or {}):
             lines = (*lines, "Content-Type:")  # libcurl would call it a form
         url = f"{origin}{path}?{search}" if search else origin + path
-        return Request(method, url, (*lines, "Expect:"), body=body.data if body is not None else None)
+        # A gateway redirects before it has read the body, which would be sent for nothing, and lose the answer.
+        expect = "Expect: 100-continue" if body is not None and self._words.cluster else "Expect:"
+        return Request(method, url, (*lines, expect), body=body.data if body is not None else None)
 
 
 def _payload(body: bytes) -> Payload:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
-from penstock.drivers.http.escape import escape
-from penstock.drivers.http.redirect import is_within, redirected
+from penstock.drivers.http.escape import escape, query_string
+from penstock.drivers.http.redirect import is_of_cluster, is_within, redirected
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.drivers.s3.vocabulary import Bucket, Sign, Vocabulary
     from penstock.protocols.credentials import Identity
 
 __all__ = ["Route"]
 
+_MOST_HOPS = 3
 _MOST_REDIRECTS = 1024  # kept: a request that is given up leaves one behind
 
 
@@ -25,11 +28,23 @@ class Route:
         root: The path of the bucket itself.
         origin: ``scheme://host[:port]``.
         sign: Signs requests to ``origin``.
-        redirects: By path, the origin that the next request goes to.
+        redirects: By path, the origins that the next requests go to, each with a query of its own (without ``?``).
 
     """
 
-    __slots__ = ("_bucket", "_identity", "_region", "_vocabulary", "base", "origin", "redirects", "root", "sign")
+    __slots__ = (
+        "_bucket",
+        "_hops",
+        "_identity",
+        "_is_member",
+        "_region",
+        "_vocabulary",
+        "base",
+        "origin",
+        "redirects",
+        "root",
+        "sign",
+    )
 
     def __init__(self, bucket: Bucket, region: str, identity: Identity[Any], vocabulary: Vocabulary) -> None:
         """Begin in ``region``."""
@@ -41,17 +56,28 @@ class Route:
         self.root = self.base.rstrip("/") if bucket.in_path else self.base
         self.origin: str
         self.sign: Sign
-        self.redirects: dict[str, str] = {}
+        self.redirects: dict[str, list[tuple[str, str]]] = {}
+        self._hops: dict[str, set[str]] = {}
         self._settle(region)
+        self._is_member = (
+            is_of_cluster(urlsplit(self.origin).hostname or "", bucket.cluster) if vocabulary.cluster else None
+        )
 
     def url(self, key: str) -> str:
         """Return ``scheme://bucket/key``, as a user writes it."""
-        return f"{self._bucket.scheme}://{self._bucket.name}/{key}"
+        return f"{self._bucket.scheme}://{self._bucket.shown or self._bucket.name}/{key}"
 
-    def next(self, path: str) -> tuple[str, Sign]:
-        """Return origin and signature of the next request for ``path``: redirected once, or the bucket's own."""
-        origin = self.redirects.pop(path, self.origin)
-        return origin, self.sign if origin == self.origin else self._signer(urlsplit(origin).netloc)
+    def next(self, path: str, search: str = "") -> tuple[str, str, Sign]:
+        """Return origin, query and signature of the next request for ``path``: redirected once, or the bucket's own."""
+        pending = self.redirects.get(path)
+        if not pending:
+            self._hops.pop(path, None)
+            return self.origin, search, self.sign
+        origin, own = pending.pop()
+        if not pending:
+            del self.redirects[path]
+        sign = self.sign if origin == self.origin else self._signer(urlsplit(origin).netloc)
+        return origin, own or search, sign
 
     def follow_region(self, region: str) -> bool:
         """Send later requests to ``region``; False where its endpoint lies outside the service's present domain.
@@ -69,16 +95,33 @@ class Route:
         """Send the next request for ``key`` to the host of ``location``; False unless that is the same service's.
 
         A host of the same service is the user's own endpoint, or lies in the domain of the service's own endpoints
-        where the user gave none. The query of ``location`` is not taken over.
+        where the user gave none. The query of ``location`` is not taken over. A cluster's gateway may redirect to up to
+        three servers of its cluster, one to the next; there the query is kept.
         """
-        path = self.base + escape(key)
+        path = self.base + escape(key) if key else self.root
+        if self._is_member is not None:
+            return self._follow_gateway(path, location, self._is_member)
         domain = "" if self._bucket.endpoint else self._vocabulary.domain(self._region)
         origin = redirected(self.origin + path, location.partition("?")[0], is_within(domain))
         if origin:
-            if len(self.redirects) >= _MOST_REDIRECTS:
-                self.redirects.clear()  # who loses one is redirected again
-            self.redirects[path] = origin
+            self._redirect(path, origin, "")
         return bool(origin)
+
+    def _follow_gateway(self, path: str, location: str, is_member: Callable[[str], bool]) -> bool:
+        plain, _, search = location.partition("?")
+        origin = redirected(self.origin + path, plain, is_member, cluster=True)
+        hops = self._hops.setdefault(path, set())
+        if not origin or len(hops | {origin}) > _MOST_HOPS:
+            return False
+        hops.add(origin)
+        self._redirect(path, origin, query_string(dict(parse_qsl(search, keep_blank_values=True))))
+        return True
+
+    def _redirect(self, path: str, origin: str, search: str) -> None:
+        if len(self.redirects) >= _MOST_REDIRECTS:
+            self.redirects.clear()  # who loses one is redirected again
+            self._hops.clear()
+        self.redirects.setdefault(path, []).append((origin, search))
 
     def _settle(self, region: str) -> None:
         scheme, host = urlsplit(self._bucket.endpoint or self._vocabulary.endpoint(region))[:2]

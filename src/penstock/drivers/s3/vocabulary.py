@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.drivers.http.codes import Codes
     from penstock.protocols.credentials import Credentials
 
-__all__ = ["AMAZON", "Bucket", "Sign", "Vocabulary"]
+__all__ = ["AMAZON", "CLUSTER", "PLAIN", "Bucket", "Sign", "Vocabulary", "own_endpoint"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,8 @@ class Bucket:
         endpoint: ``scheme://host[:port][/path]`` of the service; None for its own, which depends on the region.
         virtual: Address it as ``name.host/path`` and not as ``host/path/name``.
         scheme: Of its objects' URLs, in messages.
+        shown: What stands for it in URLs, in messages, where that is more than its name.
+        cluster: Hosts, domains and networks of the servers that the endpoint may redirect to, where it is a cluster's.
         cname: The endpoint's host is the bucket's own: its name stands neither in the host nor in the path.
 
     """
@@ -38,6 +40,8 @@ class Bucket:
     virtual: bool
     scheme: str = "s3"
     cname: bool = False
+    shown: str = ""
+    cluster: tuple[str, ...] = ()
 
     @property
     def in_path(self) -> bool:
@@ -60,7 +64,12 @@ def _sign_amazon(bucket: Bucket, host: str, region: str, credentials: Callable[[
 
 
 def _amazon_endpoint(region: str) -> str:
-    return f"https://s3.{region}.{_domain(region)}"
+    return own_endpoint("https://s3.{region}.{domain}", region)
+
+
+def own_endpoint(pattern: str, region: str) -> str:
+    """Return AWS's own endpoint for a region, of a form such as ``https://s3.{region}.{domain}``."""
+    return pattern.format(region=region, domain=_domain(region))
 
 
 def _domain(region: str) -> str:
@@ -84,6 +93,7 @@ class Vocabulary:
         endpoint: The service's own endpoint for a region.
         domain: The domain that all hosts of the service's own endpoint for a region lie in: requests follow an answer
             (a named region, a redirect) to these and to no other host.
+        cluster: The endpoint is a gateway, which redirects requests to servers of its cluster, with a query of its own.
         pin: The header that holds a read to a version.
         copy_pin: The header that holds a copy to a version of its source.
         copy_root: What the path of a copy's source begins with, before the bucket.
@@ -106,6 +116,7 @@ class Vocabulary:
     stored_as: Callable[[Mapping[str, str], str], bool] | None = None
     endpoint: Callable[[str], str] = _amazon_endpoint
     domain: Callable[[str], str] = _domain
+    cluster: bool = False
     pin: str = "if-match"
     copy_pin: str = "x-amz-copy-source-if-match"
     copy_root: str = ""
@@ -127,3 +138,8 @@ AMAZON = Vocabulary(
     verification=Verification(digests={"x-amz-checksum-crc32": _is_crc32}),
     whole_headers={"x-amz-checksum-mode": "ENABLED"},
 )
+
+# Stores that refuse, or do not have, the headers of checksums.
+PLAIN = Vocabulary()
+# AIStore: its gateways redirect each request for an object to the server that has it.
+CLUSTER = Vocabulary(cluster=True)

@@ -1,0 +1,154 @@
+"""How a bucket of S3's family of dialects is opened: settings become address, credentials, driver and transport."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.config import services
+from penstock.config.endpoint import path_style
+from penstock.config.resolve import aws_endpoint, resolve
+from penstock.config.services import AWS
+from penstock.errors import ConfigError
+from penstock.options import S3Options
+from penstock.protocols.driver import Abilities
+from penstock.protocols.limits import Limits
+from penstock.providers.http import connected
+from penstock.providers.provider import Opening, Provider, bucket_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+
+    from penstock.config.resolve import StoreSettings
+    from penstock.config.services import Service
+    from penstock.drivers.http.codes import Codes
+    from penstock.drivers.s3.vocabulary import Bucket, Vocabulary
+    from penstock.protocols.driver import Driver
+    from penstock.protocols.exchange import Transport
+
+__all__ = ["FAMILY", "opener", "parted", "resolver"]
+
+_MIB, _GIB = 1 << 20, 1 << 30
+
+
+def resolver(service: Service) -> Callable[[S3Options, Mapping[str, str]], tuple[Hashable, Hashable]]:
+    """Return the ``Provider.resolve`` of a service that speaks this dialect, for a preset with a scheme of its own.
+
+    AWS's variables and files count too where they name an endpoint of this very service.
+    """
+
+    def resolved(options: S3Options, environ: Mapping[str, str]) -> tuple[Hashable, Hashable]:
+        meant = service
+        if options.provider is not None and services.named(options.provider) is not service:
+            raise ConfigError(f"provider={options.provider!r} contradicts the URL's scheme, which is {service.name}'s")
+        if service.hosts and service.has(aws_endpoint(options, environ) or ""):
+            meant = services.shared(service)
+        return parted(resolve(options, environ, meant))
+
+    return resolved
+
+
+def parted(found: StoreSettings) -> tuple[Hashable, Hashable]:
+    """Return settings and identity apart, as ``Provider.resolve`` does."""
+    return replace(found, identity=b""), found.identity
+
+
+def opener(words: Callable[[], Vocabulary]) -> Callable[[Opening], tuple[Driver, Transport]]:
+    """Return the ``Provider.open`` of a dialect of S3's family; ``words`` imports its vocabulary when it is called."""
+
+    def opened(opening: Opening) -> tuple[Driver, Transport]:
+        from penstock.drivers.credentials import source
+        from penstock.drivers.refreshing import RefreshingCredentials
+        from penstock.drivers.s3 import S3
+
+        options, settings = opening.options, opening.settings
+        bucket, spoken = _bucket(opening), words()
+        if settings.service != AWS:
+            spoken = replace(spoken, codes=_codes(settings.service, spoken.codes))
+        elif settings.endpoint is None:
+            spoken = replace(spoken, endpoint=partial(_own_endpoint, settings.own))
+        credentials = RefreshingCredentials(source(options, opening.environ, settings.service))
+        driver = S3(bucket, settings.region, credentials, spoken)
+        driver.abilities, driver.page_keys = opening.provider.abilities, opening.provider.limits.page_keys
+        where = bucket.endpoint or "https://s3.amazonaws.com"
+        return driver, connected(options.transport, where, ca_file=settings.ca_file, proxy=settings.proxy)
+
+    return opened
+
+
+def _bucket(opening: Opening) -> Bucket:
+    """Return where the bucket is: ``ConfigError`` where its name, its account and the service do not go together."""
+    from penstock.drivers.s3 import Bucket
+
+    settings, service, endpoint = opening.settings, opening.settings.service, opening.settings.endpoint
+    name, _, account = opening.bucket.partition("@") if service.account_in_url else (opening.bucket, "", "")
+    if endpoint is not None and "{account}" in endpoint:
+        if not account:
+            how = f"write {name}@ACCOUNT for the bucket, pass S3Options(account=…) or set {service.accounts[0]}"
+            raise ConfigError(f"{service.name} needs an account: {how}", url=opening.root)
+        endpoint = endpoint.replace("{account}", account)
+    elif account and account != service.told(endpoint or "", "account"):
+        raise ConfigError(f"the URL names the account {account!r}, and the endpoint is {endpoint}", url=opening.root)
+    virtual = not path_style(name, settings.addressing, endpoint)
+    if not virtual and (service.virtual_only or "s3-accelerate" in settings.own):
+        message = f"{service.name} takes buckets in the host's name only, and {name!r} cannot stand there"
+        raise ConfigError(message, url=opening.root)
+    return Bucket(name, endpoint, virtual, opening.scheme, shown=opening.bucket, cluster=opening.options.cluster)
+
+
+def _codes(service: Service, codes: Codes) -> Codes:
+    """Return S3's code table with the advice for a service; another dialect's table as it is."""
+    from penstock.drivers.s3.codes import S3_CODES, s3_codes
+
+    keys = "no keys are needed" if service.keyless else service.keys[0]
+    region = service.regions[0] if service.regions else "AWS_REGION"
+    return s3_codes(service.name, keys, region) if codes is S3_CODES else codes
+
+
+def _own_endpoint(pattern: str, region: str) -> str:
+    from penstock.drivers.s3.vocabulary import own_endpoint
+
+    return own_endpoint(pattern, region)
+
+
+def _amazon() -> Vocabulary:
+    from penstock.drivers.s3.vocabulary import AMAZON
+
+    return AMAZON
+
+
+_named = bucket_names(r"[A-Za-z0-9._-]{3,255}", "3 to 255 letters, digits, '.', '-' and '_'")
+
+
+def _bucket_fault(bucket: str) -> str:
+    if bucket.endswith("--x-s3"):
+        return "S3's directory buckets (Express One Zone, '…--x-s3') list in no order: name a general purpose bucket"
+    return _named(bucket)
+
+
+# What the presets of services, ``s3://`` among them, begin with.
+FAMILY = Provider(
+    name="S3",
+    schemes=("s3",),
+    open=opener(_amazon),
+    # Wider than AWS's rules (lower case, 3-63): Ceph, MinIO and old us-east-1 buckets hold capitals, "_" and more.
+    bucket_fault=_bucket_fault,
+    limits=Limits(
+        least_part_bytes=5 * _MIB,
+        most_part_bytes=5 * _GIB,
+        most_parts=10_000,
+        put_bytes=5 * _GIB,
+        # S3 takes 5 GiB, but answers when the copy is there: 1 GiB is done before no answer counts as a stall (20 s).
+        copy_bytes=_GIB,
+        copy_part_bytes=128 * _MIB,  # with eight at once 50 MB/s, and each is answered before it counts as stalled
+        key_bytes=1024,
+        metadata_bytes=8 << 10,  # AWS takes 2 KiB; Ceph as much as a header may be long
+    ),
+    # How a store wants its conditions said is learned: Ceph 16 differs from AWS, and older stores know none.
+    abilities=Abilities(forms=("usual", "bare", "none"), ranges=None),
+    options=S3Options,
+    resolve=resolver(AWS),
+    example="S3Options(endpoint=…, access_key=…, secret_key=…)",
+    extra="penstock[s3]",
+)
