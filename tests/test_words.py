@@ -21,6 +21,7 @@ REFUSED = {
     "call off": "cancel",
     "calls off": "cancels",
     "data set": "dataset",
+    "uploads that never ended": "unfinished uploads",
     "hurried": "an adjective that says what is wrong",
     "spared": "an error that affects every …",
 }
@@ -35,7 +36,6 @@ INSTEAD = {
     "beats all": "overrides",
     "clock's word": "relies on timestamps",
     "by itself a": "automatically",
-    "uploads that never ended": "unfinished uploads",
     "saves that never ended": "interrupted saves",
     "who restores": "a concurrent restore",
     "lives of the training": "processes",

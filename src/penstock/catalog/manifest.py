@@ -40,7 +40,7 @@ def read_manifest(data: bytes, name: str, base: Location, parser: Parser | None 
     r"""Yield the entries of a manifest in its order, repeats included; none for an empty one.
 
     Keys come out full, as ``resolve_key`` makes them. A manifest that lies in a bucket names no local files but those
-    below a local ``base``. The form is told by the suffix of ``name``,
+    below a local ``base``. The form follows from the suffix of ``name``,
     and where that says nothing by the content. Text is UTF-8, with or without a byte order mark, lines end in ``\n``
     or ``\r\n``, blank ones are skipped, and nothing is a comment.
 

@@ -1,4 +1,4 @@
-"""Listing a prefix with many requests at once where its directories allow it, and plainly where they do not."""
+"""Listing a prefix with many requests in parallel where its directories allow it, and one by one where they do not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Pages(Protocol):
     """LIST requests in parallel; leaving the ``with`` block cancels those in flight."""
 
     def start(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Hashable:
-        """Send one LIST request on its way; what is returned names it."""
+        """Send one LIST request; return its name."""
 
     def take(self) -> Iterable[tuple[Hashable, Page]]:
         """Wait until a page has come; returns all that have, each with its request's name."""
@@ -60,7 +60,7 @@ def scan(
     A key written or deleted meanwhile is in the result or not. Globs (see ``select``) are relative to the prefix up to
     its last ``/``, which is returned first; directory markers are left out. Nothing found is an empty table, no error.
 
-    Costs: a prefix of one page is one request. Beyond it the plain listing goes on, and while fewer than ``workers``
+    Costs: a prefix of one page is one request. Beyond it the plain listing continues, and while fewer than ``workers``
     requests are in flight each full page may cause one delimiter listing beside it, whose sub-directories are bounds at
     which others take over part of the rest; each part costs at most one page more than its share. A flat prefix of n
     pages costs n + 1 requests. All are started on this thread; an error or Ctrl-C cancels those in flight.

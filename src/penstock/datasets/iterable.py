@@ -250,21 +250,21 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
 
 
 class _ResumableSamples(Resumable):
-    """Samples one by one, which a loader then makes batches of in each worker: only as many workers may go on."""
+    """Single samples, of which a loader makes batches in each worker: only the same number of workers may resume."""
 
     def _check_ranks(self) -> None:
         """Compare nothing: ranks need not read the same number of samples."""
 
     def restart(self, state: object) -> tuple[Cursor, Place]:
-        """Refuse another number of workers, and do what any other does."""
+        """Refuse another number of workers; otherwise as ``Resumable.restart``."""
         workers = self._iterations.place().workers
         if isinstance(state, Mapping) and state.get("workers") == workers:
             return super().restart({name: state[name] for name in state if name != "workers"})
         raise StateMismatch(
             f"this is no state of an iterable dataset in {workers} workers, whose batches the loader forms: "
-            "dataset.batched(…) goes on with any number of them"
+            "dataset.batched(…) resumes with any number of them"
         )
 
     def state(self, cursor: Cursor, batches: int = 0) -> dict[str, Any]:
-        """Return the state, which tells of how many workers it is."""
+        """Return the state, which includes the number of workers."""
         return super().state(cursor, batches) | {"workers": self._iterations.place().workers}

@@ -48,7 +48,7 @@ class _OneByOne:
 
 
 class MapDataset(CatalogDataset, Dataset[Any]):
-    """``dataset[i]`` reads object ``i`` of the catalog; a DataLoader's batch is read at once, every object in flight.
+    """``dataset[i]`` reads object ``i`` of the catalog; a DataLoader's batch is read with all its requests in flight.
 
     Negative indices count from the end; a slice is a dataset over the same catalog. Engines are opened in whichever
     process reads, so it works under fork, forkserver and spawn, also after the parent has read from it.

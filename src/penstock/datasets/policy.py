@@ -32,7 +32,7 @@ class Skipped(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """A batch on its way to the training loop.
+    """A batch for the training loop.
 
     Attributes:
         batch: What the loader's ``collate_fn`` made of it.

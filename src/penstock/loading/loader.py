@@ -175,7 +175,7 @@ class DataLoader:
         return len(self._batches)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the batches of the next epoch, or go on where ``load_state_dict`` said.
+        """Yield the batches of the next epoch, or resume where ``load_state_dict`` said.
 
         It begins with the first ``next``, not here and now: Lightning makes an iterator, and sets the epoch then.
         """
@@ -245,14 +245,14 @@ class DataLoader:
         """Return the state after the batches that the training loop has received: see ``Batched.state_at``.
 
         Once an iteration has ended by itself, it is the next epoch's start. After its last batch and before that, it is
-        the end of the epoch: an iteration that goes on from there has no batch.
+        the end of the epoch: an iteration that resumes there has no batch.
         """
         if self._began is None:
             return self._batches.state(self._batches.coming())
         return self._batches.state(self._began, self._received)
 
     def load_state_dict(self, state: Mapping[str, Any], *, allow_new_global_batch: bool = False) -> None:
-        """Make the next iteration go on where ``state`` was taken; any number of ranks and workers may. No request.
+        """Make the next iteration resume where ``state`` was taken, with any number of ranks and workers.
 
         Raises:
             StateMismatch: See ``Batched.load_state_dict``.

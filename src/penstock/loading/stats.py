@@ -138,7 +138,7 @@ class Row:
 class Counters:
     """Rows for ``workers`` workers; with 0, for threads of this process.
 
-    A worker of a later epoch goes on in the row of one that has ended, or died. The memory is shared with workers,
+    A worker of a later epoch continues in the row of one that has ended, or died. The memory is shared with workers,
     however they are started; a copy that is pickled to anywhere else counts for itself.
     """
 

@@ -1,4 +1,4 @@
-"""The sampling plan of a training run: which samples make which batch, and where to go on after a stop."""
+"""The sampling plan of a training run: which samples make which batch, and where to resume after a stop."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SamplingPlan:
         batch: Samples per batch and rank.
         order: Which sample comes at which position of an epoch.
         seed: Of the order.
-        tail: What becomes of an incomplete last global batch: see ``Partition``.
+        tail: Controls the incomplete last global batch: see ``Partition``.
         total: Positions of an epoch, by the order: as many as samples, for a permutation.
 
     """
@@ -106,7 +106,7 @@ class SamplingPlan:
         return Cursor(cursor.epoch, min(self.total, cursor.position + batches * self.batch * world))
 
     def state(self, cursor: Cursor, world: int, catalog: str) -> dict[str, Any]:
-        """Return what any other layout needs to go on at ``cursor``: a few numbers that JSON can hold, below 1 KB."""
+        """Return what any other layout needs to resume at ``cursor``: a few numbers that JSON can hold, below 1 KB."""
         state = {
             "penstock": _VERSION,
             "epoch": int(cursor.epoch),  # numpy's integers become Python's: JSON has no others

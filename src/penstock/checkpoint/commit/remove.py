@@ -29,7 +29,7 @@ _DATA = re.compile(
     r"([0-9a-f]{32}/([0-9a-f]{2}/)?)?([0-9]+\.data|__[0-9]+_[0-9]+\.distcp|state\.pt)"
     r"|__[0-9]+\.metadata|[^/]+\.distcp|checkpoint/[^/]*rank_[0-9]+[^/]*_states\.pt"
 )
-# And what is a checkpoint's in a folder that is told as one's.
+# And the objects of a checkpoint in a folder that is known to be one.
 _BESIDE = re.compile(r"meta\.pt|latest|zero_to_fp32\.py")
 _NAMED = re.compile(r"[0-9a-f]{32}/.+", re.DOTALL)  # by manifests only: others name folders so too
 

@@ -1,4 +1,4 @@
-"""Saving while training goes on: the state is copied aside, and a thread carries it to the store."""
+"""Saving while training continues: the state is copied, and a thread saves the copy."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class Job:
 
 
 def _tell_left() -> None:
-    """Say at the end of the process, which waits for the threads, which failures no caller has seen."""
+    """Log at the end of the process, which waits for the threads, the failures that no caller has seen."""
     for each in list(_untold):
         try:
             each.wait()

@@ -91,7 +91,7 @@ class CheckpointManager:
 
     @property
     def together(self) -> bool:
-        """Whether saving and restoring is for all ranks of a group at once."""
+        """Whether all ranks of a group save and restore together."""
         return self._ranks is not None
 
     def save(
@@ -211,7 +211,7 @@ class CheckpointManager:
     ) -> Any:  # noqa: ANN401  whatever was saved
         """Return what ``step`` (default: the newest) was saved with, every byte verified.
 
-        ``loader`` goes on from where the data stood then, and this process's generators from where they stood.
+        ``loader`` resumes at the position of the data then, and this process's generators at their states.
         ``weights_only=False`` runs whatever code the checkpoint names: only for those you trust. What several ranks
         saved is read ``into`` a state of the same keys, whose tensors say which part each rank holds now; that is what
         is returned. The generators of a rank that there was not then stay as they are.
@@ -272,7 +272,7 @@ class CheckpointManager:
         self._steps.delete([checked_step(step) for step in steps])
 
     def clean(self, older_than_s: float = _DAY_S) -> list[str]:
-        """Delete what no committed step names, and abort uploads that never ended; return their URLs.
+        """Delete what no committed step names, and abort unfinished uploads; return their URLs.
 
         Whether a save still runs elsewhere cannot be seen: ``older_than_s``, by the store's own clock, must be longer
         than any save takes. What this object has saved itself stays. Lists everything below the URL.

@@ -132,7 +132,7 @@ class StepStore:
         self.drop(found)
 
     def clean(self, older_than_s: float, mine: Container[str]) -> list[str]:
-        """Delete what no committed step names, and abort uploads that never ended; return their URLs.
+        """Delete what no committed step names, and abort unfinished uploads; return their URLs.
 
         Whether a save still runs elsewhere cannot be seen: ``older_than_s``, by the store's own clock, must be longer
         than any save takes. What the saves ``mine`` wrote stays. Lists everything below the prefix.
@@ -230,7 +230,7 @@ class StepStore:
                 yield f"{self._prefix}{folder}/"
 
     def _unfinished(self) -> Iterator[Upload]:
-        """Yield uploads that never ended; none where the store cannot list them, which is told."""
+        """Yield unfinished uploads; none where the store cannot list them, which is logged."""
         try:
             yield from self._source.unfinished(self._prefix)
         except Unusable as error:

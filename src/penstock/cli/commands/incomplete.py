@@ -1,4 +1,4 @@
-"""``penstock rm --incomplete``: frees what uploads that never ended hold."""
+"""``penstock rm --incomplete``: frees what unfinished uploads hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrappers that would share out or batch once more what a dataset has shared out or batched: noticed, and refused."""
+"""Conflicts: wrappers that would shard or batch again what a dataset has sharded or batched are refused."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _FETCHERS = "torch.utils.data._utils.fetch"
 def check_sharding(place: Place) -> None:
     """Refuse to shard samples for ``place`` where the caller that iterates keeps only a part of what it gets.
 
-    A wrapper is told by the stack: it iterates over the dataset, or starts a process that will, and nothing else of
+    A wrapper is seen in the stack: it iterates over the dataset, or starts a process that will, and nothing else of
     it reaches the dataset. Costs some microseconds, once per iteration.
 
     Raises:
-        Unusable: Both would share out: samples would be lost in silence.
+        Unusable: Both would shard: samples would be lost in silence.
 
     """
     if place.world * place.workers == 1:

@@ -33,7 +33,7 @@ _MOST_EPOCHS = 1 << 62  # either way, so that counting on fits 64 bits
 
 
 class Epochs:
-    """Gives each iteration over a dataset its cursor: the next epoch from its start, or what it was told.
+    """Gives each iteration over a dataset its cursor: the next epoch from its start, or the one that was set.
 
     A DataLoader calls ``iter(dataset)`` once in every worker and tells the parent's dataset nothing. Workers of one
     iteration recognise each other by the seed their loader drew for it, by how many they are and by how often each has

@@ -61,7 +61,7 @@ class Resumable:
     def load_state_dict(self, state: Mapping[str, Any], *, allow_new_global_batch: bool = False) -> None:
         """Make the next iteration resume where ``state`` was taken: each remaining sample comes once.
 
-        Any number of ranks and workers may go on. Another global batch (batch size times ranks) is refused unless
+        Any number of ranks and workers may resume. Another global batch (batch size times ranks) is refused unless
         allowed: nothing is lost or repeated then either, but other samples share a batch.
 
         Raises:
@@ -81,7 +81,7 @@ class Resumable:
         return self._iterations.begin()
 
     def restart(self, state: Mapping[str, Any]) -> tuple[Cursor, Place]:
-        """Begin an iteration over again where ``state`` was taken: the next one is the epoch after it.
+        """Begin an iteration again where ``state`` was taken: the next one is the epoch after it.
 
         What a worker has saved already says which of its batches comes next: it takes them as the first of as many.
 

@@ -18,7 +18,7 @@ __all__ = ["Progress", "StatefulIterator", "elastic_state"]
 
 
 class _Source(Protocol):
-    """What a ``StatefulIterator`` asks of whatever it iterates over: ``Resumable``."""
+    """What a ``StatefulIterator`` needs of its source: ``Resumable``."""
 
     def coming(self) -> Cursor: ...
     def begin(self) -> tuple[Cursor, Place]: ...
@@ -96,7 +96,7 @@ class StatefulIterator(Iterator[Any]):
         return self._source.state(self.progress.cursor, self.progress.batches)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where ``state`` was taken; the source's next iteration is the epoch after it.
+        """Resume where ``state`` was taken; the source's next iteration is the epoch after it.
 
         Raises:
             StateMismatch: The state is of another catalog, order, or global batch, or is none.
@@ -149,10 +149,10 @@ def _states(main: Mapping[str, Any], snapshot: Mapping[str, Any] | None) -> list
 
 
 def _joined(states: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return where all workers together go on: at the first of the batches that come next, one from each worker."""
+    """Return where all workers together resume: at the first of the batches that come next, one from each worker."""
     first = min(states, key=lambda state: state["position"])
     if "workers" in first:
-        raise ValueError("torch formed its batches: only as many workers go on from it; use batched(…)")
+        raise ValueError("torch formed its batches: only the same number of workers may resume from it; use batched(…)")
     for number, state in enumerate(sorted(states, key=lambda state: state["position"])):
         expected = min(first["samples"], first["position"] + number * first["global_batch"])
         if state != first | {"position": expected}:
