@@ -154,7 +154,7 @@ class Job:
 
 
 def _tell_left() -> None:
-    """Log at the end of the process, which waits for the threads, the failures that no caller has seen."""
+    """Report at the end of the process, which waits for the threads, the failures that no caller has seen."""
     for each in list(_untold):
         try:
             each.wait()
