@@ -49,6 +49,7 @@ USERS = {"cli", "demo", "__main__"}  # rooms that use Penstock as a user does: `
 # Foreign library -> its homes (a room, or one file of it). A library that is not here has no home yet.
 HOMES = {
     "PIL": ("demo", "testing"),
+    "azure": ("drivers.azure.credentials",),
     "boto3": ("demo", "testing"),
     "botocore": ("drivers.credentials",),
     "certifi": ("config",),

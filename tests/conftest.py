@@ -1,4 +1,4 @@
-"""What every test can count on: a clean environment, a known seed, real S3 servers, and a bucket of its own."""
+"""What every test can count on: a clean environment, a known seed, real servers, and a bucket of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from tests.servers import Bucket, Server
+from tests.servers import Account, Bucket, Container, Server
+from tests.servers import azurite as azurite_server
 from tests.servers.ceph import ceph, missing
 from tests.servers.moto import moto
 from tests.watch import pytest_configure, pytest_runtest_protocol  # noqa: F401  hooks
@@ -142,6 +143,23 @@ def s3_server(request: pytest.FixtureRequest) -> Server:
     """Each of the two in turn."""
     server: Server = request.getfixturevalue(f"{request.param}_server")
     return server
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[Account]:
+    """Azurite: it checks signatures. Skipped where it is not installed, unless PENSTOCK_REQUIRE_SERVERS=1."""
+    if absent := azurite_server.missing():
+        message = f"Azurite is not installed ({', '.join(absent)}): see CONTRIBUTING.md"
+        (pytest.fail if REQUIRE_SERVERS else pytest.skip)(message)
+    with azurite_server.azurite() as account:
+        yield account
+
+
+@pytest.fixture
+def container(azurite: Account) -> Container:
+    """Make a fresh container, for this test alone."""
+    client = azurite.client().create_container(f"test-{uuid.uuid4().hex}")
+    return Container(azurite, client.container_name, client)
 
 
 @pytest.fixture

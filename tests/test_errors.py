@@ -97,3 +97,17 @@ def test_an_address_has_its_other_one_beside_it_the_nearest_of_several(monkeypat
     for number in range(1000):
         errors.alias("s3://c/", f"penstock://{number}/")
     assert len(errors._aliases) == errors._MOST_ALIASES
+
+
+@pytest.mark.parametrize("scheme", ["az", "abfs", "abfss", "adl", "azure"])
+def test_a_container_before_an_account_is_no_secret(scheme):
+    url = f"{scheme}://box@mine.dfs.core.windows.net/key"
+    assert str(NotFound(f"no {url}")) == f"no {url}"
+    assert str(NotFound("none", url=url)) == f"none [{url}]"
+    told = str(NotFound(f"{scheme}://me:passw0rd@mine.dfs.core.windows.net http://user@h xaz://user@h"))
+    assert told == f"{scheme}://[hidden]@mine.dfs.core.windows.net http://[hidden]@h xaz://[hidden]@h"
+
+
+def test_what_looks_like_a_shared_access_signature_is_hidden():
+    told = str(NotFound("the query sv=2023&sig=abcdefgh%3D&se=1, and sig%3Dabcdefgh; a design=matters"))
+    assert told == "the query sv=2023&sig=[hidden]&se=1, and sig%3D[hidden]; a design=matters"

@@ -43,6 +43,7 @@ __version__ = VERSION
 # Everything is loaded when it is first named: `import penstock` costs milliseconds and never loads torch.
 _HOMES = {
     "AsyncCheckpointer": "checkpoint.run.background",
+    "AzureOptions": "options",
     "BatchSampler": "datasets.sampler",
     "BlockShuffle": "order.blocks",
     "Catalog": "catalog.catalog",
@@ -80,6 +81,7 @@ _HOMES = {
 
 __all__ = [
     "AsyncCheckpointer",
+    "AzureOptions",
     "BatchSampler",
     "BlockShuffle",
     "Catalog",

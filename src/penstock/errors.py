@@ -70,15 +70,17 @@ _secrets: dict[str, None] = {}  # in order; changed one step at a time, so threa
 # What a server may echo of a request, and libcurl of a URL (a proxy's too).
 _TELLING = re.compile(
     r"(?P<kept>AWS4-HMAC-SHA256\W).{0,1000}?signature\W[^\s&,;\"'<>]+"
-    r"|(?P<name>(?:signature|(?:security|session)[-_]?token|secret[-_]?(?:access[-_]?)?key)[\"']?\s?(?:[=:]|%3D)\s?[\"']?)"
+    r"|(?P<name>(?:signature|\bsig|(?:security|session)[-_]?token|secret[-_]?(?:access[-_]?)?key)[\"']?\s?(?:[=:]|%3D)\s?[\"']?)"
     r"[^\s&,;\"'<>]{8,}"
     r"|(?P<scheme>bearer\s+)[\w.~+/=-]{8,}"
-    r"|(?P<url>://)[^/\s@]+(?=@)",
+    # In Azure's own URLs a container stands before the @, and has no colon.
+    r"|(?P<url>(?<!\baz)(?<!\babfs)(?<!\babfss)(?<!\badl)(?<!\bazure)://)[^/\s@]+(?=@)"
+    r"|(?P<user>://)[^/\s@:]*:[^/\s@]+(?=@)",
     re.IGNORECASE,
 )
 # A signature may stand in any part of a query, and an http URL without it still says where something went wrong.
 _QUERY = re.compile(r"(?P<url>\bhttps?://[^\s?\"'<>]*\?)[^\s\"'<>]+", re.IGNORECASE)
-_WORDS = ("signature", "token", "secret", "bearer", "@")  # of which one is in all of that
+_WORDS = ("sig", "token", "secret", "bearer", "@")  # of which one is in all of that
 
 
 def conceal(*secrets: str) -> None:

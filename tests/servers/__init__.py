@@ -1,13 +1,13 @@
-"""Real S3 servers on loopback for the tests: where one answers, and a fresh bucket on it."""
+"""Real servers on loopback for the tests: where one answers, and a fresh bucket or container on it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.options import S3Options, StoreOptions
+from penstock.options import AzureOptions, S3Options, StoreOptions
 
-__all__ = ["Bucket", "Server"]
+__all__ = ["Account", "Bucket", "Container", "Server"]
 
 
 @dataclass(frozen=True)
@@ -74,3 +74,53 @@ class Bucket:
     def store(self) -> StoreOptions:
         """The options that reach it."""
         return self.server.store
+
+
+@dataclass(frozen=True)
+class Account:
+    """Where a storage account of Azure's answers, and its key."""
+
+    endpoint: str
+    name: str
+    key: str
+
+    @property
+    def store(self) -> StoreOptions:
+        """The same, as Penstock takes it."""
+        return AzureOptions(account=self.name, endpoint=self.endpoint, account_key=self.key)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The same, as a user exports it."""
+        return {"AZURE_STORAGE_CONNECTION_STRING": self.connection_string}
+
+    @property
+    def connection_string(self) -> str:
+        """The same in one text, as the portal shows it."""
+        return f"AccountName={self.name};AccountKey={self.key};BlobEndpoint={self.endpoint};"
+
+    def client(self) -> Any:
+        """Return a client of Microsoft's own: the independent opinion that Penstock's work is compared with."""
+        from azure.storage.blob import BlobServiceClient
+
+        credential = {"account_name": self.name, "account_key": self.key}
+        return BlobServiceClient(self.endpoint, credential, api_version="2023-11-03")  # Azurite knows no later ones
+
+
+@dataclass(frozen=True)
+class Container:
+    """An empty container of one test's own."""
+
+    account: Account
+    name: str
+    client: Any
+
+    @property
+    def url(self) -> str:
+        """The container as a user writes it, with a trailing slash."""
+        return f"az://{self.name}/"
+
+    @property
+    def store(self) -> StoreOptions:
+        """The options that reach it."""
+        return self.account.store

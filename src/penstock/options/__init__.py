@@ -1,5 +1,6 @@
 """One frozen value per engine; every field says its unit, its default, and where the default came from."""
 
+from penstock.options.azure import AzureOptions
 from penstock.options.gcs import GCSOptions
 from penstock.options.http import HTTPOptions
 from penstock.options.parts import ReadOptions, RetryOptions, TransportOptions, WriteOptions
@@ -8,6 +9,7 @@ from penstock.options.s3 import S3Options
 from penstock.options.store import StoreOptions
 
 __all__ = [
+    "AzureOptions",
     "GCSOptions",
     "HTTPOptions",
     "ReadOptions",

@@ -25,6 +25,11 @@ _TABLE = {
     "tigris": "s3family.presets:TIGRIS",
     "t3": "s3family.presets:TIGRIS",
     "ais": "s3family.presets:AIS",
+    "az": "azure",
+    "abfs": "azure",
+    "abfss": "azure",
+    "adl": "azure",
+    "azure": "azure",
     "https": "web",
     "http": "web",
     LOCAL: "local",
@@ -52,8 +57,8 @@ def find(scheme: str) -> Provider | None:
 
 
 def own() -> list[Provider]:
-    """Return Penstock's own providers."""
-    return [_own(scheme) for scheme in _TABLE]
+    """Return Penstock's own providers, each once; S3, which advises on any URL of HTTP, last."""
+    return [_own(scheme) for scheme in {file: scheme for scheme, file in reversed(_TABLE.items())}.values()]
 
 
 def loaded() -> list[str]:

@@ -25,6 +25,7 @@ class Setting:
         part_bytes: Least size of a part that is not the last.
         checks_digests: The server really looks at the digests it is sent.
         keeps_metadata: The store keeps user metadata and the content type.
+        copies_parts: The server copies parts of objects where the driver can ask it to.
         holds_copies: The store heeds the version that is to be copied.
         heeds: The writes whose conditions the store heeds.
         page_keys: Most keys of one page of a listing.
@@ -36,6 +37,7 @@ class Setting:
     part_bytes: ClassVar[int] = 5 << 20
     checks_digests: ClassVar[bool] = True
     keeps_metadata: ClassVar[bool] = True
+    copies_parts: ClassVar[bool] = True
     holds_copies: ClassVar[bool] = True
     heeds: ClassVar[Sequence[Literal["put", "complete"]]] = ("put", "complete")
     page_keys: ClassVar[int] = 1_000

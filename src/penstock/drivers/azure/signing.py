@@ -1,0 +1,232 @@
+"""How requests to Azure Blob Storage are authorised: account key, shared access signature (SAS), bearer token, nothing.
+
+Sources: "Authorize with Shared Key" and "Create a service SAS" of Microsoft's reference of the Blob service's REST API.
+"""
+
+from __future__ import annotations
+
+import time
+from base64 import b64decode, b64encode
+from dataclasses import dataclass, field
+from hashlib import sha256
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from urllib.parse import parse_qs, quote
+
+from penstock.drivers.http.escape import query_string
+from penstock.protocols.credentials import BearerToken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["VERSION", "AccountKey", "Authorization", "Container", "SharedAccess", "Signer"]
+
+VERSION = "2023-11-03"  # of the service's protocol: bearer tokens for sources of copies, blocks of 4,000 MiB
+# The order of the standard headers in what is signed.
+_SLOTS = (
+    *("content-encoding", "content-language", "content-length", "content-md5", "content-type", "date"),
+    *("if-modified-since", "if-match", "if-none-match", "if-unmodified-since", "range"),
+)
+_PADS = (0x36, 0x5C)  # RFC 2104: what the key is combined with, for the inner hash and for the outer
+_SOURCE_S = 900.0  # how long the source of a copy may be read by its URL; each attempt has a new one
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """Where a container is.
+
+    Attributes:
+        name: The container.
+        account: The storage account.
+        endpoint: ``scheme://host[:port][/path]`` of the account's blob service.
+        root: What the URLs of its objects begin with, in messages; ends in ``/``.
+
+    """
+
+    name: str
+    account: str
+    endpoint: str
+    root: str
+
+
+@dataclass(frozen=True, slots=True)
+class AccountKey:
+    """One of the two keys of a storage account. The repr does not show it.
+
+    Attributes:
+        key: In base64, as the portal shows it.
+        found_in: Where it was found, for people: names and paths only.
+
+    """
+
+    key: str = field(repr=False)
+    found_in: str = field(default="", compare=False)
+
+    @property
+    def token(self) -> str:
+        """Empty: it lasts."""
+        return ""
+
+    @property
+    def expires_at(self) -> None:
+        """Never."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedAccess:
+    """A shared access signature (SAS). The repr does not show it.
+
+    Attributes:
+        query: What authorises a URL when it stands in its query, without ``?``.
+        found_in: Where it was found, for people: names and paths only.
+        signature: The secret in it, which no text may quote in any form.
+
+    """
+
+    query: str = field(repr=False)
+    found_in: str = field(default="", compare=False)
+    signature: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Find the signature."""
+        object.__setattr__(self, "signature", parse_qs(self.query).get("sig", [""])[0])
+
+    @property
+    def token(self) -> str:
+        """Empty: another one is the user's to get."""
+        return ""
+
+    @property
+    def expires_at(self) -> None:
+        """Not looked at, as above."""
+
+
+Authorization: TypeAlias = AccountKey | SharedAccess | BearerToken
+
+
+class _Form(NamedTuple):
+    """What all requests with the same headers have in common: which values are signed, and where they stand."""
+
+    values: Callable[[Mapping[str, str]], tuple[str, ...]]
+    text: str
+
+
+class Signer:
+    """Authorises requests to one container with whatever credentials are current."""
+
+    __slots__ = (
+        "_account",
+        "_clock",
+        "_container",
+        "_credentials",
+        "_fixed",
+        "_forms",
+        "_inner",
+        "_outer",
+        "_second",
+        "_signed_by",
+        "_stamp",
+    )
+
+    def __init__(
+        self,
+        container: Container,
+        credentials: Callable[[], Authorization | None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Sign for ``container``; no ``credentials``, no signature."""
+        self._account = container.account
+        self._container = container
+        self._credentials = credentials
+        self._clock = clock
+        self._second, self._stamp = 0, ""
+        self._fixed: tuple[str, ...] = ()
+        self._signed_by: AccountKey | None = None
+        self._inner = self._outer = sha256()
+        self._forms: dict[tuple[str, ...], _Form] = {}
+
+    def sign(
+        self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], length: int = 0
+    ) -> tuple[str, tuple[str, ...]]:
+        """Return the query to send (with its ``?``, or empty) and the header lines: ``headers`` and what authorises.
+
+        ``path`` is sent as given here, ``query`` is not escaped yet; ``headers`` have lower-case names and ``trimmed``
+        values; ``length`` is the body's.
+        """
+        credentials = self._credentials()
+        now = int(self._clock())
+        if now != self._second:
+            self._second, self._stamp = now, time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(now))
+            self._fixed = f"x-ms-version:{VERSION}", f"x-ms-date:{self._stamp}"
+        search = f"?{query_string(query)}" if query else ""
+        lines = [f"{name}: {value}" for name, value in headers.items()]
+        if isinstance(credentials, AccountKey):
+            signed = self._signature(credentials, self._text(method, path, query, headers, length))
+            return search, (*self._fixed, *lines, f"Authorization:SharedKey {self._account}:{signed}")
+        if isinstance(credentials, BearerToken):
+            return search, (*self._fixed, *lines, f"Authorization:Bearer {credentials.token}")
+        if credentials is not None:
+            search = f"{search}&{credentials.query}" if search else f"?{credentials.query}"
+        return search, (*self._fixed, *lines)
+
+    def source(self, key: str, url: str) -> dict[str, str]:
+        """Return the headers that let the service itself read an object of this container, at ``url``, for a copy.
+
+        The service takes no account key for a source: a signature made with it, for this object and a quarter of an
+        hour, takes its place.
+        """
+        credentials = self._credentials()
+        if isinstance(credentials, AccountKey):
+            credentials = self._granted(credentials, key, url)
+        if isinstance(credentials, SharedAccess):
+            url = f"{url}?{credentials.query}"
+        headers = {"x-ms-copy-source": url}
+        if isinstance(credentials, BearerToken):
+            headers["x-ms-copy-source-authorization"] = f"Bearer {credentials.token}"
+        return headers
+
+    def _granted(self, credentials: AccountKey, key: str, url: str) -> SharedAccess:
+        until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._clock() + _SOURCE_S))
+        schemes = "https" if url.startswith("https:") else "https,http"
+        resource = f"/blob/{self._account}/{self._container.name}/{key}"
+        # Permissions, start, expiry, resource, identifier, address, protocol, version, kind, snapshot, encryption
+        # scope, and five headers of the answer.
+        text = "\n".join(("r", "", until, resource, "", "", schemes, VERSION, "b", *[""] * 7))
+        fields = {"sp": "r", "se": until, "spr": schemes, "sv": VERSION, "sr": "b"}
+        fields["sig"] = self._signature(credentials, text)
+        return SharedAccess("&".join(f"{name}={quote(value, safe='')}" for name, value in fields.items()))
+
+    def _text(self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], length: int) -> str:
+        names = tuple(headers)
+        form = self._forms.get(names)
+        if form is None:
+            form = self._forms[names] = _form(names)
+        values = form.values({**headers, "content-length": str(length or ""), "x-ms-date": self._stamp})
+        asked = "".join(f"\n{name}:{query[name]}" for name in sorted(query)) if query else ""
+        return f"{method}\n{form.text % values}/{self._account}{path}{asked}"
+
+    def _signature(self, credentials: AccountKey, text: str) -> str:
+        if credentials is not self._signed_by:
+            key = b64decode(credentials.key)
+            key = (sha256(key).digest() if len(key) > 64 else key).ljust(64, b"\0")  # noqa: PLR2004  a block of SHA-256
+            self._inner, self._outer = (sha256(bytes(byte ^ pad for byte in key)) for pad in _PADS)
+            self._signed_by = credentials
+        # HMAC by hand: copies of the two keyed halves take half the time of a copied hmac object, and keep the GIL.
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(text.encode())
+        outer.update(inner.digest())
+        return b64encode(outer.digest()).decode()
+
+
+def _form(names: tuple[str, ...]) -> _Form:
+    own = sorted((*(name for name in names if name.startswith("x-ms-")), "x-ms-date", "x-ms-version"), key=_collated)
+    slots = [name for name in _SLOTS if name in names or name == "content-length"]
+    standard = "".join("%s\n" if name in slots else "\n" for name in _SLOTS)
+    lines = "".join(f"{name}:{VERSION if name == 'x-ms-version' else '%s'}\n" for name in own)
+    picked = (*slots, *(name for name in own if name != "x-ms-version"))
+    return _Form(itemgetter(*picked), standard + lines)
+
+
+def _collated(name: str) -> str:
+    """Return what the service sorts a header's name by: a locale's order, with no hyphens and ``_`` before digits."""
+    return name.replace("-", "").replace("_", "!")
