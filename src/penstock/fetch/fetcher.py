@@ -87,7 +87,8 @@ class Fetcher:
         """Return reads to be sent: one request each, or several beyond ``split_bytes`` (see ``protocols.fetching``)."""
         self.driver.prepare()
         wanted = [*wanted]
-        self._learn_ranges([span for span, _ in wanted])
+        if self.driver.abilities.ranges is None:
+            self._learn_ranges([span for span, _ in wanted])
         reads = [self._read(span, buffer, owner) for span, buffer in wanted]
         if len(wanted) == 1 and wanted[0][1] is not None:  # others of the object would need the whole of it anyway
             reads[0].front = wanted[0][0].start == 0
@@ -167,8 +168,6 @@ class Fetcher:
 
         Where it does not, each of them would bring the whole object. What goes wrong is left for them to tell.
         """
-        if self.driver.abilities.ranges is not None:
-            return
         most_bytes = self.options.split_bytes
         sizes = [(span, span.stop - span.start) for span in spans if span.stop is not None]
         ranged = [(span, size) for span, size in sizes if size > 1 and (not span.whole or size > most_bytes)]

@@ -98,7 +98,9 @@ class RetryPolicy:
     def succeeded(self) -> None:
         """Count a success: the store lives, and a retry token comes back."""
         self._answered = True
-        self._tokens.refund()
+        tokens = self._tokens
+        if tokens.left < tokens.limit:
+            tokens.refund()
 
     def blame(self, error: PenstockError, key: str, attempts: int, began: float) -> PenstockError:
         """Complete an error with what the operation knows, and cut what leads from it back to the operation."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from penstock.errors import Bug, Unusable
 from penstock.protocols.exchange import TEXT_BYTES, Response
@@ -31,7 +32,6 @@ from penstock.transport.stream import Collected, Pointer, close_over, open_over
 from penstock.version import VERSION
 
 if TYPE_CHECKING:
-    from penstock.buffer import Buffer
     from penstock.options import TransportOptions
     from penstock.protocols.exchange import Request
     from penstock.transport.pool import Pool
@@ -70,10 +70,19 @@ _AGENT = f"penstock/{VERSION} ({_PYTHON}; libcurl/{version().partition(' ')[0]})
 def _set(handle: Pointer, option: int, value: object) -> None:
     code = setopt(handle, option, value)
     if code != OK:
-        if code == _OUT_OF_MEMORY:
-            raise MemoryError
-        message = f"curl_easy_setopt({option}): {code}"
-        raise Bug(message)
+        _refused(option, code)
+
+
+def _refused(option: int, code: int) -> NoReturn:
+    if code == _OUT_OF_MEMORY:
+        raise MemoryError
+    message = f"curl_easy_setopt({option}): {code}"
+    raise Bug(message)
+
+
+@cache
+def _name(header: str) -> bytes:
+    return header.encode()
 
 
 class Easy:
@@ -159,9 +168,19 @@ class Easy:
         self.request = request
         if request.method != "GET" or fresh:
             self._load_method(request, fresh=fresh)
-        self._head(request.headers)
-        _set(handle, _URL, request.url.encode("ascii"))
-        self._open(request.target)
+        lines = request.headers
+        if not lines or lines != self._lines:  # none may also mean that the last ones could not be set
+            self._head(lines)
+        if (code := setopt(handle, _URL, request.url.encode("ascii"))) != OK:
+            _refused(_URL, code)
+        target = request.target
+        if target is not None and target.size >= _DIRECT_BYTES:
+            self._stream = open_over(target.address, target.size)
+        else:
+            self._collected = Collected()
+            self._stream = self._collected.stream
+        if (code := setopt(handle, _WRITEDATA, self._stream)) != OK:
+            _refused(_WRITEDATA, code)
 
     def _head(self, lines: tuple[str, ...]) -> None:
         """Have these lines sent. libcurl reads a list of ours, in which mostly the last two change: what and proof."""
@@ -201,13 +220,10 @@ class Easy:
             _set(handle, _POSTFIELDS, _void(address))
             _set(handle, _CUSTOMREQUEST, ctypes.c_char_p(request.method.encode()))
 
-    def _open(self, target: Buffer | None) -> None:
-        if target is not None and target.size >= _DIRECT_BYTES:
-            self._stream = open_over(target.address, target.size)
-        else:
-            self._collected = Collected()
-            self._stream = self._collected.stream
-        _set(self.handle, _WRITEDATA, self._stream)
+    @property
+    def collects(self) -> bool:
+        """Whether what arrives is collected, and not written into a target."""
+        return self._collected is not None
 
     def excessive(self) -> bool:
         """Say whether more of an answer that is collected has arrived than may be."""
@@ -242,16 +258,24 @@ class Easy:
         request, self.request, self._kept = self.request, None, None
         if request is None:
             return Response()
-        response = Response(self._answered())
-        self._close(request, response, code)
-        whole = code == OK and (request.target is None or request.shorter or response.received == request.target.size)
+        handle, target = self.handle, request.target
+        getinfo(handle, _RESPONSE_CODE, self._status_at)
+        response = Response(self._status.value)
+        if self._collected is None and target is not None and response.status in _GOOD:  # nearly all
+            stream, self._stream = self._stream, None
+            if stream is not None:
+                response.received = close_over(stream)
+                response.overflow = code == WRITE_ERROR
+        else:
+            self._close(request, response, code)
+        whole = code == OK and (target is None or request.shorter or response.received == target.size)
         if request.wants is None or not whole or response.status not in _GOOD:
             response.headers = self._all_headers()
         else:
-            handle, found, at = self.handle, self._found, self._found_at
+            headers, found, at = response.headers, self._found, self._found_at
             for name in request.wants:
-                if easy_header(handle, name.encode(), _NONE, _HEADER_ORIGIN, _LAST_REQUEST, at) == OK:
-                    response.headers[name] = found.contents.value.decode("latin-1")
+                if easy_header(handle, _name(name), _NONE, _HEADER_ORIGIN, _LAST_REQUEST, at) == OK:
+                    headers[name] = found.contents.value.decode("latin-1")
         return response
 
     def _all_headers(self) -> dict[str, str]:

@@ -254,7 +254,9 @@ class _Loop:
 
     def _excessive(self) -> list[int]:
         """Return the transfers whose answers are larger than they may be."""
-        return [pointer for pointer, transfer in self._busy.items() if transfer.easy.excessive()]
+        return [
+            pointer for pointer, transfer in self._busy.items() if transfer.easy.collects and transfer.easy.excessive()
+        ]
 
     def _full(self, session: Session) -> bool:
         return session.full() or len(self._busy) >= self.most
@@ -265,10 +267,12 @@ class _Loop:
         before = handles.count()
         if ready:
             self._handles[handles] = None
-        while ready and not self._full(session):
+        free, busy, add, limit = handles.free, self._busy, self._multi.add, session.limit
+        while ready and handles.active < limit.now and len(busy) < self.most:  # see _full; here a call costs too much
             call, fresh = ready.popleft()
             try:
-                transfer = session.transfer()
+                transfer = free.pop() if free else session.transfer()
+                transfer.session = session
             except Exception as error:  # noqa: BLE001  see below
                 self._deliver(session, call, Response(fault=ours(error)))
                 continue
@@ -281,8 +285,9 @@ class _Loop:
                     continue
                 if not isinstance(request, Request):
                     raise Bug("a call that is no HTTP request was given to the HTTP transport")
-                transfer.easy.load(request, fresh=fresh)
-                self._multi.add(transfer.easy)
+                easy = transfer.easy
+                easy.load(request, fresh=fresh)
+                add(easy)
             except Exception as error:  # noqa: BLE001  the caller's to hear, whatever it is
                 _response(transfer, CUT)
                 transfer.free()
@@ -290,7 +295,7 @@ class _Loop:
                 continue
             handles.active += 1
             transfer.call = call
-            self._busy[transfer.easy.pointer] = transfer
+            busy[easy.pointer] = transfer
         if handles.count() > before:
             self._make_room()
 

@@ -168,6 +168,16 @@ def test_a_range_is_answered_in_another_way(name, status, span, ask):
     assert headers.get("content-range") == (f"bytes {span[0]}-{span[1] - 1}/{len(DATA)}" if span else None)
 
 
+@pytest.mark.parametrize(
+    ("name", "status", "last"), [("range-whole", 200, 0), ("range-200", 200, 10), ("range-other", 206, 11)]
+)
+def test_an_end_is_answered_in_another_way(name, status, last, ask):
+    got, headers, body = reply(ask(name, Range="bytes=-10"))
+    assert (got, body) == (status, DATA[-last:])
+    size = len(DATA)
+    assert headers.get("content-range") == (f"bytes {size - last}-{size - 1}/{size}" if last else None)
+
+
 def test_a_duplicate_is_the_answer_twice(ask):
     connection = ask("duplicate")
     first, second = reply_twice(connection)

@@ -18,7 +18,7 @@ __all__ = ["read_into", "read_many", "start_reads"]
 
 def start_reads(fetching: Fetching, spans: Iterable[Span], owner: ReadOwner) -> list[PendingRead]:
     """Send reads on their way, each into memory of its own; each tells ``owner`` when it is complete."""
-    reads = fetching.prepare_reads(((span, None) for span in spans), owner)
+    reads = fetching.prepare_reads([(span, None) for span in spans], owner)
     fetching.send_reads(reads)
     return reads
 
@@ -29,7 +29,8 @@ def read_many(fetching: Fetching, spans: Iterable[Span]) -> list[bytes]:
     reads = start_reads(fetching, spans, inbox)
     try:
         for read in reversed(reads):  # the last one first: one wake-up serves them all
-            inbox.wait(read)
+            if not read.complete:
+                inbox.wait(read)
     except BaseException:
         fetching.cancel_reads(reads)
         raise

@@ -125,7 +125,9 @@ class SpanRead:
 
     def request(self) -> Request | Work:
         """Ask for what is still missing."""
-        self._begin_attempt()
+        self.attempts += 1
+        if self.attempts == 1:
+            self._began = monotonic()
         if self.called_off:
             self._exchange = None
             raise Cancelled("called off")
@@ -139,8 +141,8 @@ class SpanRead:
         if self._reached:
             span = Span(span.key, span.start + self._reached, span.stop, span.etag)
             target = target.slice(self._reached, target.size)
-        self._exchange = driver.read(span, target)
-        return self._traced(self._exchange.request)
+        exchange = self._exchange = driver.read(span, target)
+        return exchange.request if self._trace is None else self._traced(exchange.request)
 
     def _begin_attempt(self) -> None:
         self.attempts += 1
@@ -154,18 +156,20 @@ class SpanRead:
 
     def done(self, response: Response) -> float | None:
         """Verify what came; say when to go on, if something is missing."""
-        if self._trace is not None:
-            self._trace.answer(response)
+        trace, exchange = self._trace, self._exchange
+        if trace is not None:
+            trace.answer(response)
         try:
-            got = self._exchange.parse(response) if self._exchange is not None else self._raise(response)
+            got = exchange.parse(response) if exchange is not None else self._raise(response)
         except PenstockError as error:
             return self._failed(error)
         except Exception as error:  # noqa: BLE001  a parser that trips over an answer must not take the I/O thread along
             return self._failed(bug(error))
-        if self.target is not None and self._reached + got < self.target.size:
+        target = self.target
+        if target is not None and self._reached + got < target.size:
             return self._cut_short(got, response.fault)
-        if self._trace is not None:
-            self._trace.end(None)
+        if trace is not None:
+            trace.end(None)
         self.end(None)
         return None
 
