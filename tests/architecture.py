@@ -56,6 +56,7 @@ HOMES = {
     "ctypes": (*tuple(f"transport.{file}" for file in ("libcurl", "easy", "multi", "pool", "stream")), "buffer"),
     "fastcrc": ("drivers", "testing"),
     "fsspec": ("interop", "drivers.fsspec"),
+    "google": ("drivers.gcs.credentials", "drivers.gcs.request"),
     "hypothesis": ("testing",),
     "isal": ("checkpoint.integrity.crc",),
     "lightning": ("checkpoint.lightning",),

@@ -26,8 +26,8 @@ class GCSOptions(StoreOptions):
         credentials_json: The text of such a file; never shown, logged or written.
         service_account: Act as this service account (its email), as the credentials may.
         token: An OAuth 2.0 access token, which nothing renews; never shown, logged or written.
-        access_key: Id of an HMAC key; with ``secret_key``. Default: ``GCS_ACCESS_KEY_ID``, where it is set.
-        secret_key: Secret of an HMAC key; default ``GCS_SECRET_ACCESS_KEY``. Never shown, logged or written. Options
+        access_key: Id of an HMAC key; with ``secret_key``. Default: ``GCS_KEY``, where it is set.
+        secret_key: Secret of an HMAC key; default ``GCS_SECRET``. Never shown, logged or written. Options
             with a secret are pickled for workers and nowhere else.
         anonymous: Send requests without credentials (public data).
         transport: HTTP options.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MOVED",
     "RANGE_IGNORED",
+    "STAGED",
     "UNFINISHED",
     "UNKNOWN_BYTES",
     "Abilities",
@@ -44,6 +45,7 @@ __all__ = [
 ]
 
 UNKNOWN_BYTES = 2 << 30  # most that is read of an object of unknown size, unless another bound is given
+STAGED = ".penstock-uploads/"  # begins the keys of objects that are uploaded and wait to be moved to their own
 UNFINISHED = ".penstock-"  # begins the name of what is being written beside its key; listings do not show it
 MOVED = "Moved"  # the code of the error that says: ask again at once, the driver knows another way now
 RANGE_IGNORED = "RangeIgnored"  # the code of the error that says: this store answers a range with the whole object

@@ -30,6 +30,8 @@ _TABLE = {
     "abfss": "azure",
     "adl": "azure",
     "azure": "azure",
+    "gs": "gcs",
+    "gcs": "gcs",
     "https": "web",
     "http": "web",
     LOCAL: "local",

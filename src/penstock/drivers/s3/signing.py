@@ -1,4 +1,4 @@
-"""AWS Signature Version 4 for S3, by the letter of its documentation, for every key there can be.
+"""AWS Signature Version 4 for S3, by the letter of its documentation, for every key there can be; Google's is its kin.
 
 libcurl can sign too, but it normalises ``./x`` and ``x/../y`` to other keys and derives the day's key anew for every
 request: 11 µs against 2 µs here (design/0001-own-signer.md).
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import time
+from dataclasses import dataclass, field
 from hashlib import sha256
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,13 +18,36 @@ if TYPE_CHECKING:
 
     from penstock.protocols.credentials import Credentials
 
-__all__ = ["EMPTY_SHA256", "UNSIGNED", "Signer"]
+__all__ = ["AMAZON_SCHEME", "EMPTY_SHA256", "UNSIGNED", "Scheme", "Signer"]
 
 EMPTY_SHA256 = sha256(b"").hexdigest()
 UNSIGNED = "UNSIGNED-PAYLOAD"
-_ALGORITHM = "AWS4-HMAC-SHA256"
-_DIGEST = "x-amz-content-sha256"
 _PADS = (0x36, 0x5C)  # RFC 2104: what the key is combined with, for the inner hash and for the outer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheme:
+    """What a signature of this kind is called, and what it holds.
+
+    Attributes:
+        name: The word before ``-HMAC-SHA256``, which also stands before the secret; in lower case before ``_request``.
+        service: The service in the scope.
+        prefix: What the headers of the signature begin with.
+        headers: Headers of every signed request.
+        unsigned: Names of headers, lower case, that are sent and not signed.
+        signs_body: The digest of the body is part of the signature; otherwise it says that it is not.
+
+    """
+
+    name: str = "AWS4"
+    service: str = "s3"
+    prefix: str = "x-amz-"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    unsigned: frozenset[str] = frozenset()
+    signs_body: bool = True
+
+
+AMAZON_SCHEME = Scheme()
 
 
 class _Form(NamedTuple):
@@ -47,19 +71,24 @@ class Signer:
     """Signs requests to one host in one region with whatever credentials are current."""
 
     __slots__ = (
+        "_algorithm",
         "_clock",
         "_credentials",
         "_day",
+        "_digest",
         "_forms",
         "_host",
         "_inner",
         "_outer",
         "_preamble",
         "_region",
+        "_scheme",
         "_scope",
         "_second",
         "_signed_by",
+        "_signs_body",
         "_stamp",
+        "_usual",
     )
 
     def __init__(
@@ -68,8 +97,14 @@ class Signer:
         region: str,
         credentials: Callable[[], Credentials | None],
         clock: Callable[[], float] = time.time,
+        scheme: Scheme = AMAZON_SCHEME,
     ) -> None:
-        """Sign for ``host`` (with its port unless it is the scheme's own); no ``credentials``, no signature."""
+        """Sign for ``host`` (with its port unless it is the URL scheme's own); no ``credentials``, no signature."""
+        self._scheme = scheme
+        self._algorithm = f"{scheme.name}-HMAC-SHA256"
+        self._digest = f"{scheme.prefix}content-sha256"
+        self._signs_body = scheme.signs_body
+        self._usual = EMPTY_SHA256 if scheme.signs_body else UNSIGNED
         self._host = host
         self._region = region
         self._credentials = credentials
@@ -94,19 +129,21 @@ class Signer:
         now = int(self._clock())
         if now != self._second or credentials is not self._signed_by:
             self._refresh(now, credentials)
-        empty = digest == EMPTY_SHA256  # of every read: a header that is always the same
-        names = tuple(headers) if empty else (_DIGEST, *headers)
+        if not self._signs_body:
+            digest = UNSIGNED
+        usual = digest == self._usual  # of every read: a header that is always the same
+        names = tuple(headers) if usual else (self._digest, *headers)
         form = self._forms.get(names)
         if form is None:
             form = self._forms[names] = self._form(names, credentials)
-        values = form.values(headers if empty else {**headers, _DIGEST: digest})
+        values = form.values(headers if usual else {**headers, self._digest: digest})
         canonical = f"{method}\n{path}\n{query}\n{form.canonical % values}\n{digest}"
         # HMAC by hand: copies of the two keyed halves take half the time of a copied hmac object, and keep the GIL.
         inner, outer = self._inner.copy(), self._outer.copy()
         inner.update(f"{self._preamble}{sha256(canonical.encode('latin-1')).hexdigest()}".encode())
         outer.update(inner.digest())
         proof = f"{form.proof}{outer.hexdigest()}"
-        return (*form.lines, *lines, proof) if empty else (*form.lines, f"{_DIGEST}:{digest}", *lines, proof)
+        return (*form.lines, *lines, proof) if usual else (*form.lines, f"{self._digest}:{digest}", *lines, proof)
 
     def _refresh(self, now: int, credentials: Credentials) -> None:
         """Derive what lasts: the stamp for a second, the signing key for a day or a set of credentials."""
@@ -114,21 +151,24 @@ class Signer:
         self._forms.clear()
         day = self._stamp[:8]
         if day != self._day or credentials is not self._signed_by:
-            key = f"AWS4{credentials.secret_key}".encode()
-            for part in (day, self._region, "s3", "aws4_request"):
+            scheme = self._scheme
+            terminator = f"{scheme.name.lower()}_request"
+            key = f"{scheme.name}{credentials.secret_key}".encode()
+            for part in (day, self._region, scheme.service, terminator):
                 key = hmac.digest(key, part.encode(), "sha256")
             self._inner, self._outer = (sha256(bytes(byte ^ pad for byte in key.ljust(64, b"\0"))) for pad in _PADS)
-            self._scope = f"{day}/{self._region}/s3/aws4_request"
+            self._scope = f"{day}/{self._region}/{scheme.service}/{terminator}"
             self._day, self._signed_by = day, credentials
-        self._preamble = f"{_ALGORITHM}\n{self._stamp}\n{self._scope}\n"
+        self._preamble = f"{self._algorithm}\n{self._stamp}\n{self._scope}\n"
 
     def _form(self, names: tuple[str, ...], credentials: Credentials) -> _Form:
-        fixed = {"host": self._host, "x-amz-date": self._stamp}
+        scheme = self._scheme
+        fixed = {"host": self._host, f"{scheme.prefix}date": self._stamp, **scheme.headers}
         if credentials.token:
-            fixed["x-amz-security-token"] = credentials.token
-        if _DIGEST not in names:
-            fixed[_DIGEST] = EMPTY_SHA256
-        differing = sorted(names)
+            fixed[f"{scheme.prefix}security-token"] = credentials.token
+        if self._digest not in names:
+            fixed[self._digest] = self._usual
+        differing = sorted({*names} - scheme.unsigned)
         signed = ";".join(sorted((*differing, *fixed)))
         headers = {name: value.replace("%", "%%") for name, value in fixed.items()} | dict.fromkeys(differing, "%s")
         canonical = "".join(f"{name.replace('%', '%%')}:{headers[name]}\n" for name in sorted(headers))
@@ -137,5 +177,5 @@ class Signer:
             itemgetter(*differing) if len(differing) > 1 else lambda values: tuple(map(values.__getitem__, differing)),
             f"{canonical}\n{signed.replace('%', '%%')}",
             tuple([f"{name}:{value}" for name, value in fixed.items()]),
-            f"Authorization:{_ALGORITHM} Credential={credential},SignedHeaders={signed},Signature=",
+            f"Authorization:{self._algorithm} Credential={credential},SignedHeaders={signed},Signature=",
         )

@@ -1,4 +1,4 @@
-"""Conditional uploads on stores whose completion takes no condition: uploaded to a key beside, and moved on it."""
+"""Conditional uploads on stores whose completion takes no condition: uploaded to another key, and moved on it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 from uuid import uuid4
 
 from penstock.errors import PenstockError
-from penstock.protocols.driver import UNFINISHED, Delete, Move
+from penstock.protocols.driver import STAGED, Delete, Move
 from penstock.support import require, supports
 from penstock.waiting import Inbox
 
@@ -33,18 +34,17 @@ def needs_staging(fetcher: Fetcher, attributes: Attributes) -> bool:
 
 
 def staging_key(key: str, most_bytes: int) -> str:
-    """Return a key of its own beside ``key``, or above it where that would have more than ``most_bytes`` of UTF-8."""
-    name, folder = f"{UNFINISHED}{uuid4().hex}", key
-    while folder:
-        folder = folder.rpartition("/")[0]
-        staged = f"{folder}/{name}" if folder else name
-        if len(staged.encode()) <= most_bytes:
-            return staged
-    return name
+    """Return a key of its own below ``STAGED``, which names ``key`` unless it would have more than ``most_bytes``.
+
+    The key is escaped, so that a folder for it is made nowhere, and what waits for one prefix is found by it.
+    """
+    token = uuid4().hex
+    named = f"{STAGED}{quote(key, safe='')}.{token}"
+    return named if len(named) <= most_bytes else f"{STAGED}{token}"
 
 
 def unconditional(attributes: Attributes) -> Attributes:
-    """Return the attributes of the object that is uploaded beside."""
+    """Return the attributes of the object that waits to be moved."""
     return replace(attributes, create_only=False, replaces="")
 
 

@@ -180,7 +180,7 @@ def _store(settings: Settings, endpoint: str) -> StoreOptions:
 
 
 def _environment(settings: Settings, endpoint: str) -> dict[str, str]:
-    keys = {"GCS_ACCESS_KEY_ID": settings.access_key, "GCS_SECRET_ACCESS_KEY": settings.secret_key}
+    keys = {"GCS_KEY": settings.access_key, "GCS_SECRET": settings.secret_key}
     return {"STORAGE_EMULATOR_HOST": endpoint, **keys}
 
 
