@@ -10,9 +10,9 @@ from errno import EDQUOT, EIO
 from mimetypes import guess_type
 from typing import TYPE_CHECKING
 
-from penstock.drivers import aside as asides
-from penstock.drivers import regular, tree
 from penstock.drivers.direct import direct, page_of, too_large
+from penstock.drivers.files import aside as asides
+from penstock.drivers.files import regular, tree
 from penstock.errors import (
     Changed,
     Damaged,

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from penstock.drivers.aside import _locked, is_reserved
+from penstock.drivers.files.aside import _locked, is_reserved
 from penstock.drivers.local import Local
 from penstock.protocols.driver import Attributes, Payload
 from penstock.testing.drivers import Trial

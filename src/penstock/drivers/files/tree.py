@@ -7,8 +7,8 @@ from contextlib import suppress
 from errno import ELOOP
 from typing import TYPE_CHECKING
 
-from penstock.drivers.aside import is_aside
 from penstock.drivers.direct import key_bytes
+from penstock.drivers.files.aside import is_aside
 from penstock.values import Upload
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from penstock.drivers.regular import require
+from penstock.drivers.files.regular import require
 from penstock.errors import AlreadyExists, PreconditionFailed, Transient, Unusable
 from penstock.protocols.driver import UNFINISHED
 

@@ -1,0 +1,1 @@
+"""How files become objects: regular files only, written aside and renamed, found in byte order."""
