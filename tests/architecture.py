@@ -43,7 +43,12 @@ STRANGERS = {
     **{("source", engine): "source names no dialect" for engine in ("drivers", "transport")},
     **{("providers", engine): "a provider opens, and fetches nothing" for engine in ("fetch", "cache")},
 }
-ADDRESSES = {"urls", "protected", "provider"}  # of providers/, what rooms above source may see: no provider by name
+ADDRESSES = {
+    "urls",
+    "protected",
+    "provider",
+    "effective",
+}  # of providers/, what rooms above source may see: no provider by name
 USERS = {"cli", "demo", "__main__"}  # rooms that use Penstock as a user does: `import penstock`
 
 # Foreign library -> its homes (a room, or one file of it). A library that is not here has no home yet.

@@ -10,7 +10,7 @@ import pytest
 import penstock as ps
 from penstock import errors
 from penstock.errors import ConfigError, InvalidURL, ManifestError, NotFound, Unusable
-from penstock.providers import profiles
+from penstock.providers import lookup
 from penstock.providers.protected import check_deletable
 from penstock.providers.urls import parse
 from penstock.source import Source, open_source
@@ -77,7 +77,7 @@ if __name__ == "__main__":
 def toml(tmp_path, monkeypatch):
     """Return a function that writes the project's file, in a directory where the process is, for this test alone."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(profiles, "_FRESH_S", -1.0)
+    monkeypatch.setattr(lookup, "_FRESH_S", -1.0)
     monkeypatch.setattr(errors, "_aliases", {})
 
     def write(text):
@@ -239,18 +239,18 @@ def test_store_names_a_profile_for_another_url(toml):
 
 
 def test_a_literal_secret_that_all_may_read_is_warned_of_once(toml, caplog, monkeypatch):
-    monkeypatch.setattr(profiles, "_warned", set())
+    monkeypatch.setattr(lookup, "_warned", set())
     path = toml("[profiles.x]\nprovider = 's3'\noptions = { access_key = 'AKIA', secret_key = 'hushhush' }\n")
     with caplog.at_level(logging.WARNING, "penstock"):
-        profiles.load("x")
+        lookup.load("x")
         assert not caplog.records
         path.chmod(0o644)
         toml(path.read_text() + "\n")
         path.chmod(0o644)
-        profiles.load("x")
+        lookup.load("x")
         toml(path.read_text() + "\n")
         path.chmod(0o644)
-        profiles.load("x")
+        lookup.load("x")
     assert len(caplog.records) == 1
     assert (
         f"{path} can be read by every user of this machine, and holds secrets (access_key, secret_key)" in caplog.text
@@ -260,7 +260,7 @@ def test_a_literal_secret_that_all_may_read_is_warned_of_once(toml, caplog, monk
 
 def test_no_repr_shows_a_secret(toml):
     toml("[profiles.x]\nurl = 's3://bucket/'\noptions = { access_key = 'AKIAhush', secret_key = 'hushhush' }\n")
-    assert "hush" not in repr(profiles.load("x")) + repr(parse("penstock://x/").provider) + repr(profiles._held)
+    assert "hush" not in repr(lookup.load("x")) + repr(parse("penstock://x/").provider) + repr(lookup._held)
     with pytest.raises(Unusable, match="secret"):
         pickle.dumps(open_source("penstock://x/")[0].options)
     assert b"hush" not in pickle.dumps(open_source("penstock://x/")[0])

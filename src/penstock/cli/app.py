@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import penstock as ps
 from penstock.cli.commands import doctor as examining
 from penstock.cli.commands import ls as listing
+from penstock.cli.commands.config import config
 from penstock.cli.commands.steps import steps
 from penstock.cli.exits import MEANINGS
 from penstock.cli.objects import OBJECTS
@@ -32,7 +33,7 @@ def build() -> "typer.Typer":
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for add in (_versions, _ls, *OBJECTS, steps, _doctor, _demo):
+    for add in (_versions, _ls, *OBJECTS, steps, config, _doctor, _demo):
         add(app)
     return app
 
@@ -64,7 +65,7 @@ def _ls(app: "typer.Typer") -> None:
         *,
         long: Annotated[bool, typer.Option("--long", "-l", help="Size in bytes, time and URL.")] = False,
         json: Annotated[bool, typer.Option("--json", help="One JSON object per line; safe for every key.")] = False,
-        store: ps.StoreOptions,
+        store: ps.StoreOptions | str,
     ) -> None:
         """List the objects whose URL begins with URL, one per line. Exit code 1 if there are none."""
         line = listing.as_json if json else listing.as_long if long else listing.as_url
@@ -81,7 +82,7 @@ def _doctor(app: "typer.Typer") -> None:
         *,
         read_only: Annotated[bool, typer.Option("--read-only", help="Write nothing; read an object there.")] = False,
         json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
-        store: ps.StoreOptions,
+        store: ps.StoreOptions | str,
     ) -> None:
         """Examine a store step by step: host, TLS, clock, credentials, then each verb. What fails says what to do.
 

@@ -62,7 +62,7 @@ def check_names(origins: Iterable[tuple[Source, str]], target: Source, key: str)
             raise Unusable(message)
 
 
-def link(url: str, store: StoreOptions) -> Selection | None:
+def link(url: str, store: StoreOptions | str) -> Selection | None:
     """Return the link of this machine that ``url`` names, for itself and not for what it leads to; None for no link.
 
     Raises:
@@ -86,7 +86,7 @@ def link(url: str, store: StoreOptions) -> Selection | None:
     return Selection(source, Origin(source.root, bare, "object"), meta)
 
 
-def check_links(urls: Iterable[str], store: StoreOptions) -> None:
+def check_links(urls: Iterable[str], store: StoreOptions | str) -> None:
     """Refuse to move links to directories: what they lead to would be deleted. Raises ``Unusable``."""
     for found in filter(None, (link(url, store) for url in urls)):
         path = f"/{found.origin.prefix}"

@@ -53,7 +53,7 @@ def _stat(app: "typer.Typer") -> None:
         urls: Annotated[list[str], typer.Argument(metavar="URL", help=_URLS)],
         *,
         json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
-        store: ps.StoreOptions,
+        store: ps.StoreOptions | str,
     ) -> None:
         """Print size, time, ETag and metadata of objects. Exit code 1 at the first object that does not exist.
 
@@ -96,7 +96,7 @@ def _cp(app: "typer.Typer") -> None:
             typer.Option("--resume", help="Skip objects that exist: same size and ETag, or not older than the source."),
         ] = False,
         how: copying.How,
-        store: ps.StoreOptions,
+        store: ps.StoreOptions | str,
     ) -> None:
         copying.transfer(sources, dest, replace(how, resume=resume), store)
 
@@ -119,7 +119,7 @@ def _mv(app: "typer.Typer") -> None:
             typer.Option("--resume", help="Do not copy again what exists: same size and ETag, or a file's MD5."),
         ] = False,
         how: copying.How,
-        store: ps.StoreOptions,
+        store: ps.StoreOptions | str,
     ) -> None:
         copying.transfer(sources, dest, replace(how, move=True, resume=resume), store)
 
@@ -172,7 +172,7 @@ def _rm(app: "typer.Typer") -> None:
         *,
         how: deleting.How,
         hours: float | None,
-        store: ps.StoreOptions,
+        store: ps.StoreOptions | str,
     ) -> None:
         """Delete objects. Exit code 1 if nothing matches.
 
@@ -197,7 +197,7 @@ def _cat(app: "typer.Typer") -> None:
         span: Annotated[
             str, typer.Option("--range", metavar="START:STOP", help="Bytes from START up to, not including, STOP.")
         ] = ":",
-        store: ps.StoreOptions,
+        store: ps.StoreOptions | str,
     ) -> None:
         """Write objects to standard output, one after another. Exit code 1 at the first object that does not exist.
 
@@ -216,7 +216,7 @@ def _du(app: "typer.Typer") -> None:
         *,
         summary: Annotated[bool, typer.Option("--summary", "-s", help="The total only.")] = False,
         json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
-        store: ps.StoreOptions,
+        store: ps.StoreOptions | str,
     ) -> None:
         """Sum the objects whose URL begins with URL, grouped by key up to the next /. Exit code 1 if there are none."""
         summing.du(url, summing.as_json if json else summing.as_text, store, summary=summary)

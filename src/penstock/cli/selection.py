@@ -69,7 +69,7 @@ def sized(source: Source, entries: Sequence[ObjectMeta]) -> Sequence[ObjectMeta]
     return [found for each in entries if (found := told.get(each.key, each)) is not None]
 
 
-def select(url: str, store: StoreOptions, *, recursive: bool) -> Selection:
+def select(url: str, store: StoreOptions | str, *, recursive: bool) -> Selection:
     """Find what ``url`` means: an object of just this name; else a glob, if it has wildcards; else a tree.
 
     Takes one request, or two.
@@ -94,7 +94,7 @@ def select(url: str, store: StoreOptions, *, recursive: bool) -> Selection:
     return Selection(source, Origin(source.root, key, "object"), meta)
 
 
-def select_objects(url: str, store: StoreOptions) -> Selection:
+def select_objects(url: str, store: StoreOptions | str) -> Selection:
     """Find what ``url`` means where trees are not meant: an object of just this name, else a glob. One request.
 
     Raises:
@@ -114,7 +114,7 @@ def select_objects(url: str, store: StoreOptions) -> Selection:
         return Selection(source, _glob(source, key))
 
 
-def destination(url: str, store: StoreOptions, origins: Sequence[Origin]) -> tuple[Source, Destination]:
+def destination(url: str, store: StoreOptions | str, origins: Sequence[Origin]) -> tuple[Source, Destination]:
     """Find where DEST is and what it means for these sources; one request, if it is not on this machine.
 
     Into it: when it ends in ``/``, is a whole bucket, or when there are several sources or a glob. Otherwise it is the

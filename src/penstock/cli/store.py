@@ -1,14 +1,37 @@
-"""The options of every command that goes to a store."""
+"""The options of every command that goes to a store: which store, and how it is talked to, for every provider."""
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
 from functools import wraps
 from inspect import signature
 from typing import Annotated, Any
 
-from penstock.options import S3Options, StoreOptions
+from penstock.config.profiles.overlay import overlaid
+from penstock.config.profiles.table import PARTS, meant
+from penstock.config.profiles.typed import converted, own_names
+from penstock.errors import ConfigError, Unusable
+from penstock.options import StoreOptions
+from penstock.providers.urls import Location, parse
+from penstock.source import Source
 
-__all__ = ["with_options", "with_store"]
+__all__ = ["Given", "settled", "with_options", "with_store"]
+
+_PLACES = ("url", "urls", "sources", "dest")  # what commands call their URLs
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a command line says of a store.
+
+    Attributes:
+        profile: The name of a profile of ``penstock.toml``; empty for none.
+        options: Pairs of what the user wrote them as, the option's name, and its value.
+
+    """
+
+    profile: str = ""
+    options: tuple[tuple[str, str, object], ...] = ()
 
 
 def with_store(command: Callable[..., None]) -> Callable[..., None]:
@@ -17,15 +40,103 @@ def with_store(command: Callable[..., None]) -> Callable[..., None]:
 
     def store(
         *,
-        endpoint: Annotated[str | None, Option(help="An S3-compatible server; default: the environment, AWS.")] = None,
-        region: Annotated[str | None, Option(help="Signing region; default: the environment, us-east-1.")] = None,
+        store: Annotated[
+            str | None, Option("--store", metavar="PROFILE", help="A profile of penstock.toml; default: the URL's.")
+        ] = None,
+        option: Annotated[
+            list[str] | None,
+            Option(
+                "--option", "-o", metavar="KEY=VALUE", help="An option of the store, as region=eu or retry.attempts=3."
+            ),
+        ] = None,
+        endpoint: Annotated[str | None, Option(help="A server's URL; default: the environment, the provider.")] = None,
+        region: Annotated[str | None, Option(help="Signing region; default: the environment, the provider.")] = None,
         profile: Annotated[str | None, Option(help="A profile of the shared AWS files.")] = None,
         anonymous: Annotated[bool, Option("--anonymous", help="Send unsigned requests: for public data.")] = False,
-    ) -> StoreOptions:
-        own = S3Options(endpoint=endpoint, region=region, profile=profile, anonymous=anonymous)
-        return StoreOptions() if own == S3Options() else own  # neutral ones are every provider's
+    ) -> Given:
+        flags = {"endpoint": endpoint, "region": region, "profile": profile, "anonymous": anonymous or None}
+        own = [(f"--{name}", name, value) for name, value in flags.items() if value is not None]
+        return Given(store or "", tuple(own + [_pair(each) for each in option or ()]))
 
-    return with_options("store", store)(command)
+    @wraps(command)
+    def settle(*, store: Given, **given: Any) -> None:  # noqa: ANN401  whatever the command takes
+        command(store=settled(store, _urls(given)), **given)
+
+    return with_options("store", store)(settle)
+
+
+def _pair(text: str) -> tuple[str, str, object]:
+    name, mark, value = text.partition("=")
+    if not mark:
+        raise Unusable(f"-o {text}: write -o KEY=VALUE, as in -o region=eu-west-1")
+    return f"-o {name}", name, value
+
+
+def _urls(given: Mapping[str, Any]) -> list[str]:
+    found = [given[name] for name in _PLACES if name in given]
+    return [url for each in found for url in ([each] if isinstance(each, str) else each)]
+
+
+def settled(given: Given, urls: Iterable[str]) -> StoreOptions | str:
+    """Return what ``store=`` is for a command's URLs; no request is made.
+
+    Raises:
+        ConfigError: An option that no provider of theirs has, or a value that it cannot have; options of one provider
+            where the URLs are of two.
+
+    """
+    if not given.options:
+        return given.profile or StoreOptions()
+    places = [parse(url) for url in urls]
+    kind = _kind(places)
+    if kind is None:
+        wrong = next((flag for flag, name, _ in given.options if name.partition(".")[0] not in PARTS), "")
+        if wrong:
+            names = " and ".join(dict.fromkeys(f"{each.scheme}://" for each in places if not each.provider.any_options))
+            raise ConfigError(f"{wrong} is one provider's, and these are of {names}: give each a profile, penstock://…")
+    explicit = _typed(kind or StoreOptions, given)
+    if not given.profile:
+        return explicit
+    # A path of a profile has its options already: refused as everywhere.
+    bases = [Source(each, given.profile).options for each in places if not each.provider.any_options]
+    return overlaid(bases[0], explicit) if bases else explicit
+
+
+def _kind(places: list[Location]) -> type[StoreOptions] | None:
+    """Return the class of the options of all places; None where they have different ones."""
+    providers = [each.provider for each in places]
+    # Those that take any provider's options have no say, unless they are alone.
+    kinds = {each.options for each in providers if not each.any_options} or {each.options for each in providers}
+    return None if len(kinds) > 1 else next(iter(kinds), StoreOptions)
+
+
+def _typed(kind: type[StoreOptions], given: Given) -> StoreOptions:
+    values: dict[str, Any] = {}
+    parts: dict[str, dict[str, object]] = {}
+    for flag, name, value in given.options:
+        table, dot, inner = name.partition(".")
+        if dot and table in PARTS:
+            part = next(each for each in fields(StoreOptions) if each.name == table).default_factory
+            parts.setdefault(table, {})[inner] = _value(part, flag, inner, value)  # type: ignore[arg-type]  # a class
+        else:
+            values[name] = _value(kind, flag, name, value)
+    for each in fields(StoreOptions):
+        if each.name in parts:
+            values[each.name] = each.default_factory(**parts[each.name])  # type: ignore[operator]  # a class
+    return kind(**values)
+
+
+def _value(kind: type, flag: str, name: str, value: object) -> object:
+    own = own_names(kind)
+    if name not in own:
+        known = [*own, *(f"{part}.…" for part in PARTS)] if issubclass(kind, StoreOptions) else own
+        raise ConfigError(
+            f"{flag}: {kind.__name__} has no option {name!r}{meant(name, own, '; it has ' + ', '.join(known))}"
+        )
+    field = next(each for each in fields(kind) if each.name == name)
+    if not field.repr and (name != "proxy" or "@" in str(value)):
+        raise ConfigError(f"{flag}: every user of a machine sees command lines, so set the environment or a profile")
+    return converted(field, value, flag)
 
 
 def with_options(keyword: str, make: Callable[..., object]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -35,7 +146,8 @@ def with_options(keyword: str, make: Callable[..., object]) -> Callable[[Callabl
     def fold(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def complete(**given: Any) -> None:  # noqa: ANN401  whatever the command takes
-            command(**{keyword: make(**{each.name: given.pop(each.name) for each in options})}, **given)
+            made = make(**{each.name: given.pop(each.name) for each in options})
+            command(**{keyword: made}, **given)
 
         own = [each for each in signature(command).parameters.values() if each.name != keyword]
         complete.__signature__ = signature(command).replace(parameters=[*own, *options])  # type: ignore[attr-defined]

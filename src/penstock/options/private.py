@@ -12,7 +12,7 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["PUBLIC", "Part", "Private"]
+__all__ = ["PUBLIC", "Part", "Private", "hidden"]
 
 PUBLIC = {"public": True}  # metadata of a field that never holds a secret: ``field(default="", metadata=PUBLIC)``
 
@@ -67,6 +67,11 @@ class Private(Part):
                 "loaded, or pass store= there"
             )
         return _for_worker(self)
+
+
+def hidden(options: object) -> list[str]:
+    """Return which fields of options may hold a secret, so that nothing shows them."""
+    return options._secrets() if isinstance(options, Private) else []  # noqa: SLF001  its own
 
 
 def _may_be_secret(field: Field[Any], value: object) -> bool:

@@ -25,7 +25,7 @@ _READERS = 4  # share options.read.ahead_bytes, 256 MiB, as that many
 _RANGE = re.compile(r"(\d*):(\d*)")
 
 
-def cat(urls: Sequence[str], span: str, store: StoreOptions) -> None:
+def cat(urls: Sequence[str], span: str, store: StoreOptions | str) -> None:
     """Write objects to standard output, one after another, a glob's in the order of their keys.
 
     64 MiB are read ahead, one request for each 8 MiB.

@@ -49,7 +49,7 @@ class How:
         return "planned" if self.dry_run else "moved" if self.move else "copied"
 
 
-def transfer(urls: Sequence[str], dest: str, how: How, store: StoreOptions) -> None:
+def transfer(urls: Sequence[str], dest: str, how: How, store: StoreOptions | str) -> None:
     """Copy or move what ``urls`` mean to ``dest``.
 
     What fails does not stop the others, unless ``how`` says so or there is no space left.

@@ -20,7 +20,7 @@ __all__ = ["as_json", "as_text", "doctor"]
 _SIGNS = {"passed": "✓", "failed": "✗", "warned": "!", "skipped": "-"}
 
 
-def doctor(url: str, shown: Callable[[Finding], str], store: StoreOptions, *, read_only: bool) -> None:
+def doctor(url: str, shown: Callable[[Finding], str], store: StoreOptions | str, *, read_only: bool) -> None:
     """Print each finding as soon as there is one; exit with the code of the first failure."""
     code = 0
     for finding in examine(url, store, read_only=read_only):

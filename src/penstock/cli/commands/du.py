@@ -36,7 +36,7 @@ class Row:
         self.size_bytes += size_bytes
 
 
-def du(url: str, line: Callable[[Row], str], store: StoreOptions, *, summary: bool) -> None:
+def du(url: str, line: Callable[[Row], str], store: StoreOptions | str, *, summary: bool) -> None:
     """Print sums of the objects whose URL begins with ``url``; one request for each 1,000, memory for one page.
 
     A line for each key up to its next ``/`` (not with ``summary``), one for what has none, and one for all.

@@ -24,7 +24,7 @@ __all__ = ["incomplete"]
 _HOUR_S = 3600
 
 
-def incomplete(urls: Sequence[str], hours: float, store: StoreOptions, *, dry_run: bool) -> None:
+def incomplete(urls: Sequence[str], hours: float, store: StoreOptions | str, *, dry_run: bool) -> None:
     """Abort uploads to keys that begin with one of ``urls`` and were begun more than ``hours`` ago.
 
     Whether an upload's process still runs cannot be seen, so the age must be more than any upload takes; one whose
@@ -45,7 +45,7 @@ def incomplete(urls: Sequence[str], hours: float, store: StoreOptions, *, dry_ru
     print(f"{'would abort' if dry_run else 'aborted'} {found:,} upload{'s' * (found != 1)}", file=sys.stderr)
 
 
-def _old(urls: Sequence[str], hours: float, store: StoreOptions) -> Iterator[tuple[Source, Upload]]:
+def _old(urls: Sequence[str], hours: float, store: StoreOptions | str) -> Iterator[tuple[Source, Upload]]:
     latest = time() - hours * _HOUR_S
     for url in urls:
         source, prefix = open_source(url, store)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["as_json", "as_long", "as_url", "ls", "nothing"]
 
 
-def ls(url: str, line: Line, store: StoreOptions) -> None:
+def ls(url: str, line: Line, store: StoreOptions | str) -> None:
     """Print a line for each object whose URL begins with ``url``; memory for one page, one request for each 1,000.
 
     On a terminal, standard error tells how it goes and, at the end, how many objects and bytes there were.

@@ -40,7 +40,7 @@ class How:
     whole_bucket: bool = False
 
 
-def rm(urls: Sequence[str], how: How, store: StoreOptions) -> None:
+def rm(urls: Sequence[str], how: How, store: StoreOptions | str) -> None:
     """Delete what ``urls`` mean; one request for each 1,000 listed, and one for each object.
 
     On a terminal it asks before it deletes more than one, unless ``yes``. What fails does not stop the others. A link

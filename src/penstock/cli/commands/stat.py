@@ -22,7 +22,7 @@ __all__ = ["as_json", "as_text", "stat"]
 _AT_ONCE = 256
 
 
-def stat(urls: Sequence[str], shown: Callable[[str, ObjectMeta], str], store: StoreOptions) -> None:
+def stat(urls: Sequence[str], shown: Callable[[str, ObjectMeta], str], store: StoreOptions | str) -> None:
     """Print what is known of each object, in the order of ``urls`` and of a glob's keys; the first error ends it all.
 
     One request for each object, 256 in parallel, and for a glob one for each 1,000 that are listed for it.

@@ -47,7 +47,7 @@ def _ls(app: "typer.Typer") -> None:
         url: Annotated[str, typer.Argument(metavar="URL", help="The run: s3://bucket/run/.")],
         *,
         json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
-        store: ps.StoreOptions,
+        store: ps.StoreOptions | str,
     ) -> None:
         """List the committed steps, oldest first: step, size, objects, metric. Exit code 1 if there are none.
 
@@ -82,7 +82,7 @@ def _verify(app: "typer.Typer") -> None:
         url: Annotated[str, typer.Argument(metavar="URL", help="The run, or one distributed checkpoint.")],
         step: Annotated[list[int] | None, typer.Argument(metavar="[STEP]...", help="Default: all.")] = None,
         *,
-        store: ps.StoreOptions,
+        store: ps.StoreOptions | str,
     ) -> None:
         """Read steps, verify every byte, print the intact objects. Exit code 5 at the first damage."""
         run = ps.CheckpointManager(url, store=store)
@@ -93,7 +93,7 @@ def _verify(app: "typer.Typer") -> None:
         print(f"{len(found):,} checkpoint{'s' * (len(found) != 1)} as written", file=sys.stderr)
 
 
-def _one(url: str, store: ps.StoreOptions) -> "Iterator[str]":
+def _one(url: str, store: ps.StoreOptions | str) -> "Iterator[str]":
     """Verify the one checkpoint that a URL itself names, if there is none of a run's below it."""
     source, key = open_source(url, store)
     try:
@@ -111,7 +111,7 @@ def _rm(app: "typer.Typer") -> None:
         url: Annotated[str, typer.Argument(metavar="URL", help="The run.")],
         step: Annotated[list[int], typer.Argument(metavar="STEP...", help="The steps.")],
         *,
-        store: ps.StoreOptions,
+        store: ps.StoreOptions | str,
     ) -> None:
         """Delete steps, manifests first, so that no step is ever visible in part. If one is missing, delete none."""
         ps.CheckpointManager(url, store=store).delete(*step)
@@ -130,7 +130,7 @@ def _clean(app: "typer.Typer") -> None:
         older_than: Annotated[
             float, typer.Option(metavar="HOURS", min=0, help="Longer than any save takes; by the store's clock.")
         ] = 24.0,
-        store: ps.StoreOptions,
+        store: ps.StoreOptions | str,
     ) -> None:
         """Delete leftovers of interrupted saves and unfinished uploads, and print them."""
         for orphan in ps.CheckpointManager(url, store=store).clean(older_than * _HOUR_S):

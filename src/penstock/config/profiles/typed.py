@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Lookup = Callable[[str], str | None]
 
-__all__ = ["converted", "expanded", "literal_secrets", "own_names", "read_secret", "typed"]
+__all__ = ["UNSET", "converted", "expanded", "literal_secrets", "own_names", "read_secret", "typed"]
 
 K = TypeVar("K")
 
@@ -25,6 +25,7 @@ _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _SIZE = re.compile(r"([0-9]+)\s*([KMGT]i?B?)", re.IGNORECASE)
 _SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _LITERAL = re.compile(r"""["']([^"']*)["']""")
+UNSET = "VariableUnset"  # the code of the error for a value that cannot be expanded here, and may be elsewhere
 _MOST_SECRET_BYTES = 64 << 10
 
 
@@ -42,12 +43,11 @@ def typed(kind: type[K], values: Mapping[str, Value], lookup: Lookup, **parts: o
 
     """
     known = {each.name: each for each in fields(kind) if each.init}  # type: ignore[arg-type]  # all kinds are dataclasses
-    given: dict[str, object] = {}
     for name, value in values.items():
         if name not in known or name in parts:
             allowed = [each for each in known if each not in parts]
             raise ConfigError(f"{value.origin}: {kind.__name__} has no option {name!r}{_meant(name, allowed)}")
-        given[name] = converted(known[name], expanded(value, lookup), value.origin)
+    given = {name: converted(known[name], expanded(each, lookup), each.origin) for name, each in values.items()}
     try:
         return kind(**given, **parts)
     except ConfigError as error:
@@ -72,7 +72,9 @@ def expanded(value: Value, lookup: Lookup) -> object:
     try:
         return _expanded(value.raw, lookup, value)
     except Unset as error:
-        raise ConfigError(f"{value.origin}: {error}") from None
+        refused = ConfigError(f"{value.origin}: {error}")
+        refused.code = UNSET
+        raise refused from None
 
 
 def _expanded(raw: object, lookup: Lookup, value: Value) -> object:

@@ -1,0 +1,189 @@
+"""Every setting that holds for a URL or a profile, and where it comes from; no request is made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.config.profiles.files import config_files, read_file
+from penstock.config.profiles.overlay import changed
+from penstock.config.profiles.table import PARTS
+from penstock.config.profiles.typed import UNSET
+from penstock.errors import PenstockError
+from penstock.options.private import hidden
+from penstock.providers.lookup import PENSTOCK, Profile, built, load, tables_of
+from penstock.providers.provider import Route
+from penstock.providers.urls import Location, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from penstock.config.profiles.files import File
+    from penstock.providers.provider import Provider
+
+__all__ = ["Problem", "Setting", "check_files", "profiles", "settings"]
+
+
+class Setting(NamedTuple):
+    """One setting: its name, its value as text (a secret is "set"), and where it comes from."""
+
+    name: str
+    value: str
+    origin: str
+
+
+class Problem(NamedTuple):
+    """What is wrong with a profile; ``note`` where it may be right on another machine."""
+
+    profile: str
+    text: str
+    note: bool
+
+
+class _Recorded(Mapping[str, str]):
+    """An environment that knows which of its variables were looked up, and may lack one."""
+
+    def __init__(self, environ: Mapping[str, str], without: str = "") -> None:
+        self._environ = {name: value for name, value in environ.items() if name != without}
+        self.asked: dict[str, None] = {}
+
+    def __getitem__(self, name: str) -> str:
+        self.asked[name] = None
+        return self._environ[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._environ)
+
+    def __len__(self) -> int:
+        return len(self._environ)
+
+
+def settings(place: str, environ: Mapping[str, str] = os.environ) -> list[Setting]:
+    """Return all settings of a URL, or of a profile by its name.
+
+    Where an option is not given, its value is what the provider makes of environment, files of its own and defaults: a
+    variable is named where the value would be another one without it.
+
+    Raises:
+        ConfigError: No such profile, or a setting that cannot work.
+        InvalidURL, UnknownScheme: The URL cannot be read.
+
+    """
+    profile, location = _profile(place, environ)
+    provider = location.provider if location is not None else profile.provider  # type: ignore[union-attr]  # one of both
+    if profile is not None and location is None:
+        options = profile.options
+    else:
+        options = provider.take(type(provider.defaults)() if provider.defaults is not None else provider.options())
+    found = [Setting("provider", provider.name, _origin(profile, "provider") or _origin(profile, "url") or "URL")]
+    if location is not None:
+        found.append(Setting("url", provider.target or location.url, _origin(profile, "url") or "URL"))
+    resolved = _resolved(provider, options, environ)
+    own = [each for each in fields(options) if each.name not in PARTS]
+    found += [_setting("options", each, options, profile, resolved) for each in own]
+    for part in PARTS:
+        inner = getattr(options, part)
+        found += [_setting(part, each, inner, profile, resolved) for each in fields(inner)]
+    return found
+
+
+def _profile(place: str, environ: Mapping[str, str]) -> tuple[Profile | None, Location | None]:
+    if "/" not in place:
+        profile = load(place, environ)
+        return profile, None if profile.target is None else parse(f"{PENSTOCK}://{place}/")
+    location = parse(place)
+    return (load(location.bucket, environ, location.scheme) if location.provider.target else None), location
+
+
+def _origin(profile: Profile | None, key: str) -> str:
+    value = None if profile is None else profile.values.get(key)
+    return "" if value is None else value.origin
+
+
+class _Resolved(NamedTuple):
+    """What a provider makes of options and environment, and, for each variable that it read, without that one."""
+
+    settings: Hashable
+    without: Mapping[str, Hashable]
+
+
+def _resolved(provider: Provider, options: object, environ: Mapping[str, str]) -> _Resolved:
+    whole = _Recorded(environ)
+    settings = _inner(provider.resolve(options, whole)[0])
+    without: dict[str, Hashable] = {}
+    for name in whole.asked:
+        if name in environ:
+            try:
+                without[name] = _inner(provider.resolve(options, _Recorded(environ, name))[0])
+            except PenstockError:
+                without[name] = None
+    return _Resolved(settings, without)
+
+
+def _inner(settings: Hashable) -> Hashable:
+    return settings.settings if isinstance(settings, Route) else settings
+
+
+def _setting(table: str, field: object, options: object, profile: Profile | None, resolved: _Resolved) -> Setting:
+    name: str = field.name  # type: ignore[attr-defined]  # a field of a dataclass
+    value, key = getattr(options, name), f"{table}.{name}"
+    secret = not field.repr or name in hidden(options)  # type: ignore[attr-defined]
+    origin = _origin(profile, key)
+    if not origin and name in changed(options):
+        origin = "option"
+    if not origin:
+        origin = "default"
+        there = getattr(resolved.settings, name, None)
+        if there is not None and there != value and table in ("options", "transport"):
+            value, origin = there, _variable(name, there, resolved)
+    return Setting(key, _shown(value, secret=secret), origin)
+
+
+def _variable(name: str, value: object, resolved: _Resolved) -> str:
+    made = [each for each, other in resolved.without.items() if getattr(other, name, None) != value]
+    return made[0] if made else "the provider's files or default"
+
+
+def _shown(value: object, *, secret: bool) -> str:
+    if secret or callable(value):
+        return "unset" if value is None else "set"
+    if value is None:
+        return "unset"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def profiles(environ: Mapping[str, str] = os.environ) -> list[tuple[str, str, str]]:
+    """Return the name, the URL as it is written, and the place of each profile; the first of a name is the one used."""
+    found: dict[str, tuple[str, str, str]] = {}
+    for kind, each in config_files(environ):
+        file = read_file(each.path, kind)
+        for name, content in file.profiles.items():
+            url = content.get("url", "") if isinstance(content, dict) else ""
+            found.setdefault(name, (name, str(url), file.at(("profiles", name))))
+    return list(found.values())
+
+
+def check_files(path: str | None = None, environ: Mapping[str, str] = os.environ) -> tuple[int, list[Problem]]:
+    """Return how many profiles a file, or all files that are found, have, and what is wrong with them.
+
+    A file that is named is looked at alone. A variable that is not set here is a note.
+
+    Raises:
+        ConfigError: A file cannot be read at all.
+
+    """
+    files: list[File]
+    if path is None:
+        files = [read_file(each.path, kind) for kind, each in config_files(environ)]
+    else:
+        files = [read_file(path, "PENSTOCK_CONFIG")]
+    names = list(dict.fromkeys(name for file in files for name in file.profiles))
+    problems = []
+    for name in names:
+        try:
+            built(name, tables_of(name, files), lambda variable: environ.get(variable) or None)
+        except PenstockError as error:
+            problems.append(Problem(name, str(error), error.code == UNSET))
+    return len(names), problems
