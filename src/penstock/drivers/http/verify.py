@@ -114,10 +114,10 @@ class Verification:
         headers = response.headers
         if etag:
             self.same_version(headers, etag)
-        found = unquoted(headers.get(self.version, ""))
         chunked = "transfer-encoding" in headers and "chunked" in headers["transfer-encoding"]
         if response.overflow:
             size = 0 if chunked else self.length(headers)
+            found = unquoted(headers.get(self.version, ""))
             return Beginning(buffer.copy(response.received), size, found if is_strong(found) else "")
         if response.fault is not None:
             raise response.fault
