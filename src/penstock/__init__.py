@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.options import (
         GCSOptions,
         HTTPOptions,
+        OSSOptions,
         ReadOptions,
         RetryOptions,
         S3Options,
@@ -53,6 +54,7 @@ _HOMES = {
     "DataLoader": "loading.loader",
     "GCSOptions": "options",
     "HTTPOptions": "options",
+    "OSSOptions": "options",
     "IterableDataset": "datasets.iterable",
     "MapDataset": "datasets.map",
     "ObjectMeta": "values",
@@ -93,6 +95,7 @@ __all__ = [
     "HTTPOptions",
     "IterableDataset",
     "MapDataset",
+    "OSSOptions",
     "ObjectMeta",
     "PenstockError",
     "Place",

@@ -3,6 +3,7 @@
 from penstock.options.azure import AzureOptions
 from penstock.options.gcs import GCSOptions
 from penstock.options.http import HTTPOptions
+from penstock.options.oss import OSSOptions
 from penstock.options.parts import ReadOptions, RetryOptions, TransportOptions, WriteOptions
 from penstock.options.private import PUBLIC as PUBLIC  # for providers of other distributions
 from penstock.options.s3 import S3Options
@@ -12,6 +13,7 @@ __all__ = [
     "AzureOptions",
     "GCSOptions",
     "HTTPOptions",
+    "OSSOptions",
     "ReadOptions",
     "RetryOptions",
     "S3Options",

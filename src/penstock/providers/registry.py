@@ -19,6 +19,7 @@ LOCAL = "file"  # the scheme of a bare path
 # Scheme -> the file of this room that has its PROVIDER, or file:NAME; imported when a URL first has this scheme.
 _TABLE = {
     "s3": "s3",
+    "oss": "s3family.oss",
     "r2": "s3family.presets:R2",
     "oci": "s3family.presets:OCI",
     "b2": "s3family.presets:B2",

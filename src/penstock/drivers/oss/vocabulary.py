@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.drivers.s3.vocabulary import Bucket, Sign
     from penstock.protocols.credentials import Credentials
 
-__all__ = ["ALIBABA"]
+__all__ = ["ALIBABA", "internal_endpoint"]
 
 
 def _signer(bucket: Bucket, host: str, region: str, credentials: Callable[[], Credentials | None]) -> Sign:
@@ -26,6 +26,11 @@ def _signer(bucket: Bucket, host: str, region: str, credentials: Callable[[], Cr
 
 def _endpoint(region: str) -> str:
     return f"https://oss-{region}.aliyuncs.com"
+
+
+def internal_endpoint(region: str) -> str:
+    """Return OSS's endpoint for a region within Alibaba's own network."""
+    return f"https://oss-{region}-internal.aliyuncs.com"
 
 
 ALIBABA = Vocabulary(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.testing.faults.dialects.words import Shelves, Verb, Words
     from penstock.testing.faults.settings import Settings
 
-__all__ = ["Dialect", "get", "iso"]
+__all__ = ["Dialect", "get", "iso", "listing"]
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 _KEPT = ("content-type", "content-encoding", "cache-control")
@@ -155,7 +155,8 @@ def _delete(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     return Answer(204)
 
 
-def _list(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def listing(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+    """Bring one page of a listing."""
     asked = request.parameters
     if asked.get("list-type") != "2":
         raise Refused(501, "NotImplemented", f"GET of a bucket with {request.query or 'no query'}")
@@ -256,7 +257,7 @@ def iso(seconds: float) -> str:
 
 _VERBS: Mapping[str, Verb] = {
     "head-bucket": lambda _dialect, _bucket, _request: Answer(),
-    "list": _list,
+    "list": listing,
     "uploads": _uploads,
     "head": get,
     "get": get,

@@ -1,0 +1,217 @@
+"""Alibaba OSS's words: its signature, forbidden overwrites, checksums, and bucket and key in host and path."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from hashlib import md5, sha256
+from typing import TYPE_CHECKING
+from urllib.parse import quote, quote_from_bytes, unquote, unquote_to_bytes
+
+from penstock.options import OSSOptions
+from penstock.testing.faults.dialect import get, listing
+from penstock.testing.faults.dialects.words import Access, Words
+from penstock.testing.faults.kinds import FAULTS
+from penstock.testing.faults.message import Answer, Refused, Request, document
+
+if TYPE_CHECKING:
+    from penstock.options import StoreOptions
+    from penstock.testing.faults.dialects.words import Shelves
+    from penstock.testing.faults.settings import Settings
+    from penstock.testing.faults.shelf import Bucket, Stored
+
+__all__ = ["WORDS"]
+
+_SKEW_S = 15 * 60
+_FORM = re.compile(
+    r"OSS4-HMAC-SHA256 Credential=([^/,]+)/(\d{8})/([^/,]+)/oss/aliyun_v4_request, *"
+    r"(?:AdditionalHeaders=([a-z0-9;-]+), *)?Signature=([0-9a-f]{64})"
+)
+_RANGE = re.compile(r"bytes=(\d+)-(\d+)")
+_TOKEN = re.compile(rb"(<NextContinuationToken>)([^<]*)")
+_HEADERS = ("content-type", "content-md5")
+_MOST_KEYS = "100"  # of a page, unless more are asked for
+
+
+def _crc64(data: bytes) -> str:
+    from fastcrc.crc64 import xz
+
+    return str(xz(data))
+
+
+def _locate(request: Request) -> None:
+    """Read the bucket from the host, ``bucket.localhost``, where it stands there."""
+    name, found, _ = request.headers.get("host", "").partition(".localhost")
+    if found:
+        request.bucket, request.key = name, unquote(request.path.removeprefix("/"))
+
+
+def _check(request: Request, access: Access, now: float) -> None:
+    headers = request.headers
+    if any(name.startswith("x-amz-") for name in headers):
+        raise Refused(400, "InvalidArgument", "x-amz- headers want the S3-compatible endpoint")
+    form = _FORM.fullmatch(headers.get("authorization", ""))
+    if form is None:
+        raise Refused(403, "AccessDenied", "no OSS4-HMAC-SHA256 signature in the header")
+    key, day, region, names, signature = form.groups()
+    if region not in access.regions:
+        raise Refused(403, "AccessDenied", "must be addressed using the specified endpoint", region=min(access.regions))
+    if key not in access.keys:
+        raise Refused(403, "InvalidAccessKeyId", "The OSS Access Key Id you provided does not exist in our records.")
+    stamp = headers.get("x-oss-date", "")
+    if stamp[:8] != day or abs(_seconds(stamp) - now) > _SKEW_S:
+        raise Refused(403, "RequestTimeTooSkewed")
+    if headers.get("x-oss-content-sha256") != "UNSIGNED-PAYLOAD":
+        raise Refused(400, "InvalidArgument", "x-oss-content-sha256 is UNSIGNED-PAYLOAD")
+    canonical = sha256(_canonical(request, (names or "").split(";") if names else [])).hexdigest()
+    text = f"OSS4-HMAC-SHA256\n{stamp}\n{day}/{region}/oss/aliyun_v4_request\n{canonical}"
+    secret = f"aliyun_v4{access.keys[key]}".encode()
+    for word in (day, region, "oss", "aliyun_v4_request", text):
+        secret = hmac.digest(secret, word.encode(), "sha256")
+    if not hmac.compare_digest(secret.hex(), signature):
+        raise Refused(403, "SignatureDoesNotMatch")
+    _check_body(request)
+
+
+def _canonical(request: Request, additional: list[str]) -> bytes:
+    """Return the canonical request, of the bucket and the key that were understood."""
+    signed = sorted({*additional, *(name for name in request.headers if name in _HEADERS or name[:6] == "x-oss-")})
+    pairs = (pair.partition("=") for pair in request.query.split("&") if pair)
+    query = sorted((_encoded(name), _encoded(value)) for name, _, value in pairs)
+    parts = (
+        request.method,
+        quote(f"/{request.bucket}/{request.key}", safe="/-_.~"),
+        "&".join(f"{name}={value}" if value else name for name, value in query),
+        *(f"{name}:{request.headers.get(name, '').strip()}" for name in signed),
+        "",
+        ";".join(additional),
+        "UNSIGNED-PAYLOAD",
+    )
+    return "\n".join(parts).encode("latin-1")
+
+
+def _encoded(text: str) -> str:
+    return quote_from_bytes(unquote_to_bytes(text), safe="-_.~")
+
+
+def _seconds(stamp: str) -> float:
+    try:
+        return datetime.strptime(stamp, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _check_body(request: Request) -> None:
+    named = request.headers.get("content-md5")
+    if named is not None and named != base64.b64encode(md5(request.body, usedforsecurity=False).digest()).decode():
+        raise Refused(400, "InvalidDigest", "The Content-MD5 you specified did not match what we received.")
+    if request.key.startswith(("/", "\\")):
+        raise Refused(400, "InvalidObjectName")
+
+
+def _hold(bucket: Bucket, request: Request, how: str) -> None:
+    if how != "heeded" or request.verb not in ("put", "create", "complete", "copy"):
+        return
+    if request.headers.get("x-oss-forbid-overwrite") == "true" and request.key in bucket.objects:
+        raise Refused(409, "FileAlreadyExists", "The object you specified already exists and can not be overwritten.")
+
+
+def _pin(found: Stored, request: Request) -> None:
+    _same(found, request.headers.get("if-match"))
+
+
+def _pin_source(found: Stored, request: Request) -> None:
+    _same(found, request.headers.get("x-oss-copy-source-if-match"))
+
+
+def _same(found: Stored, wanted: str | None) -> None:
+    if wanted is not None and wanted.strip('"') != found.etag:
+        raise Refused(412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold.")
+
+
+def _described(found: Stored) -> dict[str, str]:
+    return {"ETag": f'"{found.etag}"', "x-oss-hash-crc64ecma": _crc64(found.data), "x-oss-object-type": "Normal"}
+
+
+def _no_digests(_found: Stored, _request: Request) -> dict[str, str]:
+    return {}
+
+
+def _written(found: Stored) -> dict[str, str]:
+    return {"ETag": f'"{found.etag}"', "x-oss-hash-crc64ecma": _crc64(found.data)}
+
+
+def _listed(found: Stored) -> dict[str, str]:
+    return {"ETag": f'"{found.etag}"', "Type": "Normal"}
+
+
+def _get(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+    """Bring an object; whole, with 200, where a range that ends beyond it is asked for without a word."""
+    span = _RANGE.fullmatch(request.headers.get("range", ""))
+    if span is not None and request.headers.get("x-oss-range-behavior") != "standard":
+        beyond = int(span[2]) >= len(bucket.find(request.key).data)
+        request = replace(request, headers={**request.headers, "range": ""}) if beyond else request
+    return get(shelves, bucket, request)
+
+
+def _list(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+    request.parameters.setdefault("max-keys", _MOST_KEYS)
+    answer = listing(shelves, bucket, request)
+    if request.parameters.get("encoding-type") == "url":  # the token, too
+        answer.body = _TOKEN.sub(lambda found: found[1] + quote(found[2].decode(), safe="").encode(), answer.body)
+    return answer
+
+
+def _part(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+    upload = bucket.upload(request.parameters["uploadId"], request.key)
+    part = bucket.part(upload, int(request.parameters.get("partNumber", "0")), bytes(request.body))
+    return Answer(headers=shelves.words.written(part))
+
+
+def _refused(error: Refused, request: Request) -> Answer:
+    texts = {"Code": error.code, "Message": error.message, "RequestId": "5C3D9175B6FC201293AD0000"}
+    if error.region:
+        texts["Endpoint"] = f"oss-{error.region}.aliyuncs.com"
+    body = document("Error", texts)
+    headers = {"Content-Type": "application/xml", "x-oss-request-id": texts["RequestId"]}
+    if request.method == "HEAD":
+        headers["x-oss-err"] = base64.b64encode(body).decode()
+    return Answer(error.status, headers, body)
+
+
+def _store(settings: Settings, endpoint: str) -> StoreOptions:
+    return OSSOptions(
+        endpoint=endpoint, region=settings.region, access_key=settings.access_key, secret_key=settings.secret_key
+    )
+
+
+def _environment(settings: Settings, endpoint: str) -> dict[str, str]:
+    keys = {"OSS_ACCESS_KEY_ID": settings.access_key, "OSS_ACCESS_KEY_SECRET": settings.secret_key}
+    return {"OSS_ENDPOINT": endpoint, "OSS_REGION": settings.region, **keys}
+
+
+# OSS names the right region in another way, and sends no redirects.
+_NEVER = {name: replace(FAULTS[name], verbs=frozenset()) for name in ("301", "307", "malformed")}
+
+WORDS = Words(
+    scheme="oss",
+    prefix="x-oss-",
+    version="ETag",
+    check=_check,
+    locate=_locate,
+    hold=_hold,
+    pin=_pin,
+    pin_source=_pin_source,
+    described=_described,
+    digests=_no_digests,
+    written=_written,
+    listed=_listed,
+    refused=_refused,
+    verbs={"get": _get, "head": _get, "list": _list, "part": _part},
+    faults={**_NEVER, "expired": replace(FAULTS["expired"], status=403, code="SecurityTokenExpired")},
+    store=_store,
+    environment=_environment,
+)
