@@ -23,7 +23,8 @@ DEADLINE_S = 60
 
 
 def name(case):
-    return f"{case.fault}-{case.column.replace(' ', '_')}-{'always' if case.always else 'once'}"
+    words = f"{case.fault}-{case.column.replace(' ', '_')}-{'always' if case.always else 'once'}"
+    return words if case.dialect == "s3" else f"{case.dialect}-{words}"
 
 
 @pytest.fixture(scope="module")

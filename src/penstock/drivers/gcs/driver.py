@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["ABILITIES", "GCS"]
 
 ABILITIES = Abilities(digest=Crc32c, complete=Conditions(create=False, replace=False))
+_NAMED = STAGED.encode()  # as a listing has it, escaped or not: neither "." nor "/" nor "-" is
 _PARTS, _OBJECTS = "\1", "\2"  # begin tokens of the second and the third part of ``uploads``, as no key does
 
 
@@ -45,14 +46,13 @@ class GCS(S3):
     def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
         """List one page, without what is still being written."""
         found = super().list(prefix, token=token, start_after=start_after, delimiter=delimiter)
-        if not (STAGED.startswith(prefix) or prefix.startswith(STAGED)):
-            return found
 
         def parse(response: Response) -> Page:
             page = found.parse(response)
-            entries = tuple(each for each in page.entries if not each.key.startswith(STAGED))
-            prefixes = tuple(each for each in page.prefixes if not each.startswith(STAGED))
-            return Page(entries, prefixes, page.token)
+            if not isinstance(response.body, bytes) or _NAMED not in response.body:  # nearly always
+                return page
+            entries = tuple(each for each in page.entries if not _waits(each.key))
+            return Page(entries, tuple(each for each in page.prefixes if not _waits(each)), page.token)
 
         return Exchange(found.request, parse)
 
@@ -124,6 +124,11 @@ class GCS(S3):
             return _generation(response)
 
         return Exchange(Request("POST", f"{origin}{path}?{query}" if query else origin + path, lines), parse)
+
+
+def _waits(key: str) -> bool:
+    """Say whether an object waits to be moved, in the whole bucket or in a part of it that a profile shows."""
+    return key.startswith(STAGED) or f"/{STAGED}" in key
 
 
 def _beside(prefix: str) -> str:

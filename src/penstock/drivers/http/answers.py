@@ -104,7 +104,10 @@ class Answers:
         """Return a reader of answers to deletions: a 404 of the store itself, for the object, is a success too."""
 
         def parse(response: Response) -> None:
-            if response.fault is not None or response.status != 404:  # noqa: PLR2004  it is gone: fine
+            if response.status == 404 and response.fault is not None:  # noqa: PLR2004  what is missing was cut off
+                response.fault.url = response.fault.url or self._store.url(key)
+                raise response.fault
+            if response.status != 404:  # noqa: PLR2004  it is gone: fine
                 self.headers(response, action, key)
                 if _has_body(response):
                     self.document(response, action, key)

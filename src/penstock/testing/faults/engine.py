@@ -90,12 +90,12 @@ class Engine:
         self._dialect.make(bucket)
 
     def put(self, bucket: str, key: str, data: bytes) -> str:
-        """Store an object without a request; returns its ETag."""
+        """Store an object without a request; returns its version."""
         self.make(bucket)
         stored = Stored.of(data, {"content-type": "application/octet-stream"})
         with self._dialect.lock:
             self._dialect.buckets[bucket].objects[key] = stored
-        return stored.etag
+        return self._words.named(stored)
 
     def objects(self, bucket: str) -> dict[str, bytes]:
         """Return what is visible in a bucket."""

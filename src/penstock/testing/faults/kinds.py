@@ -7,9 +7,9 @@ from typing import Literal
 
 __all__ = ["FAULTS", "VERBS", "Fault"]
 
-_STEPS = frozenset({"create", "part", "copy-part", "complete", "abort", "uploads"})
+_STEPS = frozenset({"create", "part", "copy-part", "complete", "abort", "uploads", "move"})
 VERBS = frozenset({"head", "list", "get", "put", "copy", "delete"}) | _STEPS
-_WITH_BODY = frozenset({"list", "get", "copy", "create", "copy-part", "complete", "uploads"})  # in the answer
+_WITH_BODY = frozenset({"list", "get", "copy", "create", "copy-part", "complete", "uploads", "move"})  # in the answer
 _WITH_XML = _WITH_BODY - {"get"}
 _MOVED_TO = "eu-penstock-1"
 _LINE_BYTES = 8 << 10  # libcurl 8 refuses a header line beyond 100 KiB, and more than 300 KiB of them in all

@@ -93,7 +93,7 @@ class FaultServer:
         self._ask("make", bucket)
 
     def put(self, bucket: str, key: str, data: bytes) -> str:
-        """Store an object, and make its bucket, without a request; returns its ETag."""
+        """Store an object, and make its bucket, without a request; returns its version, on S3 the ETag."""
         return str(self._ask("put", bucket, key, data))
 
     def objects(self, bucket: str) -> dict[str, bytes]:

@@ -200,6 +200,7 @@ WORDS = Words(
     written=_written,
     listed=_listed,
     refused=_refused,
+    named=lambda found: str(found.generation),
     missing_deleted=False,
     verbs={"get": _get, "head": _get, "move": _move, "copy-part": _no_part_copies},
     faults={**_NEVER, "expired": replace(FAULTS["expired"], status=401, code="AuthenticationRequired")},

@@ -57,6 +57,10 @@ def _as_it_came(_request: Request) -> None:
     """Leave bucket and key as they were read from a path, ``/bucket/key``."""
 
 
+def _etag(found: Stored) -> str:
+    return found.etag
+
+
 def _in_xml(error: Refused, _request: Request) -> Answer:
     return error.answer()
 
@@ -81,6 +85,7 @@ class Words:
         written: The headers of an answer to a write.
         listed: The elements of an entry of a listing, after its key and date.
         refused: Words a refusal.
+        named: Returns an object's version as Penstock names it.
         missing_deleted: Deleting what is not there is a success.
         verbs: Verbs that S3 lacks, or that are not carried out as on S3.
         faults: Faults of ``kinds.FAULTS`` that look otherwise here, by name; one without verbs cannot happen.
@@ -102,6 +107,7 @@ class Words:
     written: Callable[[Stored], dict[str, str]]
     listed: Callable[[Stored], dict[str, str]]
     refused: Callable[[Refused, Request], Answer] = _in_xml
+    named: Callable[[Stored], str] = _etag
     missing_deleted: bool = True
     verbs: Mapping[str, Verb] = field(default_factory=dict)
     faults: Mapping[str, Fault] = field(default_factory=dict)
