@@ -95,7 +95,8 @@ def killing(work: Callable[[str, str], object], *modules: str) -> None:
 
     So that killing one costs no interpreter; nor does each import again what writing to S3 takes, and ``modules``.
     """
-    for name in ("penstock.drivers.s3.driver", "penstock.transport.loop", *modules):
+    s3 = ("penstock.drivers.credentials", "penstock.drivers.s3.driver", "penstock.transport.loop")
+    for name in (*s3, *modules):
         import_module(name)
     for line in sys.stdin:
         one, other, seconds = line.split()
