@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import uuid
@@ -21,6 +22,8 @@ from tests.servers import Account, Bucket, Container, Server
 from tests.servers import azurite as azurite_server
 from tests.servers.ceph import ceph, missing
 from tests.servers.moto import moto
+from tests.servers.nginx import Nginx, nginx
+from tests.servers.nginx import missing as no_nginx
 from tests.watch import pytest_configure, pytest_runtest_protocol  # noqa: F401  hooks
 
 if TYPE_CHECKING:
@@ -136,6 +139,23 @@ def ceph_server() -> Iterator[Server]:
         (pytest.fail if REQUIRE_SERVERS else pytest.skip)(message)
     with ceph() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def nginx_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nginx]:
+    """A web server. Skipped where it is not installed, unless PENSTOCK_REQUIRE_SERVERS=1."""
+    if absent := no_nginx():
+        (pytest.fail if REQUIRE_SERVERS else pytest.skip)(absent)
+    with nginx(tmp_path_factory.mktemp("nginx")) as server:
+        yield server
+
+
+@pytest.fixture
+def served(nginx_server: Nginx) -> Nginx:
+    """Return the web server with an empty folder."""
+    for each in nginx_server.folder.iterdir():
+        shutil.rmtree(each) if each.is_dir() else each.unlink()
+    return nginx_server
 
 
 @pytest.fixture(scope="session", params=["moto", pytest.param("ceph", marks=pytest.mark.ceph)])

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.loading.loader import DataLoader
     from penstock.options import (
+        FsspecOptions,
         GCSOptions,
         HTTPOptions,
         OSSOptions,
@@ -53,6 +54,7 @@ _HOMES = {
     "Credentials": "protocols.credentials",
     "DataLoader": "loading.loader",
     "GCSOptions": "options",
+    "FsspecOptions": "options",
     "HTTPOptions": "options",
     "OSSOptions": "options",
     "IterableDataset": "datasets.iterable",
@@ -91,6 +93,7 @@ __all__ = [
     "CheckpointManager",
     "Credentials",
     "DataLoader",
+    "FsspecOptions",
     "GCSOptions",
     "HTTPOptions",
     "IterableDataset",

@@ -165,3 +165,17 @@ def test_fsspec_refuses_an_unknown_scheme_where_it_is_registered():
 def test_a_store_that_is_no_options_is_refused_by_every_verb(wrong):
     with pytest.raises(ConfigError, match="store= takes StoreOptions or S3Options"):
         ps.stat("s3://bucket/key", store=wrong)
+
+
+def test_a_family_of_schemes_is_one_provider_of_penstock_s_or_of_another_distribution(installed, tmp_path):
+    assert registry.find("fsspec+memory") is registry.find("fsspec+file") is registry.find("fsspec+*")
+    assert registry.find("fsspec+") is registry.find("fsspec") is registry.find("shelf+x") is None
+    text = (tmp_path / "penstock_shelf.py").read_text()
+    (tmp_path / "penstock_shelf.py").write_text(f'{text}FAMILY = replace(PROVIDER, schemes=("shelf+*",))\n')
+    installed("penstock-shelf", **{"shelf+*": "penstock_shelf:FAMILY"})
+    with ps.open("shelf+oak://one/x", "wb") as file:
+        file.write(b"on oak")
+    assert ps.stat("shelf+oak://one/x").url == "shelf+oak://one/x"
+    assert registry.find("shelf+pine") is registry.find("shelf+oak")
+    assert "shelf+*" in registry.schemes()
+    assert registry.find("shelf") is None

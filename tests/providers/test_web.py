@@ -8,12 +8,13 @@ import os
 import pytest
 
 import penstock as ps
-from penstock.errors import ConfigError, Forbidden, InvalidURL, NotFound, Unsupported
+from penstock.errors import ConfigError, Forbidden, InvalidURL, NotFound, Unauthenticated, Unsupported
 from penstock.providers.urls import Location, parse
 from penstock.providers.web import PROVIDER
 from penstock.source import open_source
 from penstock.testing.servers import Scripted, reply
 from penstock.values import Span
+from tests.servers.nginx import PASSWORD, USER
 
 
 @pytest.mark.parametrize(
@@ -153,3 +154,52 @@ def test_errors_show_no_query_wherever_they_come_from():
         assert "hushhush" not in str(error)
         assert "https://h/k?…" in str(error) or "http://h/a b?…" in str(error)
     assert str(NotFound("nothing", url="s3://b/que?ry")).endswith("[s3://b/que?ry]")
+
+
+def _data(sample):
+    return sample.key, bytes(sample.data)
+
+
+@pytest.mark.parametrize("form", ["index", "json", "rounded"])
+def test_a_dataset_of_a_web_server_is_read_in_every_process(form, served):
+    """Listed with sizes and without, in threads, forked and spawned workers; by a manifest too."""
+    (served.folder / "train" / "a b").mkdir(parents=True)
+    contents = {f"train/a b/{number}.bin": b"%d" % number * 2000 * number for number in range(8)}
+    for key, data in contents.items():
+        (served.folder / key).write_bytes(data)
+    root = served.roots[form]
+    dataset = ps.MapDataset.from_prefix(f"{root}train/", transform=_data)
+    assert dict(dataset[at] for at in range(8)) == contents
+    for how in ("fork", "spawn") if form == "index" else ("fork",):
+        loader = ps.DataLoader(dataset, batch_size=2, num_workers=1, multiprocessing_context=how, collate_fn=list)
+        assert dict(each for batch in loader for each in batch) == contents
+    (served.folder / "train.txt").write_text(
+        "\n".join(key.removeprefix("train/").replace(" ", "%20") for key in contents)
+    )
+    named = ps.MapDataset.from_manifest(f"{root}train.txt", base=f"{root}train/")
+    assert [bytes(named[at].data) for at in range(8)] == list(contents.values())
+
+
+def test_a_web_server_without_index_pages_is_read_by_name(served):
+    (served.folder / "x.bin").write_bytes(b"content")
+    root = served.roots["bare"]
+    with pytest.raises(Unsupported, match="from_manifest"):
+        list(ps.list(root))
+    assert bytes(ps.MapDataset.from_objects([f"{root}x.bin"])[0].data) == b"content"
+
+
+def test_a_password_opens_a_closed_server_and_its_own_page_is_no_index(served):
+    (served.folder / "x.bin").write_bytes(b"content")
+    root, store = served.roots["closed"], ps.HTTPOptions(username=USER, password=PASSWORD)
+    with pytest.raises(Unauthenticated, match="HTTPOptions"):
+        ps.open(f"{root}x.bin")
+    assert ps.open(f"{root}x.bin", store=store).read() == b"content"
+    assert [each.size for each in ps.list(root, store=store)] == [7]
+    (served.folder / "index.html").write_text("<title>Welcome</title><a href='x.bin'>x.bin</a></html>")
+    with pytest.raises(Unsupported, match="no index"):
+        list(ps.list(root, store=store))
+
+
+def test_a_server_that_compresses_is_asked_not_to(served):
+    (served.folder / "x.txt").write_bytes(b"text " * 10_000)
+    assert ps.open(f"{served.roots['zipped']}x.txt").read() == b"text " * 10_000

@@ -1,6 +1,7 @@
 """One frozen value per engine; every field says its unit, its default, and where the default came from."""
 
 from penstock.options.azure import AzureOptions
+from penstock.options.fsspec import FsspecOptions
 from penstock.options.gcs import GCSOptions
 from penstock.options.http import HTTPOptions
 from penstock.options.oss import OSSOptions
@@ -11,6 +12,7 @@ from penstock.options.store import StoreOptions
 
 __all__ = [
     "AzureOptions",
+    "FsspecOptions",
     "GCSOptions",
     "HTTPOptions",
     "OSSOptions",

@@ -31,7 +31,7 @@ def bucket_names(pattern: str, words: str) -> Callable[[str], str]:
     return fault
 
 
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*(\+\*)?")
 
 
 def _at_the_slash(rest: str) -> tuple[str, str]:
@@ -106,7 +106,7 @@ class Provider:
 
     Attributes:
         name: Its name in messages.
-        schemes: The schemes of its URLs, lower case.
+        schemes: The schemes of its URLs, lower case. ``name+*`` is a family: all schemes ``name+…``.
         open: Return the driver of one bucket and the transport that carries it. Imports its dialect here, not before.
         split: Cut what follows ``scheme://`` into bucket and key. Both together, joined by ``/``, are the text again;
             a bucket may hold a ``/`` (``host/container``). Default: at the first ``/``.

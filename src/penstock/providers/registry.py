@@ -16,7 +16,8 @@ __all__ = ["GROUP", "LOCAL", "find", "loaded", "own", "schemes"]
 GROUP = "penstock.providers"  # entry points, each called by a scheme, each a Provider
 LOCAL = "file"  # the scheme of a bare path
 
-# Scheme -> the file of this room that has its PROVIDER, or file:NAME; imported when a URL first has this scheme.
+# Scheme, or a family of them (`name+*` is every `name+…`) -> the file of this room that has its PROVIDER, or file:NAME;
+# imported when a URL first has this scheme.
 _TABLE = {
     "s3": "s3",
     "oss": "s3family.oss",
@@ -35,6 +36,7 @@ _TABLE = {
     "gcs": "gcs",
     "https": "web",
     "http": "web",
+    "fsspec+*": "fsspec",
     LOCAL: "local",
     "memory": "memory",
     "penstock": "profiles",
@@ -51,17 +53,17 @@ def find(scheme: str) -> Provider | None:
         ConfigError: Two distributions provide it, or the one that does is broken; the text names them.
 
     """
-    if scheme in _loaded:
-        return _loaded[scheme]
-    found = _own(scheme) if scheme in _TABLE else _installed(scheme)
-    if found is not None:
-        found = _loaded.setdefault(scheme, found)
-    return found
+    names = (scheme, family) if (family := _family(scheme)) else (scheme,)
+    for look in (_loaded.get, _own, _installed):
+        for name in names:
+            if (found := look(name)) is not None:
+                return _loaded.setdefault(name, found)
+    return None
 
 
 def own() -> list[Provider]:
-    """Return Penstock's own providers, each once; S3, which advises on any URL of HTTP, last."""
-    return [_own(scheme) for scheme in {file: scheme for scheme, file in reversed(_TABLE.items())}.values()]
+    """Return Penstock's own providers, each once; S3 last."""
+    return [_imported(scheme) for scheme in {file: scheme for scheme, file in reversed(_TABLE.items())}.values()]
 
 
 def loaded() -> list[str]:
@@ -74,7 +76,17 @@ def schemes() -> list[str]:
     return list(dict.fromkeys((*loaded(), *sorted(each.name for each in _entries()))))
 
 
-def _own(scheme: str) -> Provider:
+def _family(scheme: str) -> str:
+    """Return the name of the family that a scheme may belong to; empty where it can belong to none."""
+    head, mark, rest = scheme.partition("+")
+    return f"{head}+*" if mark and rest and rest != "*" else ""
+
+
+def _own(scheme: str) -> Provider | None:
+    return _imported(scheme) if scheme in _TABLE else None
+
+
+def _imported(scheme: str) -> Provider:
     file, _, name = _TABLE[scheme].partition(":")
     provider: Provider = getattr(import_module(f"{__package__}.{file}"), name or "PROVIDER")
     return provider

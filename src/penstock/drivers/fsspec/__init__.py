@@ -1,0 +1,5 @@
+"""Filesystems that fsspec opens, as stores."""
+
+from penstock.drivers.fsspec.driver import Fsspec
+
+__all__ = ["Fsspec"]

@@ -1,0 +1,80 @@
+"""``fsspec+X://``: the filesystems that fsspec knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from sys import maxsize
+from typing import TYPE_CHECKING
+
+from penstock.errors import conceal
+from penstock.options import FsspecOptions
+from penstock.protocols.driver import Abilities, Conditions
+from penstock.protocols.limits import Limits
+from penstock.providers.provider import Opening, Provider
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.protocols.driver import Driver
+    from penstock.protocols.exchange import Transport
+
+__all__ = ["PROVIDER"]
+
+_HOST = re.compile(r"[A-Za-z0-9._:~-]{0,255}").fullmatch
+_NONE = Conditions(create=False, replace=False)
+_LEAST_SECRET = 8  # characters: as ``errors.conceal`` has it
+
+
+def _open(opening: Opening) -> tuple[Driver, Transport]:
+    import fsspec  # noqa: F401  it is missed here, and not on a thread
+
+    from penstock.drivers.fsspec import Fsspec
+    from penstock.drivers.fsspec.instances import Instances, filesystem_class
+    from penstock.transport.work import Threads
+
+    protocol = opening.scheme.partition("+")[2]
+    filesystem_class(protocol, opening.root)
+    options = dict(opening.options.storage_options or {})
+    secrets = [each for each in _texts(options) if len(each) >= _LEAST_SECRET]
+    conceal(*secrets)
+    instances = Instances(f"{protocol}://{opening.bucket}/", options)
+    driver = Fsspec(opening.root, protocol, instances, secrets)
+    driver.abilities = opening.provider.abilities
+    return driver, Threads()
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
+
+
+def _host_fault(bucket: str) -> str:
+    if fault := _key_fault(bucket):
+        return fault
+    return "" if _HOST(bucket) else "what stands before the first '/' cannot be a host or a bucket"
+
+
+def _key_fault(key: str) -> str:
+    return "'::' chains filesystems: pass such arguments as FsspecOptions(storage_options=…)" if "::" in key else ""
+
+
+PROVIDER = Provider(
+    name="fsspec",
+    schemes=("fsspec+*",),
+    open=_open,
+    bucket_fault=_host_fault,
+    key_fault=_key_fault,
+    limits=Limits(page_keys=maxsize),  # one call of fsspec finds everything
+    abilities=Abilities(digest=None, put=_NONE, complete=_NONE, forms=("none",), form="none"),
+    options=FsspecOptions,
+    any_options=True,  # one end of a copy
+    example="FsspecOptions(storage_options={'username': …})",
+    extra="penstock[fsspec]",
+)
