@@ -6,8 +6,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from penstock.drivers import aside as asides
 from penstock.drivers.direct import direct, key_bytes, too_large
+from penstock.drivers.files import aside as asides
 from penstock.drivers.fsspec.errors import translated
 from penstock.drivers.fsspec.info import described, is_file
 from penstock.drivers.fsspec.spool import Spool

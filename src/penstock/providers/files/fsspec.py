@@ -27,8 +27,6 @@ _LEAST_SECRET = 8  # characters: as ``errors.conceal`` has it
 
 
 def _open(opening: Opening) -> tuple[Driver, Transport]:
-    import fsspec  # noqa: F401  it is missed here, and not on a thread
-
     from penstock.drivers.fsspec import Fsspec
     from penstock.drivers.fsspec.instances import Instances, filesystem_class
     from penstock.transport.work import Threads

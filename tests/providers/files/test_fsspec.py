@@ -8,7 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import AlreadyExists, ConfigError, InvalidURL, MissingExtra, NotFound, UnknownScheme
-from penstock.providers.fsspec import PROVIDER
+from penstock.providers.files.fsspec import PROVIDER
 from penstock.providers.urls import parse
 from tests.children import forked
 

@@ -9,8 +9,8 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ConfigError, Forbidden, InvalidURL, NotFound, Unauthenticated, Unsupported
+from penstock.providers.files.web import PROVIDER
 from penstock.providers.urls import Location, parse
-from penstock.providers.web import PROVIDER
 from penstock.source import open_source
 from penstock.testing.servers import Scripted, reply
 from penstock.values import Span

@@ -1,0 +1,1 @@
+"""Providers of plain files: of web servers, and of whatever fsspec opens."""
