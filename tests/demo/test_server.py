@@ -8,8 +8,9 @@ import pytest
 
 import penstock as ps
 from penstock.demo.server import borrowed, embedded
-from penstock.errors import NotFound
+from penstock.errors import ConfigError, NotFound
 from penstock.testing.faults import FaultServer
+from penstock.testing.faults.dialects import DIALECTS
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +35,12 @@ def put(url):
         file.write(b"x")
 
 
-def test_within_its_own_server_nothing_of_the_user_s_store_is_left_and_after_it_all_is(monkeypatch):
+@pytest.mark.parametrize("provider", DIALECTS)
+def test_within_its_own_server_nothing_of_the_user_s_store_is_left_and_after_it_all_is(monkeypatch, provider):
     monkeypatch.setenv("AWS_PROFILE", "absent")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     before = dict(os.environ)
-    with embedded() as url:
+    with embedded(provider) as url:
         assert "AWS_PROFILE" not in os.environ
         put(f"{url}a")
         assert [each.url for each in ps.list(url)] == [f"{url}a"]
@@ -62,6 +64,11 @@ def test_what_is_to_be_kept_is_kept_at_the_server_that_was_named(own, monkeypatc
     assert dict(os.environ) == before
     kept = url.removeprefix("s3://mine/") + "a"
     assert own.objects("mine").pop(kept) == b"x"
+
+
+def test_an_endpoint_is_for_s3_alone():
+    with pytest.raises(ConfigError, match="set the environment"), borrowed("gs://mine", "http://here", keep=False):
+        pytest.fail("there is nowhere to work")
 
 
 def test_a_bucket_that_is_not_there_is_told_and_not_made(own):

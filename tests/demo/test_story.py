@@ -90,8 +90,9 @@ def test_the_demo_trains_is_killed_resumes_in_mid_epoch_and_leaves_nothing_behin
 
 
 def test_the_demo_does_not_pretend_that_one_epoch_is_enough(demo):
-    status, _, err = demo("--epochs", "1").end()
+    status, out, err = demo("--epochs", "1", "--provider", "gcs").end()
     assert status == 1
+    assert "gs://penstock-demo/" in out
     assert re.fullmatch(r"penstock: a test accuracy of \d+\.\d% is below 95%\n", err)
 
 
@@ -124,11 +125,19 @@ def test_a_missing_bucket_is_not_created(demo, own):
         own.objects("not-there-at-all")
 
 
-@pytest.mark.parametrize("words", [["--keep"], ["--endpoint", "http://127.0.0.1:9"]])
-def test_options_about_a_bucket_need_one(demo, words):
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (["--keep"], "name it with --bucket"),
+        (["--endpoint", "http://127.0.0.1:9"], "name it with --bucket"),
+        (["--provider", "gcs", "--bucket", "mine"], "is named by URL: gs://bucket"),
+        (["--provider", "ftp"], "speaks s3, gcs"),
+    ],
+)
+def test_options_that_contradict_one_another_are_refused(demo, words, remedy):
     status, out, err = demo(*words).end()
     assert (status, out) == (2, "")
-    assert "name it with --bucket" in err
+    assert remedy in err
 
 
 def test_without_the_extra_it_says_what_to_install():

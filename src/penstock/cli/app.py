@@ -99,7 +99,12 @@ def _demo(app: "typer.Typer") -> None:
     @app.command()
     def demo(
         *,
-        bucket: Annotated[str | None, typer.Option(help="Your own bucket instead of a server on this machine.")] = None,
+        bucket: Annotated[
+            str | None, typer.Option(help="Your own bucket, or its URL, instead of a server on this machine.")
+        ] = None,
+        provider: Annotated[
+            str | None, typer.Option(help="What the server on this machine speaks: s3, gcs, azure, oss.")
+        ] = None,
         endpoint: Annotated[
             str | None, typer.Option(help="The server of --bucket; default: the environment, then AWS.")
         ] = None,
@@ -107,4 +112,4 @@ def _demo(app: "typer.Typer") -> None:
         keep: Annotated[bool, typer.Option("--keep", help="Leave the objects in your bucket.")] = False,
     ) -> None:
         """Fill a bucket with images, train from it, kill the training, resume it in mid-epoch, and report."""
-        Demo(bucket=bucket, endpoint=endpoint, epochs=epochs, keep=keep).run()
+        Demo(bucket=bucket, provider=provider, endpoint=endpoint, epochs=epochs, keep=keep).run()

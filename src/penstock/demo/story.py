@@ -15,6 +15,7 @@ from penstock.demo.server import borrowed, embedded
 from penstock.demo.tally import Pace, Tally
 from penstock.demo.train import SEED
 from penstock.errors import ConfigError, MissingExtra, PenstockError
+from penstock.testing.faults.dialects import DIALECTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +33,8 @@ class Demo:
     """What to demonstrate on.
 
     Attributes:
-        bucket: One of the user's; None for one on a server of the demo's own.
+        bucket: One of the user's, or its URL; None for one on a server of the demo's own.
+        provider: What the demo's own server speaks: a dialect of ``penstock.testing.faults``; default ``s3``.
         endpoint: Where the user's bucket is; default what the environment says, then AWS.
         epochs: How often each training image is seen.
         keep: Leave everything in the user's bucket.
@@ -40,6 +42,7 @@ class Demo:
     """
 
     bucket: str | None = None
+    provider: str | None = None
     endpoint: str | None = None
     epochs: int = EPOCHS
     keep: bool = False
@@ -48,6 +51,10 @@ class Demo:
         """Refuse what contradicts itself."""
         if self.bucket is None and (self.endpoint is not None or self.keep):
             raise ConfigError("--endpoint and --keep are for a bucket of yours: name it with --bucket")
+        if self.bucket is not None and self.provider is not None:
+            raise ConfigError("--provider is for the demo's own server; a bucket of yours is named by URL: gs://bucket")
+        if self.provider is not None and self.provider not in DIALECTS:
+            raise ConfigError(f"the demo's own server speaks {', '.join(DIALECTS)}, not {self.provider!r}")
 
     def run(self) -> None:
         """Run the demo and print its progress: half a minute or so.
@@ -70,7 +77,7 @@ class Demo:
             raise PenstockError(f"a test accuracy of {story.tally.accuracy:.1%} is below {_LEAST_ACCURACY:.0%}")
 
     def _place(self) -> AbstractContextManager[str]:
-        return borrowed(self.bucket, self.endpoint, keep=self.keep) if self.bucket else embedded()
+        return borrowed(self.bucket, self.endpoint, keep=self.keep) if self.bucket else embedded(self.provider or "s3")
 
     def _server(self) -> str:
         if self.bucket is None:
