@@ -55,6 +55,7 @@ USERS = {"cli", "demo", "__main__"}  # rooms that use Penstock as a user does: `
 HOMES = {
     "PIL": ("demo", "testing"),
     "azure": ("drivers.azure.credentials",),
+    "awscrt": ("drivers.s3.checksums",),
     "boto3": ("demo", "testing"),
     "botocore": ("drivers.credentials",),
     "certifi": ("config",),

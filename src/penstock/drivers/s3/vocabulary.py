@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
-from zlib import crc32
 
 from penstock.drivers.http.verify import Verification
+from penstock.drivers.s3.checksums import digests
 from penstock.drivers.s3.codes import S3_CODES
 from penstock.drivers.s3.signing import Signer
 
@@ -128,14 +127,8 @@ class Vocabulary:
     whole_headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def _is_crc32(stored: str, body: memoryview | bytes) -> bool:
-    # A multipart object's digest ("…-3") is one of its parts' digests, and not of its bytes.
-    return "-" in stored or b64encode(crc32(body).to_bytes(4, "big")).decode() == stored
-
-
-# The digest that AWS's tools send by default. Each further header would cost every read a look.
 AMAZON = Vocabulary(
-    verification=Verification(digests={"x-amz-checksum-crc32": _is_crc32}),
+    verification=Verification(digests=digests()),
     whole_headers={"x-amz-checksum-mode": "ENABLED"},
 )
 

@@ -1,0 +1,81 @@
+"""Whole reads are compared with whatever checksum the store names; what cannot be compared is let pass."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import zlib
+
+import pytest
+
+from penstock.drivers.s3 import checksums
+from penstock.errors import ChecksumMismatch
+from penstock.options import RetryOptions, S3Options
+from penstock.source import open_source
+from penstock.testing.servers import Scripted, reply
+from penstock.values import Span
+
+DATA = b"123456789"
+# Of DATA: the catalogue of parametrised CRC algorithms, and RFC 6234's function.
+KNOWN = {
+    "crc32": (0xCBF43926).to_bytes(4, "big"),
+    "crc32c": (0xE3069283).to_bytes(4, "big"),
+    "crc64nvme": (0xAE8B14860A799888).to_bytes(8, "big"),
+    "sha256": hashlib.sha256(DATA).digest(),
+}
+
+
+def _read(name, stored, body=DATA):
+    def script(received, send):
+        assert received.headers["x-amz-checksum-mode"] == "ENABLED"
+        send(reply(200, body, etag='"e"', **{f"x_amz_checksum_{name}": stored}))
+        return True
+
+    with Scripted(script) as server:
+        options = S3Options(endpoint=server.url, anonymous=True, retry=RetryOptions(attempts=1))
+        source, _ = open_source("s3://bucket/", options)
+        known = source.read(Span("k", 0, len(DATA), "e", whole=True))
+        assert source.read(Span("k")) == known, "of unknown size"
+        return known
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_stores_checksum_is_compared(name):
+    stored = base64.b64encode(KNOWN[name]).decode()
+    assert _read(name, stored) == DATA
+    with pytest.raises(ChecksumMismatch, match=f"x-amz-checksum-{name}"):
+        _read(name, stored, b"123456780")
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_checksum_of_parts_checksums_is_let_pass(name):
+    assert _read(name, f"{base64.b64encode(KNOWN[name]).decode()}-3", b"987654321") == b"987654321"
+
+
+def test_an_unknown_checksum_is_let_pass():
+    assert _read("xxhash64", "AAAA") == DATA
+
+
+def test_without_the_library_what_the_standard_library_has_is_compared(monkeypatch):
+    monkeypatch.setattr(checksums, "find_spec", lambda _name: None)
+    checksums.digests.cache_clear()
+    try:
+        assert {*checksums.digests()} == {"x-amz-checksum-crc32", "x-amz-checksum-sha256"}
+    finally:
+        monkeypatch.undo()
+        checksums.digests.cache_clear()
+    assert len(checksums.digests()) == 4
+
+
+def test_a_forked_child_computes_as_its_parent_does():
+    data = os.urandom(1 << 20)
+    compare = checksums.digests()["x-amz-checksum-crc32"]
+    assert compare(base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode(), data)
+    nvme = checksums.digests()["x-amz-checksum-crc64nvme"]
+    stored = base64.b64encode(KNOWN["crc64nvme"]).decode()
+    assert nvme(stored, DATA)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if nvme(stored, memoryview(DATA)) and not nvme(stored, data) else 1)
+    assert os.waitpid(child, 0)[1] == 0

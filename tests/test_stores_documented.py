@@ -1,0 +1,145 @@
+"""docs/stores.md says of every store what it can do, as its provider declares it, and how that is known.
+
+After a change of a provider, `python -m tests.test_stores_documented` writes the table anew. A cell is a contract test
+(`penstock.testing.drivers`), or what the service's own manual says.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.config.services import SERVICES
+from penstock.providers import registry
+from penstock.providers.s3family.presets import PRESETS
+from penstock.source import open_source
+from penstock.testing.drivers import DriverContract
+
+PAGE = Path(__file__).parents[1] / "docs" / "stores.md"
+BEGIN, END = "<!-- stores -->\n", "<!-- /stores -->\n"
+# By the provider's name: the contract tests that run on it, or where it is written.
+TESTED = {
+    "S3": (
+        "drivers.s3.test_driver:TestFaultServer",
+        "drivers.s3.test_driver:TestMoto",
+        "drivers.s3.test_driver:TestCeph",
+    ),
+    "Ceph": ("drivers.s3.test_driver:TestCeph",),
+    "Alibaba OSS": ("providers.s3family.test_oss:TestContract",),
+    "Google Cloud Storage": ("drivers.gcs.test_driver:TestContract",),
+    "Azure": ("drivers.azure.test_driver:TestAzurite",),
+    "fsspec": ("drivers.fsspec.test_driver:TestMemory", "drivers.fsspec.test_driver:TestFolder"),
+    "the web server": ("drivers.web.test_driver:TestNginx",),
+    "the file system": ("drivers.test_local:TestContract",),
+    "memory": ("drivers.test_memory:TestContract",),
+}
+WRITTEN = {
+    "Cloudflare R2": "developers.cloudflare.com/r2/api/s3, …/platform/limits",
+    "OCI Object Storage": "docs.oracle.com: Amazon S3 Compatibility API",
+    "Backblaze B2": "backblaze.com/docs: S3-Compatible API",
+    "Wasabi": "docs.wasabi.com: API reference",
+    "Tigris": "tigrisdata.com/docs/objects/conditionals",
+    "CoreWeave AI Object Storage": "docs.coreweave.com: Object Storage",
+    "AIStore": "docs.nvidia.com/aistore/s3compat; redirects: tests/providers/s3family/test_presets.py",
+    "MinIO": "min.io/docs; issues of minio/minio",
+    "SwiftStack": "Multi-Storage Client's provider s8k",
+    "Google Cloud Storage's S3 interoperability": "cloud.google.com/storage/docs/interoperability; ClickHouse#115266",
+}
+UNKNOWN = ("OCI Object Storage", "Wasabi", "SwiftStack")  # their manuals do not say
+NO = "\N{EN DASH}"
+SAID = {"x-goog-hash": "crc32c", "content-md5": "md5"}  # what stands in headers that are not called by it
+READ_ONLY = ("the web server",)
+SHOWN = {
+    "S3": "AWS S3, any S3-compatible server",
+    "the file system": "local files",
+    "the web server": "web servers",
+    "fsspec": "fsspec's file systems",
+    "memory": "memory",
+}
+# What opens a bucket of a provider, to see which checksums its driver compares; None where there is no network.
+OPENED = {
+    "Alibaba OSS": ("oss://bkt/", ps.OSSOptions(region="cn-hangzhou", anonymous=True)),
+    "S3": ("s3://bkt/", ps.S3Options(anonymous=True)),
+    "Google Cloud Storage": ("gs://bkt/", ps.GCSOptions(anonymous=True)),
+    "Azure": ("az://bkt/", ps.AzureOptions(account="mine", anonymous=True)),
+}
+
+
+def providers():
+    """Return all providers, each once, presets after S3's own."""
+    own = {each.name: each for each in registry.own() if each.schemes != ("penstock",)}
+    rest = {name: each for name, each in own.items() if name not in PRESETS and name != "S3"}
+    return {"S3": own["S3"], **PRESETS, **rest}
+
+
+def checksums(name):
+    """Return the checksums that a driver compares on whole reads."""
+    if name in PRESETS:
+        word = next(word for word, service in SERVICES.items() if service.name == name)
+        options = ps.S3Options(provider=word, endpoint="http://bkt.example:9", region="r", anonymous=True)
+        driver = open_source("s3://bkt/", options)[0]._fetcher().driver
+    elif name in OPENED:
+        driver = open_source(*OPENED[name])[0]._fetcher().driver
+    else:
+        return ""
+    return ", ".join(sorted(SAID.get(each, each.rpartition("-")[2]) for each in driver._verify.digests))
+
+
+def cell(name, *, able):
+    if not able:
+        return NO
+    return "●" if name in TESTED else "?" if name in UNKNOWN else "○"
+
+
+def row(name, provider):
+    abilities, unable = provider.abilities, provider.abilities.form == "none" or name in READ_ONLY
+    able = [
+        held and not unable
+        for held in (
+            abilities.put.create,
+            abilities.put.replace,
+            abilities.complete.create,
+            abilities.complete.replace,
+        )
+    ]
+    cells = [cell(name, able=held) for held in able]
+    known = WRITTEN.get(name) or ", ".join(f"`{each.partition(':')[2]}`" for each in TESTED[name])
+    equal = "equal" if provider.limits.equal_parts else ""
+    return f"| {' | '.join([SHOWN.get(name, name), *cells, checksums(name) or NO, equal, known])} |"
+
+
+def table():
+    lines = [
+        "| store | new: PUT | version: PUT | new: upload | version: upload | whole reads compared | parts | known by |",
+        "|---|---|---|---|---|---|---|---|",
+        *(row(name, provider) for name, provider in providers().items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def test_every_provider_says_how_it_is_known():
+    assert {*TESTED, *WRITTEN} == {*providers(), "Ceph"} == {*providers()}
+
+
+@pytest.mark.parametrize("test", sorted({each for tests in TESTED.values() for each in tests}))
+def test_what_counts_as_a_contract_test_is_one(test):
+    module, _, name = test.partition(":")
+    assert issubclass(getattr(importlib.import_module(f"tests.{module}"), name), DriverContract)
+
+
+def test_the_page_says_what_the_providers_declare():
+    shown = PAGE.read_text("utf-8").partition(BEGIN)[2].partition(END)[0]
+    assert shown == table(), "run python -m tests.test_stores_documented"
+
+
+def write():
+    page = PAGE.read_text("utf-8")
+    before, _, rest = page.partition(BEGIN)
+    PAGE.write_text(before + BEGIN + table() + END + rest.partition(END)[2], "utf-8")
+
+
+if __name__ == "__main__":
+    write()
