@@ -7,13 +7,13 @@ import torch
 import torch.distributed.checkpoint as torchs
 
 from penstock.checkpoint import dcp
-from penstock.checkpoint.distributed import storage
+from penstock.checkpoint.distributed import reader, writer
 
 
 def test_the_public_names_are_the_storage_s_and_no_others():
     assert sorted(dcp.__all__) == ["StorageReader", "StorageWriter"]
-    assert dcp.StorageReader is storage.StorageReader
-    assert dcp.StorageWriter is storage.StorageWriter
+    assert dcp.StorageReader is reader.StorageReader
+    assert dcp.StorageWriter is writer.StorageWriter
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

@@ -1,5 +1,6 @@
 """The public name of Penstock's storage for torch's Distributed Checkpoint."""
 
-from penstock.checkpoint.distributed.storage import StorageReader, StorageWriter
+from penstock.checkpoint.distributed.reader import StorageReader
+from penstock.checkpoint.distributed.writer import StorageWriter
 
 __all__ = ["StorageReader", "StorageWriter"]

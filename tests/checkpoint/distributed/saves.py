@@ -5,13 +5,16 @@ from __future__ import annotations
 import pickle
 from multiprocessing.reduction import ForkingPickler
 
+import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 from penstock.checkpoint.dcp import StorageReader, StorageWriter
 from penstock.events import RangeRead, subscribe
 
-__all__ = ["load", "save", "save_as_ranks", "sizes_read"]
+__all__ = ["LAYOUTS", "cause", "load", "save", "save_as_ranks", "sizes_read", "two_ranks"]
+
+LAYOUTS = ("penstock", "torch")
 
 
 def save(state, url, planner=None, **options):
@@ -51,3 +54,14 @@ def sizes_read(act):
     finally:
         leave()
     return [event.size_bytes for event in read if "checkpoint.json" not in event.url]
+
+
+def cause(raised):
+    """Return what the one rank raised: torch wraps it."""
+    return raised.value.failures[0][0]
+
+
+def two_ranks(seed):
+    """Return the states of two ranks, of a few MiB each."""
+    generator = torch.Generator().manual_seed(seed)
+    return [{f"w{rank}": torch.rand(900, 1000, generator=generator), f"n{rank}": seed} for rank in range(2)]

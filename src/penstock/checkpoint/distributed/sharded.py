@@ -23,7 +23,8 @@ from penstock.errors import CheckpointError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.checkpoint.distributed.storage import StorageReader, StorageWriter
+    from penstock.checkpoint.distributed.reader import StorageReader
+    from penstock.checkpoint.distributed.writer import StorageWriter
 
 __all__ = ["Loading", "save_shards"]
 

@@ -11,8 +11,9 @@ from lightning.pytorch.plugins import io
 from lightning.pytorch.trainer.states import TrainerFn
 
 from penstock.checkpoint.commit.remove import remove
+from penstock.checkpoint.distributed.reader import StorageReader
 from penstock.checkpoint.distributed.sharded import Loading, save_shards
-from penstock.checkpoint.distributed.storage import StorageReader, StorageWriter
+from penstock.checkpoint.distributed.writer import StorageWriter
 from penstock.checkpoint.run.background import Job
 from penstock.checkpoint.torchfile.verbs import load, save
 from penstock.checkpoint.transfer.staging import Stage

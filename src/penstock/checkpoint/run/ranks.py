@@ -14,7 +14,8 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.stateful import Stateful
 
-from penstock.checkpoint.distributed.storage import StorageReader, StorageWriter
+from penstock.checkpoint.distributed.reader import StorageReader
+from penstock.checkpoint.distributed.writer import StorageWriter
 from penstock.checkpoint.torchfile.decoding import decoded
 from penstock.checkpoint.torchfile.encoding import encoded
 from penstock.errors import PenstockError, Unusable
