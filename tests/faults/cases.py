@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 
 from penstock.errors import Changed, PenstockError
-from penstock.options import GCSOptions, RetryOptions, S3Options, TransportOptions, WriteOptions
+from penstock.options import GCSOptions, OSSOptions, RetryOptions, S3Options, TransportOptions, WriteOptions
 from penstock.source import open_source
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from penstock.testing.faults.dialects import spoken
@@ -33,7 +33,7 @@ COLUMNS = {  # column of the table: the request that meets the fault
 }
 # Of Google Cloud Storage: no parts are copied, and a large object on a condition is moved.
 GOOGLE = {column: verb for column, verb in COLUMNS.items() if column != "copy of a part"} | {"move": "move"}
-BY_DIALECT = {"s3": COLUMNS, "gcs": GOOGLE}
+BY_DIALECT = {"s3": COLUMNS, "gcs": GOOGLE, "oss": COLUMNS}
 WAITS = {"stall", "stall-body", "drip", "slow", "503-after"}
 ATTEMPTS = 3  # bounded by number, so that a busy machine changes nothing
 PART_BYTES = 64 << 10
@@ -91,7 +91,8 @@ def small_parts():
 @contextlib.contextmanager
 def small_limits():
     """Have this process's stores take small parts within a block, as ``Settings(least_part_bytes=…)`` does."""
-    with limited(least_part_bytes=PART_BYTES), limited("gs", least_part_bytes=PART_BYTES):
+    least = {"least_part_bytes": PART_BYTES}
+    with limited(**least), limited("gs", **least), limited("oss", **least):
         yield
 
 
@@ -101,6 +102,10 @@ def store(server, *, attempts=ATTEMPTS):
     common = {"transport": TransportOptions(stall_timeout_s=2, connect_timeout_s=2), "retry": patient}
     if server.scheme == "gs":
         return GCSOptions(endpoint=server.endpoint, token="good", write=small_parts(), **common)
+    if server.scheme == "oss":
+        settings, write = server.settings, small_parts()
+        keys = {"access_key": settings.access_key, "secret_key": settings.secret_key}
+        return OSSOptions(endpoint=server.endpoint, region=settings.region, write=write, **keys, **common)
     return S3Options(endpoint=server.endpoint, region=server.settings.region, write=small_parts(), **common)
 
 
@@ -151,8 +156,12 @@ def _tries(case, server, key):
     if case.column == "part":  # which one it was is in its query, which is not recorded; the second one is shorter
         seen = [each for each in seen if each.headers["content-length"] == str(PART_BYTES)]
     if case.column == "copy of a part":
-        seen = [each for each in seen if each.headers["x-amz-copy-source-range"].startswith("bytes=0-")]
+        seen = [each for each in seen if _copied_range(each).startswith("bytes=0-")]
     return len(seen)
+
+
+def _copied_range(seen):
+    return next(value for name, value in seen.headers.items() if name.endswith("copy-source-range"))
 
 
 def _stands(case, server):
@@ -277,5 +286,11 @@ def everything():
     """
     cases = [Case(name, column, always) for name in FAULTS for column in COLUMNS for always in (False, True)]
     quick = [name for name in FAULTS if name not in WAITS]
-    cases += [Case(name, column, always, "gcs") for name in quick for column in GOOGLE for always in (False, True)]
+    cases += [
+        Case(name, column, always, dialect)
+        for dialect in ("gcs", "oss")
+        for name in quick
+        for column in BY_DIALECT[dialect]
+        for always in (False, True)
+    ]
     return sorted((case for case in cases if case.possible), key=lambda case: not case.always)

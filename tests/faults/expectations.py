@@ -141,7 +141,12 @@ _GOOGLE = {
     ("headers-many", "move"): ("✓ 2", "✓"),
     ("headers-long", "move"): ("✓ 1", "✓"),
 }
-DIFFERENCES = {"s3": {}, "gcs": _GOOGLE}
+# Where Alibaba OSS differs.
+_ALIBABA = {
+    # As on Google Cloud Storage.
+    ("corrupt", "complete"): ("Unusable", "Unusable"),
+}
+DIFFERENCES = {"s3": {}, "gcs": _GOOGLE, "oss": _ALIBABA}
 
 
 def expected(case: Case) -> str:
@@ -181,6 +186,7 @@ def page() -> str:
         attempts=ATTEMPTS,
         unranged=_unranged(),
         google=_differences("gcs"),
+        alibaba=_differences("oss"),
     )
 
 
@@ -250,6 +256,12 @@ The same faults against `gs://`, with the same results but for these. A *move* i
 is written on a condition. Regions (`301`, `307`, `malformed`) and copies of parts do not exist there.
 
 {google}
+
+## Alibaba OSS
+
+The same table holds for Alibaba OSS (`Settings(dialect="oss")`), where these cells differ:
+
+{alibaba}
 
 ## A server that ignores Range
 

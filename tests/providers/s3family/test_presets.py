@@ -331,3 +331,17 @@ def ps_span(key, start, stop):
     from penstock.values import Span
 
     return Span(key, start, stop)
+
+
+def test_a_bucket_in_the_hosts_name_works_on_a_server(moto_server):
+    name = "virtual-only"
+    moto_server.client().create_bucket(Bucket=name)
+    endpoint = moto_server.endpoint.replace("127.0.0.1", "localhost")
+    keys = {"access_key": moto_server.access_key, "secret_key": moto_server.secret_key}
+    store = ps.S3Options(provider="coreweave", endpoint=endpoint, **keys)
+    with ps.open(f"s3://{name}/a b", "wb", store=store) as file:
+        file.write(b"in the host")
+    assert ps.open(f"s3://{name}/a b", store=store).read() == b"in the host"
+    source, key = open_source(f"s3://{name}/a b", store)
+    assert source._fetcher().driver.head(key).request.url.startswith(f"http://{name}.localhost:")
+    assert moto_server.client().get_object(Bucket=name, Key="a b")["Body"].read() == b"in the host"
