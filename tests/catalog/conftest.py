@@ -10,6 +10,7 @@ from penstock.drivers.direct import direct
 from penstock.fetch.fetcher import Fetcher
 from penstock.fetch.pager import Pager
 from penstock.options import ReadOptions, RetryOptions
+from penstock.protocols.driver import Abilities
 from penstock.transport.work import Threads
 from penstock.values import ObjectMeta, Page
 
@@ -24,6 +25,7 @@ class Bucket:
     """
 
     root = "s3://bucket/"
+    abilities = Abilities()
 
     def __init__(self, keys, page_size=1000, *, rolls=True, before=None):
         self.keys = sorted(set(keys), key=self._order)

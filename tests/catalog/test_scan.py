@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from penstock.catalog import scan as scanning
 from penstock.catalog.catalog import Catalog
 from penstock.errors import ConfigError, Damaged, Throttled
+from penstock.protocols.driver import Abilities
 from penstock.values import ObjectMeta, Page
 
 # Few letters and many slashes make the shapes that matter: nested, empty and repeated directories, keys beside them.
@@ -232,6 +233,13 @@ class TestTrouble:
         with pytest.raises(Damaged, match="workers=1"):
             scan(Old(keys, 50), "")
         assert _found(scan(Old(keys, 50), "", workers=1)) == keys
+
+    def test_a_store_that_begins_at_the_first_key_only_is_listed_plainly(self, bucket_of):
+        bucket = bucket_of([f"{number % 50:02}/{number:05}" for number in range(5_000)], 100)
+        bucket.abilities = Abilities(seeks=False)
+        assert len(scan(bucket, "", workers=16)) == 5_000
+        assert bucket.most_at_once == 1
+        assert not any(asked["start_after"] or asked["delimiter"] for asked in bucket.requests)
 
     def test_no_workers_is_said(self, bucket_of):
         with pytest.raises(ConfigError, match="workers"):

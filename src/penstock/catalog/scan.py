@@ -23,6 +23,10 @@ __all__ = ["Listable", "scan"]
 class Pages(Protocol):
     """LIST requests in parallel; leaving the ``with`` block cancels those in flight."""
 
+    @property
+    def seeks(self) -> bool:
+        """Whether a listing can begin after any key without the pages before it."""
+
     def start(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Hashable:
         """Send one LIST request; return its name."""
 
@@ -70,7 +74,8 @@ def scan(
         prefix: Exactly what keys begin with: ``train`` matches ``train2/x`` too.
         include: Globs of which one must match; none given is everything.
         exclude: Globs of which none may match.
-        workers: Requests in flight at most, at least 1; 1 lists plainly.
+        workers: Requests in flight at most, at least 1; 1 lists plainly, and so do stores that cannot begin a listing
+            after any key (Azure).
         progress: Called on this thread after each page with the number of keys chosen so far.
 
     Raises:
@@ -84,7 +89,8 @@ def scan(
     base = prefix[: prefix.rfind("/") + 1]
     chosen = selector(include, exclude)
     with source.pager() as pages:
-        work = _Scan(pages, prefix, lambda meta: chosen(meta.key[len(base) :], meta.size), workers)
+        most = workers if pages.seeks else 1
+        work = _Scan(pages, prefix, lambda meta: chosen(meta.key[len(base) :], meta.size), most)
         try:
             work.run(progress or (lambda _: None))
         except Damaged as error:

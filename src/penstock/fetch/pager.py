@@ -32,6 +32,11 @@ class Pager:
         self._flying: dict[Operation[Page], str] = {}
         self._scope: Scope | None = None  # from the first request on
 
+    @property
+    def seeks(self) -> bool:
+        """Whether a listing can begin after any key without the pages before it."""
+        return self._fetcher.driver.abilities.seeks
+
     def start(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Operation[Page]:
         """Send one LIST request on its way; what is returned names it when its page is taken."""
         verb = require(self._fetcher.driver, List, prefix).list

@@ -146,6 +146,8 @@ class Abilities:
             it); ``bare``, without the quotes, as Ceph 16 wants it; ``none`` where the store refuses whatever has one
             (501), so that a look has to do. Learned.
         tags: An object keeps the ETag that its write was answered with. Learned.
+        seeks: A listing can begin after any key. Where it cannot, ``start_after`` lists what comes before it, too, so
+            the parts of a prefix are not listed concurrently.
         ranges: A span of an object can be had without the rest of it; None until the store has shown it. Learned: a
             driver whose store may answer with the whole object sets it, by each answer.
 
@@ -158,6 +160,7 @@ class Abilities:
     forms: tuple[ConditionForm, ...] = ("usual",)
     form: ConditionForm = "usual"
     tags: bool = True
+    seeks: bool = True
     ranges: bool | None = True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -48,6 +49,7 @@ def _open(opening: Opening) -> tuple[Driver, Transport]:
         )
     identity = RefreshingCredentials(source(options, settings, opening.environ))
     driver = Azure(Container(name, account, endpoint, opening.root), identity, checksums=options.checksums)
+    driver.abilities = replace(opening.provider.abilities, digest=driver.abilities.digest)
     driver.page_keys = opening.provider.limits.page_keys
     return driver, connected(options.transport, endpoint, ca_file=settings.ca_file, proxy=settings.proxy)
 
@@ -99,7 +101,7 @@ PROVIDER = Provider(
         key_bytes=4 * _MOST_CHARACTERS,
         metadata_bytes=8 << 10,
     ),
-    abilities=Abilities(ranges=None),
+    abilities=Abilities(seeks=False, ranges=None),
     options=AzureOptions,
     resolve=resolve,
     example="AzureOptions(account=…, account_key=…)",

@@ -1,6 +1,7 @@
 """Azure's dialect keeps every promise on a server that checks signatures, and believes none that is odd."""
 
 import uuid
+from base64 import b64encode
 
 import pytest
 
@@ -8,8 +9,11 @@ from penstock.drivers.azure import Azure, Container
 from penstock.drivers.azure.signing import AccountKey
 from penstock.drivers.refreshing import RefreshingCredentials
 from penstock.options import TransportOptions
+from penstock.protocols.credentials import BearerToken
 from penstock.testing.drivers import KEYS, DriverContract
+from penstock.testing.faults import FaultServer, Settings
 from penstock.transport.loop import connect
+from tests.servers import Account
 
 
 class Given:
@@ -29,6 +33,12 @@ def driver_of(account, name, credentials=None):
     return driver
 
 
+def account_of(server):
+    options = server.store
+    key = b64encode(server.settings.secret_key.encode()).decode()
+    return Account(options.endpoint, options.account, key)
+
+
 # Azure makes '/' of '\' and leaves out dots at the ends of parts (``providers.azure`` refuses both).
 NAMES = [key for key in KEYS if "\\" not in key and not any(part.endswith(".") for part in key.split("/"))]
 
@@ -44,3 +54,22 @@ class TestAzurite(DriverContract):
         name = f"test-{uuid.uuid4().hex}"
         azurite.client().create_container(name)
         return driver_of(azurite, name), connect(TransportOptions(connections=16))
+
+
+@pytest.fixture(scope="module")
+def fault_server():
+    with FaultServer.start(Settings(dialect="azure", tokens=("good",))) as server:
+        yield server
+
+
+class TestFaultServer(DriverContract):
+    keys = NAMES
+    page_keys = 50
+    part_bytes = 100_000
+
+    @pytest.fixture(params=["key", "token"])
+    def store(self, fault_server, request):
+        name = f"test-{uuid.uuid4().hex}"
+        fault_server.make(name)
+        credentials = BearerToken("good") if request.param == "token" else None
+        return driver_of(account_of(fault_server), name, credentials), connect(TransportOptions())

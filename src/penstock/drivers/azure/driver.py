@@ -59,7 +59,7 @@ def _is_md5(stored: str, body: memoryview | bytes) -> bool:
 
 
 # A body is refused, and nothing stored, where its Content-MD5 is another's.
-ABILITIES = Abilities(digest=_begin_md5, ranges=None)
+ABILITIES = Abilities(digest=_begin_md5, seeks=False, ranges=None)
 _SUMMED, _UNSUMMED = Verification(digests={"content-md5": _is_md5}), Verification()
 
 

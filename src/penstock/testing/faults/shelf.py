@@ -41,7 +41,7 @@ class Upload:
 
     key: str
     headers: dict[str, str]
-    parts: dict[int, Stored] = field(default_factory=dict)
+    parts: dict[int | str, Stored] = field(default_factory=dict)  # by number, or by the name of a block
     began: float = field(default_factory=time.time)
 
 
@@ -61,6 +61,7 @@ class Bucket:
         """Start empty; parts but the last must have ``least_part_bytes``."""
         self.objects: dict[str, Stored] = {}
         self.uploads: dict[str, Upload] = {}
+        self.committed: dict[str, dict[int | str, Stored]] = {}  # by key, the blocks that an object was made of (Azure)
         self._least_part_bytes = least_part_bytes
         self._names = count(1)
 

@@ -24,6 +24,10 @@ class Shelves(Protocol):
     def words(self) -> Words:
         """The dialect that is spoken."""
 
+    @property
+    def access(self) -> Access:
+        """Who may come in."""
+
     def bucket(self, name: str) -> Bucket:
         """Return a bucket."""
 

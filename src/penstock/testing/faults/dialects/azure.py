@@ -1,0 +1,417 @@
+"""Azure Blob Storage's words: Shared Key and bearer tokens, blocks instead of uploads, its codes and its XML."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import time
+from dataclasses import replace
+from email.utils import formatdate, parsedate_to_datetime
+from hashlib import md5
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.etree import ElementTree as ET
+
+from penstock.options import AzureOptions
+from penstock.testing.faults.dialect import get
+from penstock.testing.faults.dialects.words import Access, Words
+from penstock.testing.faults.kinds import FAULTS, Fault
+from penstock.testing.faults.message import Answer, Refused, Request, document
+from penstock.testing.faults.shelf import Bucket, Stored, Upload
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.options import StoreOptions
+    from penstock.testing.faults.dialects.words import Shelves
+    from penstock.testing.faults.settings import Settings
+
+__all__ = ["WORDS"]
+
+_SKEW_S = 15 * 60
+_MOST_KEYS = 5000
+_STANDARD = (
+    *("content-encoding", "content-language", "content-length", "content-md5", "content-type", "date"),
+    *("if-modified-since", "if-match", "if-none-match", "if-unmodified-since", "range"),
+)
+_ORDER = "_0123456789abcdefghijklmnopqrstuvwxyz"  # of a header's name, without its hyphens
+_CODES = {
+    "InvalidRequest": "InvalidInput",
+    "KeyTooLongError": "OutOfRangeInput",
+    "MethodNotAllowed": "UnsupportedHttpVerb",
+    "NoSuchBucket": "ContainerNotFound",
+    "NoSuchKey": "BlobNotFound",
+    "PreconditionFailed": "ConditionNotMet",
+}
+
+
+def _account(key: str) -> str:
+    return key.replace("-", "")
+
+
+def _md5(data: bytes | bytearray) -> str:
+    return base64.b64encode(md5(data, usedforsecurity=False).digest()).decode()
+
+
+# -- what is asked ---------------------------------------------------------------------------------------------------
+
+
+def _locate(request: Request) -> None:
+    """Read ``/account/container/key``, and the verb of method and query."""
+    _, _, rest = request.path.removeprefix("/").partition("/")
+    bucket, _, key = rest.partition("/")
+    request.bucket, request.key = unquote(bucket), unquote(key)
+    request.asked = _verb(request) or "unknown"
+    if "x-ms-range" in request.headers:  # it overrides Range
+        request.headers["range"] = request.headers["x-ms-range"]
+    if "blockid" in request.parameters:
+        request.parameters["partNumber"] = str(_number(request.parameters["blockid"]))
+
+
+def _verb(request: Request) -> str:
+    asked = request.parameters
+    if not request.key:
+        if asked.get("restype") != "container":
+            return ""
+        if request.method == "PUT":
+            return "make-bucket"
+        uncommitted = "uncommittedblobs" in asked.get("include", "")
+        return ("uploads" if uncommitted else "list") if asked.get("comp") == "list" else ""
+    copies = "x-ms-copy-source" in request.headers
+    if request.method != "PUT":
+        return {"GET": "get", "HEAD": "head", "DELETE": "delete"}.get(request.method, "")
+    plain = "copy" if copies else "put"
+    return {None: plain, "block": "copy-part" if copies else "part", "blocklist": "complete"}.get(asked.get("comp"), "")
+
+
+def _number(block: str) -> int:
+    """Return the number at the end of a block's id, as Penstock makes them; 0 where there is none."""
+    try:
+        return int(base64.b64decode(block, validate=True)[-8:])
+    except ValueError:
+        return 0
+
+
+# -- who asks --------------------------------------------------------------------------------------------------------
+
+
+def _check(request: Request, access: Access, now: float) -> None:
+    headers = request.headers
+    how, _, proof = headers.get("authorization", "").partition(" ")
+    if not how:
+        raise Refused(401, "NoAuthenticationInformation", "anonymous requests are not served")
+    if "x-ms-version" not in headers:
+        raise Refused(400, "MissingRequiredHeader", "x-ms-version")
+    if how == "Bearer":
+        if proof not in access.tokens:
+            raise Refused(401, "InvalidAuthenticationInfo", "Lifetime validation failed. The token is expired.")
+    else:
+        _check_signature(request, access, proof, now)
+    if "content-md5" in headers and headers["content-md5"] != _md5(request.body):
+        raise Refused(400, "Md5Mismatch", "The MD5 value specified in the request did not match the calculated one.")
+
+
+def _check_signature(request: Request, access: Access, proof: str, now: float) -> None:
+    account, _, signature = proof.partition(":")
+    secrets = {_account(key): secret for key, secret in access.keys.items()}
+    if account not in secrets or request.path.split("/")[1] != account:
+        raise Refused(403, "AuthenticationFailed", "no such account")
+    try:
+        age_s = now - parsedate_to_datetime(request.headers.get("x-ms-date", "")).timestamp()
+    except ValueError:
+        raise Refused(403, "AuthenticationFailed", "no date") from None
+    if abs(age_s) > _SKEW_S:
+        raise Refused(403, "AuthenticationFailed", "Request date header too old")
+    if not hmac.compare_digest(_signature(secrets[account], _to_sign(request, account)), signature):
+        raise Refused(403, "AuthenticationFailed", "the signature is another one")
+
+
+def _signature(secret: str, text: str) -> str:
+    return base64.b64encode(hmac.digest(secret.encode(), text.encode(), "sha256")).decode()
+
+
+def _to_sign(request: Request, account: str) -> str:
+    """Return the string to sign of "Authorize with Shared Key", of this request."""
+    headers = dict(request.headers)
+    if "x-ms-range" in headers:
+        headers.pop("range", None)
+    if headers.get("content-length") == "0":
+        headers.pop("content-length")
+    own = sorted((name for name in headers if name.startswith("x-ms-")), key=_collated)
+    pairs = (pair.partition("=") for pair in request.query.split("&") if pair)
+    asked = sorted((unquote(name).lower(), unquote(value)) for name, _, value in pairs)
+    return "\n".join(
+        (
+            request.method,
+            *(headers.get(name, "") for name in _STANDARD),
+            *(f"{name}:{headers[name]}" for name in own),
+            f"/{account}{request.path}",
+            *(f"{name}:{value}" for name, value in asked),
+        )
+    )
+
+
+def _collated(name: str) -> list[int]:
+    return [_ORDER.index(letter) for letter in name if letter != "-"]
+
+
+def _check_source(shelves: Shelves, request: Request) -> tuple[str, str]:
+    """Return container and key of what is copied; ``Refused`` unless its URL or the request authorises to read it."""
+    url = urlsplit(request.headers["x-ms-copy-source"])
+    account, bucket, key = (unquote(part) for part in url.path.removeprefix("/").split("/", 2))
+    token = request.headers.get("x-ms-copy-source-authorization", "").removeprefix("Bearer ")
+    if token in shelves.access.tokens:
+        return bucket, key
+    given = {name: values[0] for name, values in parse_qs(url.query).items()}
+    secrets = {_account(name): secret for name, secret in shelves.access.keys.items()}
+    text = (
+        *(given.get("sp", ""), given.get("st", ""), given.get("se", ""), f"/blob/{account}/{bucket}/{key}", "", ""),
+        *(given.get("spr", ""), given.get("sv", ""), given.get("sr", ""), "", "", "", "", "", "", ""),
+    )
+    right = account in secrets and hmac.compare_digest(
+        _signature(secrets[account], "\n".join(text)), given.get("sig", "")
+    )
+    if not right or "r" not in given["sp"] or given["se"] < time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()):
+        raise Refused(403, "CannotVerifyCopySource", "the source is not authorised")
+    return bucket, key
+
+
+# -- conditions and versions -----------------------------------------------------------------------------------------
+
+
+def _hold(bucket: Bucket, request: Request, how: str) -> None:
+    del how
+    if request.verb not in ("put", "complete"):
+        return
+    found, wanted = bucket.objects.get(request.key), request.headers.get("if-match", "")
+    if request.headers.get("if-none-match") == "*" and found:
+        raise Refused(409, "BlobAlreadyExists", "The specified blob already exists.")
+    if wanted and (found is None or wanted != f'"{found.etag}"'):
+        raise Refused(412, "ConditionNotMet")
+
+
+def _pin(found: Stored, request: Request) -> None:
+    if request.headers.get("if-match", "*") not in ("*", f'"{found.etag}"'):
+        raise Refused(412, "ConditionNotMet")
+
+
+def _pin_source(found: Stored, request: Request) -> None:
+    if request.headers.get("x-ms-source-if-match", "*") not in ("*", f'"{found.etag}"'):
+        raise Refused(412, "SourceConditionNotMet")
+
+
+def _etag(found: Stored) -> dict[str, str]:
+    return {"ETag": f'"{found.etag}"', "x-ms-blob-type": "BlockBlob"}
+
+
+def _digests(found: Stored, _request: Request) -> dict[str, str]:
+    return {} if "-" in found.etag else {"Content-MD5": _md5(found.data)}  # none of what was made of blocks
+
+
+# -- verbs -----------------------------------------------------------------------------------------------------------
+
+
+def _kept(request: Request) -> dict[str, str]:
+    kind = request.headers.get("x-ms-blob-content-type", "application/octet-stream")
+    own = {name: value for name, value in request.headers.items() if name.startswith("x-ms-meta-")}
+    return {"content-type": kind, **own}
+
+
+def _put(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+    if request.headers.get("x-ms-blob-type") != "BlockBlob":
+        raise Refused(400, "MissingRequiredHeader", "x-ms-blob-type")
+    return _stored(shelves, bucket, request, Stored.of(bytes(request.body), _kept(request)))
+
+
+def _stored(shelves: Shelves, bucket: Bucket, request: Request, stored: Stored) -> Answer:
+    """Publish an object; blocks that were not committed are forgotten."""
+    bucket.objects[request.key] = stored
+    bucket.uploads.pop(request.key, None)
+    bucket.committed.pop(request.key, None)
+    return Answer(201, shelves.words.written(stored))
+
+
+def _delete(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+    bucket.find(request.key)
+    del bucket.objects[request.key]
+    bucket.committed.pop(request.key, None)
+    return Answer(202)
+
+
+def _origin(shelves: Shelves, request: Request) -> Stored:
+    name, key = _check_source(shelves, request)
+    found = shelves.bucket(name).objects.get(key)
+    if found is None:
+        raise Refused(404, "CannotVerifyCopySource", "The specified blob does not exist.")
+    shelves.words.pin_source(found, request)
+    return found
+
+
+def _copy(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+    source = _origin(shelves, request)
+    answer = _stored(shelves, bucket, request, Stored.of(source.data, source.headers))
+    return replace(answer, status=202, headers={**answer.headers, "x-ms-copy-status": "success"})
+
+
+def _part(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+    return _block(bucket, request, bytes(request.body))
+
+
+def _copy_part(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+    data = _origin(shelves, request).data
+    first, _, last = request.headers["x-ms-source-range"].removeprefix("bytes=").partition("-")
+    return _block(bucket, request, data[int(first) : int(last) + 1])
+
+
+def _block(bucket: Bucket, request: Request, data: bytes) -> Answer:
+    name = request.parameters["blockid"]
+    upload = bucket.uploads.setdefault(request.key, Upload(request.key, {}))
+    if any(len(str(each)) != len(name) for each in upload.parts):
+        raise Refused(400, "InvalidBlobOrBlock", "The specified blob or block content is invalid.")
+    upload.parts[name] = Stored.of(data, {})
+    return Answer(201, {"Content-MD5": _md5(data)})
+
+
+def _complete(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+    try:
+        named = [(each.tag, each.text or "") for each in ET.fromstring(request.body)]  # noqa: S314  a test server on loopback
+    except ET.ParseError:
+        raise Refused(400, "InvalidXmlDocument") from None
+    new = bucket.uploads[request.key].parts if request.key in bucket.uploads else {}
+    old = bucket.committed.get(request.key, {})
+    known: dict[str, Mapping[int | str, Stored]] = {"Latest": {**old, **new}, "Uncommitted": new, "Committed": old}
+    try:
+        blocks: dict[int | str, Stored] = {name: known[kind][name] for kind, name in named}
+    except KeyError:
+        raise Refused(400, "InvalidBlockList", "The specified block list is invalid.") from None
+    data = b"".join(blocks[name].data for _, name in named)
+    stored = Stored(data, f"{md5(data, usedforsecurity=False).hexdigest()}-{len(named)}", _kept(request))
+    answer = _stored(shelves, bucket, request, stored)
+    bucket.committed[request.key] = blocks
+    return answer
+
+
+def _list(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+    asked = request.parameters
+    most = min(_MOST_KEYS, int(asked.get("maxresults", _MOST_KEYS)))
+    after = base64.b64decode(asked.get("marker", "")).decode()
+    page = bucket.page(asked.get("prefix", ""), asked.get("delimiter", ""), after, most)
+    rows = [_entry(key, stored, asked.get("include", "")) for key, stored in page.entries]
+    rows += [_element("BlobPrefix", {"Name": each}) for each in page.prefixes]
+    return _listing(asked, "".join(rows), base64.b64encode(page.token.encode()).decode())
+
+
+def _entry(key: str, stored: Stored, include: str = "") -> str:
+    properties = {
+        "Last-Modified": formatdate(stored.modified, usegmt=True),
+        "Etag": stored.etag,
+        "Content-Length": str(len(stored.data)),
+        "Content-Type": stored.headers["content-type"],
+        "BlobType": "BlockBlob",
+    }
+    own = {
+        name.removeprefix("x-ms-meta-"): value
+        for name, value in stored.headers.items()
+        if "metadata" in include and name.startswith("x-ms-meta-")
+    }
+    inner = _element("Properties", properties) + (_element("Metadata", own) if own else "")
+    return document("Blob", {"Name": key}, inner).decode().partition("\n")[2]
+
+
+def _uploads(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+    prefix = request.parameters.get("prefix", "")
+    begun = [key for key in bucket.uploads if key not in bucket.objects and key.startswith(prefix)]
+    properties = _element("Properties", {"Content-Length": "0", "BlobType": "BlockBlob"})
+    rows = [document("Blob", {"Name": key}, properties).decode().partition("\n")[2] for key in sorted(begun)]
+    rows += [_entry(key, stored) for key, stored in bucket.objects.items() if key.startswith(prefix)]
+    return _listing(request.parameters, "".join(rows), "")
+
+
+def _listing(asked: Mapping[str, str], rows: str, marker: str) -> Answer:
+    texts = {"Prefix": asked.get("prefix", "")}
+    inner = f"<Blobs>{rows}</Blobs>{_element('NextMarker', {}) if not marker else f'<NextMarker>{marker}</NextMarker>'}"
+    return Answer(200, {"Content-Type": "application/xml"}, document("EnumerationResults", texts, inner))
+
+
+def _element(name: str, texts: dict[str, str]) -> str:
+    return document(name, texts).decode().partition("\n")[2]
+
+
+# -- answers and options ---------------------------------------------------------------------------------------------
+
+
+def _refused(error: Refused, _request: Request) -> Answer:
+    code = _CODES.get(error.code, error.code)
+    answer = Refused(error.status, code, error.message).answer()
+    answer.headers["x-ms-error-code"] = code
+    return answer
+
+
+def _store(settings: Settings, endpoint: str) -> StoreOptions:
+    account = _account(settings.access_key)
+    where = f"{endpoint}/{account}"
+    if settings.tokens:
+        return AzureOptions(account=account, endpoint=where, token=settings.tokens[0])
+    key = base64.b64encode(settings.secret_key.encode()).decode()
+    return AzureOptions(account=account, endpoint=where, account_key=key)
+
+
+def _environment(settings: Settings, endpoint: str) -> dict[str, str]:
+    account, key = _account(settings.access_key), base64.b64encode(settings.secret_key.encode()).decode()
+    where = f"AccountName={account};AccountKey={key};BlobEndpoint={endpoint}/{account}"
+    return {"AZURE_STORAGE_CONNECTION_STRING": where}
+
+
+def _coded(name: str, status: int, code: str) -> Fault:
+    fault = FAULTS[name]
+    return replace(fault, status=status, code=code, headers=(*fault.headers, ("x-ms-error-code", code)))
+
+
+_REFUSALS = {
+    "500": (500, "InternalError"),
+    "503": (503, "ServerBusy"),
+    "503-after": (503, "ServerBusy"),
+    "429": (429, "TooManyRequests"),
+    "408": (408, "RequestTimeout"),
+    "expired": (401, "InvalidAuthenticationInfo"),
+    "skewed": (403, "AuthenticationFailed"),
+    "denied": (403, "AuthorizationPermissionMismatch"),
+}
+_NEVER = {name: replace(FAULTS[name], verbs=frozenset()) for name in ("301", "307", "malformed")}  # no regions
+_VERSIONED = frozenset({"get", "put", "complete", "copy"})
+
+WORDS = Words(
+    scheme="az",
+    prefix="x-ms-",
+    version="ETag",
+    check=_check,
+    locate=_locate,
+    hold=_hold,
+    pin=_pin,
+    pin_source=_pin_source,
+    described=_etag,
+    digests=_digests,
+    written=_etag,
+    listed=_etag,
+    refused=_refused,
+    missing_deleted=False,
+    verbs={
+        "get": get,
+        "head": get,
+        "put": _put,
+        "copy": _copy,
+        "delete": _delete,
+        "part": _part,
+        "copy-part": _copy_part,
+        "complete": _complete,
+        "list": _list,
+        "uploads": _uploads,
+    },
+    faults={
+        **_NEVER,
+        **{name: _coded(name, *refusal) for name, refusal in _REFUSALS.items()},
+        "etag": replace(FAULTS["etag"], verbs=_VERSIONED),
+    },
+    store=_store,
+    environment=_environment,
+)

@@ -1,0 +1,133 @@
+"""Azure's dialect as Microsoft's own client sees it: objects, blocks, conditions, copies, and what is refused."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from azure.core import MatchConditions
+from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceModifiedError, ResourceNotFoundError
+from azure.storage.blob import BlobBlock, ContentSettings, generate_blob_sas
+
+from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
+from tests.drivers.azure.test_driver import account_of
+from tests.servers import Account
+
+
+@pytest.fixture(scope="module")
+def server():
+    with FaultServer.within(Settings(dialect="azure", tokens=())) as server:
+        server.make("box")
+        yield server
+
+
+@pytest.fixture
+def box(server):
+    """A container through Microsoft's client."""
+    server.heal()
+    return account_of(server).client().get_container_client("box")
+
+
+def _block(name):
+    return base64.b64encode(name.encode()).decode()
+
+
+def test_an_object_has_its_bytes_type_metadata_and_digest(box):
+    blob = box.get_blob_client("a b/ü")
+    data = b"body" * 1000
+    blob.upload_blob(data, metadata={"a_b": "1", "a1": "2"}, content_settings=ContentSettings("text/plain"))
+    found = blob.get_blob_properties()
+    assert (found.size, found.metadata, found.content_settings.content_type) == (
+        4000,
+        {"a_b": "1", "a1": "2"},
+        "text/plain",
+    )
+    assert blob.download_blob().readall() == data
+    assert blob.download_blob(offset=2, length=3).readall() == b"dyb"
+    (listed,) = box.list_blobs(name_starts_with="a b/", include=["metadata"])
+    assert (listed.name, listed.size, listed.metadata) == ("a b/ü", 4000, {"a_b": "1", "a1": "2"})
+    blob.delete_blob()
+    with pytest.raises(ResourceNotFoundError, match="BlobNotFound"):
+        blob.delete_blob()
+
+
+def test_conditions_are_heeded(box):
+    blob = box.get_blob_client("conditional")
+    blob.upload_blob(b"first")
+    with pytest.raises(ResourceExistsError, match="BlobAlreadyExists"):
+        blob.upload_blob(b"second")
+    etag = blob.get_blob_properties().etag
+    blob.upload_blob(b"third", overwrite=True, etag=etag, match_condition=MatchConditions.IfNotModified)
+    with pytest.raises(ResourceModifiedError, match="ConditionNotMet"):
+        blob.upload_blob(b"fourth", overwrite=True, etag=etag, match_condition=MatchConditions.IfNotModified)
+    assert blob.download_blob().readall() == b"third"
+
+
+def test_blocks_become_an_object_when_they_are_committed(box, server):
+    blob = box.get_blob_client("blocks")
+    for name in ("b", "a", "c"):
+        blob.stage_block(_block(name), name.encode() * 3)
+    assert server.uploads("box") == ["blocks"]
+    assert [each.name for each in box.list_blobs(include=["uncommittedblobs"])][-1:] != []
+    with pytest.raises(HttpResponseError, match="InvalidBlobOrBlock"):
+        blob.stage_block(_block("longer than others"), b"x")
+    blob.commit_block_list([BlobBlock(_block("a")), BlobBlock(_block("b"))])
+    assert (blob.download_blob().readall(), server.uploads("box")) == (b"aaabbb", [])
+    with pytest.raises(HttpResponseError, match="InvalidBlockList"):
+        blob.commit_block_list([BlobBlock(_block("c"))])
+    blob.commit_block_list([BlobBlock(_block("b")), BlobBlock(_block("a"))])
+    assert blob.download_blob().readall() == b"bbbaaa", "committed blocks can be committed again"
+    assert blob.get_blob_properties().content_settings.content_md5 is None
+
+
+def test_a_copy_needs_a_signature_for_its_source(box, server):
+    box.get_blob_client("source").upload_blob(b"these bytes", overwrite=True)
+    account, to = account_of(server), box.get_blob_client("copy")
+    url = f"{account.endpoint}/box/source"
+    with pytest.raises(HttpResponseError, match="CannotVerifyCopySource"):
+        to.start_copy_from_url(url, requires_sync=True)
+    until = datetime.now(UTC) + timedelta(minutes=5)
+    signed = generate_blob_sas(account.name, "box", "source", account_key=account.key, permission="r", expiry=until)
+    assert "sig=" in signed
+    wrong = signed.replace("sig=", "sig=x")
+    with pytest.raises(HttpResponseError, match="CannotVerifyCopySource"):
+        to.start_copy_from_url(f"{url}?{wrong}", requires_sync=True)
+
+
+def test_a_listing_comes_in_pages(box, server):
+    for number in range(7):
+        box.get_blob_client(f"pages/{number // 3}/{number}").upload_blob(b"", overwrite=True)
+    names = [each.name for each in box.list_blobs(name_starts_with="pages/", results_per_page=3)]
+    assert names == [f"pages/{number // 3}/{number}" for number in range(7)]
+    assert len(server.seen("list")) >= 3
+    assert [each.name for each in box.walk_blobs("pages/")] == ["pages/0/", "pages/1/", "pages/2/"]
+
+
+def test_another_key_another_account_and_no_key_are_refused(server, box):
+    account = account_of(server)
+    for other in (
+        Account(account.endpoint, account.name, _block("another key")),
+        Account(account.endpoint, "other", account.key),
+    ):
+        with pytest.raises(HttpResponseError, match="AuthenticationFailed"):
+            other.client().get_container_client("box").get_blob_client("k").get_blob_properties()
+    with pytest.raises(HttpResponseError, match="ContainerNotFound"):
+        account.client().get_container_client("none").upload_blob("k", b"")
+
+
+def test_a_damaged_body_is_refused(box):
+    with pytest.raises(HttpResponseError, match="Md5Mismatch"):
+        box.get_blob_client("k").stage_block(_block("a"), b"x", headers={"Content-MD5": _block("0" * 16)})
+
+
+def test_faults_have_azures_codes(server, box):
+    for name, code in (
+        ("503", "ServerBusy"),
+        ("expired", "InvalidAuthenticationInfo"),
+        ("denied", "AuthorizationPerm"),
+    ):
+        server.fail(FAULTS[name], when=Match(verb="head"))
+        with pytest.raises(HttpResponseError) as caught:
+            box.get_blob_client("k").get_blob_properties(retry_total=0)
+        assert caught.value.error_code.startswith(code), "in a header, for HEAD has no body"
