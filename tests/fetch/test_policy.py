@@ -14,6 +14,7 @@ from penstock.errors import Forbidden, Throttled, Unreachable
 from penstock.fetch import policy
 from penstock.fetch.reading.batch import read_many
 from penstock.options import RetryOptions
+from penstock.protocols.driver import MOVED
 from penstock.testing.servers import reply
 from penstock.values import Span
 from tests.fetch.store import QUICK, fetcher, serving
@@ -131,3 +132,12 @@ class TestWarnings:
             logger.removeHandler(handler)
         assert 2 <= len(told) <= 6
         assert all("Unreachable: " in each for each in told)
+
+
+def test_what_has_moved_is_asked_for_at_once_and_costs_no_retry():
+    error = Forbidden("elsewhere")
+    error.code, error.retries = MOVED, 1
+    asked = policy.RetryPolicy(fetcher("http://127.0.0.1:9").driver, RetryOptions(attempts=1, tokens=1))
+    assert [asked.decide(error, attempt, monotonic() - 1000.0) for attempt in (1, 2, 10)] == [0.0, 0.0, 0.0]
+    assert asked._tokens.left == 1
+    assert asked.decide(error, 1000, monotonic()) is None

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.errors import ConfigError, InvalidURL, NotFound, UnknownScheme, Unusable
+from penstock.errors import ConfigError, InvalidURL, NotFound, UnknownScheme, Unsupported, Unusable
 
 MISUSES = [
     # what is written, the error, a word of its text
@@ -19,9 +19,19 @@ MISUSES = [
     (lambda _: ps.open("s3//bucket/a"), NotFound, "s3//bucket/a"),
     (lambda _: ps.open("S3://bucket/a"), UnknownScheme, "did you mean s3://"),
     (lambda _: ps.open(" s3://bucket/a"), InvalidURL, "no scheme"),
-    (lambda _: ps.open("https://bucket.s3.eu-west-1.amazonaws.com/a"), UnknownScheme, "write s3://bucket/a"),
-    (lambda _: ps.open("https://s3.amazonaws.com/bucket/a?X-Amz-Signature=1"), UnknownScheme, "write s3://bucket/a"),
-    (lambda _: ps.open("http://127.0.0.1:9000/bucket/a"), UnknownScheme, "endpoint="),
+    (lambda _: ps.open("https://bucket.s3.eu-west-1.amazonaws.com/a", "wb"), Unsupported, "write s3://bucket/a"),
+    (lambda _: ps.delete("https://s3.amazonaws.com/bucket/a?X-Amz-Signature=1"), Unsupported, "write s3://bucket/a"),
+    (lambda _: ps.open("http://127.0.0.1:9000/bucket/a", "wb"), Unsupported, "read only"),
+    (lambda _: ps.list("https://host/a/?X-Amz-Signature=1").__next__(), Unsupported, "from_manifest"),
+    (lambda _: ps.open("https://host/a#part"), InvalidURL, "%23"),
+    (lambda _: ps.open("https://me:secret@host/a"), InvalidURL, "HTTPOptions"),
+    (lambda _: ps.open("https://host"), InvalidURL, "names a bucket"),
+    (lambda _: ps.open("http://host/a", store=ps.HTTPOptions(token="secret")), ConfigError, "TLS only"),
+    (lambda _: ps.list("https://bucket.s3.amazonaws.com/a/").__next__(), Unsupported, "write s3://bucket/a/"),
+    (lambda _: ps.open("fsspec+penstock://box/a"), InvalidURL, "back to Penstock"),
+    (lambda _: ps.open("fsspec+memroy://box/a"), UnknownScheme, "memroy"),
+    (lambda _: ps.open("fsspec+ftp://me:secret@host/a"), InvalidURL, "storage_options"),
+    (lambda _: ps.open("fsspec+zip://a::s3://bucket/b"), InvalidURL, "chains"),
     (lambda _: ps.open("s3://127.0.0.1:9000/bucket/a"), InvalidURL, "endpoint="),
     (lambda _: ps.open("s3://key:secret@bucket/a"), InvalidURL, "credentials and ports"),
     (lambda _: ps.open("bucket/a"), NotFound, f"{os.sep}bucket/a"),

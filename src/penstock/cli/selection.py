@@ -17,12 +17,12 @@ from penstock.source import Source, open_source
 from penstock.values import UNKNOWN_SIZE, as_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from penstock.options import StoreOptions
     from penstock.values import ObjectMeta
 
-__all__ = ["Selection", "destination", "left_out", "local", "resolved", "select", "select_objects", "sized"]
+__all__ = ["Selection", "destination", "left_out", "local", "require", "resolved", "select", "select_objects", "sized"]
 
 _WILD = "*?["
 
@@ -55,6 +55,12 @@ class Selection:
         chosen = selector(glob or (), markers=not glob)
         for page in self.source.pages(prefix + _still(glob)):
             yield from sized(self.source, [each for each in page.entries if chosen(each.key[len(prefix) :], each.size)])
+
+
+def require(url: str, store: StoreOptions | str, verb: Callable[..., object]) -> None:
+    """Raise ``Unsupported``, with this URL, where its store lacks a verb of ``protocols.driver``: no request."""
+    source, key = open_source(url, store)
+    source.require(verb, key)
 
 
 def sized(source: Source, entries: Sequence[ObjectMeta]) -> Sequence[ObjectMeta]:

@@ -58,10 +58,22 @@ def test_an_answer_that_is_not_whole_is_no_listing(response, kind):
         _index(response)
 
 
+class _Store:
+    def __init__(self, hint=""):
+        self._hint = hint
+
+    def url(self, key):
+        return f"https://h/{key.partition('?')[0]}"
+
+    def hint(self, _key):
+        return self._hint
+
+
 def test_what_cannot_be_listed_is_said_before_any_request():
-    route = Route("https://h/", (), lambda _url: "")
-    check_listable(route, "a/", "/")
+    check_listable(_Store(), "a/", "/")
     for prefix, delimiter in (("a/", "-"), ("a/?sig=hushhush", "")):
         with pytest.raises(Unsupported) as caught:
-            check_listable(route, prefix, delimiter)
+            check_listable(_Store(), prefix, delimiter)
         assert "hushhush" not in f"{caught.value}{vars(caught.value)}"
+    with pytest.raises(Unsupported, match="write s3://b/a"):
+        check_listable(_Store("write s3://b/a"), "a/", "")

@@ -14,11 +14,10 @@ from penstock.cli.guard import check_links, check_names, check_tree, link_on_the
 from penstock.cli.plan import check, plan
 from penstock.cli.pool import run_jobs
 from penstock.cli.report import Report, bar
-from penstock.cli.selection import destination, left_out, local, select
+from penstock.cli.selection import destination, left_out, local, require, select
 from penstock.cli.text import harmless
 from penstock.errors import NoSpace, PenstockError, Unusable
 from penstock.protocols.driver import Delete, Put
-from penstock.source import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -66,10 +65,10 @@ def transfer(urls: Sequence[str], dest: str, how: How, store: StoreOptions | str
     """
     if "-" in (*urls, dest):
         raise Unusable("'-' is no file: penstock cat writes to standard output; a file of that name is ./-")
-    open_source(dest, store)[0].require(Put)
+    require(dest, store, Put)
     if how.move:
         for url in urls:
-            open_source(url, store)[0].require(Delete)
+            require(url, store, Delete)
         check_links(urls, store)
     selections = [select(url, store, recursive=how.recursive) for url in urls]
     if how.move:

@@ -12,11 +12,10 @@ from penstock.cli.exits import write
 from penstock.cli.guard import check_tree, link
 from penstock.cli.pool import run_jobs
 from penstock.cli.report import Report, bar
-from penstock.cli.selection import select
+from penstock.cli.selection import require, select
 from penstock.cli.text import harmless, readable
 from penstock.errors import Cancelled, PenstockError, printable
 from penstock.protocols.driver import Delete
-from penstock.source import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -55,7 +54,7 @@ def rm(urls: Sequence[str], how: How, store: StoreOptions | str) -> None:
 
     """
     for url in urls:
-        open_source(url, store)[0].require(Delete)
+        require(url, store, Delete)
     selections = [link(url, store) or select(url, store, recursive=how.recursive) for url in urls]
     for each in selections:
         check_tree(each, "name a prefix in it, or say --whole-bucket if you mean it", whole_bucket=how.whole_bucket)

@@ -21,12 +21,15 @@ _INSTEAD = "name the objects instead, in a manifest (from_manifest) or a list (f
 
 class _Addressed(Protocol):
     def url(self, key: str) -> str: ...
+    def hint(self, key: str) -> str: ...
 
 
 def check_listable(store: _Addressed, prefix: str, delimiter: str) -> None:
     """Raise ``Unsupported`` for a listing that no web server can give."""
     if delimiter not in ("", "/"):
         raise Unsupported("web servers list directories: the delimiter is '/'", url=store.url(prefix))
+    if hint := store.hint(prefix):
+        raise Unsupported(f"an object store's host lists no directories: {hint}", url=store.url(prefix))
     if "?" in prefix:
         raise Unsupported(f"a URL with a query is one object and cannot be listed: {_INSTEAD}", url=store.url(prefix))
 

@@ -96,7 +96,8 @@ class Web:
         A page holds all that comes before the next directory, however much. A size that the index does not say exactly
         is -1.
         """
-        check_listable(self, prefix, delimiter)
+        if not token:
+            check_listable(self, prefix, delimiter)
         flat = bool(delimiter)
         walk = self._walks.find(token, prefix, flat=flat) if token else Walk.begin(prefix, start_after, flat=flat)
         request, way = self._request("GET", walk.directory)
