@@ -108,6 +108,9 @@ def test_a_deletion_of_what_is_not_there_is_done_unless_the_bucket_is_missing():
     for refused in (_coded(404, "ContainerNotFound"), Response(404, body=b"<html>no such page</html>")):
         with pytest.raises(NotFound):
             parse(refused)
+    cut = Response(404, fault=Unreachable("broken"))
+    with pytest.raises(Unreachable):
+        parse(cut)
     with pytest.raises(Damaged, match="cannot delete: the server answers <html>"):
         parse(Response(200, body=b"<html/>"))
 

@@ -28,7 +28,7 @@ __all__ = ["Engine", "Seen"]
 
 _NONE = Fault(name="", about="")
 _SHOWN = ("range", "if-match", "if-none-match", "content-type", "content-length", "x-amz-content-sha256", "expect")
-_SHOWN_TOO = ("meta-", "copy-source", "if-", "hash", "forbid-overwrite")  # after the dialect's prefix
+_SHOWN_TOO = ("meta-", "copy-source", "if-", "hash", "forbid-overwrite", "source-")  # after the dialect's prefix
 
 
 @dataclass(frozen=True, slots=True)

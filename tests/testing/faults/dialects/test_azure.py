@@ -104,7 +104,7 @@ def test_a_listing_comes_in_pages(box, server):
     assert [each.name for each in box.walk_blobs("pages/")] == ["pages/0/", "pages/1/", "pages/2/"]
 
 
-def test_another_key_another_account_and_no_key_are_refused(server, box):
+def test_another_key_and_another_account_are_refused(server):
     account = account_of(server)
     for other in (
         Account(account.endpoint, account.name, _block("another key")),
