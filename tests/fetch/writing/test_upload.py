@@ -4,34 +4,30 @@ import contextlib
 import gc
 import io
 import pickle
-import re
 import signal
 import sys
 import threading
 import time
 import zipfile
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from penstock import events
 from penstock.errors import Cancelled, Damaged, Forbidden, NotFound, PenstockError, Transient, Unusable
 from penstock.fetch.writing import upload
-from penstock.fetch.writing.upload import Writer, put
-from penstock.options import RetryOptions, StoreOptions, WriteOptions
+from penstock.fetch.writing.upload import put
+from penstock.options import RetryOptions, StoreOptions
 from penstock.protocols.driver import Attributes
 from penstock.protocols.exchange import Request
 from penstock.providers.urls import parse
 from penstock.source import Source
 from penstock.testing.servers import Scripted, reply
 from tests.children import forked, python
-from tests.fetch.store import QUICK, fetcher
+from tests.fetch.store import fetcher
+from tests.fetch.writing.uploads import OPTIONS, PART, Uploads, small_parts, unfinished, writing
 from tests.servers.hostile import document
 from tests.transport.calls import Once
 
-PART = 5 << 20
-OPTIONS = WriteOptions(part_bytes=PART, buffer_bytes=3 * PART)
 OLD = b"what stood there before"
 
 
@@ -41,16 +37,11 @@ def _bytes(size):
 
 @pytest.fixture
 def source(bucket):
-    # Few attempts: moto and Ceph 16 answer 500, again and again, where S3 says NoSuchUpload.
-    return Source(parse(bucket.url), replace(bucket.store, write=OPTIONS, retry=RetryOptions(base_s=0.01, attempts=5)))
+    return small_parts(bucket)
 
 
 def _stored(bucket, key="key"):
     return bucket.client.get_object(Bucket=bucket.name, Key=key)["Body"].read()
-
-
-def _uploads(bucket):
-    return bucket.client.list_multipart_uploads(Bucket=bucket.name).get("Uploads", [])
 
 
 def _soon(condition):
@@ -71,7 +62,7 @@ class TestWhole:
         assert _stored(bucket) == data
         etag = bucket.client.head_object(Bucket=bucket.name, Key="key")["ETag"]
         assert ("-" in etag) == (size > PART), "one PUT where it fits in one part"
-        assert _uploads(bucket) == []
+        assert unfinished(bucket) == []
 
     def test_at_one_stroke(self, source, bucket):
         data = _bytes(4 * PART)
@@ -106,23 +97,6 @@ class TestWhole:
             archive.writestr("inside", "text")
         assert zipfile.ZipFile(io.BytesIO(_stored(bucket))).read("inside") == b"text"
 
-    def test_parts_are_told_with_their_sizes(self, source):
-        seen = []
-        stop = events.subscribe(seen.append)
-        with source.open_write("key") as file:
-            file.write(bytes(2 * PART + 3))
-        stop()
-        told = sorted((each.number, each.size_bytes) for each in seen if isinstance(each, events.PartSent))
-        assert told == [(1, PART), (2, PART), (3, 3)]
-        assert [each.size_bytes for each in seen if isinstance(each, events.Committed)] == [2 * PART + 3]
-
-    def test_memory_is_bounded(self, source):
-        with source.open_write("key") as file:
-            for _ in range(40):
-                file.write(bytes(1 << 20))
-                assert sum(len(sent.buffer) for sent in file._sent) + len(file._part.buffer) <= OPTIONS.buffer_bytes
-            file.abort()
-
 
 class _Stop(Exception):
     """Whatever a block may raise."""
@@ -138,7 +112,7 @@ class TestInterrupted:
     def _old(self, bucket):
         bucket.client.put_object(Bucket=bucket.name, Key="key", Body=OLD)
         yield
-        _soon(lambda: _uploads(bucket) == [])
+        _soon(lambda: unfinished(bucket) == [])
         assert _stored(bucket) == OLD
 
     @SIZES
@@ -200,7 +174,7 @@ class TestInterrupted:
     def test_a_part_that_cannot_be_sent(self, source, bucket):
         file = source.open_write("key")
         file.write(bytes(PART + 1))
-        bucket.client.abort_multipart_upload(Bucket=bucket.name, Key="key", UploadId=_uploads(bucket)[0]["UploadId"])
+        bucket.client.abort_multipart_upload(Bucket=bucket.name, Key="key", UploadId=unfinished(bucket)[0]["UploadId"])
         with pytest.raises(PenstockError):
             file.write(bytes(6 * PART))
             file.close()
@@ -298,81 +272,10 @@ class TestProcesses:
         assert time.monotonic() - began < 3 * upload._ABORT_S
 
 
-class _Uploads:
-    """A script that takes one upload: S3's answers, and what a test wants to be different about them."""
-
-    def __init__(self, **odd):
-        self.odd = odd  # verb -> function(received, send, answer): True when it has answered
-        self.parts, self.metadata, self.size, self.published, self.aborted = {}, {}, None, False, threading.Event()
-
-    def __call__(self, received, send):
-        verb, answer = self._verb(received)
-        if verb in self.odd and (taken := self.odd[verb](received, send, answer)) is not None:
-            return taken
-        send(answer())
-        return True
-
-    def _verb(self, received):
-        if received.method == "POST":
-            return (
-                ("create", lambda: self._create(received))
-                if "uploads" in received.path
-                else ("complete", self._complete)
-            )
-        if received.method == "HEAD":
-            return "head", self._head
-        if received.method == "DELETE":
-            return "abort", self._abort
-        return (
-            ("part", lambda: self._part(received))
-            if "partNumber" in received.path
-            else ("put", lambda: self._put(received))
-        )
-
-    def _create(self, received):
-        self.metadata = {
-            name.replace("-", "_"): value for name, value in received.headers.items() if name.startswith("x-amz-meta")
-        }
-        return reply(200, document("InitiateMultipartUploadResult", UploadId="id"))
-
-    def _part(self, received):
-        number = int(re.search(r"partNumber=(\d+)", received.path)[1])
-        self.parts[number] = len(received.body)
-        return reply(200, etag=f'"p{number}"')
-
-    def _complete(self):
-        if self.published:
-            return reply(404, b"<Error><Code>NoSuchUpload</Code></Error>")
-        self.published, self.size = True, sum(self.parts.values())
-        return reply(
-            200, b"<CompleteMultipartUploadResult><ETag>&quot;whole&quot;</ETag></CompleteMultipartUploadResult>"
-        )
-
-    def _put(self, received):
-        self._create(received)
-        self.published, self.size = True, len(received.body)
-        return reply(200, etag='"whole"')
-
-    def _abort(self):
-        self.aborted.set()
-        return reply(204)
-
-    def _head(self):
-        if not self.published:
-            return reply(404)
-        return reply(200, content_length=str(self.size), etag='"whole"', **self.metadata)
-
-
-@contextlib.contextmanager
-def _writing(script, retry=QUICK):
-    with Scripted(script) as server:
-        yield Writer(fetcher(server.url, retry), "key", OPTIONS, Attributes())
-
-
 @pytest.mark.parametrize("end", ["with", "close", "handling"])
 def test_a_failed_write_that_its_caller_let_pass_is_raised_at_the_end(end):
     refused = reply(403, document("Error", Code="AccessDenied"))
-    with _writing(_Uploads(part=lambda _received, send, _answer: send(refused) or True)) as writer:
+    with writing(Uploads(part=lambda _received, send, _answer: send(refused) or True)) as writer:
         with contextlib.ExitStack() as block:
             if end == "with":
                 block.enter_context(pytest.raises(Forbidden))
@@ -397,8 +300,8 @@ class TestAnswers:
     @pytest.mark.parametrize(("code", "error"), [("InternalError", Transient), ("AccessDenied", Forbidden)])
     def test_a_200_with_an_error_in_it_is_an_error(self, code, error):
         body = f"<Error><Code>{code}</Code></Error>".encode()
-        script = _Uploads(complete=lambda _received, send, _answer: send(reply(200, body)) or True)
-        with _writing(script) as file:
+        script = Uploads(complete=lambda _received, send, _answer: send(reply(200, body)) or True)
+        with writing(script) as file:
             file.write(bytes(PART + 1))
             with pytest.raises(error):
                 file.close()
@@ -407,10 +310,10 @@ class TestAnswers:
 
     def test_a_lost_answer_is_no_failure(self):
         # On a kept connection libcurl sends again by itself, so the engine counts one attempt here.
-        script = _Uploads(
+        script = Uploads(
             complete=lambda _received, _send, answer: None if script.published else bool(answer()) and False
         )
-        with _writing(script) as file:
+        with writing(script) as file:
             file.write(bytes(PART + 1))
             file.close()
         assert script.published
@@ -423,19 +326,19 @@ class TestAnswers:
                 return True
             return bool(answer()) and False
 
-        script = _Uploads(complete=complete)
-        with _writing(script, RetryOptions(base_s=0.001, attempts=4)) as file:
+        script = Uploads(complete=complete)
+        with writing(script, RetryOptions(base_s=0.001, attempts=4)) as file:
             file.write(bytes(PART + 1))
             file.close()
         assert script.published
 
     def test_an_upload_that_someone_aborted_is_one(self):
-        script = _Uploads(
+        script = Uploads(
             complete=lambda _received, send, _answer: (
                 send(reply(404, b"<Error><Code>NoSuchUpload</Code></Error>")) or True
             )
         )
-        with _writing(script) as file:
+        with writing(script) as file:
             file.write(bytes(PART + 1))
             with pytest.raises(NotFound, match="NoSuchUpload"):
                 file.close()
@@ -444,35 +347,20 @@ class TestAnswers:
         "shown", [{"content_length": "4", "etag": '"whole"'}, {"content_length": "5", "etag": '"other"'}]
     )
     def test_what_is_shown_is_compared(self, shown):
-        with _writing(_Uploads(head=lambda _received, send, _answer: send(reply(200, **shown)) or True)) as file:
+        with writing(Uploads(head=lambda _received, send, _answer: send(reply(200, **shown)) or True)) as file:
             file.write(b"12345")
             with pytest.raises(Damaged, match="wrote 5 bytes"):
                 file.close()
 
     def test_an_empty_tag_from_the_store_is_not_compared(self):
-        with _writing(
-            _Uploads(put=lambda _received, send, answer: send(answer().replace(b'"whole"', b"")) or True)
+        with writing(
+            Uploads(put=lambda _received, send, answer: send(answer().replace(b'"whole"', b"")) or True)
         ) as file:
             file.write(b"12345")
             file.close()
 
-    def test_a_part_that_fails_once_is_sent_again(self):
-        broken = [True]
-
-        def part(_received, send, _answer):
-            if broken.pop() if broken else False:
-                send(reply(503))
-                return True
-            return None
-
-        script = _Uploads(part=part)
-        with _writing(script) as file:
-            file.write(bytes(3 * PART))
-            file.close()
-        assert script.parts == {1: PART, 2: PART, 3: PART}
-
     def test_every_part_carries_its_digest(self):
-        with Scripted(_Uploads()) as server:
+        with Scripted(Uploads()) as server:
             engine = fetcher(server.url)
             put(engine, "key", b"x", Attributes())
             assert engine.driver.abilities.digest
@@ -598,7 +486,7 @@ class TestThreads:
             file.write(data)
             assert _at_once(3, file.close) == [None] * 3
             assert _stored(bucket) == data
-        assert _uploads(bucket) == []
+        assert unfinished(bucket) == []
 
     def test_threads_that_write_to_one_writer_follow_one_another(self, source, bucket):
         piece = _bytes(1 << 20)
@@ -615,8 +503,8 @@ class TestThreads:
             send(reply(403, b"<Error><Code>AccessDenied</Code></Error>"))
             return True
 
-        script = _Uploads(complete=complete)
-        with _writing(script) as file:
+        script = Uploads(complete=complete)
+        with writing(script) as file:
             file.write(bytes(PART + 1))
             outcomes = []
             others = threading.Thread(target=lambda: outcomes.extend(_at_once(3, file.close)))
@@ -637,8 +525,8 @@ class TestThreads:
             came.set()
             go.wait(60)
 
-        script = _Uploads(part=part)
-        with _writing(script) as file:
+        script = Uploads(part=part)
+        with writing(script) as file:
             outcomes = []
             other = threading.Thread(target=lambda: outcomes.extend(_at_once(1, lambda: file.write(bytes(9 * PART)))))
             other.start()
@@ -660,8 +548,8 @@ class TestThreads:
             came.set()
             go.wait(60)
 
-        script = _Uploads(complete=complete)
-        with _writing(script) as file:
+        script = Uploads(complete=complete)
+        with writing(script) as file:
             file.write(bytes(PART + 1))
             closing = threading.Thread(target=file.close)
             closing.start()

@@ -7,23 +7,22 @@ import io
 import os
 import sys
 import weakref
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from penstock.buffer import flat
 from penstock.errors import Cancelled, PenstockError, Unusable
-from penstock.events import Committed, PartSent, emit, listening, operation
-from penstock.fetch.plan import part_bytes
+from penstock.events import Committed, emit, listening, operation
 from penstock.fetch.policy import again
 from penstock.fetch.writing.partbuffer import PartBuffer
+from penstock.fetch.writing.parts import Parts
 from penstock.fetch.writing.publish import Publication, check_metadata, marked, payload, single
-from penstock.fetch.writing.staging import needs_staging, publish_staged, staging_key, unconditional
-from penstock.protocols.driver import Multipart, Part, PartCopy, Put
+from penstock.fetch.writing.staging import publish_staged, unconditional
+from penstock.protocols.driver import Multipart, PartCopy, Put
 from penstock.support import require
-from penstock.waiting import Inbox, Turn
+from penstock.waiting import Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.fetch.fetcher import Fetcher
     from penstock.fetch.operation import Operation
     from penstock.options import WriteOptions
-    from penstock.protocols.driver import Attributes
+    from penstock.protocols.driver import Attributes, Part
     from penstock.protocols.exchange import Exchange
     from penstock.values import ObjectMeta, Span
 
@@ -45,16 +44,6 @@ _INTERRUPTED_S = 1.0  # nor Ctrl-C; the store is told all the same
 _FIRST_BYTES = 64 << 10  # the first buffer doubles from here: most objects are small, and 16 MiB cost 5 ms to clear
 _open: weakref.WeakSet[Writer] = weakref.WeakSet()
 _leaving: weakref.WeakSet[Operation[None]] = weakref.WeakSet()
-
-
-@dataclass(slots=True, eq=False)
-class _Sent:
-    """A part on its way, and the buffer it is sent from."""
-
-    part: Part
-    buffer: bytearray
-    size_bytes: int
-    operation: Operation[str]
 
 
 def put(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> str:
@@ -90,15 +79,9 @@ class Writer(io.BufferedIOBase):
         self._key = key
         self._options = options
         self._part = self._into(bytearray(_FIRST_BYTES))
-        self._offset = 0
         self._written = 0
-        self._upload = ""
-        self._upload_key = key  # where its parts go
-        self._sent: list[_Sent] = []
-        self._inbox = Inbox()
-        self._etags: list[str] = []
-        self._pieces: list[tuple[int, str]] = []
         self._attributes = marked(attributes)
+        self._parts = Parts(fetcher, key, options, self._attributes)
         self._ended = False
         self._turn = Turn()
         self._aborting = False
@@ -179,10 +162,8 @@ class Writer(io.BufferedIOBase):
         driver, size = require(self._fetcher.driver, PartCopy, self._key), (span.stop or 0) - span.start
         with self._turn:
             try:
-                while len(self._sent) >= at_once:
-                    self._collect(block=True)
-                self._pieces.append((size, ""))
-                self._scope.run(self._start, bytearray(), size, driver.copy_part, span)
+                self._parts.settle(at_once - 1)
+                self._scope.run(self._start, bytearray(), (size, ""), driver.copy_part, span)
             except BaseException as error:
                 self._fail(error)
                 self._untold = self._failure
@@ -192,8 +173,7 @@ class Writer(io.BufferedIOBase):
     def settle(self) -> None:
         """Wait until every part that was sent is there."""
         with self._turn:
-            while self._sent:
-                self._collect(block=True)
+            self._parts.settle()
 
     def close(self) -> None:
         """Publish the object; closing again does nothing, once that is decided. On an error nothing is published.
@@ -254,7 +234,7 @@ class Writer(io.BufferedIOBase):
             self._end()
         else:
             self._aborting = True  # seen by a thread that has the turn, and woken by this where it waits for a part
-            self._fetcher.call_off([sent.operation for sent in list(self._sent)])
+            self._parts.call_off()
             if self._turn.take(limit_s):
                 try:
                     if not self._ended:
@@ -271,19 +251,10 @@ class Writer(io.BufferedIOBase):
         """End here and have the store forget the upload; waits for nothing."""
         self._failure = self._failure or self._aborted()
         self._end()
-        fetcher, key, upload = self._fetcher, self._upload_key, self._upload
-        if upload and self._pid == os.getpid():
-            # In this order: a part that lands after the abort would stay for ever.
-            fetcher.call_off(sent.operation for sent in self._sent)
-            # The upload is invisible either way, and what led here is the error to raise.
-            with suppress(PenstockError):
-                leaving = fetcher.operation(
-                    partial(require(fetcher.driver, Multipart, key).abort, key, upload), Inbox()
-                )
-                fetcher.send((leaving,))
-                _leaving.add(leaving)
-                return leaving
-        return None
+        leaving = self._parts.abort() if self._pid == os.getpid() else None
+        if leaving is not None:
+            _leaving.add(leaving)
+        return leaving
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -335,15 +306,12 @@ class Writer(io.BufferedIOBase):
 
     def _make_room(self) -> None:
         """Grow the first buffer until it is a part; send a full one and go on in the next."""
-        size = self._next_bytes()
+        size = self._parts.next_bytes()
         if len(self._part.buffer) < size:
             self._part.grow(size)
         else:
             self._send()
-            self._part = self._into(self._spare(self._next_bytes()))
-
-    def _next_bytes(self) -> int:
-        return part_bytes(len(self._etags) + 1, self._options.part_bytes, self._fetcher.limits)
+            self._part = self._into(self._parts.buffer(self._parts.next_bytes()))
 
     def _into(self, buffer: bytearray) -> PartBuffer:
         return PartBuffer(buffer, self._fetcher.driver.abilities.digest)
@@ -352,72 +320,36 @@ class Writer(io.BufferedIOBase):
         """Send what the buffer holds as the next part."""
         driver, filled = require(self._fetcher.driver, Multipart, self._key), self._part
         body = filled.payload()
-        self._pieces.append((filled.size, body.digest))
-        self._scope.run(self._start, filled.buffer, filled.size, driver.part, body)
+        self._scope.run(self._start, filled.buffer, (filled.size, body.digest), driver.part, body)
 
     def _start(
-        self, buffer: bytearray, size_bytes: int, verb: Callable[[str, str, Part, B], Exchange[str]], body: B
+        self, buffer: bytearray, piece: tuple[int, str], verb: Callable[[str, str, Part, B], Exchange[str]], body: B
     ) -> None:
         """Begin the upload, if need be, and send its next part on its way."""
-        if not self._upload:
-            create, attributes = require(self._fetcher.driver, Multipart, self._key).create, self._attributes
-            if needs_staging(self._fetcher, attributes):
-                self._upload_key = staging_key(self._key, self._fetcher.limits.key_bytes)
-                attributes = unconditional(attributes)
-            self._upload = self._fetcher.run(partial(create, self._upload_key, attributes))
+        self._parts.begin()
         self._check_wanted()
-        key = self._upload_key
-        part, upload = Part(len(self._etags) + 1, self._offset), self._upload
-        operation = self._fetcher.operation(partial(verb, key, upload, part, body), self._inbox)
-        self._sent.append(_Sent(part, buffer, size_bytes, operation))
-        self._etags.append("")
-        self._offset += size_bytes
-        self._fetcher.send((operation,))
-
-    def _spare(self, size: int) -> bytearray:
-        """Return a buffer of ``size``; waits for a part when as many bytes as allowed are in flight."""
-        free: list[bytearray] = self._collect(block=False)
-        while sum(len(sent.buffer) for sent in self._sent) + size > max(self._options.buffer_bytes, 2 * size):
-            free = self._collect(block=True)
-        return next((buffer for buffer in free if len(buffer) == size), None) or bytearray(size)
-
-    def _collect(self, *, block: bool) -> list[bytearray]:
-        """Take the parts that are done; returns their buffers. Raises what went wrong with one."""
-        if block and self._sent:
-            self._inbox.wait_any([sent.operation for sent in self._sent])
-        done = [sent for sent in self._sent if sent.operation.complete]
-        self._sent = [sent for sent in self._sent if sent not in done]
-        for sent in done:
-            self._etags[sent.part.number - 1] = sent.operation.result()
-            if listening():
-                emit(PartSent(self.url, sent.part.number, sent.size_bytes))
-        return [sent.buffer for sent in done]
+        self._parts.send(buffer, piece, verb, body)
 
     def _commit(self) -> ObjectMeta:
-        driver, key, attributes = self._fetcher.driver, self._key, self._attributes
-        publication = Publication(self._fetcher, key, self._pieces, attributes)
-        if not self._upload:
+        driver, key, attributes, parts = self._fetcher.driver, self._key, self._attributes, self._parts
+        if not parts.upload:
             body = self._part.payload()
             if driver.abilities.put_digest is not None:
                 body = payload(self._fetcher, body.data)
-            self._pieces.append((self._part.size, body.digest))
+            publication = Publication(self._fetcher, key, ((self._part.size, body.digest),), attributes)
             self._check_wanted()
             return publication.send(partial(require(driver, Put, key).put, key, body, attributes))
         if self._part.size:
             self._send()
-        self.settle()
+        parts.settle()
         self._check_wanted()
-        at, upload, etags, complete = (
-            self._upload_key,
-            self._upload,
-            self._etags,
-            require(driver, Multipart, key).complete,
-        )
-        if at != key:
-            staged = Publication(self._fetcher, at, self._pieces, unconditional(attributes))
-            return publish_staged(staged, publication, partial(complete, at, upload, etags))
+        publication = Publication(self._fetcher, key, parts.pieces, attributes)
+        complete = require(driver, Multipart, key).complete
+        if parts.key != key:
+            staged = replace(publication, key=parts.key, attributes=unconditional(attributes))
+            return publish_staged(staged, publication, partial(complete, parts.key, parts.upload, parts.etags))
         new, old = attributes.create_only, attributes.replaces
-        return publication.send(partial(complete, key, upload, etags, create_only=new, replaces=old))
+        return publication.send(partial(complete, key, parts.upload, parts.etags, create_only=new, replaces=old))
 
 
 def _abort_all() -> None:

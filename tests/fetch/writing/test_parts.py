@@ -1,0 +1,49 @@
+"""Parts are sent while others are written: within the memory allowed, told with their sizes, sent again on failure."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock import events
+from penstock.testing.servers import reply
+from tests.fetch.writing.uploads import OPTIONS, PART, Uploads, small_parts, writing
+
+
+@pytest.fixture
+def source(bucket):
+    return small_parts(bucket)
+
+
+def test_parts_are_told_with_their_sizes(source):
+    seen = []
+    stop = events.subscribe(seen.append)
+    with source.open_write("key") as file:
+        file.write(bytes(2 * PART + 3))
+    stop()
+    told = sorted((each.number, each.size_bytes) for each in seen if isinstance(each, events.PartSent))
+    assert told == [(1, PART), (2, PART), (3, 3)]
+    assert [each.size_bytes for each in seen if isinstance(each, events.Committed)] == [2 * PART + 3]
+
+
+def test_memory_is_bounded(source):
+    with source.open_write("key") as file:
+        for _ in range(40):
+            file.write(bytes(1 << 20))
+            assert sum(len(sent.buffer) for sent in file._parts._sent) + len(file._part.buffer) <= OPTIONS.buffer_bytes
+        file.abort()
+
+
+def test_a_part_that_fails_once_is_sent_again():
+    broken = [True]
+
+    def part(_received, send, _answer):
+        if broken.pop() if broken else False:
+            send(reply(503))
+            return True
+        return None
+
+    script = Uploads(part=part)
+    with writing(script) as file:
+        file.write(bytes(3 * PART))
+        file.close()
+    assert script.parts == {1: PART, 2: PART, 3: PART}
