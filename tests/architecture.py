@@ -47,7 +47,7 @@ ADDRESSES = {
     "urls",
     "protected",
     "provider",
-    "effective",
+    "profiles.effective",
 }  # of providers/, what rooms above source may see: no provider by name
 USERS = {"cli", "demo", "__main__"}  # rooms that use Penstock as a user does: `import penstock`
 
@@ -80,6 +80,7 @@ HOMES = {
     "torch": ("datasets", "loading", "checkpoint", "demo"),
     "typer": ("cli", "demo"),
     "xxhash": ("checkpoint",),
+    "yaml": ("config.profiles.multistorage",),
     "zarr": ("formats", "interop"),
 }
 ALWAYS_THERE = {"ctypes", "numpy", "pycurl", "xxhash"}  # dependencies without an extra, and the standard library's

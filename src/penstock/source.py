@@ -425,7 +425,7 @@ def open_source(url: str | os.PathLike[str], store: StoreOptions | str | None = 
 def _options(location: Location, store: StoreOptions | str | None) -> StoreOptions:
     if not isinstance(store, str):
         return StoreOptions() if store is None else store
-    from penstock.providers.profiles import chosen  # few programs have profiles
+    from penstock.providers.profiles.penstock import chosen  # few programs have profiles
 
     return chosen(location, store)
 

@@ -39,7 +39,8 @@ _TABLE = {
     "fsspec+*": "files.fsspec",
     LOCAL: "local",
     "memory": "memory",
-    "penstock": "profiles",
+    "penstock": "profiles.penstock",
+    "msc": "profiles.msc",
 }
 _loaded: dict[str, Provider] = {}
 

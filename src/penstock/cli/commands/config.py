@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from penstock.cli.exits import write
 from penstock.cli.text import harmless
 from penstock.errors import NotFound
-from penstock.providers.effective import check_files, profiles, settings
+from penstock.providers.profiles.effective import check_files, profiles, settings
 
 if TYPE_CHECKING:
     import typer

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.config.profiles.files import NAME, Signature, config_files, read_file, signature
+from penstock.config.profiles.multistorage import msc_files, msc_tables
 from penstock.config.profiles.table import PARTS, Table, Value, chain, meant, merged
 from penstock.config.profiles.typed import expanded, literal_secrets, typed
 from penstock.errors import ConfigError, InvalidURL, Unusable
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
     from penstock.config.profiles.files import File
     from penstock.providers.provider import Provider
 
-__all__ = ["KINDS", "PENSTOCK", "Kind", "Profile", "bad_name", "built", "load", "tables_of"]
+__all__ = ["KINDS", "MSC", "PENSTOCK", "Kind", "Profile", "bad_name", "built", "load", "tables_of"]
 
-PENSTOCK = "penstock"
+PENSTOCK, MSC = "penstock", "msc"
 _FRESH_S = 0.1  # a list of a million URLs looks for other files a few times, and not a million
 _STEERING = ("PENSTOCK_CONFIG", "MSC_CONFIG", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS", "HOME")
 _LOG = logging.getLogger("penstock")
@@ -138,6 +139,7 @@ def built(name: str, tables: list[Table], lookup: Callable[[str], str | None]) -
     provider, target = _target(name, origin, values, lookup)
     for each in tables:
         _warn_readable(provider, each)
+        _warn_unused(each)
     options = typed(
         provider.options,
         _of("options", values),
@@ -193,6 +195,12 @@ def _location(url: str, value: Value) -> Location:
     return found.at(as_folder(found.key))
 
 
+def _warn_unused(table: Table) -> None:
+    if table.notes and table.origin not in _warned:
+        _warned.add(table.origin)
+        _LOG.warning("%s has keys that Penstock does not use: %s", table.origin, ", ".join(table.notes))
+
+
 def _warn_readable(provider: Provider, table: Table) -> None:
     secrets = literal_secrets(provider.options, _of("options", table.values)) if table.open_to_all else []
     path = table.origin.partition(": ")[0].rstrip("0123456789").rstrip(":")
@@ -238,4 +246,4 @@ class Kind(NamedTuple):
 KINDS: dict[
     str, tuple[Callable[[Mapping[str, str]], tuple[Signature, ...]], Callable[[str, Mapping[str, str]], list[Table]]]
 ]
-KINDS = {PENSTOCK: Kind(_signatures, _tables)}
+KINDS = {PENSTOCK: Kind(_signatures, _tables), MSC: Kind(msc_files, msc_tables)}

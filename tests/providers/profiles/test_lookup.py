@@ -5,8 +5,8 @@ import time
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.providers import lookup
-from penstock.providers.lookup import bad_name, load
+from penstock.providers.profiles import lookup
+from penstock.providers.profiles.lookup import bad_name, load
 
 
 @pytest.fixture

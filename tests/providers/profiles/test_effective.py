@@ -4,7 +4,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ConfigError, InvalidURL
-from penstock.providers.effective import check_files, profiles, settings
+from penstock.providers.profiles.effective import check_files, profiles, settings
 
 TEXT = """\
 [profiles.server]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ConfigError, alias
 from penstock.options import StoreOptions
-from penstock.providers.lookup import PENSTOCK, Profile, bad_name, load
+from penstock.providers.profiles.lookup import PENSTOCK, Profile, bad_name, load
 from penstock.providers.provider import Opening, Provider, Route
 
 if TYPE_CHECKING:

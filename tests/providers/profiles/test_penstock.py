@@ -10,7 +10,7 @@ import pytest
 import penstock as ps
 from penstock import errors
 from penstock.errors import ConfigError, InvalidURL, ManifestError, NotFound, Unusable
-from penstock.providers import lookup
+from penstock.providers.profiles import lookup
 from penstock.providers.protected import check_deletable
 from penstock.providers.urls import parse
 from penstock.source import Source, open_source

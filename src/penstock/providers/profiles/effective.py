@@ -13,7 +13,7 @@ from penstock.config.profiles.table import PARTS
 from penstock.config.profiles.typed import UNSET
 from penstock.errors import PenstockError
 from penstock.options.private import hidden
-from penstock.providers.lookup import PENSTOCK, Profile, built, load, tables_of
+from penstock.providers.profiles.lookup import PENSTOCK, Profile, built, load, tables_of
 from penstock.providers.provider import Route
 from penstock.providers.urls import Location, parse
 

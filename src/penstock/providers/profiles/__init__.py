@@ -1,0 +1,1 @@
+"""Profiles as providers: looked up by name, and what holds for each."""
