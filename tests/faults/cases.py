@@ -28,6 +28,7 @@ COLUMNS = {  # column of the table: the request that meets the fault
     "read": "get",
     "read of unknown size": "get",
     "range": "get",
+    "suffix": "get",
     "batch": "get",
     "put": "put",
     "replace": "put",
@@ -44,9 +45,11 @@ GOOGLE = {column: verb for column, verb in COLUMNS.items() if column != "copy of
 # Of Azure: uploads are begun and aborted without a request.
 AZURE = {column: verb for column, verb in COLUMNS.items() if column not in ("create", "abort")}
 BY_DIALECT = {"s3": COLUMNS, "gcs": GOOGLE, "oss": COLUMNS, "azure": AZURE}
+RANGED = {"range", "suffix"}  # columns whose request asks for a part of the object
 WAITS = {"stall", "stall-body", "drip", "slow", "503-after"}
 ATTEMPTS = 3  # bounded by number, so that a busy machine changes nothing
 PART_BYTES = 64 << 10
+SUFFIX_BYTES = 50_000  # of the object's 99,999
 OLD, NEW, COPIED = b"old" * 33_333, b"new" * 10_000, b"bytes to copy" * 7_000  # of the first and the last two parts
 LONG = b"NEW" * 30_000  # two parts
 BATCH = {f"batch/{number}": bytes([number]) * 20_000 for number in range(8)}
@@ -84,7 +87,7 @@ class Case:
     @property
     def possible(self):
         fault = spoken(self.dialect).faults.get(self.fault, FAULTS[self.fault])
-        if self.verb not in fault.verbs or (fault.ranged and self.column != "range"):
+        if self.verb not in fault.verbs or (fault.ranged and self.column not in RANGED):
             return False
         if fault.region:  # it lasts by itself; an upload learns of it when it begins, a replacement when it looks
             return not self.always and self.column not in ("replace", "part", "complete", "abort", "copy of a part")
@@ -219,6 +222,12 @@ def _reads(start, stop):
     return read
 
 
+def _suffix(_case, source, server):
+    etag = server.put("bucket", "key", OLD)
+    if source.read(Span("key", -SUFFIX_BYTES, None, etag)) != OLD[-SUFFIX_BYTES:]:
+        raise Unseen("a wrong byte was delivered")
+
+
 def _batch(_case, source, server):
     etags = {key: server.put("bucket", key, data) for key, data in BATCH.items()}
     spans = [Span(key, 0, len(data), etags[key], whole=True) for key, data in BATCH.items()]
@@ -282,6 +291,7 @@ VERBS = {
     "read": (_reads(0, len(OLD)), "key"),
     "read of unknown size": (_reads(0, None), "key"),
     "range": (_reads(10_000, 60_000), "key"),
+    "suffix": (_suffix, "key"),
     "batch": (_batch, "batch/3"),
     "put": (_put, "key"),
     "replace": (_replace, "key"),

@@ -159,6 +159,7 @@ _AZURE = {
     # The second answer is a 404, whose status is enough.
     ("headers-many", "delete"): ("✓ 2", "✓"),
 }
+ALIKE = {"replace": "put", "suffix": "range"}  # columns of which the same comes as of another
 DIFFERENCES = {"s3": {}, "gcs": _GOOGLE, "oss": _ALIBABA, "azure": _AZURE}
 
 
@@ -168,7 +169,7 @@ def expected(case: Case) -> str:
     if differs is not None:
         return differs[case.always]
     default, others = (ALWAYS if case.always else ONCE)[case.fault]
-    return others.get("put" if case.column == "replace" else case.column, default)
+    return others.get(ALIKE.get(case.column, case.column), default)
 
 
 def allowed(case: Case) -> list[str]:
@@ -246,7 +247,8 @@ plants each fault in a server and tries each verb against it: a cell here is a t
 
 `✓ 2 tries` is the right result after two requests. A name is the class of the error that is raised
 (`penstock.errors`); what stood in the bucket is untouched then, or wholly replaced where only the answer was lost.
-`-`: it cannot happen to this request. *replace* is a put on the condition that a certain version is there (`If-Match`).
+`-`: it cannot happen to this request. *suffix* is a read of an object's last bytes (`Range: bytes=-n`).
+*replace* is a put on the condition that a certain version is there (`If-Match`).
 *create*, *part*, *complete* and *abort* are the steps of a multipart upload; a *copy of a part* is the step in place of
 *part* where a long object is copied within its bucket.
 
