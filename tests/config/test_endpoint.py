@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.config.endpoint import normal, path_style
+from penstock.config.endpoint import is_here, normal, path_style
 from penstock.errors import ConfigError
 
 
@@ -105,3 +105,19 @@ def test_a_bucket_that_the_endpoint_ends_in_is_refused():
             path_style("bucket", addressing, "https://host/bucket")
     assert path_style("bucket", "path", "https://bucket")
     assert path_style("bucket", "path", "https://host/my-bucket")
+
+
+@pytest.mark.parametrize(
+    ("url", "here"),
+    [
+        *(
+            ("http://127.0.0.1:9", True),
+            ("http://localhost", True),
+            ("http://bkt.localhost:9", True),
+            ("http://[::1]", True),
+        ),
+        *(("http://10.0.0.1", False), ("http://localhost.evil.example", False), ("http://gw:51080/s3", False)),
+    ],
+)
+def test_this_machine_is_known_by_its_names(url, here):
+    assert is_here(url) is here

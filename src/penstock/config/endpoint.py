@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from penstock.errors import ConfigError
 
-__all__ = ["normal", "path_style"]
+__all__ = ["is_here", "normal", "path_style"]
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?")
@@ -58,6 +58,14 @@ def path_style(bucket: str, addressing: Literal["path", "virtual"], endpoint: st
     labels = bucket.split(".")
     tls = endpoint is None or endpoint.startswith("https:")
     return (tls and len(labels) > 1) or not all(_LABEL.fullmatch(label) for label in labels)
+
+
+def is_here(url: str) -> bool:
+    """Say whether an endpoint is this machine's own."""
+    host = urlsplit(url).hostname or ""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    return _is_address(host) and ipaddress.ip_address(host).is_loopback
 
 
 def _fault(text: str) -> str:

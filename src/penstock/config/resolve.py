@@ -137,6 +137,7 @@ def _identity(options: S3Options, environ: Mapping[str, str], profile: shared.Pr
     if _own(options) or unsigned(options, environ):
         return b""
     names = (*service.keys, *_CHAIN, *_FILES) if service.aws_files else service.keys
+    names = (*names, "AIS_AUTHN_TOKEN", "AIS_AUTHN_TOKEN_FILE") if service.tokens else names
     said = [(name, environ.get(name)) for name in names]
     return sha256(repr((said, profile.name, profile.digest)).encode("utf-8", "surrogateescape")).digest()
 

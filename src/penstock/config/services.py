@@ -36,6 +36,7 @@ class Service:
         account_in_url: A URL may name the account behind the bucket: ``scheme://bucket@account/key``.
         keys: The variables of key id, secret and session token.
         keyless: Without keys requests go unsigned.
+        tokens: It takes bearer tokens, as AIStore does (``config.aistore``).
         hosts: Domains of its endpoints: an endpoint in one of them is this service's.
         aws_files: Settings and credentials that AWS's tools share count too: the profile in their files, the variables
             of their credential chain. A profile that was passed explicitly always counts.
@@ -55,6 +56,7 @@ class Service:
     account_in_url: bool = False
     keys: tuple[str, str, str] = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     keyless: bool = False
+    tokens: bool = False
     hosts: tuple[str, ...] = ()
     aws_files: bool = True
     aws_roles: bool = True
@@ -151,6 +153,7 @@ SERVICES: Mapping[str, Service] = {
         path="/s3",
         keys=("", "", ""),  # it verifies no signature
         keyless=True,
+        tokens=True,
         aws_files=False,
         aws_roles=False,
     ),

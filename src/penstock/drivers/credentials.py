@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.config import shared
+from penstock.config.aistore import auth_token
 from penstock.config.resolve import chain_reads, resolve, unsigned
 from penstock.config.services import AWS
 from penstock.drivers.external import called, printed
 from penstock.errors import ConfigError, PenstockError, Throttled, Unauthenticated, Unreachable
-from penstock.protocols.credentials import Credentials
+from penstock.protocols.credentials import BearerToken, Credentials
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +28,7 @@ __all__ = ["source"]
 
 def source(
     options: S3Options, environ: Mapping[str, str] = os.environ, service: Service = AWS
-) -> CredentialSource[Credentials]:
+) -> CredentialSource[Credentials | BearerToken]:
     """Return where credentials come from; nothing is looked up before its ``load``.
 
     In this order: explicit keys, the user's own function or process; unsigned (``anonymous=True``,
@@ -58,7 +59,7 @@ class _Chain:
         self._environ = environ
         self._service = service
 
-    def load(self) -> Credentials | None:
+    def load(self) -> Credentials | BearerToken | None:
         options, environ, service = self._options, self._environ, self._service
         explicit = _pair("S3Options", options.access_key, options.secret_key, options.session_token)
         if explicit or unsigned(options, environ):
@@ -67,6 +68,10 @@ class _Chain:
             return called(options.credentials, Credentials)
         if options.credentials_process is not None:
             return printed(options.credentials_process, environ, Credentials)
+        if service.tokens and not options.profile:
+            where, token = auth_token(environ)
+            if token:
+                return BearerToken(token, found_in=where)
         found = None if options.profile else self._named()
         if found is None and (service.aws_files or options.profile):
             roles = (service.aws_roles or bool(options.profile)) and _has_botocore()

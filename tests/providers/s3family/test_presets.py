@@ -303,6 +303,25 @@ class TestAistore:
             assert [len(each.body) for each in target.received] == [100_000]
             assert "authorization" not in target.received[0].headers, "without keys requests go unsigned"
 
+    def test_a_token_goes_to_the_gateway_and_its_targets(self, monkeypatch):
+        monkeypatch.setenv("AIS_AUTHN_TOKEN", "jwt-of-mine")
+        target, gateway, _ = self._cluster()
+        with target, gateway:
+            source, key = open_source("ais://bkt/k", ps.S3Options(endpoint=gateway.url))
+            assert source.read(ps_span(key, 0, 5)) == b"bytes"
+            assert {each.headers["authorization"] for each in (*gateway.received, *target.received)} == {
+                "Bearer jwt-of-mine"
+            }
+
+    def test_a_token_is_not_sent_unencrypted_to_another_machine(self, monkeypatch):
+        monkeypatch.setenv("AIS_AUTHN_TOKEN", "jwt-of-mine")
+        with pytest.raises(
+            ConfigError, match="AIS_AUTHN_TOKEN would be sent to http://gw:51080/s3 unencrypted"
+        ) as caught:
+            open_source("ais://bkt/k", ps.S3Options(endpoint="http://gw:51080"))[0]._fetcher()
+        assert "jwt-of-mine" not in str(caught.value)
+        assert open_source("ais://bkt/k", ps.S3Options(endpoint="https://gw:51080"))[0]._fetcher()
+
     @pytest.mark.parametrize(
         "where",
         ["http://8.8.8.8:51081{path}", "http://evil.example:51081{path}", "http://127.0.0.1:{port}/s3/bkt/other"],
@@ -311,9 +330,22 @@ class TestAistore:
         target, gateway, _ = self._cluster(where=where)
         with target, gateway:
             source, key = open_source("ais://bkt/k", ps.S3Options(endpoint=gateway.url))
-            with pytest.raises(ConfigError, match="the server points elsewhere"):
+            with pytest.raises(ConfigError, match="outside of its cluster: name it in S3Options"):
                 source.read(ps_span(key, 0, 5))
             assert not target.received
+
+    def test_other_servers_are_followed_where_they_are_named(self):
+        target, gateway, _ = self._cluster(where="http://localhost:{port}{path}")
+        with target, gateway:
+            for cluster, followed in (((), False), (("localhost",), True), (("10.0.0.0/8",), False)):
+                source, key = open_source("ais://bkt/k", ps.S3Options(endpoint=gateway.url, cluster=cluster))
+                if followed:
+                    assert source.read(ps_span(key, 0, 5)) == b"bytes"
+                else:
+                    with pytest.raises(ConfigError):
+                        source.read(ps_span(key, 0, 5))
+        with pytest.raises(ConfigError, match="cluster holds hosts, domains and networks"):
+            ps.S3Options(cluster=("http://h",))
 
     def test_a_gateway_that_redirects_for_ever_is_given_up(self):
         def round_and_round(received, send):

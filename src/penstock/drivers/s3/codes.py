@@ -131,11 +131,15 @@ def _region_of(response: Response) -> str:
 
 
 @cache
-def s3_codes(service: str, keys: str, region: str) -> Codes:
-    """Return the table for a service: its name, and what its users set to name credentials and region."""
+def s3_codes(service: str, keys: str, region: str, elsewhere: str = "") -> Codes:
+    """Return the table for a service: its name, and what its users set to name credentials and region.
+
+    ``elsewhere`` is the advice where a redirect is not followed, unless that is to check endpoint and region.
+    """
 
     def advised(row: Meaning) -> Meaning:
-        return replace(row, advice=row.advice.replace("{keys}", keys).replace("{region}", region))
+        advice = row.advice.replace("{keys}", keys).replace("{region}", region)
+        return replace(row, advice=elsewhere if elsewhere and row.redirect else advice)
 
     return Codes(
         service=service,

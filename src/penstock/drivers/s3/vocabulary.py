@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from penstock.drivers.http.verify import Verification
 from penstock.drivers.s3.checksums import digests
 from penstock.drivers.s3.codes import S3_CODES
-from penstock.drivers.s3.signing import Signer
+from penstock.drivers.s3.signing import EMPTY_SHA256, Signer
+from penstock.protocols.credentials import BearerToken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,6 +49,9 @@ class Bucket:
         return not (self.virtual or self.cname)
 
 
+Lines = tuple[str, ...]
+
+
 class Sign(Protocol):
     """Signs one request."""
 
@@ -60,6 +64,19 @@ class Sign(Protocol):
 def _sign_amazon(bucket: Bucket, host: str, region: str, credentials: Callable[[], Credentials | None]) -> Sign:
     del bucket
     return Signer(host, region, credentials).sign
+
+
+def _sign_cluster(bucket: Bucket, host: str, region: str, credentials: Callable[[], Any]) -> Sign:
+    """Sign as Amazon wants it, or say a bearer token: AIStore verifies tokens, and no signature."""
+    signed = _sign_amazon(bucket, host, region, credentials)
+
+    def sign(method: str, path: str, query: str, headers: Mapping[str, str], digest: str = EMPTY_SHA256) -> Lines:
+        held = credentials()
+        if isinstance(held, BearerToken):
+            return *[f"{name}: {value}" for name, value in headers.items()], f"Authorization: Bearer {held.token}"
+        return signed(method, path, query, headers, digest)
+
+    return sign
 
 
 def _amazon_endpoint(region: str) -> str:
@@ -135,4 +152,4 @@ AMAZON = Vocabulary(
 # Stores that refuse, or do not have, the headers of checksums.
 PLAIN = Vocabulary()
 # AIStore: its gateways redirect each request for an object to the server that has it.
-CLUSTER = Vocabulary(cluster=True)
+CLUSTER = Vocabulary(cluster=True, signer=_sign_cluster)

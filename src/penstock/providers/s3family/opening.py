@@ -6,7 +6,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.config import endpoint as endpoints
 from penstock.config import services
+from penstock.config.aistore import auth_token
 from penstock.config.endpoint import path_style
 from penstock.config.resolve import aws_endpoint, resolve
 from penstock.config.services import AWS
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["FAMILY", "opener", "parted", "resolver"]
 
 _MIB, _GIB = 1 << 20, 1 << 30
+_ELSEWHERE = "; the gateway points to a server outside of its cluster: name it in S3Options(cluster=…)"
 
 
 def resolver(service: Service) -> Callable[[S3Options, Mapping[str, str]], tuple[Hashable, Hashable]]:
@@ -68,6 +71,8 @@ def opener(words: Callable[[], Vocabulary]) -> Callable[[Opening], tuple[Driver,
             spoken = replace(spoken, codes=_codes(settings.service, spoken.codes))
         elif settings.endpoint is None:
             spoken = replace(spoken, endpoint=partial(_own_endpoint, settings.own))
+        if settings.service.tokens:
+            _check_token(bucket, opening)
         credentials = RefreshingCredentials(source(options, opening.environ, settings.service))
         driver = S3(bucket, settings.region, credentials, spoken)
         driver.abilities, driver.page_keys = opening.provider.abilities, opening.provider.limits.page_keys
@@ -97,13 +102,24 @@ def _bucket(opening: Opening) -> Bucket:
     return Bucket(name, endpoint, virtual, opening.scheme, shown=opening.bucket, cluster=opening.options.cluster)
 
 
+def _check_token(bucket: Bucket, opening: Opening) -> None:
+    """Refuse to send a token where everybody on the way could read it and use it: ``ConfigError``."""
+    where, _ = auth_token(opening.environ)
+    endpoint = bucket.endpoint or ""
+    explicit = opening.options.access_key is not None or opening.options.anonymous
+    if where and not explicit and endpoint.startswith("http:") and not endpoints.is_here(endpoint):
+        message = f"{where} would be sent to {endpoint} unencrypted: use https, or unset it where no token is needed"
+        raise ConfigError(message, url=opening.root)
+
+
 def _codes(service: Service, codes: Codes) -> Codes:
     """Return S3's code table with the advice for a service; another dialect's table as it is."""
     from penstock.drivers.s3.codes import S3_CODES, s3_codes
 
     keys = "no keys are needed" if service.keyless else service.keys[0]
     region = service.regions[0] if service.regions else "AWS_REGION"
-    return s3_codes(service.name, keys, region) if codes is S3_CODES else codes
+    elsewhere = _ELSEWHERE if service.tokens else ""
+    return s3_codes(service.name, keys, region, elsewhere) if codes is S3_CODES else codes
 
 
 def _own_endpoint(pattern: str, region: str) -> str:

@@ -1,0 +1,52 @@
+"""AIStore's token: what its command line and its SDK look up, an environment variable or a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.config.network import first, variables
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["auth_token"]
+
+_FILE = "~/.config/ais/cli/auth.token"  # where ``ais auth login`` writes it
+
+
+def auth_token(environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return where a token was found, and the token: of ``AIS_AUTHN_TOKEN``, else of ``AIS_AUTHN_TOKEN_FILE``.
+
+    The default file is the one of AIStore's command line. Two empty texts where there is none.
+
+    Raises:
+        ConfigError: The file that is named is not there; it, or the token, cannot be understood.
+
+    """
+    if token := environ.get("AIS_AUTHN_TOKEN"):
+        return "AIS_AUTHN_TOKEN", _clean(token, "AIS_AUTHN_TOKEN")
+    named, text = first(variables(environ, "AIS_AUTHN_TOKEN_FILE"))
+    path = Path(text or _FILE).expanduser()
+    try:
+        held = path.read_text("utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        if text is None:
+            return "", ""
+        raise ConfigError(f"{named} names the file {path}, which is not there") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the token file {path} cannot be read: {type(error).__name__}") from None
+    try:
+        value = json.loads(held)
+    except ValueError:
+        value = held
+    token = value.get("token") if isinstance(value, dict) else held.strip()
+    return f"the token file {path}", _clean(token, f"the token file {path}")
+
+
+def _clean(token: object, named: str) -> str:
+    if not isinstance(token, str) or not token or not all("!" <= char <= "~" for char in token):
+        raise ConfigError(f"{named} holds no token: text of visible ASCII characters, or JSON with token")
+    return token
