@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Web"]
 
-_INDEX_BYTES = 256 << 20  # about a million names
+_INDEX_BYTES = 32 << 20  # some 350,000 names: they are read on the I/O thread, which does nothing else meanwhile
 _ENCODING = "content-encoding"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from html.parser import HTMLParser
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from penstock.drivers.http.headers import SIZE_LIMIT, parse_date
@@ -17,11 +17,15 @@ from penstock.drivers.web.paths import canonical
 from penstock.errors import Damaged
 from penstock.values import UNKNOWN_SIZE
 
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
+
 __all__ = ["Named", "read_index"]
 
 _TITLE = re.compile(r"\s*(?:index of|directory listing for)\s", re.IGNORECASE).match
 # nginx: "22-Nov-2026 10:00     1234", exact unless a K, M or G follows. Other servers round sizes, or give none.
 _EXACT = re.compile(r"\s+[0-9]{2}-[A-Z][a-z]{2}-[0-9]{4} [0-9]{2}:[0-9]{2}\s+([0-9]{1,19})\s*").fullmatch
+_SIMPLE = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]*/?").fullmatch  # a name that is its own link
 _SHORTENED = ("..>", "...", "…")  # how nginx, Apache and lighttpd end a name that is longer than its column
 
 
@@ -56,7 +60,9 @@ def read_index(body: bytes, content_type: str, url: str) -> list[Named] | None:
         return None
     if not page.whole:
         raise Damaged("the index page is cut short")
-    found = [_named(link, url) for link in page.links]
+    here = urlsplit(url)
+    folder = canonical(here.path)
+    found = [_named(link, here, folder) for link in page.links]
     return list({each.name: each for each in found if each is not None}.values())
 
 
@@ -106,15 +112,9 @@ class _Page(HTMLParser):
             self.links[-1].after += data
 
 
-def _named(link: _Link, url: str) -> Named | None:
+def _named(link: _Link, here: SplitResult, folder: str) -> Named | None:
     """Return what a link names; None where it is no entry: sorting, the parent, a link in a text, another host."""
-    try:
-        here, there = urlsplit(url), urlsplit(urljoin(url, link.href.strip()))
-    except ValueError:
-        return None
-    if (here.scheme, here.netloc) != (there.scheme, there.netloc) or there.query or there.fragment:
-        return None
-    folder, path = canonical(here.path), canonical(there.path)
+    path = folder + link.href if _SIMPLE(link.href) else _resolved(link.href, here)
     name = path[len(folder) :].removesuffix("/")
     if not path.startswith(folder) or "/" in name or name in ("", ".", "..") or not _says(link.text, name):
         return None
@@ -124,8 +124,20 @@ def _named(link: _Link, url: str) -> Named | None:
     return Named(name, int(size[1]) if size and int(size[1]) <= SIZE_LIMIT else UNKNOWN_SIZE)
 
 
+def _resolved(href: str, here: SplitResult) -> str:
+    """Return the path that a link leads to; empty where it leads to another host, or to no file."""
+    try:
+        there = urlsplit(urljoin(here.geturl(), href.strip()))
+    except ValueError:
+        return ""
+    same = (here.scheme, here.netloc) == (there.scheme, there.netloc)
+    return canonical(there.path) if same and not (there.query or there.fragment) else ""
+
+
 def _says(text: str, name: str) -> bool:
     """Say whether a link's text is its name, perhaps shortened: that of an entry is, and that of a README's is not."""
+    if text == name or (text[-1:] == "/" and text[:-1] == name):  # nearly all
+        return True
     text, name = (_plain(each) for each in (text.strip().removesuffix("/").removesuffix("@"), unquote(name)))
     cut = next((text.removesuffix(end) for end in _SHORTENED if text.endswith(end)), None)
     return text == name or name.removesuffix("@") == text or (bool(cut) and name.startswith(str(cut)))
