@@ -230,3 +230,26 @@ def test_the_clock_is_the_wall_s_unless_said_otherwise():
 def test_it_does_not_travel_to_another_process():
     with pytest.raises(TypeError, match="lock"):
         pickle.dumps(RefreshingCredentials(source(S3Options(anonymous=True), {})))
+
+
+def test_credentials_that_last_seconds_are_renewed_after_half_of_them(held, scripted, clock):
+    scripted.lasting_s = 1.0
+    held.refresh_if_due()
+    clock[0] += 0.4
+    held.refresh_if_due()
+    assert scripted.loads == 1
+    clock[0] += 0.2
+    held.refresh_if_due()
+    assert (scripted.loads, held.current().access_key) == (2, "id-2")
+
+
+def test_many_refusals_of_the_old_credentials_load_others_once(held, scripted, clock):
+    held.refresh_if_due()
+    for _ in range(20):
+        held.renew()
+        held.refresh_if_due()
+    assert scripted.loads == 2
+    clock[0] += 2
+    held.renew()
+    held.refresh_if_due()
+    assert scripted.loads == 3, "a later one is of the new ones"

@@ -25,6 +25,9 @@ C = TypeVar("C", bound="Renewable")
 
 _MARGIN_S = 300.0  # AWS hands out new role credentials at least five minutes before the old ones expire
 _PAUSE_S = 15.0  # between two looks at a source that failed, or that keeps giving keys about to expire
+# So long new credentials are not thrown away for a refusal: many requests that were sent with the old ones are refused
+# one after another, and each would have others loaded.
+_FRESH_S = 1.0
 
 
 class _State(NamedTuple, Generic[C]):
@@ -33,10 +36,13 @@ class _State(NamedTuple, Generic[C]):
     credentials: C | None
     due: float
     expires: float
+    renewed: float
 
 
 class RefreshingCredentials(Generic[C]):
     """Credentials shared by all threads of a process, renewed on callers' threads, 300 s before they expire.
+
+    Those that last less than that are renewed after half of their time, or after 15 s.
 
     A failed renewal is raised only once the old credentials have expired; until then it is tried again every 15 s.
     Safe to fork at any moment: a child keeps the credentials and makes a lock of its own.
@@ -81,7 +87,13 @@ class RefreshingCredentials(Generic[C]):
             self._state = self._state._replace(due=-math.inf, expires=-math.inf)
 
     def renew(self) -> None:
-        """Invalidate, and load on a thread of its own; a failure shows at the next use."""
+        """Invalidate, and load on a thread of its own; a failure shows at the next use.
+
+        Nothing happens within a second of the last renewal: a refusal then is one of its predecessor.
+        """
+        state = self._state
+        if state is not None and state.due > -math.inf and self._now() - state.renewed < _FRESH_S:
+            return
         self.invalidate()
         threading.Thread(target=self._renewed, name="penstock-credentials", daemon=True).start()
 
@@ -103,8 +115,11 @@ class RefreshingCredentials(Generic[C]):
         if credentials is not None:
             conceal(*_secrets(credentials))
         expires = math.inf if credentials is None or credentials.expires_at is None else credentials.expires_at
-        due = max(expires - _MARGIN_S, now + _PAUSE_S)
-        self._state = _State(credentials, due, max(expires, due))
+        left = expires - now
+        pause = min(_PAUSE_S, left / 2) if left > 0 else _PAUSE_S
+        due = max(expires - _MARGIN_S, now + pause)
+        renewed = self._now() if old is not None else -math.inf
+        self._state = _State(credentials, due, max(expires, due), renewed)
 
 
 def _secrets(credentials: Any) -> list[str]:  # noqa: ANN401  any dataclass

@@ -13,19 +13,13 @@ from penstock.drivers.gcs.credentials import source
 from penstock.errors import ConfigError, PenstockError, Unauthenticated, Unreachable
 from penstock.options import GCSOptions
 from penstock.protocols.credentials import BearerToken, Credentials
+from tests.drivers.gcs.keys import EMAIL, new_key, service_account
 from tests.servers.google import TokenServer
-
-SERVICE = "me@project.iam.gserviceaccount.com"
 
 
 @pytest.fixture(scope="module")
 def private_key():
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import rsa
-
-    key = rsa.generate_private_key(65537, 2048)
-    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return key.private_bytes(*form).decode()
+    return new_key()
 
 
 @pytest.fixture
@@ -52,17 +46,6 @@ def _load(options=None, environ=None):
     options, environ = options or GCSOptions(), dict(os.environ) if environ is None else environ
     settings, _ = resolve(options, environ)
     return source(options, settings, environ).load()
-
-
-def _service_account(server, private_key):
-    return {
-        "type": "service_account",
-        "client_email": SERVICE,
-        "private_key_id": "1",
-        "private_key": private_key,
-        "token_uri": f"{server.url}/oauth",
-        "project_id": "project",
-    }
 
 
 def _user():
@@ -96,7 +79,7 @@ def _good(found, server, asked):
 @pytest.mark.parametrize("way", ["file", "json", "variable"])
 def test_a_file_of_each_kind_gets_a_token_in_each_way(way, kind, server, nowhere, tmp_path, private_key):
     info = {
-        "service_account": lambda: _service_account(server, private_key),
+        "service_account": lambda: service_account(server, private_key),
         "authorized_user": _user,
         "external_account": lambda: _workload(server, tmp_path),
     }[kind]()
@@ -137,11 +120,11 @@ def test_another_service_account_is_acted_as(server, monkeypatch):
     from google.auth import iam
 
     monkeypatch.setattr(iam, "_IAM_ENDPOINT", f"{server.url}/iam/{{}}:generateAccessToken")
-    found = _load(GCSOptions(credentials_json=json.dumps(_user()), service_account=SERVICE))
+    found = _load(GCSOptions(credentials_json=json.dumps(_user()), service_account=EMAIL))
     assert found.token == "token-2"
-    assert server.asked == ["POST /oauth", f"POST /iam/{SERVICE}:generateAccessToken"]
-    assert SERVICE in found.found_in
-    found = _load(GCSOptions(token="mine", service_account=SERVICE))
+    assert server.asked == ["POST /oauth", f"POST /iam/{EMAIL}:generateAccessToken"]
+    assert EMAIL in found.found_in
+    found = _load(GCSOptions(token="mine", service_account=EMAIL))
     assert found.token == "token-3"
 
 
@@ -151,7 +134,7 @@ def test_an_impersonating_file_is_used(server, monkeypatch):
     monkeypatch.setattr(iam, "_IAM_ENDPOINT", f"{server.url}/iam/{{}}:generateAccessToken")
     info = {
         "type": "impersonated_service_account",
-        "service_account_impersonation_url": f"https://x/v1/projects/-/serviceAccounts/{SERVICE}:generateAccessToken",
+        "service_account_impersonation_url": f"https://x/v1/projects/-/serviceAccounts/{EMAIL}:generateAccessToken",
         "source_credentials": _user(),
     }
     assert _load(GCSOptions(credentials_json=json.dumps(info))).token == "token-2"
@@ -210,7 +193,7 @@ def test_a_service_with_a_problem_is_unreachable(status, server, monkeypatch):
 
 
 def test_a_service_that_is_not_there_is_unreachable(server, private_key):
-    info = _service_account(server, private_key) | {"token_uri": "http://127.0.0.1:9/oauth"}
+    info = service_account(server, private_key) | {"token_uri": "http://127.0.0.1:9/oauth"}
     with pytest.raises(Unreachable, match="did not answer"):
         _load(GCSOptions(credentials_json=json.dumps(info)))
 
