@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     )
     from penstock.order.blocks import BlockShuffle
     from penstock.order.partition import Repeat
+    from penstock.protocols.credentials import BearerToken, Credentials
     from penstock.values import ObjectMeta, Place
     from penstock.verbs import copy, delete, list, open, stat  # noqa: A004  always named as ps.open, ps.list
 
@@ -47,6 +48,7 @@ _HOMES = {
     "AsyncCheckpointer": "checkpoint.run.background",
     "AzureOptions": "options",
     "BatchSampler": "datasets.sampler",
+    "BearerToken": "protocols.credentials",
     "BlockShuffle": "order.blocks",
     "Catalog": "catalog.catalog",
     "Checkpoint": "checkpoint.torchfile.checkpoint",
@@ -87,6 +89,7 @@ __all__ = [
     "AsyncCheckpointer",
     "AzureOptions",
     "BatchSampler",
+    "BearerToken",
     "BlockShuffle",
     "Catalog",
     "Checkpoint",

@@ -14,6 +14,8 @@ from penstock.options import GCSOptions
         {"anonymous": True, "token": "t"},
         {"access_key": "a", "secret_key": "s", "token": "t"},
         {"credentials_file": "f", "credentials_json": "{}"},
+        {"token": "t", "credentials": print},
+        {"credentials_process": ("a",), "credentials_file": "f"},
         {"anonymous": True, "service_account": "a@b"},
         {"access_key": "a", "secret_key": "s", "service_account": "a@b"},
     ],

@@ -83,7 +83,8 @@ def resolve(options: GCSOptions, environ: Mapping[str, str]) -> tuple[GCSSetting
 
 
 def _explicit(options: GCSOptions) -> bool:
-    given = (options.access_key, options.token, options.credentials_file, options.credentials_json)
+    own = (options.access_key, options.token, options.credentials, options.credentials_process)
+    given = (*own, options.credentials_file, options.credentials_json)
     return options.anonymous or any(each is not None for each in given)
 
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
 from penstock.options.private import PUBLIC
+from penstock.options.sources import check_sources
 from penstock.options.store import StoreOptions
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = ["GCSOptions"]
+
+_SOURCES = (
+    *("anonymous", "access_key", "token", "credentials", "credentials_process"),
+    *("credentials_file", "credentials_json"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +34,9 @@ class GCSOptions(StoreOptions):
         credentials_file: A file of Google's credentials in JSON (a service account's key, workload identity, …);
             default ``GOOGLE_APPLICATION_CREDENTIALS``, then what ``google.auth.default()`` finds.
         credentials_json: The text of such a file; never shown, logged or written.
+        credentials: A function of your own that returns ``ps.BearerToken``; asked again before the token expires.
+            Workers get it pickled, so it is a function of a module.
+        credentials_process: A program, with its arguments, that prints a token as JSON (docs/credentials.md).
         service_account: Act as this service account (its email), as the credentials may.
         token: An OAuth 2.0 access token, which nothing renews; never shown, logged or written.
         access_key: Id of an HMAC key; with ``secret_key``. Default: ``GCS_KEY``, where it is set.
@@ -41,6 +54,8 @@ class GCSOptions(StoreOptions):
     user_project: str | None = field(default=None, metadata=PUBLIC)
     credentials_file: str | None = field(default=None, metadata=PUBLIC)
     credentials_json: str | None = field(default=None, repr=False)
+    credentials: Callable[[], object] | None = None
+    credentials_process: str | tuple[str, ...] | None = None
     service_account: str | None = field(default=None, metadata=PUBLIC)
     token: str | None = field(default=None, repr=False)
     access_key: str | None = field(default=None, repr=False)
@@ -51,15 +66,7 @@ class GCSOptions(StoreOptions):
         """Refuse halves and contradictions at once, not at the first request."""
         if (self.access_key is None) != (self.secret_key is None):
             raise ConfigError("access_key and secret_key go together: one of them is missing")
-        ways = {
-            "anonymous=True": self.anonymous or None,
-            "access_key": self.access_key,
-            "token": self.token,
-            "credentials_file": self.credentials_file,
-            "credentials_json": self.credentials_json,
-        }
-        given = [name for name, value in ways.items() if value is not None]
-        if len(given) > 1:
-            raise ConfigError(f"{' and '.join(given)} contradict one another: pass one of them")
-        if self.service_account is not None and given and given[0] in ("anonymous=True", "access_key"):
+        check_sources(self, *_SOURCES)
+        given = [name for name in _SOURCES if getattr(self, name) not in (None, False)]
+        if self.service_account is not None and given and given[0] in ("anonymous", "access_key"):
             raise ConfigError(f"service_account needs credentials of Google's own, and {given[0]} is none")

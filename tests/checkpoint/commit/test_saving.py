@@ -36,7 +36,7 @@ def _small():
         yield
 
 
-@pytest.fixture(params=["moto", pytest.param("ceph", marks=pytest.mark.ceph), "local", "memory", *KINDS])
+@pytest.fixture(params=["moto", pytest.param("ceph", marks=pytest.mark.ceph), "local", "memory", "gcs", *KINDS])
 def place(request, tmp_path, monkeypatch):
     """Return the URL of an empty run, and options that reach its store."""
     if request.param in KINDS:
@@ -46,6 +46,11 @@ def place(request, tmp_path, monkeypatch):
             for name, value in server.environment.items():
                 monkeypatch.setenv(name, value)
             yield "s3://bucket/run/", store(server)
+    elif request.param == "gcs":
+        settings = Settings(dialect="gcs", tokens=("good",), least_part_bytes=PART_BYTES)
+        with FaultServer.start(settings) as server:
+            server.make("bucket")
+            yield "gs://bucket/run/", store(server)
     elif request.param in ("moto", "ceph"):
         server, name = request.getfixturevalue(f"{request.param}_server"), f"commit-{request.param}-{hash(tmp_path)}"
         server.client().create_bucket(Bucket=name)

@@ -65,8 +65,8 @@ AGAIN = {name: place for name, place in PLACES.items() if name not in RULED}
 
 
 @pytest.fixture(scope="module")
-def server():
-    settings = Settings(least_part_bytes=PART_BYTES)
+def server(request):
+    settings = Settings(dialect=getattr(request, "param", "s3"), least_part_bytes=PART_BYTES)
     with pytest.MonkeyPatch.context() as patch, FaultServer.start(settings) as server, small_limits():
         for name, value in server.environment.items():
             patch.setenv(name, value)
@@ -83,8 +83,8 @@ def bucket(server):
 
 
 @pytest.fixture
-def url(bucket):
-    return f"s3://{bucket}/run/"
+def url(server, bucket):
+    return f"{server.scheme}://{bucket}/run/"
 
 
 def _cut_off(server, bucket, place, how, work):
@@ -135,14 +135,19 @@ def _until(condition, pid):
 
 def _no_orphans(server, bucket, expected):
     """Clean, and check that a manifest and its object are there for each step, no more, and the newest is right."""
-    run = manager(f"s3://{bucket}/run/")
+    run = manager(f"{server.scheme}://{bucket}/run/")
     run.clean(older_than_s=-5)
     assert len(server.objects(bucket).keys() - {"run/penstock-steps.json"}) == 2 * len(run.steps())
     assert server.uploads(bucket) == []
     same(run.restore(), expected)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=lambda how: how.name)
+@pytest.mark.parametrize(
+    ("server", "how"),
+    [("s3", signal.SIGKILL), ("s3", signal.SIGINT), ("gcs", signal.SIGKILL)],
+    indirect=["server"],
+    ids=["s3-SIGKILL", "s3-SIGINT", "gcs-SIGKILL"],
+)
 @pytest.mark.parametrize("name", PLACES)
 def test_a_save_that_is_cut_off_anywhere_leaves_the_old_step_or_the_new_one(server, bucket, url, name, how):
     place = PLACES[name]
@@ -161,7 +166,12 @@ def test_a_save_that_is_cut_off_anywhere_leaves_the_old_step_or_the_new_one(serv
     _no_orphans(server, bucket, state(4))
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=lambda how: how.name)
+@pytest.mark.parametrize(
+    ("server", "how"),
+    [("s3", signal.SIGKILL), ("s3", signal.SIGINT), ("gcs", signal.SIGKILL)],
+    indirect=["server"],
+    ids=["s3-SIGKILL", "s3-SIGINT", "gcs-SIGKILL"],
+)
 @pytest.mark.parametrize("name", AGAIN)
 def test_a_step_that_is_saved_again_is_the_old_one_or_the_new_one(server, bucket, url, name, how):
     place = AGAIN[name]

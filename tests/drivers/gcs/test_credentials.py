@@ -149,6 +149,15 @@ def test_keys_and_tokens_that_are_given_ask_nobody(nowhere):
     assert _load() == Credentials("a", "s")
 
 
+def test_a_token_comes_from_a_function_or_a_program():
+    def own():
+        return BearerToken("mine", 2e9)
+
+    assert _load(GCSOptions(credentials=own)) == BearerToken("mine", 2e9)
+    printing = ("printf", "%s", '{"token": "printed", "expires_at": 2e9}')
+    assert _load(GCSOptions(credentials_process=printing)) == BearerToken("printed", 2e9)
+
+
 @pytest.mark.parametrize(
     ("options", "environ", "said"),
     [

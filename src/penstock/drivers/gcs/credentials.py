@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.config.google import CHAIN, KEYS
+from penstock.drivers.external import called, printed
 from penstock.errors import ConfigError, MissingExtra, PenstockError, Unauthenticated, Unreachable
 from penstock.protocols.credentials import BearerToken, Credentials
 
@@ -33,10 +34,10 @@ def source(
 ) -> CredentialSource[Credentials | BearerToken]:
     """Return where credentials come from; nothing is looked up before its ``load``.
 
-    As ``settings.access`` says: none; an HMAC key of options or environment; or a token: the one that was passed, or
-    one that google-auth gets for ``credentials_json``, ``credentials_file``, or its application default credentials
-    (``GOOGLE_APPLICATION_CREDENTIALS``, gcloud's file, the metadata server). Each ``load`` starts over, so it sees
-    rotated files, and shares no lock with a forked parent.
+    As ``settings.access`` says: none; an HMAC key of options or environment; or a token: the one that was passed, that
+    a function returns or a program prints, or one that google-auth gets for ``credentials_json``,
+    ``credentials_file``, or its application default credentials (``GOOGLE_APPLICATION_CREDENTIALS``, gcloud's file, the
+    metadata server). Each ``load`` starts over, so it sees rotated files, and shares no lock with a forked parent.
 
     ``load`` raises:
         ConfigError: Half a key, a key or token with white space in it, a file that cannot work.
@@ -67,16 +68,26 @@ class _Chain:
                 return _pair("GCSOptions", options.access_key, options.secret_key)
             key, secret = (self._environ.get(name) for name in KEYS)
             return _pair(" and ".join(KEYS), key, secret)
-        if options.token is not None and options.service_account is None:
-            return BearerToken(_clean(options.token, "GCSOptions.token"), found_in="GCSOptions.token")
-        return self._from_google()
+        own = self._own()
+        return own if own is not None and options.service_account is None else self._from_google(own)
 
-    def _from_google(self) -> BearerToken:
+    def _own(self) -> BearerToken | None:
+        """Return the token that the caller brings, None where Google's chain is to be asked."""
+        options = self._options
+        if options.token is not None:
+            return BearerToken(_clean(options.token, "GCSOptions.token"), found_in="GCSOptions.token")
+        if options.credentials is not None:
+            return called(options.credentials, BearerToken)
+        if options.credentials_process is not None:
+            return printed(options.credentials_process, self._environ, BearerToken)
+        return None
+
+    def _from_google(self, own: BearerToken | None) -> BearerToken:
         try:
             from penstock.drivers.gcs.request import requests
 
             send = requests(self._settings.ca_file, self._settings.proxy)
-            found, where = self._found(send)
+            found, where = (_held(own.token), own.found_in) if own is not None else self._found(send)
             if self._options.service_account is not None:
                 found = _impersonated(found, self._options.service_account)
                 where = f"{where}, as {self._options.service_account}"
@@ -94,8 +105,6 @@ class _Chain:
         """Return google-auth's credentials, and where they were found."""
         options, environ = self._options, self._environ
         scopes = list(_IMPERSONATOR_SCOPES if options.service_account is not None else _SCOPES)
-        if options.token is not None:
-            return _held(options.token), "GCSOptions.token"
         if options.credentials_json is not None:
             where = "GCSOptions.credentials_json"
             return _of(_object(options.credentials_json, where), scopes, where), where
