@@ -35,10 +35,11 @@ def says(said) -> tuple[str, ...]:
         (AWS | {"Expiration": "2030-01-02T03:04:05+01:00"}, Credentials("AKIA", "hush/hush+1", "", 1893549845.0)),
         (AWS | {"Expiration": "2030-01-02T03:04:05"}, Credentials("AKIA", "hush/hush+1", "", 1893553445.0)),
         ({"access_key": "a", "secret_key": "b", "token": "t", "expires_at": 9}, Credentials("a", "b", "t", 9.0)),
+        ({"AccessKeyId": "a", "AccessKeySecret": "b", "SecurityToken": "t"}, Credentials("a", "b", "t")),
         ({"access_key": "a", "secret_key": "b", "comment": 3}, Credentials("a", "b")),
         (AWS | {"SessionToken": None, "Expiration": None}, Credentials("AKIA", "hush/hush+1")),
     ],
-    ids=range(7),
+    ids=range(8),
 )
 def test_what_a_process_prints_is_read(said, found):
     keys = printed(says(said), os.environ, Credentials)
@@ -77,7 +78,7 @@ def test_the_environment_is_the_one_that_was_named():
         (says(AWS | {"Version": 2}), "printed another Version than 1"),
         (says({"AccessKeyId": "hushhush"}), "printed no pair of keys"),
         (says(AWS | {"SecretAccessKey": "hush hush\n"}), "no text of visible ASCII characters"),
-        (says(AWS | {"SecretAccessKey": 3}), "SecretAccessKey or secret_key that is no text"),
+        (says(AWS | {"SecretAccessKey": 3}), "SecretAccessKey or AccessKeySecret or secret_key that is no text"),
         (says(AWS | {"Expiration": "hushhush"}), "neither ISO 8601 nor seconds"),
         (says(AWS | {"Expiration": True}), "neither ISO 8601 nor seconds"),
     ],

@@ -22,11 +22,11 @@ C = TypeVar("C", Credentials, BearerToken)
 
 _LIMIT_S = 60.0  # a person may have to touch a key; AWS's tools wait without end
 _MOST_BYTES = 1 << 20
-# What AWS's credential_process prints, then our own names, for each field.
+# What AWS's credential_process prints, Alibaba's names where they are others, then our own, for each field.
 _NAMES = {
     "access_key": ("AccessKeyId", "access_key"),
-    "secret_key": ("SecretAccessKey", "secret_key"),
-    "token": ("SessionToken", "token"),
+    "secret_key": ("SecretAccessKey", "AccessKeySecret", "secret_key"),
+    "token": ("SessionToken", "SecurityToken", "token"),
     "expires_at": ("Expiration", "expires_at"),
 }
 
@@ -57,9 +57,9 @@ def printed(command: str | tuple[str, ...], environ: Mapping[str, str], kind: ty
     """Run a program and return the credentials that it prints; a text is split as a shell does, and no shell runs.
 
     It prints one JSON object: that of AWS's ``credential_process`` (``Version`` 1, ``AccessKeyId``,
-    ``SecretAccessKey``, ``SessionToken``, ``Expiration``), or ``access_key``, ``secret_key``, ``token``,
-    ``expires_at``; a bearer token is ``token`` and ``expires_at`` alone. A time is ISO 8601 with its zone, or seconds
-    since the epoch. What it writes to standard error is dropped.
+    ``SecretAccessKey``, ``SessionToken``, ``Expiration``), Alibaba's (``AccessKeySecret``, ``SecurityToken``), or
+    ``access_key``, ``secret_key``, ``token``, ``expires_at``; a bearer token is ``token`` and ``expires_at`` alone. A
+    time is ISO 8601 with its zone, or seconds since the epoch. What it writes to standard error is dropped.
 
     Raises:
         Unauthenticated: It cannot be run, failed, or printed something else. No text quotes what it printed.

@@ -17,7 +17,7 @@ from penstock.errors import ConfigError
 from penstock.options import PUBLIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,7 @@ class Odd(ps.StoreOptions):
     style: Literal["one", "two"] = "one"
     several: tuple[str, ...] = ()
     either: str | tuple[str, ...] | None = field(default=None, metadata=PUBLIC)
+    named: Mapping[str, str] | None = field(default=None, metadata=PUBLIC)
     call: Callable[[], str] | None = field(default=None, repr=False)
 
 
@@ -56,6 +57,7 @@ def made(kind, lookup={}.get, **raw):
         ("several", ["a", "b"], ("a", "b")),
         ("either", "a", "a"),
         ("either", ["a"], ("a",)),
+        ("named", {"x-a": "b"}, {"x-a": "b"}),
     ],
 )
 def test_a_value_becomes_what_its_field_is(name, raw, wanted):
@@ -78,6 +80,7 @@ def test_a_value_becomes_what_its_field_is(name, raw, wanted):
         ("style", "three", "must be 'one' or 'two', not 'three'"),
         ("several", [1], "must be a list of texts"),
         ("either", 3, "must be a text or a list of texts"),
+        ("named", {"x": 3}, "must be a table of texts"),
         ("call", "x", "must be set in a program, not in a file"),
         ("cuont", 3, "f.toml:1: cuont: Odd has no option 'cuont': did you mean 'count'?"),
         ("zzz", 3, "Odd has no option 'zzz'; it has transport"),
@@ -100,6 +103,7 @@ def test_a_secret_of_the_wrong_kind_is_not_quoted(raw):
 
 def test_variables_are_expanded_and_converted():
     assert made(Odd, {"N": "9"}.get, count="${N}", several=["${N}", "x"]) == Odd(count=9, several=("9", "x"))
+    assert made(Odd, {"N": "9"}.get, named={"x": "${N}"}).named == {"x": "9"}
 
 
 def test_a_secret_s_file_is_read_without_its_line_s_end(tmp_path):

@@ -98,3 +98,22 @@ def test_what_is_wrong_with_each_profile_is_found_and_unset_variables_are_notes(
     toml.write_text("profiles = 3")
     with pytest.raises(ConfigError, match="is a table"):
         check_files(str(toml))
+
+
+def test_a_file_of_multi_storage_client_is_checked_and_shown(tmp_path, monkeypatch):
+    path = tmp_path / "msc.yaml"
+    path.write_text(
+        "profiles:\n"
+        "  good: {storage_provider: {type: s3, options: {base_path: bucket, region_name: r, io_size: 3}}}\n"
+        "  unset: {storage_provider: {type: s3, options: {base_path: $NOT_SET}}}\n"
+        "  wrong: {storage_provider: {type: s4, options: {base_path: b}}}\n"
+        "  wide: {storage_provider: {type: s3, options: {base_path: ''}}}\n"
+    )
+    count, problems = check_files(str(path))
+    assert count == 4
+    assert [(each.profile, each.note) for each in problems] == [("good", True), ("unset", True), ("wrong", False)]
+    assert "storage_provider.options.io_size is not used" in problems[0].text
+    monkeypatch.setenv("MSC_CONFIG", str(path))
+    found = {each.name: each for each in settings("msc://good/x")}
+    assert found["options.region"].origin == f"{path}: profiles.good.storage_provider.options.region_name"
+    assert {each.name: each.value for each in settings("msc://wide/other-bucket/x")}["url"] == "s3://other-bucket/"

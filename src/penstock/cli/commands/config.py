@@ -65,6 +65,8 @@ def _validate(app: "typer.Typer") -> None:
     ) -> None:
         """Check every profile of a file: keys, values, URLs, what is extended. Exit code 2 if one cannot work.
 
+        A file that ends in .yaml or .json is read as Multi-Storage Client's.
+
         A variable that is not set here is reported, and is no failure. No request is made.
         """
         count, problems = check_files(file)

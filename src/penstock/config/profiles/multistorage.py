@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,9 @@ from penstock.config.profiles.table import Table, Value, meant
 from penstock.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-__all__ = ["candidates", "msc_files", "msc_names", "msc_tables", "translated"]
+__all__ = ["candidates", "msc_files", "msc_names", "msc_tables", "translated", "translations"]
 
 _FILESYSTEM = "__filesystem__"
 # Type -> the scheme of its URLs here, and the service behind it where that is one of S3's.
@@ -125,6 +126,12 @@ def msc_tables(name: str, environ: Mapping[str, str]) -> list[Table]:
         raise ConfigError(f"Multi-Storage Client has no profile {name!r}{near}")
     content = {"storage_provider": {"type": _IMPLICIT[protocol], "options": {"base_path": bucket}}}
     return [translated(name, content, f"implicit profile {name}", {})]
+
+
+def translations(path: str) -> dict[str, Callable[[], Table]]:
+    """Return for each profile of one file, and of those that it includes, what translates it; to examine the file."""
+    found = _profiles({"MSC_CONFIG": path})
+    return {name: partial(translated, name, *each) for name, each in found.items()}
 
 
 def translated(name: str, content: Mapping[str, Any], path: str, top: Mapping[str, Any]) -> Table:

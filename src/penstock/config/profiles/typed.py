@@ -24,6 +24,7 @@ K = TypeVar("K")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _SIZE = re.compile(r"([0-9]+)\s*([KMGT]i?B?)", re.IGNORECASE)
 _SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_CONTAINERS = ("Literal[", "tuple[str, ...", "Mapping[str, str]")
 _LITERAL = re.compile(r"""["']([^"']*)["']""")
 UNSET = "VariableUnset"  # the code of the error for a value that cannot be expanded here, and may be elsewhere
 _MOST_SECRET_BYTES = 64 << 10
@@ -84,6 +85,8 @@ def _expanded(raw: object, lookup: Lookup, value: Value) -> object:
         return [_expanded(each, lookup, value) for each in raw]
     if isinstance(raw, dict) and set(raw) == {"file"} and isinstance(raw["file"], str):
         return read_secret(expand(raw["file"], lookup), value)
+    if isinstance(raw, dict):
+        return {name: _expanded(each, lookup, value) for name, each in raw.items()}
     return raw
 
 
@@ -136,7 +139,11 @@ def _kinds(annotation: str) -> list[str]:
         if char == "|" and not depth:
             parts.append(annotation[last:at].strip())
             last = at + 1
-    return [each for each in parts if each in _SIMPLE or each.startswith(("Literal[", "tuple[str, ..."))]
+    return [
+        each
+        for each in parts
+        if each in _SIMPLE or each.startswith(("Literal[", "tuple[str, ...", "Mapping[str, str]"))
+    ]
 
 
 def _as(kind: str, value: object, field: Field[Any]) -> object:
@@ -152,8 +159,15 @@ def _as(kind: str, value: object, field: Field[Any]) -> object:
         return _number(value) if kind == "float" else _whole(value, sized=field.name.endswith("_bytes"))
     if kind.startswith("Literal["):
         return value if value in _LITERAL.findall(kind) else MISSING
-    texts = isinstance(value, list) and all(isinstance(each, str) for each in value)
-    return tuple(value) if texts and isinstance(value, list) else MISSING
+    return _several(kind, value)
+
+
+def _several(kind: str, value: object) -> object:
+    if kind.startswith("Mapping["):
+        return value if isinstance(value, dict) and all(isinstance(each, str) for each in value.values()) else MISSING
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return tuple(value)
+    return MISSING
 
 
 def _truth(value: object) -> object:
@@ -184,7 +198,7 @@ _SIMPLE = {"str": "a text", "int": "a whole number", "float": "a number", "bool"
 def _named(kind: str) -> str:
     if kind.startswith("Literal["):
         return " or ".join(map(repr, _LITERAL.findall(kind)))
-    return _SIMPLE.get(kind, "a list of texts")
+    return _SIMPLE.get(kind, "a table of texts" if kind.startswith("Mapping[") else "a list of texts")
 
 
 def literal_secrets(kind: type, values: Mapping[str, Value]) -> list[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.config.profiles.files import config_files, read_file
+from penstock.config.profiles.multistorage import translations
 from penstock.config.profiles.overlay import changed
 from penstock.config.profiles.table import PARTS
 from penstock.config.profiles.typed import UNSET
@@ -94,7 +95,8 @@ def _profile(place: str, environ: Mapping[str, str]) -> tuple[Profile | None, Lo
         profile = load(place, environ)
         return profile, None if profile.target is None else parse(f"{PENSTOCK}://{place}/")
     location = parse(place)
-    return (load(location.bucket, environ, location.scheme) if location.provider.target else None), location
+    name = location.bucket.partition("/")[0]  # a profile of Multi-Storage Client's may have its bucket there
+    return (load(name, environ, location.scheme) if location.provider.target else None), location
 
 
 def _origin(profile: Profile | None, key: str) -> str:
@@ -168,12 +170,15 @@ def profiles(environ: Mapping[str, str] = os.environ) -> list[tuple[str, str, st
 def check_files(path: str | None = None, environ: Mapping[str, str] = os.environ) -> tuple[int, list[Problem]]:
     """Return how many profiles a file, or all files that are found, have, and what is wrong with them.
 
-    A file that is named is looked at alone. A variable that is not set here is a note.
+    A file that is named is looked at alone; one of YAML or JSON is Multi-Storage Client's. A variable that is not set
+    here is a note, and so is a key that is not used.
 
     Raises:
         ConfigError: A file cannot be read at all.
 
     """
+    if path is not None and path.endswith((".yaml", ".yml", ".json")):
+        return _check_msc(path, environ)
     files: list[File]
     if path is None:
         files = [read_file(each.path, kind) for kind, each in config_files(environ)]
@@ -187,3 +192,16 @@ def check_files(path: str | None = None, environ: Mapping[str, str] = os.environ
         except PenstockError as error:
             problems.append(Problem(name, str(error), error.code == UNSET))
     return len(names), problems
+
+
+def _check_msc(path: str, environ: Mapping[str, str]) -> tuple[int, list[Problem]]:
+    found = translations(path)
+    problems = []
+    for name, made in found.items():
+        try:
+            profile = made()
+            problems += [Problem(name, f"{profile.origin}: {key} is not used", note=True) for key in profile.notes]
+            built(name, [replace(profile, notes=())], lambda variable: environ.get(variable) or None)
+        except PenstockError as error:
+            problems.append(Problem(name, str(error), error.code == UNSET))
+    return len(found), problems

@@ -13,6 +13,7 @@ from penstock.config.profiles.files import NAME, Signature, config_files, read_f
 from penstock.config.profiles.multistorage import msc_files, msc_tables
 from penstock.config.profiles.table import PARTS, Table, Value, chain, meant, merged
 from penstock.config.profiles.typed import expanded, literal_secrets, typed
+from penstock.config.services import SERVICES
 from penstock.errors import ConfigError, InvalidURL, Unusable
 from penstock.options import ReadOptions, RetryOptions, StoreOptions, TransportOptions, WriteOptions
 from penstock.providers.registry import find, schemes
@@ -158,14 +159,17 @@ def _of(table: str, values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _target(
-    name: str, origin: str, values: Mapping[str, Value], lookup: Callable[[str], str | None]
+    name: str, origin: str, values: dict[str, Value], lookup: Callable[[str], str | None]
 ) -> tuple[Provider, Location | None]:
     provider = target = None
     if (value := values.get("provider")) is not None:
         wanted = str(expanded(value, lookup))
+        if wanted in SERVICES:  # of S3's dialect, so that its options are S3's
+            values.setdefault("options.provider", value)
+            wanted = "s3"
         provider = None if wanted in KINDS else find(wanted)
         if provider is None:
-            known = [each for each in schemes() if each not in KINDS]
+            known = [*(each for each in schemes() if each not in KINDS), *SERVICES]
             raise ConfigError(f"{value.origin}: no provider {wanted!r}{meant(wanted, known, '; ' + ', '.join(known))}")
     if (value := values.get("url")) is not None:
         target = _location(str(expanded(value, lookup)), value)
