@@ -15,7 +15,7 @@ from penstock.fetch.reading.batch import read_many, start_reads
 from penstock.options import S3Options, TransportOptions
 from penstock.source import open_source
 from penstock.testing.servers import Scripted
-from penstock.transport import loop
+from penstock.transport import connections
 from penstock.values import Span
 from penstock.waiting import Inbox
 from tests.children import forked, python
@@ -159,7 +159,7 @@ def test_a_child_neither_uses_nor_closes_what_its_parent_has_open():
 
 
 def test_connections_unused_for_long_close_without_another_request(monkeypatch):
-    monkeypatch.setattr(loop, "_TIDY_S", 0.0)
+    monkeypatch.setattr(connections, "_TIDY_S", 0.0)
     with Scripted(Objects(KEYS)) as server, closing(_open(server, idle_s=1)) as source:
         before = _descriptors()
         source.read_many([Span("key")] * 4)

@@ -66,3 +66,22 @@ class Gate:
         self.asked.release()
         assert self.opened.wait(60)
         return hello(received, send)
+
+
+class Carrier:
+    """An I/O thread that carries nothing, and keeps what it is told."""
+
+    most = 3
+
+    def __init__(self):
+        self.told = []
+        self.discarded = []
+
+    def broke(self):
+        return False
+
+    def tell(self, session, calls, what):
+        self.told.append((session, [*calls], what))
+
+    def discard(self, handles):
+        self.discarded.append(handles)

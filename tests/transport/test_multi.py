@@ -6,13 +6,13 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from penstock.errors import Bug
+from penstock.errors import Bug, Unreachable
 from penstock.options import TransportOptions
 from penstock.protocols.exchange import Request
 from penstock.testing.servers import Scripted
 from penstock.transport.easy import Easy
 from penstock.transport.libcurl import OK
-from penstock.transport.multi import Multi
+from penstock.transport.multi import MissingMulti, Multi
 from tests.transport.calls import WAIT_S, Gate, hello
 
 REFUSED = 7  # CURLE_COULDNT_CONNECT
@@ -86,3 +86,15 @@ def test_a_wakeup_ends_the_poll_that_waits_or_the_next_one(first):
     began = time.monotonic()
     assert multi.poll(WAIT_S * 1000)
     assert time.monotonic() - began < WAIT_S / 2
+
+
+def test_where_there_can_be_no_set_every_transfer_is_told_why():
+    cause, missing = OSError("no descriptor"), Unreachable("no connections can be made")
+    missing.__cause__ = cause
+    multi = MissingMulti(missing)
+    with _loaded("http://127.0.0.1:1") as easy, pytest.raises(Unreachable, match="no connections") as raised:
+        multi.add(easy)
+    assert raised.value is not missing, "each operation completes its own"
+    assert raised.value.__cause__ is cause
+    multi.keep(3)
+    assert (multi.perform(), multi.finished()) == (True, [])

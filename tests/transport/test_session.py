@@ -7,7 +7,7 @@ from penstock.options import TransportOptions
 from penstock.testing.servers import Scripted, reply
 from penstock.transport.loop import connect
 from penstock.transport.session import Session
-from tests.transport.calls import Gate, carry, get
+from tests.transport.calls import Carrier, Gate, carry, get
 
 
 def test_no_more_are_in_flight_than_allowed():
@@ -36,25 +36,6 @@ def test_a_distant_store_has_many_in_flight_after_its_first_answers():
     assert session.concurrency() == 256 > before
 
 
-class _Carrier:
-    """An I/O thread that carries nothing, and keeps what it is told."""
-
-    most = 3
-
-    def __init__(self):
-        self.told = []
-        self.discarded = []
-
-    def broke(self):
-        return False
-
-    def tell(self, session, calls, what):
-        self.told.append((session, [*calls], what))
-
-    def discard(self, handles):
-        self.discarded.append(handles)
-
-
 def test_calls_that_come_after_the_end_are_refused_and_those_before_it_are_called_off():
     session, gate = connect(TransportOptions(connections=1)), Gate()
     with Scripted(gate) as server:
@@ -73,7 +54,7 @@ def test_calls_that_come_after_the_end_are_refused_and_those_before_it_are_calle
 
 
 def test_the_process_allows_no_session_more_than_its_descriptors_do():
-    carrier = _Carrier()
+    carrier = Carrier()
     many, few = (Session(carrier, TransportOptions(connections=count)) for count in (256, 2))
     assert (many.concurrency(), few.concurrency()) == (3, 2)
     assert not few.full()
@@ -82,7 +63,7 @@ def test_the_process_allows_no_session_more_than_its_descriptors_do():
 
 
 def test_handles_are_kept_for_the_next_call_and_freed_with_their_session():
-    carrier = _Carrier()
+    carrier = Carrier()
     session = Session(carrier, TransportOptions())
     one, other = session.transfer(), session.transfer()
     assert one is not other

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import atexit
-import heapq
 import os
 import threading
 from collections import deque
 from contextlib import suppress
-from itertools import count
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING, Literal
@@ -16,11 +14,13 @@ from typing import TYPE_CHECKING, Literal
 from penstock.errors import Bug, Cancelled, PenstockError, Transient, Unreachable, Unusable
 from penstock.events import listening
 from penstock.protocols.exchange import Request, Response, Work
+from penstock.transport.backlog import Backlog
 from penstock.transport.codes import deliver, fault, ours
+from penstock.transport.connections import KEPT, Connections
 from penstock.transport.descriptors import Token, crowded, room
 from penstock.transport.easy import CUT, WRITE_ERROR
 from penstock.transport.libcurl import OK
-from penstock.transport.multi import Multi
+from penstock.transport.multi import MissingMulti, Multi
 from penstock.transport.session import Session
 
 if TYPE_CHECKING:
@@ -28,38 +28,13 @@ if TYPE_CHECKING:
 
     from penstock.options import TransportOptions
     from penstock.protocols.exchange import Call
-    from penstock.transport.easy import Easy
     from penstock.transport.session import Handles, Transfer, What
 
 __all__ = ["connect"]
 
-_TIDY_S = 1.0  # how often it looks for connections that have not been used for long
 _IDLE_S = 1.0  # then it looks whether its descriptors are still its own
 _CLOSE_S = 5.0
 _WATCH_S = 0.01  # how long an answer may grow before somebody looks how large it has become
-_KEPT_CONNECTIONS = 1024  # of one store; what its session has in flight bounds it, too
-
-
-class _Missing(Multi):
-    """Stands for libcurl's set of transfers while there can be none: every transfer fails as it is added."""
-
-    __slots__ = ("_error",)
-
-    def __init__(self, error: Unreachable) -> None:
-        self._error = error
-
-    def add(self, easy: Easy) -> None:  # noqa: ARG002  as the real one has it
-        error = self._error
-        raise Unreachable(error.message) from error.__cause__  # each operation completes its own
-
-    def keep(self, connections: int) -> None:
-        pass
-
-    def perform(self) -> bool:
-        return True
-
-    def finished(self) -> list[tuple[int, int]]:
-        return []
 
 
 class _Loop:
@@ -77,14 +52,9 @@ class _Loop:
         self._multi: Multi
         self._renew()
         self._inbox: deque[tuple[Session, list[Call], What]] = deque()
-        self._discarded: deque[Handles] = deque()  # sessions that are no more left these
-        self._handles: dict[Handles, None] = {}  # of all sessions that may have connections
-        self._crowded = False  # there may be more than allowed
-        self._tidy_at = 0.0  # when to look after them
+        self._connections = Connections()
+        self._backlog = Backlog()
         self._busy: dict[int, Transfer] = {}  # by the pointer of its handle
-        self._later: list[tuple[float, int, Session, Call, bool]] = []
-        self._waiting: dict[Session, None] = {}  # sessions with calls that are ready, in order
-        self._order = count()
         self._watch_at = 0.0
         self._signal: SimpleQueue[None] = SimpleQueue()
         self._sleeps: Literal["", "idle", "poll"] = ""
@@ -109,7 +79,7 @@ class _Loop:
     def discard(self, handles: Handles) -> None:
         """Free handles that carry no call, and close their connections; not in a forked child, nor at the end."""
         if self._dead is None:
-            self._discarded.append(handles)
+            self._connections.discarded.append(handles)
             self._wake()
 
     def close(self) -> None:
@@ -145,7 +115,7 @@ class _Loop:
         try:
             token = Token()
             try:
-                multi = Multi(min(_KEPT_CONNECTIONS, self.most))
+                multi = Multi(min(KEPT, self.most))
             except BaseException:
                 token.close()
                 raise
@@ -166,27 +136,27 @@ class _Loop:
         for pointer in left:
             session, call = self._release(pointer)
             self._deliver(session, call, Response(fault=Unreachable("this process's connections were closed under it")))
-        for handles in self._handles:
-            handles.abandon()
-        self._handles = {}
+        self._connections.abandon()
         try:
             self._renew()
         except Unreachable as error:
-            self._multi = _Missing(error)
+            self._multi = MissingMulti(error)
 
     def _cycle(self) -> None:
         if self._broken or not self._token.there():
             self._abandon()
         now = monotonic()
         self._accept(now)
-        if self._discarded or now >= self._tidy_at:
-            self._tidy(now)
-        for session in list(self._waiting):
+        if self._connections.untidy(now):
+            self._connections.tidy(now)
+            self._make_room()
+        waiting = self._backlog.sessions
+        for session in list(waiting):
             if not self._full(session):
                 self._start(session)
-                del self._waiting[session]
+                del waiting[session]
                 if session.ready:
-                    self._waiting[session] = None  # last: they take turns where descriptors are few
+                    waiting[session] = None  # last: they take turns where descriptors are few
         if not self._multi.perform():
             self._broken = True
         ended = self._multi.finished()
@@ -211,46 +181,17 @@ class _Loop:
                 self._call_off(lambda _session, call, ids=ids: id(call) in ids, "called off")  # type: ignore[misc]
             elif what == "close":
                 self._call_off(lambda its, _call, closed=session: its is closed, "its store was closed")  # type: ignore[misc]
-                self._close_connections(session.handles)
+                self._connections.close(session.handles)
             elif session.closed:
                 for call in calls:
                     self._deliver(session, call, Response(fault=Unusable("this store was closed: open it again")))
             else:
-                session.ready.extend([(call, False) for call in calls])
-                self._waiting[session] = None
-        while self._later and self._later[0][0] <= now:
-            _, _, session, call, fresh = heapq.heappop(self._later)
-            session.ready.append((call, fresh))
-            self._waiting[session] = None
-
-    def _tidy(self, now: float) -> None:
-        """Close the connections of sessions that are no more, and of those that have not used theirs for long."""
-        self._tidy_at = now + _TIDY_S
-        while self._discarded:
-            self._close_connections(self._discarded.popleft())
-        for handles in list(self._handles):
-            if not handles.active and now - handles.used_s > handles.idle_s:
-                self._close_connections(handles)
-        self._make_room()
+                self._backlog.add(session, calls)
+        self._backlog.take_due(now)
 
     def _make_room(self) -> None:
-        """Where sessions together may have more connections than allowed, close those that rest, longest unused first.
-
-        What the others have left from busier times is bounded, too: together by half as many again.
-        """
-        held = sum(handles.count() for handles in self._handles)
-        if held > self.most:
-            for handles in sorted(self._handles, key=lambda each: each.used_s):
-                if held > self.most and not handles.active:
-                    held -= handles.count()
-                    self._close_connections(handles)
-        self._crowded = held > self.most
-        most = self.most * 3 // 2 // len(self._handles) if self._crowded else self.most
-        self._multi.keep(max(1, min(_KEPT_CONNECTIONS, most)))
-
-    def _close_connections(self, handles: Handles) -> None:
-        if self._handles.pop(handles, self) is None:
-            handles.close()
+        """Close connections that rest where there are too many, and bound those that each store keeps."""
+        self._multi.keep(self._connections.make_room(self.most))
 
     def _excessive(self) -> list[int]:
         """Return the transfers whose answers are larger than they may be."""
@@ -266,7 +207,7 @@ class _Loop:
         handles = session.handles
         before = handles.count()
         if ready:
-            self._handles[handles] = None
+            self._connections.hold(handles)
         free, busy, add, limit = handles.free, self._busy, self._multi.add, session.limit
         while ready and handles.active < limit.now and len(busy) < self.most:  # see _full; here a call costs too much
             call, fresh = ready.popleft()
@@ -316,8 +257,8 @@ class _Loop:
         session = transfer.free()
         session.handles.active -= 1
         if session.ready:
-            self._waiting[session] = None
-        elif self._crowded and not session.handles.active:
+            self._backlog.sessions[session] = None
+        elif self._connections.crowded and not session.handles.active:
             self._make_room()
         return session, call
 
@@ -325,7 +266,7 @@ class _Loop:
         delay_s = deliver(call, response)
         if delay_s is not None:
             fresh = isinstance(response.fault, Transient)  # what just failed is not what to try again on
-            heapq.heappush(self._later, (monotonic() + delay_s, next(self._order), session, call, fresh))
+            self._backlog.delay(monotonic() + delay_s, session, call, fresh=fresh)
 
     def _call_off(self, chosen: Callable[[Session, Call], bool], words: str) -> None:
         """End the chosen calls with ``Cancelled``, wherever they are."""
@@ -335,14 +276,7 @@ class _Loop:
                 self._multi.remove(transfer.easy, unfinished=True)
                 _response(transfer, CUT)
                 ended.append(self._release(pointer))
-        for session in {transfer.session for transfer in self._busy.values()} | set(self._waiting):
-            off = [call for call, _ in session.ready if chosen(session, call)]
-            if off:
-                ended += [(session, call) for call in off]
-                session.ready = deque(item for item in session.ready if not chosen(session, item[0]))
-        ended += [(session, call) for _, _, session, call, _ in self._later if chosen(session, call)]
-        self._later = [item for item in self._later if not chosen(item[2], item[3])]
-        heapq.heapify(self._later)
+        ended += self._backlog.call_off(chosen, {transfer.session for transfer in self._busy.values()})
         for session, call in ended:
             self._deliver(session, call, Response(fault=Cancelled(words)))
 
@@ -354,10 +288,11 @@ class _Loop:
         """
         self._signal = SimpleQueue()
         self._sleeps = "poll" if self._busy else "idle"
-        if not (self._inbox or self._discarded or self._closing) and all(map(self._full, self._waiting)):
-            timeout_s = _IDLE_S
-            if self._later:
-                timeout_s = max(0.0, min(timeout_s, self._later[0][0] - monotonic()))
+        told = self._inbox or self._connections.discarded or self._closing
+        if not told and all(map(self._full, self._backlog.sessions)):
+            timeout_s, next_at = _IDLE_S, self._backlog.next_at()
+            if next_at is not None:
+                timeout_s = max(0.0, min(timeout_s, next_at - monotonic()))
             if not self._busy:
                 with suppress(Empty):
                     self._signal.get(timeout=timeout_s)
@@ -367,8 +302,7 @@ class _Loop:
 
     def _end(self) -> None:
         """Stop what is under way, so that nothing writes any more, and answer every call that is left."""
-        left = [transfer.call for transfer in self._busy.values()] + [item[3] for item in self._later]
-        left += [call for session in self._waiting for call, _ in session.ready]
+        left = [transfer.call for transfer in self._busy.values()] + self._backlog.calls()
         if not self._broken and self._token.there():
             for transfer in self._busy.values():
                 self._multi.remove(transfer.easy, unfinished=True)
@@ -377,8 +311,7 @@ class _Loop:
                 call.done(Response(fault=self._dead))
         if self.broke() and not self._broken:  # this process goes on, with another thread
             with suppress(Exception):
-                for handles in self._handles:
-                    handles.close()
+                self._connections.close_all()
         self._refuse()
 
     def _refuse(self) -> None:

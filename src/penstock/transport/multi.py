@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING
 
-from penstock.errors import Bug
+from penstock.errors import Bug, Unreachable
 from penstock.transport.libcurl import (
     OK,
     multi_add,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.transport.easy import Easy
     from penstock.transport.stream import Pointer
 
-__all__ = ["Multi"]
+__all__ = ["MissingMulti", "Multi"]
 
 _MAXCONNECTS = 6  # CURLMOPT_MAXCONNECTS, from curl/multi.h
 _int, _long = ctypes.c_int, ctypes.c_long
@@ -77,3 +77,29 @@ class Multi:
             found = message.contents
             ended.append((found.easy, found.result))
         return ended
+
+
+class MissingMulti(Multi):
+    """Stands for libcurl's set of transfers while there can be none: every transfer fails as it is added."""
+
+    __slots__ = ("_error",)
+
+    def __init__(self, error: Unreachable) -> None:
+        """Fail with this error's words and cause."""
+        self._error = error
+
+    def add(self, easy: Easy) -> None:  # noqa: ARG002  as the real one has it
+        """Raise ``Unreachable``."""
+        error = self._error
+        raise Unreachable(error.message) from error.__cause__  # each operation completes its own
+
+    def keep(self, connections: int) -> None:
+        """Do nothing."""
+
+    def perform(self) -> bool:
+        """Return True."""
+        return True
+
+    def finished(self) -> list[tuple[int, int]]:
+        """Return nothing."""
+        return []
