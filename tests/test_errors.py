@@ -111,3 +111,8 @@ def test_a_container_before_an_account_is_no_secret(scheme):
 def test_what_looks_like_a_shared_access_signature_is_hidden():
     told = str(NotFound("the query sv=2023&sig=abcdefgh%3D&se=1, and sig%3Dabcdefgh; a design=matters"))
     assert told == "the query sv=2023&sig=[hidden]&se=1, and sig%3D[hidden]; a design=matters"
+
+
+def test_a_namespace_behind_a_bucket_is_no_user_information():
+    text = str(PenstockError("see oci://bucket@namespace/key and s3://key:secret@bucket/key"))
+    assert text == "see oci://bucket@namespace/key and s3://[hidden]@bucket/key"

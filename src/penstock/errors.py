@@ -74,7 +74,7 @@ _TELLING = re.compile(
     r"[^\s&,;\"'<>]{8,}"
     r"|(?P<scheme>bearer\s+)[\w.~+/=-]{8,}"
     # In Azure's own URLs a container stands before the @, and has no colon.
-    r"|(?P<url>(?<!\baz)(?<!\babfs)(?<!\babfss)(?<!\badl)(?<!\bazure)://)[^/\s@]+(?=@)"
+    r"|(?P<url>(?<!\baz)(?<!\babfs)(?<!\babfss)(?<!\badl)(?<!\bazure)(?<!\boci)://)[^/\s@]+(?=@)"
     r"|(?P<user>://)[^/\s@:]*:[^/\s@]+(?=@)",
     re.IGNORECASE,
 )

@@ -254,3 +254,52 @@ def test_a_checkpoint_is_saved_and_loaded(environment):
     source, _ = open_source("oss://bucket/")
     data = environment.objects("bucket")["run/ckpt.pt"]
     assert source.read(Span("run/ckpt.pt", 5, 50)) == data[5:50]
+
+
+def test_tokens_that_rotate_in_an_epoch_and_in_an_upload_are_renewed_unnoticed(server):
+    """Each second request or so meets a token that is no longer taken, and asks for another."""
+    rounds, given = [0], []
+
+    def rotate():
+        rounds[0] += 1
+        server.admit(f"security-token-{rounds[0]}")
+
+    def ask():
+        given.append(rounds[0])
+        return ps.Credentials(server.settings.access_key, server.settings.secret_key, f"security-token-{rounds[0]}")
+
+    rotate()
+    for number in range(40):
+        server.put("rotating", f"train/{number:02}", b"%d" % number)
+    writing = ps.WriteOptions(part_bytes=PART, buffer_bytes=4 * PART)
+    store = ps.OSSOptions(endpoint=server.endpoint, region="cn-hangzhou", credentials=ask, write=writing)
+    dataset = ps.IterableDataset.from_prefix("oss://rotating/train/", store=store)
+    seen = []
+    for sample in dataset:
+        seen.append(bytes(sample.data))
+        if len(seen) % 10 == 0:
+            rotate()
+    assert seen == [b"%d" % number for number in range(40)]
+    data = bytes(range(256)) * 400 * 8
+    with ps.open("oss://rotating/model", "wb", store=store) as file:
+        for at in range(0, len(data), PART):
+            rotate()
+            file.write(data[at : at + PART])
+        rotate()
+    assert server.objects("rotating")["model"] == data
+    assert len({*given}) > 3, "it was asked again and again"
+    expired = [each for each in server.seen(bucket="rotating") if each.status == 403]
+    assert expired, "and some requests met a token that had expired"
+    server.admit()
+
+
+def test_a_run_of_checkpoints_is_kept_and_restored(environment):
+    import torch
+
+    manager = ps.CheckpointManager("oss://bucket/steps", keep_last=2)
+    for step in (1, 2, 3):
+        manager.save(step, {"w": torch.full((1000,), step)})
+    restored = manager.restore()
+    assert torch.equal(restored["w"], torch.full((1000,), 3))
+    assert not environment.uploads("bucket")
+    assert [name for name in environment.objects("bucket") if "/1/" in name] == []

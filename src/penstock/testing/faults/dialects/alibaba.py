@@ -61,6 +61,9 @@ def _check(request: Request, access: Access, now: float) -> None:
         raise Refused(403, "AccessDenied", "must be addressed using the specified endpoint", region=min(access.regions))
     if key not in access.keys:
         raise Refused(403, "InvalidAccessKeyId", "The OSS Access Key Id you provided does not exist in our records.")
+    token = headers.get("x-oss-security-token")
+    if token is not None and token not in access.tokens:
+        raise Refused(403, "SecurityTokenExpired", "The security token you provided has expired.")
     stamp = headers.get("x-oss-date", "")
     if stamp[:8] != day or abs(_seconds(stamp) - now) > _SKEW_S:
         raise Refused(403, "RequestTimeTooSkewed")
