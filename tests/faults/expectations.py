@@ -322,4 +322,6 @@ Or beside a training that is to be left as it is: one request in a hundred goes 
 ```bash
 python -m penstock.testing.faults --rate 0.01 --faults reset,503,truncate
 ```
+
+The server speaks S3, or another store's dialect: `Settings(dialect="gcs")`, `--dialect gcs`.
 """

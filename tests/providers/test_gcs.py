@@ -139,3 +139,15 @@ def test_checkpoints_of_every_kind_come_back(remote):
         run.save(step, {"w": tensor + step})
     assert run.steps() == [2]
     assert torch.equal(run.restore()["w"], tensor + 2)
+
+
+def test_what_a_killed_writer_left_is_found_and_removed_as_an_unfinished_upload(remote):
+    staged = ".penstock-uploads/run%2Flarge.0123"
+    remote.put("bucket", staged, b"whole, and never moved")
+    source, prefix = open_source("gs://bucket/run/", remote.store)
+    (left,) = source.unfinished(prefix)
+    assert left.key == "run/large"
+    assert staged not in [each.key for page in source.pages("") for each in page.entries]
+    source.abort(left)
+    assert staged not in remote.objects("bucket")
+    assert list(source.unfinished(prefix)) == []
