@@ -49,7 +49,7 @@ _DAMAGED = "; the body was damaged on its way and was not stored"
 _CODES: Mapping[str, Meaning] = {
     "AccountIsDisabled": Meaning(Forbidden, "; the storage account is disabled"),
     "AuthenticationFailed": Meaning(Unauthenticated, _WHO),
-    "AuthorizationFailure": Meaning(Forbidden, f"{_FIREWALL}, or the credentials lack a permission"),
+    "AuthorizationFailure": Meaning(Forbidden, f"{_FIREWALL}, or the credentials are wrong or lack a permission"),
     "AuthorizationPermissionMismatch": Meaning(Forbidden, _ROLE),
     "AuthorizationProtocolMismatch": Meaning(Forbidden, _FIREWALL),
     "AuthorizationResourceTypeMismatch": Meaning(Forbidden, "; the SAS is not for objects and containers (srt=co)"),
