@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from penstock.options import StoreOptions, TransportOptions
 from penstock.source import open_source
 from tests.children import killing
@@ -20,7 +22,7 @@ def serve():
 
 def _write(key, data):
     options = StoreOptions(transport=TransportOptions(stall_timeout_s=5), write=small_parts())
-    source, _ = open_source("s3://bucket/", options)
+    source, _ = open_source(os.environ["BUCKET_URL"], options)
     with source.open_write(key) as file:
         for at in range(0, len(data), 10_000):
             file.write(data[at : at + 10_000])
