@@ -6,12 +6,23 @@ from base64 import b64encode
 import pytest
 
 from penstock.drivers.azure import Azure, Container
-from penstock.drivers.azure.signing import AccountKey
+from penstock.drivers.azure.signing import AccountKey, SharedAccess
 from penstock.drivers.refreshing import RefreshingCredentials
+from penstock.errors import (
+    ChecksumMismatch,
+    ConfigError,
+    Conflict,
+    Damaged,
+    InvalidURL,
+    NotFound,
+    Unauthenticated,
+)
 from penstock.options import TransportOptions
 from penstock.protocols.credentials import BearerToken
-from penstock.testing.drivers import KEYS, DriverContract
+from penstock.protocols.driver import Attributes, Payload
+from penstock.testing.drivers import KEYS, DriverContract, Trial
 from penstock.testing.faults import FaultServer, Settings
+from penstock.testing.servers import Scripted, reply
 from penstock.transport.loop import connect
 from tests.servers import Account
 
@@ -26,9 +37,12 @@ class Given:
         return self.credentials
 
 
-def driver_of(account, name, credentials=None):
+KEY = b64encode(b"a key").decode()
+
+
+def driver_of(account, name, credentials=None, **options):
     place = Container(name, account.name, account.endpoint, f"az://{name}/")
-    driver = Azure(place, RefreshingCredentials(Given(credentials or AccountKey(account.key))))
+    driver = Azure(place, RefreshingCredentials(Given(credentials or AccountKey(account.key))), **options)
     driver.page_keys = 50  # a thousand objects take Azurite eight seconds
     return driver
 
@@ -73,3 +87,75 @@ class TestFaultServer(DriverContract):
         fault_server.make(name)
         credentials = BearerToken("good") if request.param == "token" else None
         return driver_of(account_of(fault_server), name, credentials), connect(TransportOptions())
+
+
+class TestAnswers:
+    """What a server may say, and what Penstock makes of it."""
+
+    def _ask(self, answer, verb, **options):
+        def script(_received, send):
+            send(answer)
+            return False
+
+        with Scripted(script) as server:
+            account = Account(f"{server.url}/mine", "mine", KEY)
+            driver = driver_of(account, "box", **options)
+            return verb(Trial(driver, connect(TransportOptions())))
+
+    def test_a_request_without_a_key_is_never_one_for_the_container(self):
+        """A DELETE of no key could delete the container."""
+        driver = driver_of(Account("http://127.0.0.1:1/mine", "mine", KEY), "box")
+        verbs = [
+            driver.head,
+            driver.delete,
+            lambda key: driver.get(key, ""),
+            lambda key: driver.create(key, Attributes()),
+        ]
+        verbs += [lambda key: driver.put(key, Payload(b""), Attributes()), lambda key: driver.copy("from", key)]
+        for verb in verbs:
+            with pytest.raises(InvalidURL, match="names a container"):
+                verb("")
+
+    def test_no_redirect_is_followed(self):
+        with pytest.raises(ConfigError, match="points elsewhere"):
+            self._ask(reply(307, location="http://127.0.0.1:1/mine/box/key"), lambda trial: trial.get("key"))
+
+    def test_a_folder_is_no_object(self):
+        for header in (b"x-ms-meta-hdi_isfolder: true", b"x-ms-resource-type: directory"):
+            answer = b"HTTP/1.1 200 .\r\ncontent-length: 0\r\n" + header + b"\r\n\r\n"
+            with pytest.raises(NotFound, match="a folder is none"):
+                self._ask(answer, lambda trial: trial.head("key"))
+
+    def test_bytes_are_compared_with_the_stored_digest_unless_that_is_switched_off(self):
+        wrong = reply(200, b"bytes", etag='"e"', content_md5=b64encode(bytes(16)).decode())
+        for read in (lambda trial: trial.get("key"), lambda trial: trial.read("key", 0, 5, "e", whole=True)):
+            with pytest.raises(ChecksumMismatch):
+                self._ask(wrong, read)
+            assert self._ask(wrong, read, checksums=False) == b"bytes"
+
+    @pytest.mark.parametrize("body", [b"<html><body>log in</body></html>", b"{}", b"\0"])
+    def test_an_answer_that_is_not_azures_is_damaged(self, body):
+        for verb in (lambda driver: driver.list(""), lambda driver: driver.uploads("")):
+            with pytest.raises(Damaged, match=r"check endpoint=.*az://box/"):
+                self._ask(reply(200, body), lambda trial, verb=verb: trial.do(verb(trial.driver)))
+
+    def test_a_lease_is_not_taken_for_another_version(self):
+        refused = reply(412, x_ms_error_code="LeaseIdMissing")
+        with pytest.raises(Conflict, match="holds a lease") as caught:
+            self._ask(
+                refused, lambda trial: trial.do(trial.driver.put("k", Payload(b""), Attributes(create_only=True)))
+            )
+        assert type(caught.value) is Conflict
+
+    def test_a_signature_in_the_query_is_in_no_error(self):
+        sas = SharedAccess("sv=1&sig=a-very-secret-signature")
+        body = b"<Error><Code>AuthenticationFailed</Code><Message>sig=a-very-secret-signature</Message></Error>"
+        with pytest.raises(Unauthenticated) as caught:
+            self._ask(reply(403, body), lambda trial: trial.get("key"), credentials=sas)
+        assert "secret" not in f"{caught.value}"
+
+    def test_what_aborted_uploads_leave_in_memory_is_bounded(self):
+        driver = driver_of(Account("http://127.0.0.1:1/mine", "mine", KEY), "box")
+        for number in range(3000):
+            driver.abort("key", f"upload-{number}").request.run()
+        assert len(driver._aborted) <= 1024
