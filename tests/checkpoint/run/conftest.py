@@ -9,9 +9,9 @@ from tests.faults.cases import PART_BYTES, small_limits
 
 
 @pytest.fixture
-def server(monkeypatch):
+def server(request, monkeypatch):
     """Point the environment at a server with the bucket "bucket", which savers wait for about as much as they work."""
-    settings = Settings(least_part_bytes=PART_BYTES, latency_ms=1)
+    settings = Settings(dialect=getattr(request, "param", "s3"), least_part_bytes=PART_BYTES, latency_ms=1)
     with FaultServer.start(settings) as server, small_limits():
         server.make("bucket")
         for name, value in server.environment.items():

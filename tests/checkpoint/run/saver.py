@@ -36,6 +36,7 @@ def manager(url: str, **options: object) -> CheckpointManager:
 def serve() -> None:
     """Take lines `url step seconds`: see ``killing``."""
     late = ("isal.isal_zlib", "isal.igzip_lib", "numpy.random", "torch.utils.serialization.config")
+    late += ("fastcrc.crc32", "penstock.drivers.gcs.driver", "penstock.drivers.gcs.credentials")
     killing(lambda url, step: manager(url, keep_last=2).save(int(step), state(int(step))), *late)
 
 

@@ -181,10 +181,16 @@ def test_each_request_of_a_save_is_refused_in_turn_and_the_older_step_stands(ser
     assert server.uploads("bucket") == []
 
 
-def test_kill_9_at_any_moment_leaves_the_newest_whole_step_and_cleaning_leaves_no_orphan(server, seed):
-    kills = KILLS // RUNS
+@pytest.mark.parametrize(
+    ("server", "times"),
+    [("s3", KILLS), ("gcs", KILLS // 10), pytest.param("gcs", KILLS, marks=pytest.mark.slow)],
+    indirect=["server"],
+    ids=["s3", "gcs", "gcs-often"],
+)
+def test_kill_9_at_any_moment_leaves_the_newest_whole_step_and_cleaning_leaves_no_orphan(server, times, seed):
+    kills, url = times // RUNS, f"{server.scheme}://bucket/run"
     with ThreadPoolExecutor(RUNS) as pool:
-        killed = list(pool.map(lambda number: _killed(f"s3://bucket/run{number}/", kills, seed + number), range(RUNS)))
+        killed = list(pool.map(lambda number: _killed(f"{url}{number}/", kills, seed + number), range(RUNS)))
     assert sum(killed) >= RUNS * kills // 3
     manifests = {key for key in server.objects("bucket") if key.endswith("checkpoint.json")}
     assert len(server.objects("bucket")) == 2 * len(manifests) + RUNS, "for each step a manifest and its object"
