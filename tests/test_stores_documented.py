@@ -70,7 +70,7 @@ OPENED = {
 
 def providers():
     """Return all providers, each once, presets after S3's own."""
-    own = {each.name: each for each in registry.own() if each.schemes != ("penstock",)}
+    own = {each.name: each for each in registry.own() if each.named is None}  # a profile is another provider
     rest = {name: each for name, each in own.items() if name not in PRESETS and name != "S3"}
     return {"S3": own["S3"], **PRESETS, **rest}
 

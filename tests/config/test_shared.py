@@ -7,8 +7,10 @@ import textwrap
 
 import pytest
 
+from penstock.config.resolve import resolve
 from penstock.config.shared import Profile, files, profile
 from penstock.errors import ConfigError
+from penstock.options import S3Options
 
 
 @pytest.fixture
@@ -163,3 +165,17 @@ def test_the_repr_shows_no_key(write):
     found = profile(None, write(credentials="[default]\naws_access_key_id=hush\naws_secret_access_key=hush\n"))
     assert found.secret_key == "hush"
     assert "hush" not in repr(found)
+
+
+def test_a_profile_may_ask_for_another_form_of_awss_endpoint(tmp_path):
+    file = tmp_path / "config"
+    file.write_text("[default]\nuse_fips_endpoint = true\ns3 =\n  use_accelerate_endpoint = TRUE\n[profile b]\n")
+    environ = {"AWS_CONFIG_FILE": str(file), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
+    assert profile(None, environ).forms == ("fips", "accelerate")
+    assert profile("b", environ).forms == ()
+    file.write_text("[default]\nuse_dualstack_endpoint = true\n")
+    assert resolve(S3Options(), environ).own == "https://s3.dualstack.{region}.{domain}"
+    assert resolve(S3Options(dual_stack=False), environ).own == "https://s3.{region}.{domain}"
+    off = {**environ, "AWS_USE_DUALSTACK_ENDPOINT": "false"}
+    assert resolve(S3Options(), off).own == "https://s3.{region}.{domain}"
+    assert resolve(S3Options(endpoint="http://minio:9000"), environ).endpoint == "http://minio:9000"

@@ -80,7 +80,7 @@ def resolve(options: S3Options, environ: Mapping[str, str] = os.environ, service
     url = _endpoint(options, environ, profile, service)
     region = _region(options, environ, profile, service, url)
     addressing = _addressing(options, profile, url or service.endpoint, service)
-    own = _own_endpoint(options, environ, url, service)
+    own = _own_endpoint(options, environ, profile, url, service)
     if url is None and service.endpoint is not None:
         url = _default_endpoint(options, environ, service, region)
     return StoreSettings(
@@ -174,8 +174,10 @@ def _default_endpoint(options: S3Options, environ: Mapping[str, str], service: S
     return pattern.format(region=region, account="{account}" if account is None else account)
 
 
-def _own_endpoint(options: S3Options, environ: Mapping[str, str], url: str | None, service: Service) -> str:
-    """Return the pattern of AWS's own endpoint; variables that want another form count only where there is none."""
+def _own_endpoint(
+    options: S3Options, environ: Mapping[str, str], profile: shared.Profile, url: str | None, service: Service
+) -> str:
+    """Return the pattern of AWS's own endpoint; what environment and profile ask for counts where there is no other."""
     asked = {
         name: wanted for name in ("dual_stack", "fips", "accelerate") if (wanted := getattr(options, name)) is not None
     }
@@ -184,9 +186,15 @@ def _own_endpoint(options: S3Options, environ: Mapping[str, str], url: str | Non
             where = f"the endpoint is {url}" if url else f"this is {service.name}"
             raise ConfigError(f"S3Options.{wanted[0]} is a form of AWS's own endpoint, and {where}")
         return _PLAIN
-    dual = asked.get("dual_stack", environ.get("AWS_USE_DUALSTACK_ENDPOINT", "").lower() == "true")
-    fips = asked.get("fips", environ.get("AWS_USE_FIPS_ENDPOINT", "").lower() == "true")
-    if asked.get("accelerate"):
+    said = {
+        "dual_stack": environ.get("AWS_USE_DUALSTACK_ENDPOINT"),
+        "fips": environ.get("AWS_USE_FIPS_ENDPOINT"),
+        "accelerate": None,
+    }
+    for name, text in said.items():
+        asked.setdefault(name, text.lower() == "true" if text else name in profile.forms)
+    dual, fips = asked["dual_stack"], asked["fips"]
+    if asked["accelerate"]:
         if fips:
             raise ConfigError("S3 Transfer Acceleration has no FIPS endpoint: pass accelerate=True or fips=True")
         return f"https://s3-accelerate{'.dualstack' if dual else ''}.{{domain}}"

@@ -30,6 +30,8 @@ class Profile:
         ignore_endpoints: ``ignore_configured_endpoint_urls`` is true.
         ca_bundle: PEM file.
         addressing: ``addressing_style`` of its ``s3`` block, as written.
+        forms: Which forms of AWS's own endpoint it asks for: ``dual_stack`` (``use_dualstack_endpoint``), ``fips``
+            (``use_fips_endpoint``), ``accelerate`` (``use_accelerate_endpoint`` of its ``s3`` block).
         access_key: Static key id; from the credentials file, where both files have one.
         secret_key: Secret, from the same file.
         token: Session token, from the same file.
@@ -43,6 +45,7 @@ class Profile:
     ignore_endpoints: bool = False
     ca_bundle: str | None = None
     addressing: str | None = None
+    forms: tuple[str, ...] = ()
     access_key: str | None = field(default=None, repr=False)
     secret_key: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
@@ -79,6 +82,12 @@ def profile(name: str | None, environ: Mapping[str, str]) -> Profile:
 
 def _profile(name: str | None, config: dict[str, str], credentials: dict[str, str], services: _Sections) -> Profile:
     merged = config | credentials
+    nested = _nested(merged.get("s3", ""))
+    forms = {
+        "dual_stack": merged.get("use_dualstack_endpoint", ""),
+        "fips": merged.get("use_fips_endpoint", ""),
+        "accelerate": nested.get("use_accelerate_endpoint", ""),
+    }
     keys = credentials if "aws_access_key_id" in credentials else config
     return Profile(
         name=name,
@@ -86,7 +95,8 @@ def _profile(name: str | None, config: dict[str, str], credentials: dict[str, st
         endpoint=_service_endpoint(merged.get("services"), services) or merged.get("endpoint_url") or None,
         ignore_endpoints=merged.get("ignore_configured_endpoint_urls", "").lower() == "true",
         ca_bundle=merged.get("ca_bundle") or None,
-        addressing=_nested(merged.get("s3", "")).get("addressing_style") or None,
+        addressing=nested.get("addressing_style") or None,
+        forms=tuple(name for name, said in forms.items() if said.lower() == "true"),
         access_key=keys.get("aws_access_key_id") or None,
         secret_key=keys.get("aws_secret_access_key") or None,
         token=keys.get("aws_session_token") or None,

@@ -44,9 +44,10 @@ class S3Options(StoreOptions):
             has one (``ID.eu``); OCI's namespace. Default: the service's environment variable.
         cluster: Hosts, domains and networks (``10.0.0.0/16``) of an AIStore cluster's servers, which its gateway
             redirects to. Default: the gateway's own domain; for a private address those of its /16.
-        dual_stack: Reach AWS over IPv6 too; default ``AWS_USE_DUALSTACK_ENDPOINT``.
-        fips: Reach AWS by its FIPS endpoints; default ``AWS_USE_FIPS_ENDPOINT``.
-        accelerate: Use S3 Transfer Acceleration, which the bucket must have enabled.
+        dual_stack: Reach AWS over IPv6 too; default ``AWS_USE_DUALSTACK_ENDPOINT``, then the profile's.
+        fips: Reach AWS by its FIPS endpoints; default ``AWS_USE_FIPS_ENDPOINT``, then the
+            profile's.
+        accelerate: Use S3 Transfer Acceleration, which the bucket must have enabled; default the profile's.
         transport: HTTP options.
         retry: Retry options.
         read: Reading options.
