@@ -10,9 +10,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import torch
+import torch.distributed.checkpoint
 from azure.storage.blob import generate_container_sas
 
 import penstock as ps
+from penstock.checkpoint.dcp import StorageReader, StorageWriter
 from penstock.errors import Conflict, Denied, Forbidden, NotFound
 from penstock.source import open_source
 
@@ -163,3 +165,12 @@ def test_commands_take_the_environment(filled):
     examined = run("doctor", filled.url)
     assert examined.returncode == 0, examined.stdout + examined.stderr
     assert filled.account.key not in examined.stdout + examined.stderr
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_distributed_checkpoints_are_saved_and_loaded(container):
+    url, saved = f"{container.url}sharded", {"weight": torch.arange(50_000, dtype=torch.float32)}
+    torch.distributed.checkpoint.save(saved, storage_writer=StorageWriter(url, store=container.store), no_dist=True)
+    loaded = {"weight": torch.zeros(50_000)}
+    torch.distributed.checkpoint.load(loaded, storage_reader=StorageReader(url, store=container.store), no_dist=True)
+    assert torch.equal(loaded["weight"], saved["weight"])
