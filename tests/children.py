@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -100,6 +99,7 @@ def killing(work: Callable[[str, str], object], *modules: str) -> None:
         import_module(name)
     for line in sys.stdin:
         one, other, seconds = line.split()
+        ended, held = os.pipe()  # the end that the child holds closes when it ends
         pid = os.fork()
         if not pid:
             status = 1
@@ -108,7 +108,8 @@ def killing(work: Callable[[str, str], object], *modules: str) -> None:
                 status = 0
             finally:
                 os._exit(status)
-        if float(seconds):
-            time.sleep(float(seconds))  # the moment itself: nothing waits for it
+        os.close(held)
+        if float(seconds) and not select.select([ended], [], [], float(seconds))[0]:
             os.kill(pid, signal.SIGKILL)  # ours still, even if it has ended: nobody has waited for it yet
+        os.close(ended)
         print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
