@@ -82,7 +82,7 @@ def _check(error, server):
     [
         "Unsupported proxy scheme for 'gopher://user:pass-xyzzy@proxy:3128'",
         "Could not resolve proxy: http://pass-xyzzy@proxy",
-        "https://bucket/key?X-Amz-Signature=00xyzzy00&x=1",
+        "bucket/key?X-Amz-Signature=00xyzzy00&x=1",
         "x-amz-security-token: 0000xyzzy0000 and more",
         "Authorization: Bearer 0000.xyzzy-0000",
         "AWS_SECRET_ACCESS_KEY=0000xyzzy0000",
@@ -100,6 +100,12 @@ def test_what_looks_like_a_secret_is_hidden(words):
     ):
         assert "xyzzy" not in f"{error} {error!r}"
         assert "[hidden]" in str(error)
+
+
+def test_the_query_of_an_address_is_hidden_whole():
+    error = fault(7, "https://bucket/key?X-Amz-Signature=00xyzzy00&x=xyzzy")
+    assert "xyzzy" not in f"{error} {error!r}"
+    assert "https://bucket/key?…" in str(error)
 
 
 def test_other_words_stay_as_they_are():

@@ -20,7 +20,7 @@ MISUSES = [
     (lambda m: ps.Catalog.scan(f"{m}train/*.png"), NotFound, "include="),
     (lambda m: ps.Catalog.scan(f"{m}train/", include="*.jpg"), NotFound, "include="),
     (lambda _: ps.Catalog.scan(Path("s3://bucket/train/")), InvalidURL, "pathlib drops a slash"),
-    (lambda _: ps.Catalog.scan("gs://bucket/train/"), UnknownScheme, "s3://"),
+    (lambda _: ps.Catalog.scan("swift://bucket/train/"), UnknownScheme, "s3://"),
     (lambda m: ps.MapDataset.from_manifest(f"{m}train/"), NotFound, "no such"),
     (lambda m: ps.MapDataset.from_manifest(f"{m}empty.txt"), NotFound, "allow_empty=True"),
     (lambda m: ps.MapDataset.from_manifest(f"{m}local.txt"), ManifestError, "file:///"),

@@ -135,7 +135,7 @@ class Scripted:
 
     def _receive(self, line: Callable[[], bytes], read: Callable[[int], bytes], connection: int) -> Received | None:
         first = line().decode("latin-1").split()
-        if not first:
+        if len(first) < 2:  # noqa: PLR2004  method and path: this is the end, or no HTTP (a TLS client, say)
             return None
         headers = {}
         while text := line().decode("latin-1").strip():
