@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -11,11 +10,13 @@ from urllib.parse import urlsplit
 
 from penstock.budget import Budget
 from penstock.buffer import Buffer
-from penstock.errors import Damaged, InvalidURL, NotFound, Unusable
-from penstock.events import Listed, emit, followed, listening, operation
+from penstock.errors import InvalidURL, Unusable
+from penstock.events import followed, operation
+from penstock.fetch.each import each_key, unless_missing
 from penstock.fetch.engines import Engines
 from penstock.fetch.fetcher import Fetcher
 from penstock.fetch.pager import Pager
+from penstock.fetch.pages import next_page, pages, uploads
 from penstock.fetch.reading.batch import read_into, read_many
 from penstock.fetch.reading.lookahead import Lookahead
 from penstock.fetch.reading.reader import Reader
@@ -23,19 +24,17 @@ from penstock.fetch.reading.scatter import scatter
 from penstock.fetch.writing.copy import copy
 from penstock.fetch.writing.publish import publish
 from penstock.fetch.writing.upload import Writer, put
-from penstock.listing import Listing, UploadListing
+from penstock.listing import Listing
 from penstock.options import StoreOptions
-from penstock.protocols.driver import Attributes, Copy, Delete, List, Multipart
+from penstock.protocols.driver import Attributes, Copy, Delete, Multipart
 from penstock.protocols.exchange import Request
 from penstock.providers.provider import Opening, Route
 from penstock.providers.urls import Location, parse
 from penstock.support import require, supports
-from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 
-    from penstock.fetch.operation import Operation
     from penstock.protocols.credentials import Identity, Renewable
     from penstock.protocols.driver import Driver
     from penstock.protocols.exchange import Exchange
@@ -49,7 +48,6 @@ __all__ = ["Reader", "Source", "Writer", "object_at", "open_source"]
 
 T = TypeVar("T")
 
-_AT_ONCE = 256  # looks or deletions in flight
 _SPARE = 4  # engines that are kept without a user: a loop over ``ps.load`` finds its connections again
 
 
@@ -157,27 +155,25 @@ class Source:
     def stat_many(self, keys: Sequence[str]) -> list[ObjectMeta]:
         """Describe objects, in order: one request each, up to 256 in flight; raises the first refusal, in order."""
         with operation("stat", self.url, ""):
-            return [looking.result() for looking in self._each(keys, self._fetcher().driver.head)]
+            fetcher = self._fetcher()
+            return [looking.result() for looking in each_key(fetcher, keys, fetcher.driver.head)]
 
     def stat_existing(self, keys: Sequence[str]) -> list[ObjectMeta | None]:
         """Describe objects as ``stat_many`` does; None stands for each that is not there."""
         with operation("stat", self.url, ""):
-            return [_unless_missing(looking) for looking in self._each(keys, self._fetcher().driver.head)]
+            fetcher = self._fetcher()
+            return [unless_missing(looking) for looking in each_key(fetcher, keys, fetcher.driver.head)]
 
     def page(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Page:
         """List one page of up to 1,000 keys in UTF-8 byte order: one request.
 
         ``Damaged`` where it is not what was asked for (``penstock.listing``).
         """
-        return self._turn(Listing(prefix, start_after, delimiter, token))
+        return next_page(self._fetcher(), Listing(prefix, start_after, delimiter, token), self.url)
 
     def pages(self, prefix: str, *, delimiter: str = "") -> Iterator[Page]:
         """List all pages, one request each, one after another. ``Damaged`` where they are not what was asked for."""
-        return followed("list", self.url, prefix, self._pages(Listing(prefix, delimiter=delimiter)))
-
-    def _pages(self, listing: Listing) -> Generator[Page]:
-        while not listing.over:
-            yield self._turn(listing)
+        return followed("list", self.url, prefix, pages(self._fetcher, Listing(prefix, delimiter=delimiter), self.url))
 
     def pager(self) -> Pager:
         """Return what lists with many requests at once; it does not compare pages with what was asked for."""
@@ -253,15 +249,7 @@ class Source:
 
         ``Damaged`` where the store lists what was not asked for.
         """
-        return followed("uploads", self.url, prefix, self._unfinished(prefix))
-
-    def _unfinished(self, prefix: str) -> Generator[Upload]:
-        fetcher, listing = self._fetcher(), UploadListing(prefix)
-        while not listing.over:
-            page = fetcher.run(partial(require(fetcher.driver, Multipart, prefix).uploads, prefix, token=listing.token))
-            with self._named(prefix):
-                page = listing.take(page)
-            yield from page.entries
+        return followed("uploads", self.url, prefix, uploads(self._fetcher, prefix, self.url))
 
     def abort(self, upload: Upload) -> None:
         """Free what the store holds of an unfinished upload: one request. A writer that still uses it will fail."""
@@ -299,9 +287,10 @@ class Source:
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects, one request each, up to 256 in flight; raises the first refusal, a missing one is none."""
         if keys:
-            verb = require(self._fetcher().driver, Delete, keys[0]).delete
+            fetcher = self._fetcher()
+            verb = require(fetcher.driver, Delete, keys[0]).delete
             with operation("delete", self.url, ""):
-                for deletion in self._each(keys, verb):
+                for deletion in each_key(fetcher, keys, verb):
                     deletion.result()
 
     def copy(self, key: str, to: str, known: ObjectMeta | None = None) -> None:
@@ -341,44 +330,6 @@ class Source:
 
     def _location(self) -> Location:
         return Location(self._store.scheme, self._store.bucket, "")
-
-    def _each(self, keys: Sequence[str], verb: Callable[[str], Exchange[T]]) -> Iterator[Operation[T]]:
-        """Carry a verb of this process's driver out for each key, in parallel; yield them in order, each complete.
-
-        Leaving it, by an error or Ctrl-C, cancels those in flight.
-        """
-        fetcher, inbox = self._fetcher(), Inbox()
-        for at in range(0, len(keys), _AT_ONCE):
-            operations = [fetcher.operation(partial(verb, key), inbox) for key in keys[at : at + _AT_ONCE]]
-            try:
-                fetcher.send(operations)
-                for operation in operations:
-                    inbox.wait(operation)
-                    yield operation
-            finally:
-                fetcher.call_off(operations)
-
-    def _turn(self, listing: Listing) -> Page:
-        """Fetch a listing's next page."""
-        fetcher, prefix, delimiter = self._fetcher(), listing.prefix, listing.delimiter
-        start_after = "" if listing.token else listing.start_after
-        listed = require(fetcher.driver, List, prefix).list
-        verb = partial(listed, prefix, token=listing.token, start_after=start_after, delimiter=delimiter)
-        page = fetcher.run(verb)
-        with self._named(prefix):
-            page = listing.take(page)
-        if listening():
-            emit(Listed(self.url(prefix), len(page.entries)))
-        return page
-
-    @contextmanager
-    def _named(self, prefix: str) -> Iterator[None]:
-        """Say of which listing a page was damaged."""
-        try:
-            yield
-        except Damaged as error:
-            error.url = self.url(prefix)
-            raise
 
     def _fetcher(self) -> Fetcher:
         """Return this process's engine: the same from the first use on, unless it broke or somebody closed it."""
@@ -436,10 +387,6 @@ def object_at(url: str | os.PathLike[str], store: StoreOptions | str | None = No
     if not key:
         raise InvalidURL("this names a bucket, not an object in it", url=source.root)
     return source, key
-
-
-def _unless_missing(looking: Operation[ObjectMeta]) -> ObjectMeta | None:
-    return None if isinstance(looking.error, NotFound) else looking.result()
 
 
 def _build(provider: Provider, store: _Store, environ: Mapping[str, str]) -> Fetcher:

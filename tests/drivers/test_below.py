@@ -26,7 +26,7 @@ class TestContractBelow(DriverContract):
 class TestContractAtTheRoot(DriverContract):
     @pytest.fixture
     def store(self):
-        return below(Memory(uuid.uuid4().hex), "", "penstock://root/"), Threads()
+        return below(Memory(uuid.uuid4().hex), "", "penstock://whole/"), Threads()
 
 
 def test_what_lies_beside_is_not_seen():

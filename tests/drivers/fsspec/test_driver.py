@@ -65,9 +65,9 @@ class TestLoop(Reading):
 def _trial(fs):
     class Given(Instances):
         def _make(self):
-            return fs, "root/"
+            return fs, "bucket/"
 
-    return Trial(Fsspec("fsspec+odd://root/", "odd", Given("odd://root/", {})), Threads())
+    return Trial(Fsspec("fsspec+odd://bucket/", "odd", Given("odd://bucket/", {})), Threads())
 
 
 class _Odd:

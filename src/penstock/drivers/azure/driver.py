@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from dataclasses import replace
 from functools import partial
 from hashlib import md5
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from penstock.drivers.azure.codes import AZURE_CODES
 from penstock.drivers.azure.listing import is_folder, read_blobs, read_uncommitted
@@ -22,14 +21,15 @@ from penstock.drivers.azure.writing import (
     held,
     new_upload,
 )
-from penstock.drivers.direct import direct, too_large
+from penstock.drivers.direct import direct
 from penstock.drivers.http.answers import Answers
 from penstock.drivers.http.escape import escape, trimmed
 from penstock.drivers.http.headers import is_strong, parse_date, unquoted
 from penstock.drivers.http.metadata import read_metadata
-from penstock.drivers.http.verify import Verification, heeds_ranges
+from penstock.drivers.http.reads import Reads
+from penstock.drivers.http.verify import Verification
 from penstock.errors import InvalidURL, NotFound, PenstockError
-from penstock.protocols.driver import RANGE_IGNORED, UNKNOWN_BYTES, Abilities, Beginning, Payload
+from penstock.protocols.driver import Abilities, Payload
 from penstock.protocols.exchange import Exchange, Request
 from penstock.values import ObjectMeta, Span
 
@@ -63,7 +63,7 @@ ABILITIES = Abilities(digest=_begin_md5, seeks=False, ranges=None)
 _SUMMED, _UNSUMMED = Verification(digests={"content-md5": _is_md5}), Verification()
 
 
-class Azure:
+class Azure(Reads):
     """One container; see ``protocols.driver`` for the verbs' contract.
 
     Each verb is one request, but for ``create`` and ``abort``, which are none: blocks belong to the object's name, not
@@ -152,58 +152,8 @@ class Azure:
         request = Request(method, self._origin + path + search, lines, self._wants[whole], target)
         return Exchange(request, partial(self._verified, span, target))
 
-    def _verified(self, span: Span, target: Buffer, response: Response) -> int:
-        """Verify the answer to ``read``; returns how many bytes of the target are the span's."""
-        try:
-            if response.status not in (200, 206):
-                raise self._answers.error(response, "read", span.key)
-            received = self._verify.span(response, span, target)
-        except PenstockError as error:
-            error.url = error.url or self.url(span.key)
-            if error.code == RANGE_IGNORED:
-                self._learn_ranges(honoured=False)
-            raise
-        if target.size and not span.whole and (honoured := heeds_ranges(response)) is not None:
-            self._learn_ranges(honoured=honoured)
-        return received
-
-    def _learn_ranges(self, *, honoured: bool) -> None:
-        if self.abilities.ranges is not honoured:
-            self.abilities = replace(self.abilities, ranges=honoured)
-
-    def get(
-        self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES, buffer: Buffer | None = None
-    ) -> Exchange[bytes | Beginning]:
-        """Read a whole object whose size is not known."""
-        if buffer is not None:
-            exchange = self.read(Span(key, 0, buffer.size, etag, whole=True), buffer)
-            request = cast("Request", exchange.request)
-            request.wants, request.shorter = self._sized, True
-            return Exchange(request, partial(self._opened, key, etag, most_bytes, buffer))
-
-        def parse(response: Response) -> bytes | Beginning:
-            if response.overflow:
-                raise too_large(most_bytes, self.url(key))
-            self._answers.headers(response, "read", key)
-            with self._answers.locating(key):
-                return self._verify.whole(response, etag)
-
-        request = self._request("GET", key, headers=held("if-match", etag))
-        request.most_bytes = most_bytes
-        return Exchange(request, parse)
-
-    def _opened(self, key: str, etag: str, most_bytes: int, buffer: Buffer, response: Response) -> bytes | Beginning:
-        """Verify the answer to ``get``, in its buffer."""
-        try:
-            if response.status != 200:  # noqa: PLR2004  OK
-                raise self._answers.error(response, "read", key)
-            got = self._verify.opened(response, etag, buffer)
-        except PenstockError as error:
-            error.url = error.url or self.url(key)
-            raise
-        if isinstance(got, Beginning) and got.size > most_bytes:
-            raise too_large(most_bytes, self.url(key))
-        return got
+    def _whole(self, key: str, etag: str) -> Request:
+        return self._request("GET", key, headers=held("if-match", etag))
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
         """Write one object in one request."""

@@ -7,6 +7,8 @@ from functools import cache
 from hashlib import md5
 from typing import TYPE_CHECKING
 
+from penstock.drivers.http.crc import Crc
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -29,23 +31,13 @@ def library() -> Callable[..., int]:
     return compute
 
 
-class Crc32c:
+class Crc32c(Crc):
     """A CRC-32C under way: the digest of a body."""
 
-    __slots__ = ("_compute", "_crc")
+    __slots__ = ()
 
-    def __init__(self) -> None:
-        """Begin with no bytes."""
-        self._compute = library()
-        self._crc = 0
-
-    def update(self, data: bytes | bytearray | memoryview, /) -> None:
-        """Add bytes."""
-        self._crc = self._compute(data, self._crc)
-
-    def hexdigest(self) -> str:
-        """Return eight hexadecimal digits."""
-        return f"{self._crc:08x}"
+    digits = 8
+    library = staticmethod(library)
 
 
 def body_headers(digest: str) -> Mapping[str, str]:

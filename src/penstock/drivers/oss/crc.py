@@ -10,6 +10,8 @@ from functools import cache
 from hashlib import md5
 from typing import TYPE_CHECKING
 
+from penstock.drivers.http.crc import Crc
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -33,23 +35,13 @@ def library() -> Callable[..., int]:
     return compute
 
 
-class Crc64:
+class Crc64(Crc):
     """A CRC-64/XZ under way: the digest of a part."""
 
-    __slots__ = ("_compute", "_crc")
+    __slots__ = ()
 
-    def __init__(self) -> None:
-        """Begin with no bytes."""
-        self._compute = library()
-        self._crc = 0
-
-    def update(self, data: bytes | bytearray | memoryview, /) -> None:
-        """Add bytes."""
-        self._crc = self._compute(data, self._crc)
-
-    def hexdigest(self) -> str:
-        """Return 16 hexadecimal digits."""
-        return f"{self._crc:0{_DIGITS}x}"
+    digits = _DIGITS
+    library = staticmethod(library)
 
 
 class Crc64Md5(Crc64):

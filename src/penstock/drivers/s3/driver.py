@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from html import escape as html_escape
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from penstock.drivers.direct import too_large
 from penstock.drivers.http.answers import Answers
 from penstock.drivers.http.escape import escape, query_string, trimmed
 from penstock.drivers.http.headers import is_strong, parse_date, unquoted
 from penstock.drivers.http.listing import read_page, read_uploads
 from penstock.drivers.http.metadata import read_metadata, write_metadata
+from penstock.drivers.http.reads import Reads
 from penstock.drivers.http.verify import heeds_ranges
 from penstock.drivers.http.xml import child_texts
 from penstock.drivers.s3.route import Route
 from penstock.drivers.s3.signing import EMPTY_SHA256, UNSIGNED
 from penstock.drivers.s3.vocabulary import AMAZON
-from penstock.errors import ChecksumMismatch, Damaged, InvalidURL, PenstockError
-from penstock.protocols.driver import RANGE_IGNORED, UNKNOWN_BYTES, Abilities, Beginning, Ending, Payload
+from penstock.errors import ChecksumMismatch, Damaged, InvalidURL
+from penstock.protocols.driver import Abilities, Ending, Payload
 from penstock.protocols.exchange import Exchange, Request
 from penstock.values import ObjectMeta, Span
 
@@ -42,7 +41,7 @@ _LISTING_BYTES = 16 << 20  # a page: 1,000 keys of 1,024 bytes, each escaped, wi
 _PLAIN = re.compile(r"[A-Za-z0-9/_.~-]+").fullmatch  # keys that need no escaping: nearly all
 
 
-class S3:
+class S3(Reads):
     """One bucket, in the dialect that a vocabulary names; see ``protocols.driver`` for the verbs' contract.
 
     Each verb is one request.
@@ -122,59 +121,9 @@ class S3:
         request = Request(method, url, sign(method, path, search, headers), self._wants[whole], target)
         return Exchange(request, partial(self._verified, span, target))
 
-    def _verified(self, span: Span, target: Buffer, response: Response) -> int:
-        """Verify the answer to ``read``; returns how many bytes of the target are the span's."""
-        try:
-            if response.status not in (200, 206):
-                raise self._answers.error(response, "read", span.key)
-            received = self._verify.span(response, span, target)
-        except PenstockError as error:
-            error.url = error.url or self.url(span.key)
-            if error.code == RANGE_IGNORED:
-                self._learn_ranges(honoured=False)
-            raise
-        if target.size and not span.whole and (honoured := heeds_ranges(response)) is not None:
-            self._learn_ranges(honoured=honoured)
-        return received
-
-    def _learn_ranges(self, *, honoured: bool) -> None:
-        if self.abilities.ranges is not honoured:
-            self.abilities = replace(self.abilities, ranges=honoured)
-
-    def get(
-        self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES, buffer: Buffer | None = None
-    ) -> Exchange[bytes | Beginning]:
-        """Read a whole object whose size is not known."""
-        if buffer is not None:
-            exchange = self.read(Span(key, 0, buffer.size, etag, whole=True), buffer)
-            request = cast("Request", exchange.request)
-            request.wants, request.shorter = self._sized, True
-            return Exchange(request, partial(self._opened, key, etag, most_bytes, buffer))
-
-        def parse(response: Response) -> bytes | Beginning:
-            if response.overflow:
-                raise too_large(most_bytes, self.url(key))
-            self._answers.headers(response, "read", key)
-            with self._answers.locating(key):
-                return self._verify.whole(response, etag)
-
+    def _whole(self, key: str, etag: str) -> Request:
         headers = {**self._words.read_headers, **self._words.whole_headers, **self._pinned(self._words.pin, etag)}
-        request = self._request("GET", key, headers=headers)
-        request.most_bytes = most_bytes
-        return Exchange(request, parse)
-
-    def _opened(self, key: str, etag: str, most_bytes: int, buffer: Buffer, response: Response) -> bytes | Beginning:
-        """Verify the answer to ``get``, in its buffer."""
-        try:
-            if response.status != 200:  # noqa: PLR2004  OK
-                raise self._answers.error(response, "read", key)
-            got = self._verify.opened(response, etag, buffer)
-        except PenstockError as error:
-            error.url = error.url or self.url(key)
-            raise
-        if isinstance(got, Beginning) and got.size > most_bytes:
-            raise too_large(most_bytes, self.url(key))
-        return got
+        return self._request("GET", key, headers=headers)
 
     def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
         """Read an object's last bytes."""
@@ -192,8 +141,7 @@ class S3:
             if response.status not in (200, 206):
                 raise self._answers.error(response, "read", key)
             ending = self._verify.suffix(response, etag, target.size)
-        if (honoured := heeds_ranges(response)) is not None:
-            self._learn_ranges(honoured=honoured)
+        self._learn_ranges(heeds_ranges(response))
         return ending
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.drivers.direct import too_large
 from penstock.drivers.http.headers import is_strong
+from penstock.drivers.http.reads import Ranged
 from penstock.drivers.http.verify import heeds_ranges
 from penstock.drivers.web.answers import BY_DATE, BY_ETAG, check_encoding, described, moved, verification, version_of
 from penstock.drivers.web.directory import check_listable, index_of
@@ -31,7 +32,7 @@ _INDEX_BYTES = 32 << 20  # some 350,000 names: they are read on the I/O thread, 
 _ENCODING = "content-encoding"
 
 
-class Web:
+class Web(Ranged):
     """The files of one web server, by the paths of their URLs; see ``protocols.driver`` for the verbs' contract.
 
     A version is the strong ETag, else the date of ``Last-Modified``. Reads are held to it by ``If-Match`` and
@@ -147,13 +148,9 @@ class Web:
             if error.code == RANGE_IGNORED:
                 self._learn_ranges(honoured=False)
             raise
-        if target.size and not span.whole and (honoured := heeds_ranges(response)) is not None:
-            self._learn_ranges(honoured=honoured)
+        if target.size and not span.whole:
+            self._learn_ranges(heeds_ranges(response))
         return received
-
-    def _learn_ranges(self, *, honoured: bool) -> None:
-        if self.abilities.ranges is not honoured:
-            self.abilities = replace(self.abilities, ranges=honoured)
 
     def get(
         self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES, buffer: Buffer | None = None
@@ -196,8 +193,7 @@ class Web:
                 check_encoding(response, key)
                 verify = (BY_DATE if " " in etag else BY_ETAG) if etag else verification(response.headers)
                 ending = verify.suffix(response, etag, target.size)
-            if (honoured := heeds_ranges(response)) is not None:
-                self._learn_ranges(honoured=honoured)
+            self._learn_ranges(heeds_ranges(response))
             return None if ending is None else ending._replace(etag=_pinnable(version_of(response.headers)))
 
         return Exchange(request, parse)

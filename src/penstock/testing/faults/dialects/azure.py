@@ -1,20 +1,19 @@
-"""Azure Blob Storage's words: Shared Key and bearer tokens, blocks instead of uploads, its codes and its XML."""
+"""Azure Blob Storage's words: blocks instead of uploads, its codes and its XML."""
 
 from __future__ import annotations
 
 import base64
-import hmac
-import time
 from dataclasses import replace
-from email.utils import formatdate, parsedate_to_datetime
+from email.utils import formatdate
 from hashlib import md5
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
 from penstock.options import AzureOptions
 from penstock.testing.faults.dialect import get
-from penstock.testing.faults.dialects.words import Access, Words
+from penstock.testing.faults.dialects.sharedkey import account_of, check, check_source, digest
+from penstock.testing.faults.dialects.words import Words
 from penstock.testing.faults.kinds import FAULTS, Fault
 from penstock.testing.faults.message import Answer, Refused, Request, document
 from penstock.testing.faults.shelf import Bucket, Stored, Upload
@@ -28,13 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WORDS"]
 
-_SKEW_S = 15 * 60
 _MOST_KEYS = 5000
-_STANDARD = (
-    *("content-encoding", "content-language", "content-length", "content-md5", "content-type", "date"),
-    *("if-modified-since", "if-match", "if-none-match", "if-unmodified-since", "range"),
-)
-_ORDER = "_0123456789abcdefghijklmnopqrstuvwxyz"  # of a header's name, without its hyphens
 _CODES = {
     "InvalidRequest": "InvalidInput",
     "KeyTooLongError": "OutOfRangeInput",
@@ -43,14 +36,6 @@ _CODES = {
     "NoSuchKey": "BlobNotFound",
     "PreconditionFailed": "ConditionNotMet",
 }
-
-
-def _account(key: str) -> str:
-    return key.replace("-", "")
-
-
-def _md5(data: bytes | bytearray) -> str:
-    return base64.b64encode(md5(data, usedforsecurity=False).digest()).decode()
 
 
 # -- what is asked ---------------------------------------------------------------------------------------------------
@@ -92,90 +77,6 @@ def _number(block: str) -> int:
         return 0
 
 
-# -- who asks --------------------------------------------------------------------------------------------------------
-
-
-def _check(request: Request, access: Access, now: float) -> None:
-    headers = request.headers
-    how, _, proof = headers.get("authorization", "").partition(" ")
-    if not how:
-        raise Refused(401, "NoAuthenticationInformation", "anonymous requests are not served")
-    if "x-ms-version" not in headers:
-        raise Refused(400, "MissingRequiredHeader", "x-ms-version")
-    if how == "Bearer":
-        if proof not in access.tokens:
-            raise Refused(401, "InvalidAuthenticationInfo", "Lifetime validation failed. The token is expired.")
-    else:
-        _check_signature(request, access, proof, now)
-    if "content-md5" in headers and headers["content-md5"] != _md5(request.body):
-        raise Refused(400, "Md5Mismatch", "The MD5 value specified in the request did not match the calculated one.")
-
-
-def _check_signature(request: Request, access: Access, proof: str, now: float) -> None:
-    account, _, signature = proof.partition(":")
-    secrets = {_account(key): secret for key, secret in access.keys.items()}
-    if account not in secrets or request.path.split("/")[1] != account:
-        raise Refused(403, "AuthenticationFailed", "no such account")
-    try:
-        age_s = now - parsedate_to_datetime(request.headers.get("x-ms-date", "")).timestamp()
-    except ValueError:
-        raise Refused(403, "AuthenticationFailed", "no date") from None
-    if abs(age_s) > _SKEW_S:
-        raise Refused(403, "AuthenticationFailed", "Request date header too old")
-    if not hmac.compare_digest(_signature(secrets[account], _to_sign(request, account)), signature):
-        raise Refused(403, "AuthenticationFailed", "the signature is another one")
-
-
-def _signature(secret: str, text: str) -> str:
-    return base64.b64encode(hmac.digest(secret.encode(), text.encode(), "sha256")).decode()
-
-
-def _to_sign(request: Request, account: str) -> str:
-    """Return the string to sign of "Authorize with Shared Key", of this request."""
-    headers = dict(request.headers)
-    if "x-ms-range" in headers:
-        headers.pop("range", None)
-    if headers.get("content-length") == "0":
-        headers.pop("content-length")
-    own = sorted((name for name in headers if name.startswith("x-ms-")), key=_collated)
-    pairs = (pair.partition("=") for pair in request.query.split("&") if pair)
-    asked = sorted((unquote(name).lower(), unquote(value)) for name, _, value in pairs)
-    return "\n".join(
-        (
-            request.method,
-            *(headers.get(name, "") for name in _STANDARD),
-            *(f"{name}:{headers[name]}" for name in own),
-            f"/{account}{request.path}",
-            *(f"{name}:{value}" for name, value in asked),
-        )
-    )
-
-
-def _collated(name: str) -> list[int]:
-    return [_ORDER.index(letter) for letter in name if letter != "-"]
-
-
-def _check_source(shelves: Shelves, request: Request) -> tuple[str, str]:
-    """Return container and key of what is copied; ``Refused`` unless its URL or the request authorises to read it."""
-    url = urlsplit(request.headers["x-ms-copy-source"])
-    account, bucket, key = (unquote(part) for part in url.path.removeprefix("/").split("/", 2))
-    token = request.headers.get("x-ms-copy-source-authorization", "").removeprefix("Bearer ")
-    if token in shelves.access.tokens:
-        return bucket, key
-    given = {name: values[0] for name, values in parse_qs(url.query).items()}
-    secrets = {_account(name): secret for name, secret in shelves.access.keys.items()}
-    text = (
-        *(given.get("sp", ""), given.get("st", ""), given.get("se", ""), f"/blob/{account}/{bucket}/{key}", "", ""),
-        *(given.get("spr", ""), given.get("sv", ""), given.get("sr", ""), "", "", "", "", "", "", ""),
-    )
-    right = account in secrets and hmac.compare_digest(
-        _signature(secrets[account], "\n".join(text)), given.get("sig", "")
-    )
-    if not right or "r" not in given["sp"] or given["se"] < time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()):
-        raise Refused(403, "CannotVerifyCopySource", "the source is not authorised")
-    return bucket, key
-
-
 # -- conditions and versions -----------------------------------------------------------------------------------------
 
 
@@ -205,7 +106,7 @@ def _etag(found: Stored) -> dict[str, str]:
 
 
 def _digests(found: Stored, _request: Request) -> dict[str, str]:
-    return {} if "-" in found.etag else {"Content-MD5": _md5(found.data)}  # none of what was made of blocks
+    return {} if "-" in found.etag else {"Content-MD5": digest(found.data)}  # none of what was made of blocks
 
 
 # -- verbs -----------------------------------------------------------------------------------------------------------
@@ -239,7 +140,7 @@ def _delete(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
 
 
 def _origin(shelves: Shelves, request: Request) -> Stored:
-    name, key = _check_source(shelves, request)
+    name, key = check_source(shelves, request)
     found = shelves.bucket(name).objects.get(key)
     if found is None:
         raise Refused(404, "CannotVerifyCopySource", "The specified blob does not exist.")
@@ -269,7 +170,7 @@ def _block(bucket: Bucket, request: Request, data: bytes) -> Answer:
     if any(len(str(each)) != len(name) for each in upload.parts):
         raise Refused(400, "InvalidBlobOrBlock", "The specified blob or block content is invalid.")
     upload.parts[name] = Stored.of(data, {})
-    return Answer(201, {"Content-MD5": _md5(data)})
+    return Answer(201, {"Content-MD5": digest(data)})
 
 
 def _complete(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
@@ -348,7 +249,7 @@ def _refused(error: Refused, _request: Request) -> Answer:
 
 
 def _store(settings: Settings, endpoint: str) -> StoreOptions:
-    account = _account(settings.access_key)
+    account = account_of(settings.access_key)
     where = f"{endpoint}/{account}"
     if settings.tokens:
         return AzureOptions(account=account, endpoint=where, token=settings.tokens[0])
@@ -357,7 +258,7 @@ def _store(settings: Settings, endpoint: str) -> StoreOptions:
 
 
 def _environment(settings: Settings, endpoint: str) -> dict[str, str]:
-    account, key = _account(settings.access_key), base64.b64encode(settings.secret_key.encode()).decode()
+    account, key = account_of(settings.access_key), base64.b64encode(settings.secret_key.encode()).decode()
     where = f"AccountName={account};AccountKey={key};BlobEndpoint={endpoint}/{account}"
     return {"AZURE_STORAGE_CONNECTION_STRING": where}
 
@@ -384,7 +285,7 @@ WORDS = Words(
     scheme="az",
     prefix="x-ms-",
     version="ETag",
-    check=_check,
+    check=check,
     locate=_locate,
     hold=_hold,
     pin=_pin,
