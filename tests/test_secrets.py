@@ -17,7 +17,7 @@ import penstock as ps
 from penstock.checkpoint.dcp import StorageReader, StorageWriter
 from penstock.errors import NotFound, Unusable
 from penstock.events import subscribe
-from penstock.interop.fsspec import FileSystem
+from penstock.interop.fsspec import PenstockFileSystem
 from penstock.source import open_source
 
 CANARY = "xyzzy-never-to-be-seen"
@@ -79,7 +79,7 @@ def _things():
         StorageWriter(url, store=STORE),
         StorageReader(url, store=STORE),
     )
-    yield FileSystem(STORE)
+    yield PenstockFileSystem(STORE)
     try:
         ps.load("memory://test-secrets/none", store=STORE)
     except NotFound as error:

@@ -15,7 +15,7 @@ from lightning.pytorch import strategies
 
 from penstock.checkpoint.lightning import AsyncCheckpointIO, CheckpointIO
 from penstock.errors import NotFound, Unusable
-from penstock.interop.fsspec import FileSystem, register
+from penstock.interop.fsspec import PenstockFileSystem, register
 from tests.edges.keeper import Keeper
 from tests.edges.launch import program, ranks
 from tests.edges.remote import loader, trainer
@@ -50,7 +50,7 @@ def opened(bucket):
     """Have fsspec open the bucket with Penstock, for this test alone."""
     register(bucket.store)
     yield bucket
-    FileSystem.default = None
+    PenstockFileSystem.default = None
     _registry.pop("s3")
 
 

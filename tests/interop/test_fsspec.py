@@ -15,7 +15,7 @@ from fsspec.registry import _registry
 
 import penstock as ps
 from penstock.errors import AlreadyExists, InvalidURL, NotFound, PenstockError, Unusable
-from penstock.interop.fsspec import FileSystem, register
+from penstock.interop.fsspec import PenstockFileSystem, register
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def opened(bucket):
     """Have fsspec open the bucket with Penstock, for this test alone."""
     register(bucket.store)
     yield bucket
-    FileSystem.default = None
+    PenstockFileSystem.default = None
     _registry.pop("s3")
 
 
@@ -127,13 +127,13 @@ def test_a_transaction_publishes_at_its_end(files):
 
 def test_a_store_that_cannot_be_asked_is_an_error_and_not_a_no(opened):
     refused = ps.S3Options(endpoint="http://127.0.0.1:9", access_key="a", secret_key="b", region="us-east-1")
-    fs = FileSystem(ps.S3Options(**{**_fields(refused), "retry": ps.RetryOptions(attempts=1)}))
+    fs = PenstockFileSystem(ps.S3Options(**{**_fields(refused), "retry": ps.RetryOptions(attempts=1)}))
     for ask in (fs.exists, fs.isfile, fs.isdir, fs.ls):
         with pytest.raises(PenstockError, match=r"127\.0\.0\.1"):
             ask("bucket/key")
     for path in ("", "s3://"):
         with pytest.raises(InvalidURL, match="buckets are not listed"):
-            FileSystem(opened.store).ls(path)
+            PenstockFileSystem(opened.store).ls(path)
 
 
 def _fields(options):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.source import Reader, Source, Writer
     from penstock.values import ObjectMeta, Page
 
-__all__ = ["FileSystem", "register"]
+__all__ = ["PenstockFileSystem", "register"]
 
 
 def register(store: StoreOptions | str | None = None, *, scheme: str = "s3") -> None:
@@ -54,7 +54,7 @@ def register(store: StoreOptions | str | None = None, *, scheme: str = "s3") -> 
     register_implementation(scheme, kind, clobber=True)
 
 
-class FileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ships no type information
+class PenstockFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ships no type information
     """A file system of buckets: paths are ``bucket/key``, with or without ``s3://`` before them.
 
     Nothing is cached: what a method says is what the store says now. Errors are raised, also by ``exists``.
@@ -196,13 +196,17 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ships no t
 
 
 @cache
-def _kind_of(scheme: str) -> type[FileSystem]:
+def _kind_of(scheme: str) -> type[PenstockFileSystem]:
     """Return the class of one scheme's file systems: fsspec keeps a scheme with the class."""
     scheme_provider(scheme)
-    return FileSystem if scheme == FileSystem.protocol else type("FileSystem", (FileSystem,), {"protocol": scheme})
+    return (
+        PenstockFileSystem
+        if scheme == PenstockFileSystem.protocol
+        else type(PenstockFileSystem.__name__, (PenstockFileSystem,), {"protocol": scheme})
+    )
 
 
-def _opened(scheme: str, store: StoreOptions | str | None) -> FileSystem:
+def _opened(scheme: str, store: StoreOptions | str | None) -> PenstockFileSystem:
     return _kind_of(scheme)(store)
 
 

@@ -31,7 +31,7 @@ def test_a_class_whose_library_is_missing_names_it():
 
 
 def test_another_scheme_of_penstock_leads_back_too():
-    fsspec.register_implementation("roundabout", "penstock.interop.fsspec.FileSystem", clobber=True)
+    fsspec.register_implementation("roundabout", "penstock.interop.fsspec.PenstockFileSystem", clobber=True)
     with pytest.raises(InvalidURL, match="back to Penstock"):
         filesystem_class("roundabout", "u")
 
