@@ -88,6 +88,13 @@ def checksums(name):
     return ", ".join(sorted(SAID.get(each, each.rpartition("-")[2]) for each in driver._verify.digests))
 
 
+def signs(name):
+    """Say whether a driver signs addresses, and how that is known; presets share S3's."""
+    if name not in PRESETS and name not in OPENED:
+        return NO
+    return "●" if name in OPENED or name == "Ceph" else "○"
+
+
 def cell(name, *, able):
     if not able:
         return NO
@@ -108,13 +115,14 @@ def row(name, provider):
     cells = [cell(name, able=held) for held in able]
     known = WRITTEN.get(name) or ", ".join(f"`{each.partition(':')[2]}`" for each in TESTED[name])
     equal = "equal" if provider.limits.equal_parts else ""
-    return f"| {' | '.join([SHOWN.get(name, name), *cells, checksums(name) or NO, equal, known])} |"
+    return f"| {' | '.join([SHOWN.get(name, name), *cells, checksums(name) or NO, signs(name), equal, known])} |"
 
 
 def table():
+    writes = "new: PUT | version: PUT | new: upload | version: upload"
     lines = [
-        "| store | new: PUT | version: PUT | new: upload | version: upload | whole reads compared | parts | known by |",
-        "|---|---|---|---|---|---|---|---|",
+        f"| store | {writes} | whole reads compared | signed addresses | parts | known by |",
+        "|---|---|---|---|---|---|---|---|---|",
         *(row(name, provider) for name, provider in providers().items()),
     ]
     return "\n".join(lines) + "\n"

@@ -10,6 +10,7 @@ from penstock.version import VERSION
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from penstock.bulk.presign import presign
     from penstock.catalog.catalog import Catalog
     from penstock.checkpoint.run.background import AsyncCheckpointer
     from penstock.checkpoint.run.steps import CheckpointManager
@@ -80,6 +81,7 @@ _HOMES = {
     "load_safetensors": "checkpoint.safetensors.verbs",
     "open": "verbs",
     "open_safetensors": "checkpoint.safetensors.verbs",
+    "presign": "bulk.presign",
     "save": "checkpoint.torchfile.verbs",
     "save_safetensors": "checkpoint.safetensors.verbs",
     "stat": "verbs",
@@ -121,6 +123,7 @@ __all__ = [
     "load_safetensors",
     "open",
     "open_safetensors",
+    "presign",
     "save",
     "save_safetensors",
     "stat",

@@ -125,9 +125,9 @@ class Source:
         """Return whether the store has all of these verbs of ``penstock.protocols.driver``: no request."""
         return all(supports(self._fetcher().driver, verb) for verb in verbs)
 
-    def require(self, verb: Callable[..., object], key: str = "") -> None:
-        """Raise ``Unsupported``, with the URL of ``key``, where the store lacks a verb: no request."""
-        require(self._fetcher().driver, verb, key)
+    def require(self, verb: Callable[..., T], key: str = "") -> T:
+        """Return the driver's verb; ``Unsupported``, with the URL of ``key``, where the store lacks it: no request."""
+        return require(self._fetcher().driver, verb, key)
 
     def ask(self, verb: Callable[[Driver], Exchange[T]]) -> T:
         """Carry out one verb of the store's driver, without what reads and writes add to it: for examining a store."""

@@ -9,7 +9,18 @@ from typing import Final, NamedTuple
 
 from penstock.errors import Unusable
 
-__all__ = ["UNKNOWN_SIZE", "ObjectMeta", "Page", "Place", "Span", "Upload", "Uploads", "as_folder", "whole"]
+__all__ = [
+    "UNKNOWN_SIZE",
+    "ObjectMeta",
+    "Page",
+    "Place",
+    "Presigned",
+    "Span",
+    "Upload",
+    "Uploads",
+    "as_folder",
+    "whole",
+]
 
 UNKNOWN_SIZE: Final = -1  # of an object in a listing or a catalog; ``head`` tells it, or the read of the whole object
 
@@ -120,6 +131,30 @@ class Uploads:
 
     entries: tuple[Upload, ...]
     token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Presigned:
+    """An address at which one object may be read or written without credentials, for a time. The repr hides the URL.
+
+    Attributes:
+        url: The address, a secret: anybody who has it may use it. ``str`` of this value is it, too.
+        method: The HTTP method that it is for.
+        expires_at: When it ends, in seconds since the epoch by this machine's clock.
+        headers: What the request must send besides (Azure's ``x-ms-blob-type`` of a PUT).
+        note: What may end it sooner; empty where nothing is known.
+
+    """
+
+    url: str = field(repr=False)
+    method: str
+    expires_at: float
+    headers: dict[str, str] = field(default_factory=dict)
+    note: str = ""
+
+    def __str__(self) -> str:
+        """Return the address."""
+        return self.url
 
 
 @dataclass(frozen=True, slots=True)

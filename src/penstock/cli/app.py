@@ -11,6 +11,7 @@ from penstock.cli.commands import ls as listing
 from penstock.cli.commands.config import config
 from penstock.cli.commands.steps import steps
 from penstock.cli.exits import MEANINGS
+from penstock.cli.many import MANY
 from penstock.cli.objects import OBJECTS
 from penstock.cli.store import with_store
 
@@ -33,7 +34,7 @@ def build() -> "typer.Typer":
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for add in (_versions, _ls, *OBJECTS, steps, config, _doctor, _demo):
+    for add in (_versions, _ls, *OBJECTS, *MANY, steps, config, _doctor, _demo):
         add(app)
     return app
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from penstock.protocols.driver import UNKNOWN_BYTES, Copy, Delete, List, Move, Multipart, PartCopy, Put, Suffix
+from penstock.protocols.driver import UNKNOWN_BYTES, Copy, Delete, List, Move, Multipart, PartCopy, Presign, Put, Suffix
 from penstock.protocols.exchange import Exchange
 from penstock.support import supports
-from penstock.values import ObjectMeta, Page, Span, Uploads
+from penstock.values import ObjectMeta, Page, Presigned, Span, Uploads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -155,6 +155,12 @@ class _PartCopy(_Below):
         return found
 
 
+class _Presign(_Below):
+    def presign(self, key: str, method: Literal["GET", "PUT"], expires_s: float | None, now: float) -> Presigned:
+        found: Presigned = self._inner.presign(self._base + key, method, expires_s, now)
+        return found
+
+
 _VERBS: dict[Callable[..., object], type[_Below]] = {
     Suffix: _Suffix,
     List: _List,
@@ -164,6 +170,7 @@ _VERBS: dict[Callable[..., object], type[_Below]] = {
     Copy: _Copy,
     Move: _Move,
     PartCopy: _PartCopy,
+    Presign: _Presign,
 }
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from penstock.buffer import Buffer
     from penstock.protocols.exchange import Exchange
-    from penstock.values import ObjectMeta, Page, Span, Uploads
+    from penstock.values import ObjectMeta, Page, Presigned, Span, Uploads
 
 __all__ = [
     "MOVED",
@@ -39,6 +39,7 @@ __all__ = [
     "Part",
     "PartCopy",
     "Payload",
+    "Presign",
     "Put",
     "Read",
     "Suffix",
@@ -302,6 +303,17 @@ class PartCopy(Protocol):
         """Copy a span of another object as one part of an upload; returns the part's ETag.
 
         Another version than ``span.etag`` is ``Changed``, where the store heeds that: look at it again afterwards.
+        """
+
+
+class Presign(Protocol):
+    """Signs addresses that work without credentials, for a time. No exchange: nothing is sent."""
+
+    def presign(self, key: str, method: Literal["GET", "PUT"], expires_s: float | None, now: float) -> Presigned:
+        """Return the address at which one object may be read or written for ``expires_s`` seconds from ``now`` on.
+
+        None is an hour, or less where the credentials or the store allow less. ``Unusable`` where it is longer than
+        they allow; ``Unsupported`` where such credentials sign no address.
         """
 
 

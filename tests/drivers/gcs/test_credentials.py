@@ -10,6 +10,7 @@ import pytest
 
 from penstock.config.google import resolve
 from penstock.drivers.gcs.credentials import source
+from penstock.drivers.gcs.signing import ServiceToken
 from penstock.errors import ConfigError, PenstockError, Unauthenticated, Unreachable
 from penstock.options import GCSOptions
 from penstock.protocols.credentials import BearerToken, Credentials
@@ -91,7 +92,10 @@ def test_a_file_of_each_kind_gets_a_token_in_each_way(way, kind, server, nowhere
     found = _load(options.get(way))
     _good(found, server, "POST /sts" if kind == "external_account" else "POST /oauth")
     assert found.found_in == ("GCSOptions.credentials_json" if way == "json" else str(path))
+    assert isinstance(found, ServiceToken) is (kind == "service_account")
     if kind == "service_account":
+        assert found.account == EMAIL
+        assert len(found.sign(b"text")) == 256
         assert server.forms[0]["grant_type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+from urllib.parse import parse_qsl
+
 import pytest
 
-from penstock.drivers.gcs.signing import bearer, hmac_keys
+from penstock.drivers.gcs.signing import ServiceToken, bearer, google_query, hmac_keys
 from penstock.drivers.s3 import Bucket
+from penstock.drivers.s3.presigning import Address
+from penstock.errors import Unsupported
 from penstock.protocols.credentials import BearerToken, Credentials
 from penstock.testing.faults.message import Refused, Request
 from penstock.testing.faults.signature import Scheme, check_signature
+from tests.drivers.gcs.keys import EMAIL, new_key
 
 BUCKET = Bucket("b", None, virtual=False)
 KEYS = Credentials("GOOG1ID", "secret")
@@ -47,3 +53,33 @@ def test_each_request_has_the_present_token():
     assert sign("GET", "/b/k", "", {})[0] == "Authorization: Bearer two"
     tokens.append(None)
     assert sign("GET", "/b/k", "", {"a": "b"}) == ("a: b",), "without credentials nobody pays either"
+
+
+ADDRESS = Address("b", "a%20b", "storage.googleapis.com", "auto", "GET", "/b/a%20b", 600, NOW)
+
+
+def test_a_service_account_signs_addresses_with_its_private_key():
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import padding
+    from google.auth.crypt import RSASigner
+
+    private = new_key()
+    token = ServiceToken("t", None, "a file", EMAIL, RSASigner.from_string(private).sign)
+    query = google_query("payer")(ADDRESS, token)
+    fields, _, signature = query.rpartition("&X-Goog-Signature=")
+    given = dict(parse_qsl(fields))
+    assert given["X-Goog-Algorithm"] == "GOOG4-RSA-SHA256"
+    assert given["X-Goog-Credential"] == f"{EMAIL}/20260202/auto/storage/goog4_request"
+    assert (given["X-Goog-Expires"], given["userProject"]) == ("600", "payer")
+    canonical = f"GET\n/b/a%20b\n{fields}\nhost:storage.googleapis.com\n\nhost\nUNSIGNED-PAYLOAD"
+    digest = sha256(canonical.encode()).hexdigest()
+    text = f"GOOG4-RSA-SHA256\n{given['X-Goog-Date']}\n20260202/auto/storage/goog4_request\n{digest}"
+    public = serialization.load_pem_private_key(private.encode(), None).public_key()
+    public.verify(bytes.fromhex(signature), text.encode(), padding.PKCS1v15(), hashes.SHA256())
+    assert private not in repr(token)
+
+
+def test_an_access_token_signs_no_address():
+    for token in (BearerToken("t"), ServiceToken("t")):
+        with pytest.raises(Unsupported, match="HMAC key"):
+            google_query("")(ADDRESS, token)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.drivers.http.escape import escape, query_string, trimmed
-from penstock.drivers.oss.signing import Signer
+from penstock.drivers.oss.signing import Signer, oss_query
+from penstock.drivers.s3.presigning import Address
 from penstock.drivers.s3.vocabulary import Bucket
 from penstock.protocols.credentials import Credentials
 
@@ -83,3 +84,21 @@ def test_new_credentials_a_new_second_and_a_new_day_take_effect_at_once():
         assert lines == fresh.sign("GET", "/key", "", {"range": "bytes=0-9"}), "what is remembered must not show"
         seen.append(_proof(lines))
     assert len({*seen}) == len(seen)
+
+
+# By alibabacloud-oss-v2 1.4.1, SignerV4 with auth_method_query, for a PUT with Content-Type: application/octet-stream.
+@pytest.mark.parametrize(
+    ("method", "token", "signature"),
+    [
+        ("GET", "", "92f9c1402e144fa4be2ae729480d407310a8d954e6cf01cc0de15ecda321a664"),
+        ("PUT", "", "0e717af8b0924511cf89dce13176405c8e864731295aee4de5632195e2d70e22"),
+        ("GET", "to/ken=", "602103b57ecaa439d9001378eaa656fb6855c6b29f56a83982dc5bc002282271"),
+        ("PUT", "to/ken=", "b792fd379281504a95e34bf215494cb424cdcd5a289ced5f44e5809d2c336b57"),
+    ],
+)
+def test_signed_addresses_are_those_of_alibabas_sdk(method, token, signature):
+    key, host = "a%20b%2Bc/d.txt", "bucket.oss-cn-hangzhou.aliyuncs.com"
+    address = Address("bucket", key, host, "cn-hangzhou", method, f"/{key}", 600, 1702743657)
+    query = oss_query(address, Credentials("ak", "sk", token))
+    assert query.endswith(f"&x-oss-signature={signature}")
+    assert ("x-oss-security-token=to%2Fken%3D&" in query) is bool(token)

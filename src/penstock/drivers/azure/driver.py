@@ -6,11 +6,11 @@ import re
 from base64 import b64encode
 from functools import partial
 from hashlib import md5
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from penstock.drivers.azure.codes import AZURE_CODES
 from penstock.drivers.azure.listing import is_folder, read_blobs, read_uncommitted
-from penstock.drivers.azure.signing import Signer
+from penstock.drivers.azure.signing import AccountKey, Signer
 from penstock.drivers.azure.writing import (
     METADATA,
     block_id,
@@ -25,13 +25,14 @@ from penstock.drivers.direct import direct
 from penstock.drivers.http.answers import Answers
 from penstock.drivers.http.escape import escape, trimmed
 from penstock.drivers.http.headers import is_strong, parse_date, unquoted
+from penstock.drivers.http.lifetime import lifetime
 from penstock.drivers.http.metadata import read_metadata
 from penstock.drivers.http.reads import Reads
 from penstock.drivers.http.verify import Verification
 from penstock.errors import InvalidURL, NotFound, PenstockError
 from penstock.protocols.driver import Abilities, Payload
 from penstock.protocols.exchange import Exchange, Request
-from penstock.values import ObjectMeta, Span
+from penstock.values import ObjectMeta, Presigned, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +49,11 @@ __all__ = ["ABILITIES", "Azure"]
 _LISTING_BYTES = 64 << 20  # a page: 5,000 names of 1,024 characters with all properties, and metadata
 _PLAIN = re.compile(r"[A-Za-z0-9/_.~-]+").fullmatch  # keys that need no escaping: nearly all
 _MOST_ABORTED = 1024
+_MOST_S = 10 * 365 * 86_400  # of a signed address: Azure has no bound, and a key does not last longer
+_PRESIGNED: dict[str, tuple[str, dict[str, str]]] = {
+    "GET": ("r", {}),
+    "PUT": ("cw", {"x-ms-blob-type": "BlockBlob"}),  # create, and write over what is there
+}
 
 
 def _begin_md5() -> Digest:
@@ -237,6 +243,16 @@ class Azure(Reads):
                 return read_uncommitted(self._answers.document(response, action, prefix, "EnumerationResults"))
 
         return Exchange(self._listing(query), parse)
+
+    def presign(self, key: str, method: Literal["GET", "PUT"], expires_s: float | None, now: float) -> Presigned:
+        """Return an address with a shared access signature of the account's key, for this object and method alone."""
+        self._require(key)
+        permissions, headers = _PRESIGNED[method]
+        with self._answers.locating(key):
+            seconds, note = lifetime(expires_s, _MOST_S, AccountKey(""), now)  # nothing else signs
+            url, until = f"{self._origin}{self._base}{escape(key)}", int(now) + seconds
+            query = self._sign.granted(key, url, permissions, until)
+        return Presigned(f"{url}?{query}", method, until, headers, note)
 
     def _versioned(self, action: str, key: str) -> Callable[[Response], str]:
         return lambda response: self._answers.version(response, "etag", action, key)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from urllib.parse import parse_qs, quote
 
 from penstock.drivers.http.escape import query_string
+from penstock.errors import Unsupported
 from penstock.protocols.credentials import BearerToken
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ class Signer:
         """
         credentials = self._credentials()
         if isinstance(credentials, AccountKey):
-            credentials = self._granted(credentials, key, url)
+            credentials = self._granted(credentials, key, url, "r", self._clock() + _SOURCE_S)
         if isinstance(credentials, SharedAccess):
             url = f"{url}?{credentials.query}"
         headers = {"x-ms-copy-source": url}
@@ -185,14 +186,28 @@ class Signer:
             headers["x-ms-copy-source-authorization"] = f"Bearer {credentials.token}"
         return headers
 
-    def _granted(self, credentials: AccountKey, key: str, url: str) -> SharedAccess:
-        until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._clock() + _SOURCE_S))
+    def granted(self, key: str, url: str, permissions: str, until: float) -> str:
+        """Return the query that lets anybody use an object at ``url`` until a time, in seconds since the epoch.
+
+        Raises:
+            Unsupported: The credentials are no account key: they sign nothing.
+
+        """
+        credentials = self._credentials()
+        if not isinstance(credentials, AccountKey):
+            how = {SharedAccess: "a shared access signature signs no other", BearerToken: "a token signs no address"}
+            reason = how.get(type(credentials), "anonymous requests sign no address")
+            raise Unsupported(f"{reason}: pass the account's key (account_key, or a connection string with it)")
+        return self._granted(credentials, key, url, permissions, until).query
+
+    def _granted(self, credentials: AccountKey, key: str, url: str, permissions: str, until_s: float) -> SharedAccess:
+        until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(until_s))
         schemes = "https" if url.startswith("https:") else "https,http"
         resource = f"/blob/{self._account}/{self._container.name}/{key}"
         # Permissions, start, expiry, resource, identifier, address, protocol, version, kind, snapshot, encryption
         # scope, and five headers of the answer.
-        text = "\n".join(("r", "", until, resource, "", "", schemes, VERSION, "b", *[""] * 7))
-        fields = {"sp": "r", "se": until, "spr": schemes, "sv": VERSION, "sr": "b"}
+        text = "\n".join((permissions, "", until, resource, "", "", schemes, VERSION, "b", *[""] * 7))
+        fields = {"sp": permissions, "se": until, "spr": schemes, "sv": VERSION, "sr": "b"}
         fields["sig"] = self._signature(credentials, text)
         return SharedAccess("&".join(f"{name}={quote(value, safe='')}" for name, value in fields.items()))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config.google import CHAIN, KEYS
 from penstock.drivers.external import called, printed
+from penstock.drivers.gcs.signing import ServiceToken
 from penstock.errors import ConfigError, MissingExtra, PenstockError, Unauthenticated, Unreachable
 from penstock.protocols.credentials import BearerToken, Credentials
 
@@ -93,7 +94,7 @@ class _Chain:
                 where = f"{where}, as {self._options.service_account}"
             found.refresh(send)
             expires_at = None if found.expiry is None else found.expiry.replace(tzinfo=UTC).timestamp()
-            return BearerToken(_clean(found.token, "google-auth"), expires_at, where)
+            return _token(found, expires_at, where)
         except ModuleNotFoundError as error:
             message = f"Google's credentials need {error.name}, which is not installed: pip install penstock[gcs]"
             raise MissingExtra(message) from error
@@ -123,6 +124,16 @@ class _Chain:
         import google.auth
 
         return google.auth.default(scopes, request=send)[0], "the metadata server"
+
+
+def _token(found: Any, expires_at: float | None, where: str) -> BearerToken:  # noqa: ANN401  google-auth has no types
+    """Return a token; with what signs in its account's name, where that is a key that is here, and no request."""
+    from google.auth.crypt import RSASigner
+
+    token, signer = _clean(found.token, "google-auth"), getattr(found, "signer", None)
+    if not isinstance(signer, RSASigner):
+        return BearerToken(token, expires_at, where)
+    return ServiceToken(token, expires_at, where, found.signer_email, signer.sign)
 
 
 def _of(info: dict[str, Any], scopes: list[str], where: str) -> Any:  # noqa: ANN401  google-auth has no types

@@ -10,14 +10,14 @@ from penstock.drivers.gcs.crc import Crc32c
 from penstock.drivers.gcs.vocabulary import REGION
 from penstock.drivers.s3 import S3
 from penstock.errors import Forbidden, Unusable
-from penstock.protocols.credentials import BearerToken
+from penstock.protocols.credentials import BearerToken, Credentials
 from penstock.protocols.driver import STAGED, Abilities, Conditions
 from penstock.protocols.exchange import Exchange, Request
 from penstock.values import Page, Upload, Uploads
 
 if TYPE_CHECKING:
     from penstock.drivers.s3.vocabulary import Bucket, Vocabulary
-    from penstock.protocols.credentials import Identity
+    from penstock.protocols.credentials import Identity, Renewable
     from penstock.protocols.exchange import Response
 
 __all__ = ["ABILITIES", "GCS"]
@@ -105,6 +105,10 @@ class GCS(S3):
             return self._rename(source, key, etag, "0" if create_only else replaces, action)
         headers = self._copy_source(source, etag) | self._conditions(create_only=create_only, replaces=replaces)
         return Exchange(self._request("PUT", key, headers=headers), self._versioned(action, key, "CopyObjectResult"))
+
+    def _lasting(self, credentials: Renewable) -> Renewable:
+        """Return lasting credentials for a token: its account's private key signs addresses, or nothing does."""
+        return Credentials("", "") if isinstance(credentials, BearerToken) else credentials
 
     def _rename(self, source: str, key: str, etag: str, old: str, action: str) -> Exchange[str]:
         bucket, there, here = (quote(each, safe="") for each in (self._bucket, source, key))

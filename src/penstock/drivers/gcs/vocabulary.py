@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.drivers.gcs.codes import GOOGLE_CODES
 from penstock.drivers.gcs.crc import HEADER, body_headers, is_stored
-from penstock.drivers.gcs.signing import bearer, hmac_keys
+from penstock.drivers.gcs.signing import bearer, google_query, hmac_keys
 from penstock.drivers.http.verify import Verification
 from penstock.drivers.s3.vocabulary import Vocabulary
 
@@ -37,6 +37,7 @@ def google(*, keys: bool, user_project: str = "") -> Vocabulary:
         ),
         version_element="Generation",
         signer=signer,
+        presigner=google_query(user_project),
         body_headers=body_headers,
         endpoint=lambda _region: f"https://{_HOST}",
         domain=lambda _region: _HOST,

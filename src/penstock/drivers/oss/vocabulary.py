@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.drivers.http.verify import Verification
 from penstock.drivers.oss.codes import OSS_CODES
 from penstock.drivers.oss.crc import HEADER, body_headers, is_crc64, stored_as
-from penstock.drivers.oss.signing import Signer
+from penstock.drivers.oss.signing import PUT_HEADERS, Signer, oss_query
 from penstock.drivers.s3.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ ALIBABA = Vocabulary(
     verification=Verification(digests={HEADER: is_crc64}),
     escaped_token=True,
     signer=_signer,
+    presigner=oss_query,
+    presigned_headers=PUT_HEADERS,
     body_headers=body_headers,
     stored_as=stored_as,
     endpoint=_endpoint,

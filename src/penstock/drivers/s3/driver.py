@@ -6,12 +6,13 @@ import re
 from functools import partial
 from hashlib import sha256
 from html import escape as html_escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from penstock.drivers.http.answers import Answers
 from penstock.drivers.http.escape import escape, query_string, trimmed
 from penstock.drivers.http.headers import is_strong, parse_date, unquoted
+from penstock.drivers.http.lifetime import WEEK_S, lifetime
 from penstock.drivers.http.listing import read_page, read_uploads
 from penstock.drivers.http.metadata import read_metadata, write_metadata
 from penstock.drivers.http.reads import Reads
@@ -20,17 +21,17 @@ from penstock.drivers.http.xml import child_texts
 from penstock.drivers.s3.route import Route
 from penstock.drivers.s3.signing import EMPTY_SHA256, UNSIGNED
 from penstock.drivers.s3.vocabulary import AMAZON
-from penstock.errors import ChecksumMismatch, Damaged, InvalidURL
+from penstock.errors import ChecksumMismatch, Damaged, InvalidURL, Unsupported
 from penstock.protocols.driver import Abilities, Ending, Payload
 from penstock.protocols.exchange import Exchange, Request
-from penstock.values import ObjectMeta, Span
+from penstock.values import ObjectMeta, Presigned, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.buffer import Buffer
     from penstock.drivers.s3.vocabulary import Bucket, Vocabulary
-    from penstock.protocols.credentials import Identity
+    from penstock.protocols.credentials import Identity, Renewable
     from penstock.protocols.driver import Attributes, Part
     from penstock.protocols.exchange import Response
     from penstock.values import Page, Uploads
@@ -238,6 +239,26 @@ class S3(Reads):
                 return read_uploads(root)
 
         return Exchange(self._listing(query), parse)
+
+    def presign(self, key: str, method: Literal["GET", "PUT"], expires_s: float | None, now: float) -> Presigned:
+        """Return an address that is signed in its query, for seven days at most."""
+        credentials = self.identity.current()
+        if not key or credentials is None:
+            raise self._unsigned(key)
+        with self._answers.locating(key):
+            seconds, note = lifetime(expires_s, WEEK_S, self._lasting(credentials), now)
+            url = self._route.presigned(method, key, seconds, now)
+        headers = {**self._words.presigned_headers} if method == "PUT" else {}
+        return Presigned(url, method, int(now) + seconds, headers, note)
+
+    def _lasting(self, credentials: Renewable) -> Renewable:
+        """Return what an address does not outlive, of the credentials."""
+        return credentials
+
+    def _unsigned(self, key: str) -> InvalidURL | Unsupported:
+        if not key:
+            return InvalidURL("this names a bucket, not an object in it", url=self.url(key))
+        return Unsupported("anonymous requests sign no address: pass keys, without anonymous", url=self.url(key))
 
     def _pinned(self, header: str, etag: str) -> dict[str, str]:
         """Return the header that holds a request to a version; none where the version cannot be sent."""

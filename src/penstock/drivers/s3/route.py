@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from penstock.drivers.http.escape import escape, query_string
 from penstock.drivers.http.redirect import is_of_cluster, is_within, redirected
+from penstock.drivers.s3.presigning import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,6 +79,12 @@ class Route:
             del self.redirects[path]
         sign = self.sign if origin == self.origin else self._signer(urlsplit(origin).netloc)
         return origin, own or search, sign
+
+    def presigned(self, method: str, key: str, expires_s: int, now: float) -> str:
+        """Return the URL of an object with a signature in its query, by the credentials that are current."""
+        host, name, path = urlsplit(self.origin).netloc, escape(key), self.base + escape(key)
+        address = Address(self._bucket.name, name, host, self._region, method, path, expires_s, now)
+        return f"{self.origin}{path}?{self._vocabulary.presigner(address, self._identity.current())}"
 
     def follow_region(self, region: str) -> bool:
         """Send later requests to ``region``; False where its endpoint lies outside the service's present domain.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.protocols.credentials import Credentials
 
-__all__ = ["AMAZON_SCHEME", "EMPTY_SHA256", "UNSIGNED", "Scheme", "Signer"]
+__all__ = ["AMAZON_SCHEME", "EMPTY_SHA256", "UNSIGNED", "Scheme", "Signer", "day_key"]
 
 EMPTY_SHA256 = sha256(b"").hexdigest()
 UNSIGNED = "UNSIGNED-PAYLOAD"
@@ -48,6 +48,14 @@ class Scheme:
 
 
 AMAZON_SCHEME = Scheme()
+
+
+def day_key(scheme: Scheme, secret: str, day: str, region: str) -> bytes:
+    """Derive the key that signs what is asked of ``region`` on ``day`` (``YYYYMMDD``)."""
+    key = f"{scheme.name}{secret}".encode()
+    for part in (day, region, scheme.service, f"{scheme.name.lower()}_request"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key
 
 
 class _Form(NamedTuple):
@@ -152,12 +160,9 @@ class Signer:
         day = self._stamp[:8]
         if day != self._day or credentials is not self._signed_by:
             scheme = self._scheme
-            terminator = f"{scheme.name.lower()}_request"
-            key = f"{scheme.name}{credentials.secret_key}".encode()
-            for part in (day, self._region, scheme.service, terminator):
-                key = hmac.digest(key, part.encode(), "sha256")
+            key = day_key(scheme, credentials.secret_key, day, self._region)
             self._inner, self._outer = (sha256(bytes(byte ^ pad for byte in key.ljust(64, b"\0"))) for pad in _PADS)
-            self._scope = f"{day}/{self._region}/{scheme.service}/{terminator}"
+            self._scope = f"{day}/{self._region}/{scheme.service}/{scheme.name.lower()}_request"
             self._day, self._signed_by = day, credentials
         self._preamble = f"{self._algorithm}\n{self._stamp}\n{self._scope}\n"
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from penstock.drivers.http.verify import Verification
 from penstock.drivers.s3.checksums import digests
 from penstock.drivers.s3.codes import S3_CODES
+from penstock.drivers.s3.presigning import amazon_query
 from penstock.drivers.s3.signing import EMPTY_SHA256, Signer
 from penstock.protocols.credentials import BearerToken
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from penstock.drivers.http.codes import Codes
+    from penstock.drivers.s3.presigning import Address
     from penstock.protocols.credentials import Credentials
 
 __all__ = ["AMAZON", "CLUSTER", "PLAIN", "Bucket", "Sign", "Vocabulary", "own_endpoint"]
@@ -103,6 +105,8 @@ class Vocabulary:
         version_element: The element of a listing's entry that holds a version.
         escaped_token: A listing's continuation token is escaped where its keys are.
         signer: Makes the function that signs requests, from bucket, host, region and a source of credentials.
+        presigner: Returns the query that authorises one address, signed with credentials.
+        presigned_headers: What a request to an address that is signed for PUT has to send.
         body_headers: Returns the headers that the digest (``Payload.digest``) of a PUT's or a part's body is sent in,
             for the store to compare before it keeps the body; None where the signature holds it.
         stored_as: Says whether the headers of an answer to a PUT or a part name the digest that was sent, or none.
@@ -128,6 +132,8 @@ class Vocabulary:
     version_element: str = "ETag"
     escaped_token: bool = False
     signer: Callable[[Bucket, str, str, Callable[[], Any]], Sign] = _sign_amazon
+    presigner: Callable[[Address, Any], str] = amazon_query
+    presigned_headers: Mapping[str, str] = field(default_factory=dict)
     body_headers: Callable[[str], Mapping[str, str]] | None = None
     stored_as: Callable[[Mapping[str, str], str], bool] | None = None
     endpoint: Callable[[str], str] = _amazon_endpoint

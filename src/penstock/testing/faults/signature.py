@@ -1,6 +1,6 @@
 """Whether a request is signed by someone the server knows, and its body the one that was signed.
 
-SigV4 and its kin, in headers only.
+SigV4 and its kin, in headers or (a signed address) in the query.
 
 Written from the standard's text and on purpose without ``penstock.drivers.s3.signing``, which it judges.
 """
@@ -11,7 +11,7 @@ import base64
 import hmac
 import re
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import md5, sha1, sha256
 from typing import TYPE_CHECKING
@@ -24,13 +24,15 @@ if TYPE_CHECKING:
 
     from penstock.testing.faults.message import Request
 
-__all__ = ["Scheme", "check_body", "check_signature"]
+__all__ = ["Scheme", "check_age", "check_body", "check_query", "check_signature"]
 
 _SKEW_S = 15 * 60
 _FORM = re.compile(
     r"([A-Z0-9-]+) Credential=([^/,]+)/(\d{8})/([^/,]+)/([^/,]+)/([a-z0-9_]+), *"
     r"SignedHeaders=([a-z0-9;-]+), *Signature=([0-9a-f]{64})"
 )
+_CREDENTIAL = re.compile(r"([^/]+)/(\d{8})/([^/]+)/([^/]+)/([a-z0-9_]+)")
+_MOST_S = 7 * 86_400
 _UNSIGNED = "UNSIGNED-PAYLOAD"
 _HEX = re.compile(r"[0-9a-f]{64}")
 
@@ -90,6 +92,52 @@ def check_signature(
         raise Refused(403, "SignatureDoesNotMatch")
 
 
+def check_query(
+    request: Request, keys: Mapping[str, str], regions: frozenset[str], now: float, scheme: Scheme = AMAZON
+) -> bool:
+    """Say whether the query is signed; raise ``Refused`` where it is, and not as ``check_signature`` would have it."""
+    given, prefix = request.parameters, scheme.prefix.title()
+    signature = given.get(f"{prefix}Signature")
+    if signature is None:
+        return False
+    algorithm, terminator = f"{scheme.name}-HMAC-SHA256", f"{scheme.name.lower()}_request"
+    form = _CREDENTIAL.fullmatch(given.get(f"{prefix}Credential", ""))
+    if form is None or given.get(f"{prefix}Algorithm") != algorithm or form[5] != terminator:
+        raise Refused(400, "AuthorizationQueryParametersError", f"not an {algorithm} signature in the query")
+    key, day, region, service, _ = form.groups()
+    if region not in regions or service != scheme.service:
+        raise Refused(400, "AuthorizationQueryParametersError", "wrong region or service", region=min(regions))
+    if key not in keys:
+        raise Refused(403, "InvalidAccessKeyId")
+    check_age(given.get(f"{prefix}Date", ""), day, given.get(f"{prefix}Expires", ""), now)
+    signed = given.get(f"{prefix}SignedHeaders", "").split(";")
+    owed = {"host", *(name for name in request.headers if name.startswith(scheme.prefix))}
+    if not owed <= set(signed):
+        raise Refused(403, "AccessDenied", "there are headers which were not signed")
+    rest = "&".join(pair for pair in request.query.split("&") if not pair.startswith(f"{prefix}Signature="))
+    canonical = _canonical(replace(request, query=rest), signed, "", _UNSIGNED)
+    text = (
+        f"{algorithm}\n{given[f'{prefix}Date']}\n{day}/{region}/{service}/{terminator}\n{sha256(canonical).hexdigest()}"
+    )
+    secret = f"{scheme.name}{keys[key]}".encode()
+    for word in (day, region, service, terminator, text):
+        secret = hmac.digest(secret, word.encode(), "sha256")
+    if not hmac.compare_digest(secret.hex(), signature):
+        raise Refused(403, "SignatureDoesNotMatch")
+    return True
+
+
+def check_age(stamp: str, day: str, expires: str, now: float) -> None:
+    """Raise ``Refused`` unless an address that was signed at ``stamp``, for ``expires`` seconds, still lives."""
+    if not expires.isdigit() or not 0 < int(expires) <= _MOST_S:
+        raise Refused(400, "AuthorizationQueryParametersError", "an address expires within a week")
+    age_s = now - _seconds(stamp)
+    if stamp[:8] != day or age_s < -_SKEW_S:
+        raise Refused(403, "RequestTimeTooSkewed")
+    if age_s > int(expires):
+        raise Refused(403, "AccessDenied", "Request has expired")
+
+
 def check_body(request: Request) -> None:
     """Raise ``Refused`` where the body is not the one its digests were made of."""
     headers, body = request.headers, request.body
@@ -109,7 +157,7 @@ def check_body(request: Request) -> None:
             raise Refused(400, "BadDigest", f"{name} is another's")
 
 
-def _canonical(request: Request, signed: list[str], digest: str) -> bytes:
+def _canonical(request: Request, signed: list[str], digest: str, unsigned: str = "") -> bytes:
     """Return the canonical request: path and query decoded and encoded anew, so that a lax client is found out."""
     pairs = (pair.partition("=") for pair in request.query.split("&") if pair)
     query = sorted((_encoded(name, "-_.~"), _encoded(value, "-_.~")) for name, _, value in pairs)
@@ -121,7 +169,7 @@ def _canonical(request: Request, signed: list[str], digest: str) -> bytes:
         *lines,
         "",
         ";".join(signed),
-        request.headers.get(digest, ""),
+        unsigned or request.headers.get(digest, ""),
     )
     return "\n".join(parts).encode("latin-1")
 

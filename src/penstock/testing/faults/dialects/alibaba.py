@@ -16,6 +16,7 @@ from penstock.testing.faults.dialect import get, listing
 from penstock.testing.faults.dialects.words import Access, Words
 from penstock.testing.faults.kinds import FAULTS
 from penstock.testing.faults.message import Answer, Refused, Request, document
+from penstock.testing.faults.signature import check_age
 
 if TYPE_CHECKING:
     from penstock.options import StoreOptions
@@ -30,6 +31,7 @@ _FORM = re.compile(
     r"OSS4-HMAC-SHA256 Credential=([^/,]+)/(\d{8})/([^/,]+)/oss/aliyun_v4_request, *"
     r"(?:AdditionalHeaders=([a-z0-9;-]+), *)?Signature=([0-9a-f]{64})"
 )
+_CREDENTIAL = re.compile(r"([^/]+)/(\d{8})/([^/]+)/oss/aliyun_v4_request")
 _RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 _TOKEN = re.compile(rb"(<NextContinuationToken>)([^<]*)")
 _HEADERS = ("content-type", "content-md5")
@@ -50,9 +52,16 @@ def _locate(request: Request) -> None:
 
 
 def _check(request: Request, access: Access, now: float) -> None:
-    headers = request.headers
-    if any(name.startswith("x-amz-") for name in headers):
+    if any(name.startswith("x-amz-") for name in request.headers):
         raise Refused(400, "InvalidArgument", "x-amz- headers want the S3-compatible endpoint")
+    how = _check_query if "x-oss-signature" in request.parameters else _check_header
+    how(request, access, now)
+    _check_body(request)
+
+
+def _check_header(request: Request, access: Access, now: float) -> None:
+    """Raise ``Refused`` unless the signature in the header is right."""
+    headers = request.headers
     form = _FORM.fullmatch(headers.get("authorization", ""))
     if form is None:
         raise Refused(403, "AccessDenied", "no OSS4-HMAC-SHA256 signature in the header")
@@ -76,7 +85,28 @@ def _check(request: Request, access: Access, now: float) -> None:
         secret = hmac.digest(secret, word.encode(), "sha256")
     if not hmac.compare_digest(secret.hex(), signature):
         raise Refused(403, "SignatureDoesNotMatch")
-    _check_body(request)
+
+
+def _check_query(request: Request, access: Access, now: float) -> None:
+    """Raise ``Refused`` unless the query of a signed address is right."""
+    given = request.parameters
+    form = _CREDENTIAL.fullmatch(given.get("x-oss-credential", ""))
+    if form is None or given.get("x-oss-signature-version") != "OSS4-HMAC-SHA256":
+        raise Refused(400, "InvalidArgument", "no OSS4-HMAC-SHA256 signature in the query")
+    key, day, region = form.groups()
+    if region not in access.regions or key not in access.keys:
+        raise Refused(403, "InvalidAccessKeyId", "The OSS Access Key Id you provided does not exist in our records.")
+    if "x-oss-security-token" in given and given["x-oss-security-token"] not in access.tokens:
+        raise Refused(403, "SecurityTokenExpired", "The security token you provided has expired.")
+    check_age(given.get("x-oss-date", ""), day, given.get("x-oss-expires", ""), now)
+    rest = "&".join(pair for pair in request.query.split("&") if not pair.startswith("x-oss-signature="))
+    canonical = sha256(_canonical(replace(request, query=rest), [])).hexdigest()
+    text = f"OSS4-HMAC-SHA256\n{given['x-oss-date']}\n{day}/{region}/oss/aliyun_v4_request\n{canonical}"
+    secret = f"aliyun_v4{access.keys[key]}".encode()
+    for word in (day, region, "oss", "aliyun_v4_request", text):
+        secret = hmac.digest(secret, word.encode(), "sha256")
+    if not hmac.compare_digest(secret.hex(), given["x-oss-signature"]):
+        raise Refused(403, "SignatureDoesNotMatch")
 
 
 def _canonical(request: Request, additional: list[str]) -> bytes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.options import S3Options
 from penstock.testing.faults.dialects.words import Access, Words
 from penstock.testing.faults.message import Refused, Request
-from penstock.testing.faults.signature import check_body, check_signature
+from penstock.testing.faults.signature import check_body, check_query, check_signature
 
 if TYPE_CHECKING:
     from penstock.options import StoreOptions
@@ -20,8 +20,9 @@ __all__ = ["WORDS", "check_version"]
 
 
 def _check(request: Request, access: Access, now: float) -> None:
-    check_signature(request, access.keys, access.regions, now)
-    check_body(request)
+    if not check_query(request, access.keys, access.regions, now):
+        check_signature(request, access.keys, access.regions, now)
+        check_body(request)
 
 
 def _hold(bucket: Bucket, request: Request, how: str) -> None:

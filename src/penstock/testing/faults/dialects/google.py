@@ -18,7 +18,7 @@ from penstock.testing.faults.dialects.words import Access, Words
 from penstock.testing.faults.kinds import FAULTS
 from penstock.testing.faults.message import Answer, Refused, Request
 from penstock.testing.faults.shelf import Bucket, Stored
-from penstock.testing.faults.signature import Scheme, check_signature
+from penstock.testing.faults.signature import Scheme, check_query, check_signature
 
 if TYPE_CHECKING:
     from penstock.options import StoreOptions
@@ -57,7 +57,9 @@ def _check(request: Request, access: Access, now: float) -> None:
     how, _, token = headers.get("authorization", "").partition(" ")
     if any(name.startswith("x-amz-") for name in headers):
         raise Refused(400, "ExcessHeaderValues", "x-amz- and x-goog- headers do not mix")
-    if how == "Bearer":
+    if check_query(request, access.keys, _ANY, now, _SCHEME):
+        pass
+    elif how == "Bearer":
         if token not in access.tokens:
             raise Refused(401, "AuthenticationRequired", "Authentication required.")
     elif not how:

@@ -13,6 +13,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from penstock.testing.faults.message import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from penstock.testing.faults.dialects.words import Access, Shelves
     from penstock.testing.faults.message import Request
 
@@ -40,6 +42,9 @@ def check(request: Request, access: Access, now: float) -> None:
     """Raise ``Refused`` for a request without access, or with a body that its MD5 does not fit."""
     headers = request.headers
     how, _, proof = headers.get("authorization", "").partition(" ")
+    if not how and "sig" in request.parameters:
+        _check_shared(request, access, now)
+        return
     if not how:
         raise Refused(401, "NoAuthenticationInformation", "anonymous requests are not served")
     if "x-ms-version" not in headers:
@@ -66,6 +71,27 @@ def _check_signature(request: Request, access: Access, proof: str, now: float) -
         raise Refused(403, "AuthenticationFailed", "Request date header too old")
     if not hmac.compare_digest(_signature(secrets[account], _to_sign(request, account)), signature):
         raise Refused(403, "AuthenticationFailed", "the signature is another one")
+
+
+def _check_shared(request: Request, access: Access, now: float) -> None:
+    """Raise ``Refused`` unless the shared access signature of the request's URL is right, and for what it asks."""
+    account, bucket, key = (unquote(part) for part in request.path.removeprefix("/").split("/", 2))
+    secrets = {account_of(name): secret for name, secret in access.keys.items()}
+    given = request.parameters
+    if not _is_shared(given, f"/blob/{account}/{bucket}/{key}", secrets.get(account, ""), now):
+        raise Refused(403, "AuthenticationFailed", "Signature did not match, or has expired.")
+    owed = {"GET": "r", "HEAD": "r", "PUT": "w"}.get(request.method, "?")
+    if owed not in given["sp"]:
+        raise Refused(403, "AuthorizationPermissionMismatch", "this is not permitted")
+
+
+def _is_shared(given: Mapping[str, str], resource: str, secret: str, now: float) -> bool:
+    text = (
+        *(given.get("sp", ""), given.get("st", ""), given.get("se", ""), resource, "", ""),
+        *(given.get("spr", ""), given.get("sv", ""), given.get("sr", ""), "", "", "", "", "", "", ""),
+    )
+    right = bool(secret) and hmac.compare_digest(_signature(secret, "\n".join(text)), given.get("sig", ""))
+    return right and given["se"] >= time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
 
 
 def _signature(secret: str, text: str) -> str:
@@ -106,13 +132,7 @@ def check_source(shelves: Shelves, request: Request) -> tuple[str, str]:
         return bucket, key
     given = {name: values[0] for name, values in parse_qs(url.query).items()}
     secrets = {account_of(name): secret for name, secret in shelves.access.keys.items()}
-    text = (
-        *(given.get("sp", ""), given.get("st", ""), given.get("se", ""), f"/blob/{account}/{bucket}/{key}", "", ""),
-        *(given.get("spr", ""), given.get("sv", ""), given.get("sr", ""), "", "", "", "", "", "", ""),
-    )
-    right = account in secrets and hmac.compare_digest(
-        _signature(secrets[account], "\n".join(text)), given.get("sig", "")
-    )
-    if not right or "r" not in given["sp"] or given["se"] < time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()):
+    right = _is_shared(given, f"/blob/{account}/{bucket}/{key}", secrets.get(account, ""), time.time())
+    if not right or "r" not in given["sp"]:
         raise Refused(403, "CannotVerifyCopySource", "the source is not authorised")
     return bucket, key
