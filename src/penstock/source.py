@@ -12,7 +12,7 @@ from penstock.budget import Budget
 from penstock.buffer import Buffer
 from penstock.errors import InvalidURL, Unusable
 from penstock.events import followed, operation
-from penstock.fetch.each import each_key, unless_missing
+from penstock.fetch.each import Started, each_key, unless_missing
 from penstock.fetch.engines import Engines
 from penstock.fetch.fetcher import Fetcher
 from penstock.fetch.pager import Pager
@@ -41,10 +41,11 @@ if TYPE_CHECKING:
     from penstock.protocols.fetching import Fetching
     from penstock.providers.provider import Provider
     from penstock.values import ObjectMeta, Page, Span, Upload
+    from penstock.waiting import Inbox
 
     Layer = Callable[[Fetching], Fetching]
 
-__all__ = ["Reader", "Source", "Writer", "object_at", "open_source"]
+__all__ = ["Reader", "Source", "Started", "Writer", "object_at", "open_source"]
 
 T = TypeVar("T")
 
@@ -164,6 +165,33 @@ class Source:
             fetcher = self._fetcher()
             return [unless_missing(looking) for looking in each_key(fetcher, keys, fetcher.driver.head)]
 
+    def fetching(self) -> Fetching:
+        """Return what reads of this process ask: its engine, or the layer that stands before it. May open the engine.
+
+        For code that waits in another way than ``read_many``: on an event loop (``penstock.interop.awaiting``).
+        """
+        fetcher = self._fetcher()
+        if self._layer is None:
+            return fetcher
+        layered = self._layered
+        if layered is None or layered[0] is not fetcher:
+            layered = self._layered = fetcher, self._layer(fetcher)
+        return layered[1]
+
+    def waits(self, spans: Iterable[Span] = ()) -> bool:
+        """Return whether starting reads of these spans, or any verb, may wait for something first: no request.
+
+        The engine may have to be opened, credentials renewed, a version looked at; a layer may always wait.
+        """
+        engine = self._engine
+        opened = engine is not None and engine[0] == os.getpid() and engine[1].usable()
+        return not opened or self._layer is not None or self._fetcher().waits(spans)
+
+    def start_heads(self, keys: Sequence[str], inbox: Inbox) -> Started[ObjectMeta]:
+        """Prepare to describe objects, one request each; ``inbox`` is told of each that ends. See ``fetching``."""
+        fetcher = self._fetcher()
+        return Started(fetcher, keys, fetcher.driver.head, inbox)
+
     def page(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Page:
         """List one page of up to 1,000 keys in UTF-8 byte order: one request.
 
@@ -191,7 +219,7 @@ class Source:
         """Read spans all at once; their bytes in order. The first error, in order, is raised."""
         spans = [*spans]
         with operation("read", self.url, spans[0].key if len(spans) == 1 else ""):
-            return read_many(self._fetching(), spans)
+            return read_many(self.fetching(), spans)
 
     def read_into(self, span: Span, buffer: object) -> None:
         """Fill a writable buffer with the span, in parallel ranges and without a copy.
@@ -199,7 +227,7 @@ class Source:
         On any way out, Ctrl-C included, nothing writes into the buffer any more.
         """
         with operation("read", self.url, span.key):
-            read_into(self._fetching(), span, Buffer.borrow(buffer))
+            read_into(self.fetching(), span, Buffer.borrow(buffer))
 
     def scatter(self, places: Iterable[tuple[Span, object]], window_bytes: int) -> Generator[Span]:
         """Fill writable buffers with spans of their sizes, one request each; yield the spans in order, once full.
@@ -208,7 +236,7 @@ class Source:
         iterator, or let it end: on any way out, Ctrl-C included, nothing writes into any buffer any more.
         """
         targets = ((span, Buffer.borrow(buffer)) for span, buffer in places)
-        return followed("scatter", self.url, "", scatter(self._fetching(), targets, window_bytes))
+        return followed("scatter", self.url, "", scatter(self.fetching(), targets, window_bytes))
 
     def lookahead(self, spans: Iterator[Span], workers: int = 1) -> Lookahead:
         """Return an iterator over the spans' bytes, in order, that reads ahead within this process's budget.
@@ -217,11 +245,11 @@ class Source:
         """
         ahead = self.options.read
         budget = Budget(ahead.ahead_bytes, ahead.ahead_items).share(workers)
-        return Lookahead(self._fetching(), spans, budget, operation("lookahead", self.url, ""))
+        return Lookahead(self.fetching(), spans, budget, operation("lookahead", self.url, ""))
 
     def open_read(self, key: str, meta: ObjectMeta | None = None) -> Reader:
         """Open an object as a seekable file, held to the version that ``meta`` describes, or to its present: a HEAD."""
-        return Reader(self._fetching, meta or self.head(key), self.url(key))
+        return Reader(self.fetching, meta or self.head(key), self.url(key))
 
     def open_write(
         self,
@@ -339,16 +367,6 @@ class Source:
                 raise Unusable("this source was closed: open another one", url=self.root)
             engine = self._engine = pid, self._open()
         return engine[1]
-
-    def _fetching(self) -> Fetching:
-        """Return what reads ask: this process's engine, or the layer that stands before it."""
-        fetcher = self._fetcher()
-        if self._layer is None:
-            return fetcher
-        layered = self._layered
-        if layered is None or layered[0] is not fetcher:
-            layered = self._layered = fetcher, self._layer(fetcher)
-        return layered[1]
 
     def _open(self) -> Fetcher:
         fetcher = _engines.find(self._store, self)

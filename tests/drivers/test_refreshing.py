@@ -253,3 +253,15 @@ def test_many_refusals_of_the_old_credentials_load_others_once(held, scripted, c
     held.renew()
     held.refresh_if_due()
     assert scripted.loads == 3, "a later one is of the new ones"
+
+
+def test_it_says_whether_there_is_something_to_load(held, clock):
+    assert held.due()
+    held.current()
+    assert not held.due()
+    clock[0] += 3300.0
+    assert held.due()
+    held.refresh_if_due()
+    assert not held.due()
+    held.invalidate()
+    assert held.due()

@@ -97,3 +97,16 @@ def test_a_signal_that_wakes_no_lock_is_heard_all_the_same(verb):
             over.set()
             other.join(60)
         assert late == [False]
+
+
+def test_it_says_beforehand_where_reads_wait_for_a_request():
+    with serving({"key": DATA}, read=ReadOptions(split_bytes=9_000)) as (server, engine):
+        few, long, pinned = Span("key", 0, 10), Span("key", 0, SIZE, whole=True), Span("key", 0, SIZE, "e1")
+        assert engine.waits([few])  # for credentials
+        read_many(engine, [few])
+        asked = len(server.received)
+        assert not engine.waits([few, Span("key"), Span("key", -10)])
+        assert engine.waits([few, long])
+        assert not engine.waits([few, pinned])
+        assert engine.waits([Span("key", -SIZE)])
+        assert len(server.received) == asked

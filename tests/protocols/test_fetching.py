@@ -187,18 +187,18 @@ def test_errors_pass_through_a_layer_and_are_not_kept(source):
 def test_a_layer_is_made_once_for_each_process_and_travels_by_name(source, requests):
     layered, meta = source.through(Blocks), source.head("key")
     assert _many(layered, meta) == DATA
-    made = layered._fetching()
-    assert layered._fetching() is made
+    made = layered.fetching()
+    assert layered.fetching() is made
 
     def child():
         requests.clear()
         assert _many(layered, meta) == DATA
         assert requests, "a child's layer begins empty"
-        assert layered._fetching() is not made
+        assert layered.fetching() is not made
 
     with forked(child) as status:
         assert status() == 0
-    assert source._fetching() is made.fetching
+    assert source.fetching() is made.fetching
 
 
 def test_what_is_no_layer_is_refused():

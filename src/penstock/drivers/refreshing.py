@@ -81,6 +81,11 @@ class RefreshingCredentials(Generic[C]):
             finally:
                 lock.release()
 
+    def due(self) -> bool:
+        """Say whether ``refresh_if_due`` has something to load: then it may block."""
+        state = self._state
+        return state is None or self._now() >= state.due
+
     def invalidate(self) -> None:
         """Treat the credentials as expired: the next ``refresh_if_due`` loads others. Never blocks."""
         if self._state is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from penstock.buffer import Buffer
 from penstock.errors import Changed, PenstockError, Unusable
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from penstock.options import ReadOptions, RetryOptions
+    from penstock.protocols.credentials import Identity
     from penstock.protocols.driver import Driver
     from penstock.protocols.exchange import Exchange, Transport
     from penstock.protocols.fetching import PendingRead, ReadOwner
@@ -82,6 +83,21 @@ class Fetcher:
     def concurrency(self) -> int:
         """Return how many requests the transport has under way, at most, at present."""
         return self._transport.concurrency()
+
+    def waits(self, spans: Iterable[Span]) -> bool:
+        """Say whether starting reads of these spans, or any verb, may wait for something first: no request.
+
+        For credentials that are due; for a look at whether the store heeds ``Range``; for a HEAD, which tells the
+        version of a span that takes several requests.
+        """
+        identity: Identity[Any] | None = getattr(self.driver, "identity", None)  # of drivers that sign
+        if identity is not None and identity.due():
+            return True
+        spans, most_bytes = [*spans], self.options.split_bytes
+        return (self.driver.abilities.ranges is None and self._ranged(spans) is not None) or any(
+            -span.start > most_bytes if span.stop is None else span.stop - span.start > most_bytes and not span.etag
+            for span in spans
+        )
 
     def prepare_reads(self, wanted: Iterable[tuple[Span, Buffer | None]], owner: ReadOwner) -> list[PendingRead]:
         """Return reads to be sent: one request each, or several beyond ``split_bytes`` (see ``protocols.fetching``)."""
@@ -168,19 +184,25 @@ class Fetcher:
 
         Where it does not, each of them would bring the whole object. What goes wrong is left for them to tell.
         """
-        most_bytes = self.options.split_bytes
-        sizes = [(span, span.stop - span.start) for span in spans if span.stop is not None]
-        ranged = [(span, size) for span, size in sizes if size > 1 and (not span.whole or size > most_bytes)]
-        if sum(size for _, size in ranged) <= most_bytes:
+        first = self._ranged(spans)
+        if first is None:
             return
-        span, start = ranged[0][0], ranged[0][0].start + 1  # at 0 an answer could be right by chance
-        inbox, stop = Inbox(), min(ranged[0][1], 1 + _PROBE_BYTES) + span.start
+        span, size = first
+        start = span.start + 1  # at 0 an answer could be right by chance
+        inbox, stop = Inbox(), min(size, 1 + _PROBE_BYTES) + span.start
         probe = RangeProbe(self._policy, Span(span.key, start, stop, span.etag), inbox)
         try:
             self._transport.submit((probe,))
             inbox.wait(probe)
         finally:
             self.cancel_reads((probe,))
+
+    def _ranged(self, spans: Sequence[Span]) -> tuple[Span, int] | None:
+        """Return the first of the ranges among spans, and its size; None where they are few bytes."""
+        most_bytes = self.options.split_bytes
+        sizes = [(span, span.stop - span.start) for span in spans if span.stop is not None]
+        ranged = [(span, size) for span, size in sizes if size > 1 and (not span.whole or size > most_bytes)]
+        return ranged[0] if sum(size for _, size in ranged) > most_bytes else None
 
     def _pinned(self, span: Span) -> Span:
         """Give a span that will take several requests a version to hold them to: one HEAD where none is known."""

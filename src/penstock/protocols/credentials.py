@@ -84,5 +84,8 @@ class Identity(Protocol[C_co]):
     def refresh_if_due(self) -> None:
         """Load or renew when it is time; may block, so on callers' threads only. Raises what loading raises."""
 
+    def due(self) -> bool:
+        """Say whether ``refresh_if_due`` would load, and so may block."""
+
     def renew(self) -> None:
         """Load other credentials in the background, because the server says that these have expired."""
