@@ -12,12 +12,15 @@ import shutil
 import subprocess
 import sys
 import uuid
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
+from penstock.testing.faults import FaultServer
+from tests.emulators import EMULATORS, Place
 from tests.servers import Account, Bucket, Container, Server
 from tests.servers import azurite as azurite_server
 from tests.servers.ceph import ceph, missing
@@ -27,8 +30,10 @@ from tests.servers.nginx import missing as no_nginx
 from tests.watch import pytest_configure, pytest_runtest_protocol  # noqa: F401  hooks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from penstock.testing.faults import Settings
 
 # The same run twice unless told otherwise; `make soak` draws another seed each time.
 SEED = int(os.environ.get("PENSTOCK_SEED", "0"))
@@ -190,6 +195,20 @@ def bucket(s3_server: Server) -> Bucket:
     name = f"test-{uuid.uuid4().hex}"
     client.create_bucket(Bucket=name)
     return Bucket(s3_server, name, client)
+
+
+@pytest.fixture(scope="session")
+def fault_servers() -> Iterator[Callable[[Settings], FaultServer]]:
+    """Return a function that starts a fault server the first time that its settings are asked for."""
+    with ExitStack() as running:
+        yield cache(lambda settings: running.enter_context(FaultServer.start(settings)))
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> Place:
+    """Make a fresh bucket on the emulator that the test names: ``parametrize("place", names(), indirect=True)``."""
+    row = EMULATORS[request.param]
+    return row.open(row, request)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.faults.cases import PART_BYTES
 from tests.faults.writer import NEW
 
 OLD = b"old!" * 25_000
-KILLS = {"s3": 100, "azure": 40}  # of each kind
+KILLS = {"s3": 100, "azure": 40, "gcs": 20, "oss": 20}  # of each kind
 LATENCY_MS = 2  # so that a writer waits for the store about as much as it works, as writers do
 
 

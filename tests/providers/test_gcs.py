@@ -99,55 +99,14 @@ def test_objects_are_written_listed_read_copied_and_deleted_as_the_environment_s
         assert server.seen("copy"), "on the service's side"
 
 
-@pytest.fixture(scope="module")
-def remote():
-    """A server in a process of its own, which forked and spawned workers ask, too."""
-    with FaultServer.start(Settings(dialect="gcs", tokens=("good",))) as server:
-        for number in range(24):
-            server.put("bucket", f"train/{number:02}", str(number).encode())
-        yield server
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_workers_read_after_a_fork_and_in_a_fresh_process(method, remote):
-    from torch.utils.data import DataLoader
-
-    dataset = ps.MapDataset.from_prefix("gs://bucket/train/", store=remote.store)
-    assert dataset[3].data == b"3", "the parent has an engine by now, which a fork must not use"
-    loader = DataLoader(
-        dataset, batch_size=6, num_workers=2, collate_fn=list, multiprocessing_context=method, timeout=100
-    )
-    assert [int(bytes(sample.data)) for batch in loader for sample in batch] == [*range(24)]
-
-
-@pytest.mark.filterwarnings("ignore:torch.distributed is")
-def test_checkpoints_of_every_kind_come_back(remote):
-    import torch
-
-    from tests.checkpoint.distributed import saves
-
-    store, tensor = remote.store, torch.arange(100_000, dtype=torch.float32)
-    ps.save({"w": tensor}, "gs://bucket/model.pt", store=store)
-    assert torch.equal(ps.load("gs://bucket/model.pt", store=store)["w"], tensor)
-    ps.save_safetensors({"w": tensor}, "gs://bucket/model.safetensors", store=store)
-    assert torch.equal(ps.load_safetensors("gs://bucket/model.safetensors", store=store)["w"], tensor)
-    saves.save({"w": tensor}, "gs://bucket/dcp/", store=store)
-    state = saves.load({"w": torch.zeros_like(tensor)}, "gs://bucket/dcp/", store=store)
-    assert torch.equal(state["w"], tensor)
-    run = ps.CheckpointManager("gs://bucket/run/", store=store, keep_last=1)
-    for step in (1, 2):
-        run.save(step, {"w": tensor + step})
-    assert run.steps() == [2]
-    assert torch.equal(run.restore()["w"], tensor + 2)
-
-
-def test_what_a_killed_writer_left_is_found_and_removed_as_an_unfinished_upload(remote):
+@pytest.mark.parametrize("place", ["gcs-token"], indirect=True)
+def test_what_a_killed_writer_left_is_found_and_removed_as_an_unfinished_upload(place):
     staged = ".penstock-uploads/run%2Flarge.0123"
-    remote.put("bucket", staged, b"whole, and never moved")
-    source, prefix = open_source("gs://bucket/run/", remote.store)
+    place.put(staged, b"whole, and never moved")
+    source, prefix = open_source(f"{place.url}run/", place.store)
     (left,) = source.unfinished(prefix)
     assert left.key == "run/large"
     assert staged not in [each.key for page in source.pages("") for each in page.entries]
     source.abort(left)
-    assert staged not in remote.objects("bucket")
+    assert staged not in place.objects()
     assert list(source.unfinished(prefix)) == []

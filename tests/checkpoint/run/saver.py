@@ -5,12 +5,15 @@ Killing a saver then costs no interpreter.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from penstock.checkpoint.run.steps import CheckpointManager
 from penstock.options import StoreOptions, TransportOptions
+from penstock.testing.faults import Settings
+from penstock.testing.faults.dialects import spoken
 from tests.children import killing
 from tests.faults.cases import small_limits, small_parts
 
@@ -26,18 +29,25 @@ def state(step: int) -> dict[str, object]:
     return {"weights": [torch.rand(30_000, generator=generator) for _ in range(4)], "step": step}
 
 
-def manager(url: str, **options: object) -> CheckpointManager:
+def manager(url: str, store: StoreOptions | None = None, **options: object) -> CheckpointManager:
     """Return a manager that uploads in small parts."""
-    store = StoreOptions(transport=TransportOptions(stall_timeout_s=5), write=small_parts())
+    store = replace(store or StoreOptions(), transport=TransportOptions(stall_timeout_s=5), write=small_parts())
     with small_limits():
         return CheckpointManager(url, store=store, **options)
 
 
 def serve() -> None:
-    """Take lines `url step seconds`: see ``killing``."""
+    """Take lines `dialect,endpoint,url step seconds`: see ``killing``."""
     late = ("isal.isal_zlib", "isal.igzip_lib", "numpy.random", "torch.utils.serialization.config")
-    late += ("fastcrc.crc32", "penstock.drivers.gcs.driver", "penstock.drivers.gcs.credentials")
-    killing(lambda url, step: manager(url, keep_last=2).save(int(step), state(int(step))), *late)
+    late += ("fastcrc.crc32", "penstock.drivers.gcs.driver", "penstock.drivers.gcs.credentials", "fastcrc.crc64")
+    late += ("penstock.drivers.oss.credentials", "penstock.drivers.azure.driver", "penstock.drivers.azure.credentials")
+    killing(_save, *late)
+
+
+def _save(where: str, step: str) -> None:
+    dialect, endpoint, url = where.split(",")
+    store = spoken(dialect).store(Settings(dialect=dialect), endpoint)
+    manager(url, store, keep_last=2).save(int(step), state(int(step)))
 
 
 def same(found: dict[str, object], expected: dict[str, object]) -> None:

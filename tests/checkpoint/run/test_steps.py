@@ -10,6 +10,7 @@ import sys
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,8 @@ from tests.checkpoint.run.saver import manager, objects, same, state
 
 # In all, over runs beside one another: each waits as much as it works. Read before the environment is made clean.
 KILLS, RUNS = 1000 if os.environ.get("PENSTOCK_SOAK") == "1" else 200, 2
+# Other dialects, and stores that ignore conditions or refuse them: few kills in the suite, as many in the soak.
+ELSEWHERE = ("gcs-keys", "oss", "azure-key", "s3-careless", "s3-unable")
 
 
 def test_what_is_saved_is_restored_on_every_store(bucket):
@@ -184,48 +187,69 @@ def test_each_request_of_a_save_is_refused_in_turn_and_the_older_step_stands(ser
 
 @pytest.mark.parametrize(
     ("server", "times"),
-    [("s3", KILLS), ("gcs", KILLS // 10), pytest.param("gcs", KILLS, marks=pytest.mark.slow)],
+    [
+        ("s3", KILLS),
+        *((name, KILLS // 10) for name in ELSEWHERE),
+        *(pytest.param(name, KILLS, marks=pytest.mark.slow) for name in ELSEWHERE),
+    ],
     indirect=["server"],
-    ids=["s3", "gcs", "gcs-often"],
 )
-def test_kill_9_at_any_moment_leaves_the_newest_whole_step_and_cleaning_leaves_no_orphan(server, times, seed):
+def test_kill_9_at_any_moment_leaves_the_newest_whole_step_and_cleaning_leaves_no_orphan(server, times, savers, seed):
+    """Each store commits on its own condition; one that heeds none is safe for a single writer, as the manual says."""
     kills, url = times // RUNS, f"{server.scheme}://bucket/run"
     with ThreadPoolExecutor(RUNS) as pool:
-        killed = list(pool.map(lambda number: _killed(f"{url}{number}/", kills, seed + number), range(RUNS)))
+        runs = [
+            pool.submit(_killed, server, f"{url}{number}/", savers[number], kills, seed + number)
+            for number in range(RUNS)
+        ]
+        killed = [run.result() for run in runs]
     assert sum(killed) >= RUNS * kills // 3
     manifests = {key for key in server.objects("bucket") if key.endswith("checkpoint.json")}
     assert len(server.objects("bucket")) == 2 * len(manifests) + RUNS, "for each step a manifest and its object"
-    assert server.uploads("bucket") == []
+    if server.scheme != "az":  # blocks that belong to no blob go by themselves, and cannot be listed
+        assert server.uploads("bucket") == []
 
 
-def _killed(url, kills, seed):
+@pytest.fixture(scope="module")
+def savers():
+    """Start the processes that fork savers, once: each imports torch."""
+    pipe, command = subprocess.PIPE, [sys.executable, "-c", "from tests.checkpoint.run.saver import serve; serve()"]
+    with ExitStack() as running:
+        parents = [
+            running.enter_context(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)) for _ in range(RUNS)
+        ]
+        yield parents
+        for parent in parents:
+            parent.stdin.close()
+
+
+def _killed(server, url, parent, kills, seed):
     """Save step after step into one run, and have most of these saves killed; returns how many were, and cleans."""
-    rng, run, pipe = random.Random(seed), manager(url), subprocess.PIPE
-    command = [sys.executable, "-c", "from tests.checkpoint.run.saver import serve; serve()"]
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as parent:
+    rng, run = random.Random(seed), manager(url)
 
-        def save(step, seconds=0.0):
-            parent.stdin.write(f"{url} {step} {seconds}\n")
-            parent.stdin.flush()
-            return int(parent.stdout.readline())
+    def save(step, seconds=0.0):
+        parent.stdin.write(f"{server.settings.dialect},{server.endpoint},{url} {step} {seconds}\n")
+        parent.stdin.flush()
+        return int(parent.stdout.readline())
 
-        took = deque(maxlen=5)  # the latest: the machine may become quicker while this runs
-        for step in range(1, 6):
-            began = time.monotonic()
-            assert save(step) == 0
+    took = deque(maxlen=5)  # the latest: the machine may become quicker while this runs
+    for step in range(1, 6):
+        began = time.monotonic()
+        assert save(step) == 0
+        took.append(time.monotonic() - began)
+    newest, killed = 5, 0
+    for step in range(6, 6 + kills):
+        began = time.monotonic()
+        alone = step % 10 == 0  # such a step is saved in peace: even of few some are committed
+        status = save(step, 0.0 if alone else rng.uniform(0.001, 1.2 * statistics.median(took)))
+        assert status == 0 or not alone
+        if status == 0:
             took.append(time.monotonic() - began)
-        newest, killed = 5, 0
-        for step in range(6, 6 + kills):
-            began = time.monotonic()
-            status = save(step, rng.uniform(0.0, 1.2) * statistics.median(took))
-            if status == 0:
-                took.append(time.monotonic() - began)
-            killed += status != 0
-            latest = run.latest()
-            assert latest == step or (status != 0 and latest == newest)
-            newest = latest
-            same(run.restore(), state(newest))
-        parent.stdin.close()
+        killed += status != 0
+        latest = run.latest()
+        assert latest == step or (status != 0 and latest == newest)
+        newest = latest
+        same(run.restore(), state(newest))
     assert newest > 5, "some were killed after their commit, or not at all"
     run.clean(older_than_s=-5)
     same(run.restore(), state(newest))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
 import uuid
 
@@ -22,7 +21,6 @@ from penstock.providers.s3family.oss import PROVIDER
 from penstock.source import open_source
 from penstock.testing.drivers import KEYS, DriverContract
 from penstock.testing.faults import FaultServer, Settings
-from penstock.values import Span
 
 PART = 100 << 10
 ACCEPTED = [key for key in KEYS if not key.startswith(("/", "\\"))]
@@ -232,38 +230,6 @@ def test_a_listing_asks_for_a_thousand_and_goes_on_by_an_escaped_token(server):
     assert len(server.seen("list", bucket="pages")) == 2
 
 
-def _read(start, results):
-    dataset = ps.MapDataset.from_prefix("oss://bucket/workers/")
-    results.put((start, [bytes(sample.data) for sample in (dataset[at] for at in range(len(dataset)))]))
-
-
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_workers_read_whatever_they_are_started_by(environment, start):
-    for number in range(3):
-        environment.put("bucket", f"workers/{number}", b"%d" % number)
-    assert len([*ps.list("oss://bucket/workers/")]) == 3  # the parent has engines, threads and connections
-    context = multiprocessing.get_context(start)
-    results = context.Queue()
-    process = context.Process(target=_read, args=(start, results))
-    process.start()
-    assert results.get(timeout=60) == (start, [b"0", b"1", b"2"])
-    process.join()
-    assert process.exitcode == 0
-
-
-def test_a_checkpoint_is_saved_and_loaded(environment):
-    import torch
-
-    state = {"w": torch.arange(200_000), "step": 3}
-    ps.save(state, "oss://bucket/run/ckpt.pt")
-    loaded = ps.load("oss://bucket/run/ckpt.pt")
-    assert torch.equal(loaded["w"], state["w"])
-    assert loaded["step"] == 3
-    source, _ = open_source("oss://bucket/")
-    data = environment.objects("bucket")["run/ckpt.pt"]
-    assert source.read(Span("run/ckpt.pt", 5, 50)) == data[5:50]
-
-
 def test_tokens_that_rotate_in_an_epoch_and_in_an_upload_are_renewed_unnoticed(server, monkeypatch):
     """Some requests meet a token that is no longer taken, and others are asked for at once."""
     monkeypatch.setattr("penstock.drivers.refreshing._FRESH_S", 0.0)  # they rotate many times a second here
@@ -302,18 +268,6 @@ def test_tokens_that_rotate_in_an_epoch_and_in_an_upload_are_renewed_unnoticed(s
     expired = [each for each in server.seen(bucket="rotating") if each.status == 403]
     assert expired, "and some requests met a token that had expired"
     server.admit()
-
-
-def test_a_run_of_checkpoints_is_kept_and_restored(environment):
-    import torch
-
-    manager = ps.CheckpointManager("oss://bucket/steps", keep_last=2)
-    for step in (1, 2, 3):
-        manager.save(step, {"w": torch.full((1000,), step)})
-    restored = manager.restore()
-    assert torch.equal(restored["w"], torch.full((1000,), 3))
-    assert not environment.uploads("bucket")
-    assert [name for name in environment.objects("bucket") if "/1/" in name] == []
 
 
 def test_a_missing_library_is_told_with_its_extra(monkeypatch):

@@ -1,29 +1,19 @@
-"""The whole library on Azurite: every way to be authorised, workers of both kinds, checkpoints, files, commands."""
+"""What is Azure's own, on Azurite: every way to be authorised, and large objects in blocks."""
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
-import torch
-import torch.distributed.checkpoint
 from azure.storage.blob import generate_container_sas
 
 import penstock as ps
-from penstock.checkpoint.dcp import StorageReader, StorageWriter
 from penstock.errors import Conflict, Denied, Forbidden, NotFound
 from penstock.source import open_source
 
 SMALL = ps.WriteOptions(part_bytes=256 << 10, buffer_bytes=1 << 20)
 SAMPLES = 40
-
-
-def size_of(sample):
-    return len(sample.data)
 
 
 @pytest.fixture
@@ -99,14 +89,6 @@ class TestWays:
             list(ps.list("az://nowhere/", store=azurite.store))
 
 
-@pytest.mark.parametrize(("method", "workers"), [("fork", 2), ("spawn", 1)])
-def test_workers_read_what_the_parent_listed(filled, method, workers):
-    dataset = ps.MapDataset.from_prefix(f"{filled.url}train/", store=filled.store, transform=size_of)
-    assert dataset[2] == 3  # the parent has connections, which no worker inherits
-    loader = ps.DataLoader(dataset, batch_size=8, num_workers=workers, multiprocessing_context=method)
-    assert sorted(size for batch in loader for size in batch.tolist()) == list(range(1, SAMPLES + 1))
-
-
 def test_a_large_object_goes_in_blocks_and_comes_back(container, seed):
     data = random.Random(seed).randbytes(3 << 20)
     store = ps.AzureOptions(connection_string=container.account.connection_string, write=SMALL)
@@ -134,43 +116,3 @@ def test_of_two_writers_in_blocks_the_first_to_finish_wins(container):
     with pytest.raises(Conflict, match="blocks of this upload are gone"):
         second.close()
     assert ps.open(f"{container.url}key", store=store).read() == b"1" * (600 << 10)
-
-
-def test_checkpoints_are_saved_restored_and_cleaned_up(container):
-    manager = ps.CheckpointManager(f"{container.url}run/", keep_last=2, store=container.store)
-    state = {"weight": torch.arange(100_000, dtype=torch.float32)}
-    for step in (1, 2, 3):
-        state["weight"] += 1
-        manager.save(step, state)
-    assert manager.steps() == [2, 3]
-    restored = manager.restore()
-    assert torch.equal(restored["weight"], state["weight"])
-
-
-def test_safetensors_come_back(container):
-    tensors = {"a": torch.arange(10), "b": torch.ones(3, 4)}
-    ps.save_safetensors(tensors, f"{container.url}model.safetensors", store=container.store)
-    found = ps.load_safetensors(f"{container.url}model.safetensors", store=container.store)
-    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
-
-
-def test_commands_take_the_environment(filled):
-    def run(*arguments):
-        command = [sys.executable, "-m", "penstock", *arguments]
-        environment = os.environ | filled.account.environment
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-
-    listed = run("ls", f"{filled.url}train/")
-    assert (listed.returncode, len(listed.stdout.splitlines())) == (0, SAMPLES)
-    examined = run("doctor", filled.url)
-    assert examined.returncode == 0, examined.stdout + examined.stderr
-    assert filled.account.key not in examined.stdout + examined.stderr
-
-
-@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_distributed_checkpoints_are_saved_and_loaded(container):
-    url, saved = f"{container.url}sharded", {"weight": torch.arange(50_000, dtype=torch.float32)}
-    torch.distributed.checkpoint.save(saved, storage_writer=StorageWriter(url, store=container.store), no_dist=True)
-    loaded = {"weight": torch.zeros(50_000)}
-    torch.distributed.checkpoint.load(loaded, storage_reader=StorageReader(url, store=container.store), no_dist=True)
-    assert torch.equal(loaded["weight"], saved["weight"])
