@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FLOORS = (
     {"errors"},
     {"values", "buffer", "options", "budget", "tree", "version", "waiting", "support"},
-    {"protocols", "events", "config", "listing", "blocks"},
+    {"protocols", "events", "config", "listing", "blocks", "modes"},
     {"drivers", "transport", "fetch", "cache"},
     {"providers"},
     {"source"},
@@ -112,6 +112,7 @@ IO_CALLS = {"open", "print", "input"}
 
 FILE_LINES, FUNCTION_LINES, ARGUMENTS, CONTRACT_METHODS, FOLDER_FILES = 500, 48, 6, 5, 15
 MIRRORS = {("penstock.loading.loader", "__init__")}  # signatures that are someone else's, known by name: design/0008
+MIRRORS |= {("penstock.verbs", "open")}  # the built-in's: design/0034
 MIRRORS |= {("penstock.datasets.map", f"from_{each}") for each in ("prefix", "manifest")}  # design/0020
 MIRRORS |= {("penstock.datasets.iterable", f"from_{each}") for each in ("prefix", "objects", "manifest")}  # design/0020
 NAME = re.compile(r"[a-z][a-z0-9]*|__init__|__main__")

@@ -3,13 +3,17 @@
 import array
 import copy
 import io
+import os
 import pickle
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from penstock.blocks import BlockReader
+from tests.children import forked
 
 BLOCK = 10
 DATA = b"one\ntwo\n\na line that is longer than any block\nno end"
@@ -229,6 +233,60 @@ class TestPeek:
     def test_unpickling_reads_through_it(self):
         value = {"a": list(range(1000)), "b": b"x" * 5000}
         assert pickle.load(Held(pickle.dumps(value), 64)) == value
+
+
+class TestThreads:
+    """Calls of several threads follow one another; the position is theirs together."""
+
+    def test_every_record_is_read_once_and_whole(self):
+        records = [number.to_bytes(4, "big") * 3 for number in range(6000)]
+        file = Held(b"".join(records), 50)
+        with ThreadPoolExecutor(3) as threads:
+            reads = [
+                lambda: file.read(12),
+                lambda: bytes(_filled(file, 12)),
+                lambda: file.read1(12),
+                lambda: file.read(12),
+            ]
+            parts = [threads.submit(lambda read=read: [*iter(read, b"")]) for read in reads]
+        assert sorted(record for part in parts for record in part.result()) == records
+
+    def test_every_line_is_read_once_and_whole(self):
+        lines = [f"{number:05}-{number % 7 * 'x'}\n".encode() for number in range(6000)]
+        file = Held(b"".join(lines), 50)
+        with ThreadPoolExecutor(3) as threads:
+            parts = [threads.submit(lambda: [*iter(file.readline, b"")]) for _ in range(3)]
+        assert sorted(line for part in parts for line in part.result()) == lines
+
+    def test_a_child_does_not_wait_for_its_parent_s_thread(self):
+        reading, go_on, parent = threading.Event(), threading.Event(), os.getpid()
+
+        class Slow(Held):
+            def _block(self, number):
+                if os.getpid() == parent:
+                    reading.set()
+                    go_on.wait()
+                return super()._block(number)
+
+        file = Slow()
+        thread = threading.Thread(target=file.read, args=(3,))
+        thread.start()
+        reading.wait()
+
+        def child():
+            assert (file.seek(0), file.read(3)) == (0, b"one")
+
+        try:
+            with forked(child) as status:
+                assert status() == 0
+        finally:
+            go_on.set()
+            thread.join()
+
+
+def _filled(file, size):
+    buffer = bytearray(size)
+    return buffer[: file.readinto(buffer)]
 
 
 class TestManners:

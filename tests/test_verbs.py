@@ -8,6 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ConfigError, InvalidURL, NotFound, UnknownScheme
+from penstock.testing.faults import FaultServer
 from penstock.testing.servers import Scripted, reply
 from tests.servers import Bucket
 from tests.servers.hostile import listing
@@ -41,6 +42,8 @@ def test_a_day_in_the_life_of_an_object(place):
         assert file.read() == b"some\nbytes\n"
         assert file.seek(5) == 5
     assert io.TextIOWrapper(ps.open(f"{root}a b/ü.txt", store=store)).readlines() == ["some\n", "bytes\n"]
+    with ps.open(f"{root}a b/ü.txt", "r", store=store) as text:
+        assert [*text] == ["some\n", "bytes\n"]
     assert ps.stat(f"{root}a b/ü.txt", store=store).size == 11
     ps.copy(f"{root}a b/ü.txt", f"{root}copy", store=store)
     assert [meta.size for meta in ps.list(root, store=store)] == [11, 11]
@@ -87,10 +90,27 @@ def test_paths_are_urls_too(tmp_path):
     assert not path.exists()
 
 
-@pytest.mark.parametrize("mode", ["r", "w", "wt", "a", "ab", "r+b", "", "rbx"])
+@pytest.mark.parametrize("mode", ["a", "ab", "r+b", "", "rbx", "rU"])
 def test_other_modes_are_refused(mode):
-    with pytest.raises(ConfigError, match="TextIOWrapper"):
+    with pytest.raises(ConfigError, match="mode") as caught:
         ps.open("memory://modes/key", mode)
+    assert caught.value.url == "memory://modes/key"
+
+
+def test_requests_of_a_small_file():
+    with FaultServer.within() as server:
+        url, store = "s3://bucket/key", server.store
+        server.make("bucket")
+        with ps.open(url, "w", store=store) as file:
+            file.write("some text\n" * 100)
+        assert [seen.method for seen in server.seen()] == ["PUT", "HEAD"]
+        for mode in ("r", "rb"):
+            before = len(server.seen())
+            with ps.open(url, mode, store=store) as file:
+                assert len([file.readline(), *file]) == 100
+                assert file.seek(0) == 0
+                assert len(file.read()) == 1000
+            assert [seen.method for seen in server.seen()[before:]] == ["HEAD", "GET"]
 
 
 @pytest.mark.parametrize(

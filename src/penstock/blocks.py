@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
+import weakref
 from abc import abstractmethod
 from contextlib import contextmanager
 from itertools import chain
 from operator import index
+from threading import RLock
 from typing import TYPE_CHECKING
 
 from penstock.buffer import Buffer, flat
@@ -17,6 +20,16 @@ if TYPE_CHECKING:
 __all__ = ["BlockReader", "moved"]
 
 _PEEK_BYTES = 128 << 10  # what pickle asks for at a time
+_readers: weakref.WeakSet[BlockReader] = weakref.WeakSet()
+
+
+def _release() -> None:
+    """Free every file's lock in a forked child: the thread that had it in the parent is not there to give it back."""
+    for reader in [*_readers]:
+        reader._turn = RLock()  # noqa: SLF001  the same file's business
+
+
+os.register_at_fork(after_in_child=_release)
 
 
 def moved(offset: int, whence: int, at: int, size: int) -> int:
@@ -42,7 +55,8 @@ class BlockReader(io.BufferedIOBase):
     """A read-only, seekable file. Small reads are served from a block; those of a block or more go straight to memory.
 
     A subclass says how a block, and how a longer run, is read. After an error the position is where it was before the
-    call, so that no byte is lost when the caller tries again. For one thread at a time.
+    call, so that no byte is lost when the caller tries again. Threads may share one: calls follow one another, as those
+    of Python's own buffered files do, and share one position.
     """
 
     mode = "rb"
@@ -55,6 +69,8 @@ class BlockReader(io.BufferedIOBase):
         self._start = 0  # position of the window's first byte
         self._length = 0
         self._window = io.BytesIO()  # shares a block's bytes; its position, from the start, is the file's
+        self._turn = RLock()
+        _readers.add(self)
 
     @abstractmethod
     def _block(self, number: int) -> bytes:
@@ -83,75 +99,81 @@ class BlockReader(io.BufferedIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Move; costs nothing. Past the end is allowed and reads nothing there."""
-        to = moved(offset, whence, self.tell(), self._size)
-        if self._start <= to <= self._start + self._length:
-            self._window.seek(to - self._start)
-        else:
-            self._show(to, b"")
-        return to
+        with self._turn:
+            to = moved(offset, whence, self.tell(), self._size)
+            if self._start <= to <= self._start + self._length:
+                self._window.seek(to - self._start)
+            else:
+                self._show(to, b"")
+            return to
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Return up to ``size`` bytes, fewer only at the end; all that is left for None or a negative size."""
-        at = self.tell()
-        count = self._count(size, at)
-        if count >= self._block_bytes:
-            target = Buffer.allocate(count)
-            self._straight(at, target)
-            self.seek(at + count)
-            return target.take()
-        data = self._window.read(count)
-        if len(data) == count:
-            return data
-        pieces = [data]
-        with self._restoring(at):
-            while (missing := at + count - self.tell()) > 0:
-                pieces.append(self._ahead().read(missing))
-        return b"".join(pieces)
+        with self._turn:
+            at = self.tell()
+            count = self._count(size, at)
+            if count >= self._block_bytes:
+                target = Buffer.allocate(count)
+                self._straight(at, target)
+                self.seek(at + count)
+                return target.take()
+            data = self._window.read(count)
+            if len(data) == count:
+                return data
+            pieces = [data]
+            with self._restoring(at):
+                while (missing := at + count - self.tell()) > 0:
+                    pieces.append(self._ahead().read(missing))
+            return b"".join(pieces)
 
     def read1(self, size: int | None = -1, /) -> bytes:
         """Return up to ``size`` bytes, as ``read`` does; when no size is given what is at hand, a block at most."""
-        count = -1 if size is None else index(size)
-        return self._ahead().read() if count < 0 else self.read(count)
+        with self._turn:
+            count = -1 if size is None else index(size)
+            return self._ahead().read() if count < 0 else self.read(count)
 
     def readinto(self, buffer: object, /) -> int:
         """Fill a writable buffer, without a copy where it is large; returns the bytes read, 0 at the end."""
-        at, view = self.tell(), _writable(buffer)
-        view = view[: self._count(len(view), at)]
-        if len(view) >= self._block_bytes:
-            self._straight(at, Buffer.borrow(view))
-            self.seek(at + len(view))
-            return len(view)
-        done = self._window.readinto(view)
-        if done < len(view):
-            with self._restoring(at):
-                while done < len(view):
-                    done += self._ahead().readinto(view[done:])
-        return done
+        with self._turn:
+            at, view = self.tell(), _writable(buffer)
+            view = view[: self._count(len(view), at)]
+            if len(view) >= self._block_bytes:
+                self._straight(at, Buffer.borrow(view))
+                self.seek(at + len(view))
+                return len(view)
+            done = self._window.readinto(view)
+            if done < len(view):
+                with self._restoring(at):
+                    while done < len(view):
+                        done += self._ahead().readinto(view[done:])
+            return done
 
     readinto1 = readinto
 
     def peek(self, size: int = 0, /) -> bytes:
         """Return bytes that come next and stay there: at least one unless at the end, and not just ``size``."""
-        size, window = index(size), self._ahead()
-        at = window.tell()
-        data = window.read(max(size, min(_PEEK_BYTES, self._block_bytes)))
-        window.seek(at)
-        return data
+        with self._turn:
+            size, window = index(size), self._ahead()
+            at = window.tell()
+            data = window.read(max(size, min(_PEEK_BYTES, self._block_bytes)))
+            window.seek(at)
+            return data
 
     def readline(self, size: int | None = -1, /) -> bytes:
         """Return the next line with its end, or what is left, or ``size`` bytes of it."""
-        line = self._window.readline(size)
-        if line.endswith(b"\n"):
-            return line
-        pieces, limit = [line], -1 if size is None else index(size)
-        at = self.tell() - len(line)
-        with self._restoring(at):
-            while not pieces[-1].endswith(b"\n") and self.tell() < self._size:
-                left = at + limit - self.tell() if limit >= 0 else -1
-                if not left:
-                    break
-                pieces.append(self._ahead().readline(left))
-        return b"".join(pieces)
+        with self._turn:
+            line = self._window.readline(size)
+            if line.endswith(b"\n"):
+                return line
+            pieces, limit = [line], -1 if size is None else index(size)
+            at = self.tell() - len(line)
+            with self._restoring(at):
+                while not pieces[-1].endswith(b"\n") and self.tell() < self._size:
+                    left = at + limit - self.tell() if limit >= 0 else -1
+                    if not left:
+                        break
+                    pieces.append(self._ahead().readline(left))
+            return b"".join(pieces)
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield lines, as fast as Python's own files do; the position is always behind the line that was yielded."""
@@ -171,13 +193,15 @@ class BlockReader(io.BufferedIOBase):
     def _runs(self) -> Iterator[Iterator[bytes]]:
         """Yield, in turn, the window, cut to whole lines, and the line that goes on in the next block."""
         while True:
-            at, start = self.tell(), self._window.tell()
-            rest = self._window.read()
-            if not rest.endswith(b"\n"):
-                self._show(at, rest[: rest.rfind(b"\n") + 1])
-            else:
-                self._window.seek(start)
-            yield self._window
+            with self._turn:
+                at, start = self.tell(), self._window.tell()
+                rest = self._window.read()
+                if not rest.endswith(b"\n"):
+                    self._show(at, rest[: rest.rfind(b"\n") + 1])
+                else:
+                    self._window.seek(start)
+                window = self._window
+            yield window
             line = _Line(self)
             yield line
             if line.empty:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, overload
 
 from penstock.errors import ConfigError, InvalidURL, NotFound
+from penstock.modes import TextReader, TextWriter, read_mode
 from penstock.protocols.driver import Copy, Delete, Put
 from penstock.source import Source, object_at, open_source
 
@@ -25,46 +26,88 @@ _PIECE_BYTES = 8 << 20
 
 @overload
 def open(  # noqa: A001  see below
-    url: str | os.PathLike[str], mode: Literal["rb"] = "rb", *, store: StoreOptions | str | None = None
+    url: str | os.PathLike[str],
+    mode: Literal["rb", "br"] = "rb",
+    *,
+    metadata: Mapping[str, str] | None = None,
+    store: StoreOptions | str | None = None,
 ) -> Reader: ...
 
 
 @overload
 def open(  # noqa: A001  see below
     url: str | os.PathLike[str],
-    mode: Literal["wb", "xb"],
+    mode: Literal["wb", "bw", "xb", "bx"],
     *,
     metadata: Mapping[str, str] | None = None,
     store: StoreOptions | str | None = None,
 ) -> Writer: ...
 
 
-def open(  # noqa: A001  the built-in's name for the built-in's job, always called as ps.open
+@overload
+def open(  # noqa: A001  see below
+    url: str | os.PathLike[str],
+    mode: Literal["r", "rt", "tr"],
+    *,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    store: StoreOptions | str | None = None,
+) -> TextReader: ...
+
+
+@overload
+def open(  # noqa: A001  see below
+    url: str | os.PathLike[str],
+    mode: Literal["w", "wt", "tw", "x", "xt", "tx"],
+    *,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    store: StoreOptions | str | None = None,
+) -> TextWriter: ...
+
+
+def open(  # noqa: A001, PLR0913  the built-in's name and arguments for the built-in's job, always called as ps.open
     url: str | os.PathLike[str],
     mode: str = "rb",
     *,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
     metadata: Mapping[str, str] | None = None,
     store: StoreOptions | str | None = None,
-) -> Reader | Writer:
-    """Open an object as a binary file: ``rb`` reads, ``wb`` replaces, ``xb`` creates.
+) -> Reader | Writer | TextReader | TextWriter:
+    """Open an object as a file: ``rb`` reads, ``wb`` replaces, ``xb`` creates; ``r``, ``w``, ``x`` are text.
 
-    A reader is seekable, reads ahead and costs one HEAD to open. A writer publishes when it is closed well and never
-    otherwise; ``metadata`` goes with what it writes.
+    A reader is seekable and reads ahead: one HEAD to open it, one GET for an object of up to 4 MiB. A writer publishes
+    when it is closed well and never otherwise: one PUT and one HEAD for an object of one part (``WriteOptions``).
+    ``metadata`` goes with what it writes. Text is UTF-8 by default, on every machine.
 
     Raises:
-        NotFound: ``rb``, and there is no such object.
-        Unsupported: ``wb`` and ``xb``, and the store takes no objects.
-        AlreadyExists: ``xb``, when the file is closed, and there is one.
-        ConfigError: Another mode; for text wrap the file in ``io.TextIOWrapper``.
+        NotFound: To read, and there is no such object.
+        Unsupported: To write, and the store takes no objects.
+        AlreadyExists: ``xb`` or ``x``, when the file is closed, and there is one.
+        ConfigError: Another mode (objects are neither appended to nor changed in place), or arguments that do not go
+            with it; no request was made.
 
     """
     source, key = object_at(url, store)
-    if mode == "rb":
-        return source.open_read(key)
-    if mode in ("wb", "xb"):
-        return source.open_write(key, create_only=mode == "xb", metadata=metadata)
-    message = f"mode {mode!r}: objects are opened 'rb', 'wb' or 'xb'; for text, wrap the file in io.TextIOWrapper"
-    raise ConfigError(message, url=source.url(key))
+    try:
+        how = read_mode(mode, encoding, errors, newline)
+        if how.action == "r" and metadata is not None:
+            message = f"mode {mode!r}: metadata= goes with what is written; ps.stat returns what is there"
+            raise ConfigError(message)
+    except ConfigError as error:
+        error.url = source.url(key)
+        raise
+    if how.action == "r":
+        reader = source.open_read(key)
+        return reader if how.binary else TextReader(reader, how)
+    writer = source.open_write(key, create_only=how.action == "x", metadata=metadata)
+    return writer if how.binary else TextWriter(writer, how)
 
 
 def list(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> Iterator[ObjectMeta]:  # noqa: A001  see open

@@ -10,10 +10,12 @@ from penstock.errors import ConfigError, InvalidURL, NotFound, UnknownScheme, Un
 
 MISUSES = [
     # what is written, the error, a word of its text
-    (lambda m: ps.open(f"{m}a", "r"), ConfigError, "TextIOWrapper"),
-    (lambda m: ps.open(f"{m}a", "w"), ConfigError, "TextIOWrapper"),
-    (lambda m: ps.open(f"{m}a", "ab"), ConfigError, "'rb', 'wb' or 'xb'"),
-    (lambda m: ps.open(f"{m}a", "r+b"), ConfigError, "'rb', 'wb' or 'xb'"),
+    (lambda m: ps.open(f"{m}a", "ab"), ConfigError, "not appended to"),
+    (lambda m: ps.open(f"{m}a", "r+b"), ConfigError, "not changed in place"),
+    (lambda m: ps.open(f"{m}a", "read"), ConfigError, "not appended to"),
+    (lambda m: ps.open(f"{m}a", "rb", encoding="utf-8"), ConfigError, "bytes have no encoding="),
+    (lambda m: ps.open(f"{m}a", "w", encoding="utf9"), ConfigError, "unknown encoding"),
+    (lambda m: ps.open(f"{m}a", "utf-8"), ConfigError, "one of 'r', 'w' or 'x'"),
     (lambda _: ps.open(Path("s3://bucket/a")), InvalidURL, "pathlib drops a slash"),
     (lambda _: ps.open("s3:/bucket/a"), InvalidURL, "'://'"),
     (lambda _: ps.open("s3//bucket/a"), NotFound, "s3//bucket/a"),

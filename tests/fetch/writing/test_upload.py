@@ -183,6 +183,33 @@ class TestInterrupted:
             file.write(b"")
 
 
+class TestGoingBack:
+    """An object is written from its first byte to its last; some libraries do not hear that ``seek`` was refused."""
+
+    @pytest.mark.parametrize("how", [(0,), (3,), (-1, 1), (-2, 2), (9,)], ids=str)
+    def test_what_is_written_after_it_publishes_nothing(self, source, bucket, how):
+        file = source.open_write("key")
+        file.write(b"hello")
+        with pytest.raises(io.UnsupportedOperation, match="first byte to its last"):
+            file.seek(*how)
+        with contextlib.suppress(Unusable):
+            file.write(b"again")
+        with pytest.raises(Unusable, match=r"io\.BytesIO"):
+            file.close()
+        assert "Contents" not in bucket.client.list_objects_v2(Bucket=bucket.name)
+
+    @pytest.mark.parametrize(
+        ("before", "how"), [(b"", (7,)), (b"", (0, 2)), (b"hello", (5,)), (b"hello", (0, 1))], ids=str
+    )
+    def test_to_look_whether_it_could_is_no_harm(self, source, bucket, before, how):
+        with source.open_write("key") as file:
+            file.write(before)
+            with pytest.raises(io.UnsupportedOperation):
+                file.seek(*how)
+            file.write(b"more")
+        assert _stored(bucket) == before + b"more"
+
+
 def test_close_inside_an_older_handler_publishes(source, bucket):
     try:
         raise _Stop

@@ -12,6 +12,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from penstock.blocks import moved
 from penstock.buffer import flat
 from penstock.errors import Cancelled, PenstockError, Unusable
 from penstock.events import Committed, emit, listening, operation
@@ -80,6 +81,7 @@ class Writer(io.BufferedIOBase):
         self._options = options
         self._part = self._into(bytearray(_FIRST_BYTES))
         self._written = 0
+        self._strayed = False  # asked to go back, and refused
         self._attributes = marked(attributes)
         self._parts = Parts(fetcher, key, options, self._attributes)
         self._ended = False
@@ -125,6 +127,16 @@ class Writer(io.BufferedIOBase):
         self._check_closed()
         return self._written
 
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Refuse: an object is written from its first byte to its last.
+
+        A ``write`` after the refusal of another place than this raises ``Unusable``: C libraries that do not hear of
+        the refusal (soundfile's) would put their header behind their data.
+        """
+        self._check_closed()
+        self._strayed = self._written > 0 and moved(offset, whence, self._written, self._written) != self._written
+        raise io.UnsupportedOperation("seek: an object is written from its first byte to its last")
+
     def flush(self) -> None:
         """Do nothing: a part of an object cannot be published."""
         self._check_closed()
@@ -142,6 +154,7 @@ class Writer(io.BufferedIOBase):
         with self._turn:
             self._check_open()  # another thread may have closed it meanwhile
             try:
+                self._check_straight()
                 while done < len(view):
                     if self._part.full:
                         self._make_room()
@@ -291,6 +304,13 @@ class Writer(io.BufferedIOBase):
         self._check_closed()
         if self._pid != os.getpid():
             raise Unusable("a writer was opened before a fork and used after it", url=self.url)
+
+    def _check_straight(self) -> None:
+        if self._strayed:
+            advice = "have it write to an io.BytesIO or a local file, and write those bytes here at once"
+            raise Unusable(
+                f"a library wants to change what it has written, and an object cannot: {advice}", url=self.url
+            )
 
     def _check_wanted(self) -> None:
         if self._aborting or self._ended:
