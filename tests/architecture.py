@@ -98,6 +98,7 @@ FACING = {
         ("lightning", "checkpoint.lightning"),
         ("fsspec", "interop.fsspec"),
     ),
+    ("torch", "compat.osstorchconnector"),
 }
 
 PURE_FILES = {"plan", "backoff", "hedge", "evict", "select", "shuffle", "partition", "key", "layout"}
@@ -115,6 +116,10 @@ MIRRORS = {("penstock.loading.loader", "__init__")}  # signatures that are someo
 MIRRORS |= {("penstock.verbs", "open")}  # the built-in's: design/0034
 MIRRORS |= {("penstock.datasets.map", f"from_{each}") for each in ("prefix", "manifest")}  # design/0020
 MIRRORS |= {("penstock.datasets.iterable", f"from_{each}") for each in ("prefix", "objects", "manifest")}  # design/0020
+# Drop-ins have the signatures of the library whose name they have: design/0037.
+MIRRORS |= {
+    ("penstock.compat.osstorchconnector.datasets", f"from_{each}") for each in ("prefix", "objects", "manifest_file")
+}
 NAME = re.compile(r"[a-z][a-z0-9]*|__init__|__main__")
 REFUSED_NAMES = {"utils", "util", "common", "base", "core", "manager", "helpers", "misc"}
 

@@ -50,6 +50,13 @@ def test_every_example_is_short_tested_and_linked_from_the_readme():
         assert f'"{each.name}"' in tests, each
 
 
+def test_every_program_of_another_library_is_tested():
+    tests = "".join(each.read_text("utf-8") for each in Path(__file__).parent.glob("compat/**/test_*.py"))
+    programs = [each.name for each in (EXAMPLES / "compat").glob("*.py")]
+    assert programs
+    assert [each for each in programs if f'"{each}"' not in tests] == []
+
+
 def test_imagefolder_trains_and_continues_after_the_last_saved_epoch(variables):
     words = [EXAMPLES / "imagefolder.py", URL, "--run", "s3://bucket/runs/1/", "--batch-size", "8"]
     first = printed(program(*words, "--epochs", "1", **variables))

@@ -1,0 +1,88 @@
+"""Where objects are and who asks for them: the connector's arguments as Penstock's URLs and options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from penstock.errors import ConfigError, InvalidURL
+from penstock.options import OSSOptions
+from penstock.protocols.credentials import Credentials
+
+__all__ = ["Access"]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The arguments that all of the connector's classes share. Without an endpoint, objects are local files.
+
+    Attributes:
+        endpoint: Base URL of the service; empty for local files.
+        cred_path: File of credentials in JSON.
+        config_path: Accepted and not read.
+        cred_provider: An object whose ``get_credentials()`` returns credentials, as Alibaba's SDKs have them.
+        region: The bucket's region; default what the endpoint says.
+
+    """
+
+    endpoint: str
+    cred_path: str | None = ""
+    config_path: str | None = ""
+    cred_provider: Any = None
+    region: str | None = ""
+
+    def url(self, uri: str) -> str:
+        """Return the URL of ``oss://bucket/key`` or ``/bucket/key``; without an endpoint, the path of a local file.
+
+        Raises:
+            InvalidURL: Neither.
+
+        """
+        rest = uri.removeprefix("oss://") if uri.startswith("oss://") else uri.removeprefix("/")
+        if rest == uri or not rest.partition("/")[0]:
+            raise InvalidURL(f"write oss://bucket/key or /bucket/key, not {uri!r}")
+        return f"oss://{rest}" if self.endpoint else f"/{rest}"
+
+    @property
+    def store(self) -> OSSOptions | None:
+        """The options of the store; None for local files."""
+        if not self.endpoint:
+            return None
+        provided = None if self.cred_provider is None else _Provided(self.cred_provider)
+        return OSSOptions(
+            endpoint=self.endpoint,
+            region=self.region or None,
+            credentials_file=self.cred_path or None,
+            credentials=provided,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Provided:
+    """A provider of Alibaba's SDKs as a function that returns ``ps.Credentials``."""
+
+    provider: Any
+
+    def __call__(self) -> Credentials:
+        found = self.provider.get_credentials()
+        expires = _field(found, "expiration")
+        if isinstance(expires, datetime):
+            expires = (expires if expires.tzinfo else expires.replace(tzinfo=UTC)).timestamp()
+        access_key, secret_key = _field(found, "access_key_id"), _field(found, "access_key_secret")
+        if not access_key or not secret_key:
+            raise ConfigError(f"cred_provider={type(self.provider).__name__} gave no access_key_id and secret")
+        return Credentials(
+            str(access_key),
+            str(secret_key),
+            str(_field(found, "security_token") or ""),
+            float(expires) if isinstance(expires, int | float) else None,
+            found_in="cred_provider",
+        )
+
+
+def _field(found: object, name: str) -> object:
+    """Return a field of credentials: an attribute in the newer SDK, a method ``get_…`` in the older."""
+    value = getattr(found, name, None)
+    method = getattr(found, f"get_{name}", None)
+    return method() if value is None and callable(method) else value

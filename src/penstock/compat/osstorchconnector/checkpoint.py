@@ -1,0 +1,102 @@
+"""The connector's files for checkpoints, and its safetensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from penstock.checkpoint.safetensors.verbs import load_safetensors, open_safetensors, save_safetensors
+from penstock.checkpoint.torchfile.checkpoint import Checkpoint
+from penstock.compat.osstorchconnector.access import Access
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from torch import Tensor
+
+    from penstock.checkpoint.safetensors.verbs import Safetensors, Slice
+    from penstock.source import Reader, Writer
+
+__all__ = ["OssCheckpoint", "OssSafetensor"]
+
+
+class _Connected:
+    """What both have: the connector's arguments."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        cred_path: str = "",
+        config_path: str = "",
+        cred_provider: Any = None,  # noqa: ANN401  any SDK's
+        region: str = "",
+    ) -> None:
+        """Use these for every URI: see ``OssMapDataset.from_prefix``. Raises ``ConfigError`` without an endpoint."""
+        if not endpoint:
+            raise ConfigError("the endpoint is empty: pass one such as https://oss-cn-beijing.aliyuncs.com")
+        self._access = Access(endpoint, cred_path, config_path, cred_provider, region)
+
+
+class OssCheckpoint(_Connected):
+    """Opens checkpoints, and any other objects, as files for ``torch.load`` and ``torch.save``."""
+
+    def reader(self, oss_uri: str) -> Reader:
+        """Open an object to read: one HEAD. Raises ``NotFound``."""
+        return Checkpoint(self._access.store).reader(self._access.url(oss_uri))
+
+    def writer(self, oss_uri: str) -> Writer:
+        """Open an object to write; it appears, whole, when the ``with`` block ends well, and never otherwise."""
+        return Checkpoint(self._access.store).writer(self._access.url(oss_uri))
+
+
+class OssSafetensor(_Connected):
+    """Files of safetensors by URI, which ends in ``.safetensors``."""
+
+    def safe_open(self, oss_uri: str, device: str | int = "cpu") -> _Opened:
+        """Open a file to read single tensors. Raises ``NotFound``."""
+        return _Opened(open_safetensors(self._access.url(oss_uri), device=device, store=self._access.store))
+
+    def load_file(self, oss_uri: str, device: str | int = "cpu") -> dict[str, Tensor]:
+        """Load all tensors. Raises as ``ps.load_safetensors``."""
+        return load_safetensors(self._access.url(oss_uri), device=device, store=self._access.store)
+
+    def save_file(self, tensors: dict[str, Tensor], oss_uri: str, metadata: dict[str, str] | None = None) -> None:
+        """Save tensors and replace what is there. Raises as ``ps.save_safetensors``."""
+        save_safetensors(
+            tensors, self._access.url(oss_uri), metadata=metadata, overwrite=True, store=self._access.store
+        )
+
+
+class _Opened:
+    """The tensors of a file by name, with the connector's methods."""
+
+    def __init__(self, tensors: Safetensors) -> None:
+        self._tensors = tensors
+
+    def keys(self) -> list[str]:
+        """Return the names in the order of their bytes."""
+        return self._tensors.keys()
+
+    offset_keys = keys
+
+    def metadata(self) -> dict[str, str]:
+        """Return what was saved with the tensors."""
+        return self._tensors.metadata()
+
+    def get_tensor(self, name: str) -> Tensor:
+        """Read a tensor. Raises ``NotFound`` for a name that is not there."""
+        return self._tensors.get_tensor(name)
+
+    def get_slice(self, name: str) -> Slice:
+        """Return what reads parts of a tensor when it is indexed."""
+        return self._tensors.get_slice(name)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Read no more."""
+        self._tensors.__exit__(kind, error, trace)
