@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from penstock.bulk.presign import presign
     from penstock.catalog.catalog import Catalog
+    from penstock.catalog.glob import glob
     from penstock.checkpoint.run.background import AsyncCheckpointer
     from penstock.checkpoint.run.steps import CheckpointManager
     from penstock.checkpoint.safetensors.verbs import load_safetensors, open_safetensors, save_safetensors
@@ -76,6 +77,7 @@ _HOMES = {
     "copy": "verbs",
     "delete": "verbs",
     "elastic_state": "datasets.positions.stateful",
+    "glob": "catalog.glob",
     "list": "verbs",
     "load": "checkpoint.torchfile.verbs",
     "load_safetensors": "checkpoint.safetensors.verbs",
@@ -118,6 +120,7 @@ __all__ = [
     "copy",
     "delete",
     "elastic_state",
+    "glob",
     "list",
     "load",
     "load_safetensors",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.catalog.select import selector
+from penstock.catalog.select import fixed_part, selector
 from penstock.errors import ConfigError
 
 
@@ -74,3 +74,28 @@ def test_directory_markers_are_left_out_unless_asked_for():
 def test_an_impossible_set_is_said():
     with pytest.raises(ConfigError, match="z-a"):
         selector("[z-a]")
+
+
+@pytest.mark.parametrize(
+    ("glob", "start", "rest"),
+    [
+        *(("", "", ""), ("a/b", "a/b", ""), ("a/*", "a/", "*"), ("a?", "a", "?"), ("a[bc]d", "a", "[bc]d")),
+        *(("a[*]b*", "a*b", "*"), ("[[]x]", "[x]", ""), ("[]]?", "]", "?"), ("a[!]", "a", "[!]"), ("a[", "a", "[")),
+        ("[/]", "", "[/]"),  # no set has a "/": it matches nothing
+    ],
+)
+def test_a_glob_is_fixed_up_to_its_first_wildcard(glob, start, rest):
+    assert fixed_part(glob) == (start, rest)
+
+
+@given(st.text("ab*?[]!-/", max_size=8), st.text("ab*[]!/", max_size=6))
+def test_what_a_glob_matches_begins_with_its_fixed_part(glob, key):
+    try:
+        chosen = selector(glob, markers=True)
+    except ConfigError:
+        return
+    start, rest = fixed_part(glob)
+    if chosen(key, 1):
+        assert key.startswith(start)
+    if not rest:
+        assert chosen(key, 1) == (key == start)

@@ -10,7 +10,7 @@ from penstock.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["selector"]
+__all__ = ["fixed_part", "selector"]
 
 _MEMBER = re.compile(r"(.)(?:-(.))?", re.DOTALL)  # of a set: a character, or a range
 
@@ -42,6 +42,19 @@ def selector(
         )
 
     return chosen
+
+
+_FIXED = re.compile(r"(?: [^*?\[] | \[ (?: \] | [^]!/] ) \] )*", re.VERBOSE | re.DOTALL)
+_ONLY = re.compile(r"\[(.)\]", re.DOTALL)
+
+
+def fixed_part(glob: str) -> tuple[str, str]:
+    """Divide a glob before its first wildcard: the text that every match begins with, and the glob that follows.
+
+    A set of one character (``[*]``) is that character. The second text is empty where there are no wildcards.
+    """
+    end = _FIXED.match(glob).end()  # type: ignore[union-attr]  # it matches nothing, too
+    return _ONLY.sub(r"\1", glob[:end]), glob[end:]
 
 
 _TOKEN = re.compile(
