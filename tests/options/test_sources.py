@@ -33,3 +33,30 @@ def test_one_source_is_taken_beside_a_profile_of_aws():
     assert ps.S3Options(credentials=function, profile="minio").credentials is function
     assert ps.S3Options(anonymous=True, profile="minio").anonymous
     assert "hush" not in repr(ps.S3Options(credentials_process=("x", "--password=hush")))
+
+
+class Unhashable:
+    """A source of credentials that is compared by what it holds, as a dataclass is."""
+
+    __hash__ = None
+
+    def __eq__(self, other):
+        return isinstance(other, Unhashable)
+
+    def __call__(self):
+        return ps.Credentials("AKIA", "hush")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda source: ps.S3Options(credentials=source),
+        lambda source: ps.GCSOptions(credentials=source),
+        lambda source: ps.OSSOptions(credentials=source),
+        lambda source: ps.AzureOptions(credential=source),
+    ],
+    ids=["s3", "gcs", "oss", "azure"],
+)
+def test_a_source_that_cannot_be_hashed_is_one(kind):
+    assert hash(kind(Unhashable())) == hash(kind(Unhashable()))
+    assert kind(Unhashable()) != kind(function)

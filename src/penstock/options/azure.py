@@ -45,7 +45,7 @@ class AzureOptions(StoreOptions):
     sas_token: str | None = field(default=None, repr=False)
     connection_string: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
-    credential: object = field(default=None, repr=False)
+    credential: object = field(default=None, repr=False, hash=False)  # anyone's, so perhaps unhashable
     anonymous: bool = False
     checksums: bool = True
 

@@ -54,7 +54,7 @@ class GCSOptions(StoreOptions):
     user_project: str | None = field(default=None, metadata=PUBLIC)
     credentials_file: str | None = field(default=None, metadata=PUBLIC)
     credentials_json: str | None = field(default=None, repr=False)
-    credentials: Callable[[], object] | None = None
+    credentials: Callable[[], object] | None = field(default=None, hash=False)  # anyone's, so perhaps unhashable
     credentials_process: str | tuple[str, ...] | None = None
     service_account: str | None = field(default=None, metadata=PUBLIC)
     token: str | None = field(default=None, repr=False)

@@ -56,7 +56,7 @@ class OSSOptions(StoreOptions):
     session_token: str | None = field(default=None, repr=False)
     credentials_file: str | None = field(default=None, metadata=PUBLIC)
     ecs_role: str | None = field(default=None, metadata=PUBLIC)
-    credentials: Callable[[], object] | None = None
+    credentials: Callable[[], object] | None = field(default=None, hash=False)  # anyone's, so perhaps unhashable
     credentials_process: str | tuple[str, ...] | None = None
     anonymous: bool = False
 

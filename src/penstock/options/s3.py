@@ -61,7 +61,7 @@ class S3Options(StoreOptions):
     secret_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
     profile: str | None = field(default=None, metadata=PUBLIC)
-    credentials: Callable[[], object] | None = None
+    credentials: Callable[[], object] | None = field(default=None, hash=False)  # anyone's, so perhaps unhashable
     credentials_process: str | tuple[str, ...] | None = None
     anonymous: bool = False
     addressing: Literal["auto", "path", "virtual"] = field(default="auto", metadata=PUBLIC)

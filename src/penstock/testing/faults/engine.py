@@ -108,7 +108,7 @@ class Engine:
             return sorted(upload.key for upload in self._dialect.buckets[bucket].uploads.values())
 
     def admit(self, tokens: Sequence[str]) -> None:
-        """Take these bearer tokens from now on, and no others."""
+        """Take these tokens from now on, and no others."""
         self._dialect.access.tokens = frozenset(tokens)
 
     def fail(self, faults: Sequence[Fault], when: Match) -> None:

@@ -85,7 +85,7 @@ class FaultServer:
         return spoken(self.settings.dialect).scheme
 
     def admit(self, *tokens: str) -> None:
-        """Take these bearer tokens from now on, and no others, where the dialect has them."""
+        """Take these tokens, of bearers or of temporary keys, from now on, and no others."""
         self._ask("admit", tokens)
 
     def make(self, bucket: str) -> None:

@@ -17,7 +17,7 @@ class Settings:
         port: On loopback; 0 for any that is free.
         access_key: The one key it knows.
         secret_key: Its secret.
-        tokens: The bearer tokens that it takes, where the dialect has them; ``FaultServer.admit`` changes them.
+        tokens: The tokens that it takes, of bearers or of temporary keys; ``FaultServer.admit`` changes them.
         region: What requests must be signed for.
         latency_ms: Before the first byte of each answer.
         least_part_bytes: Least size of all parts of an upload but the last; S3's is 5 MiB.

@@ -22,6 +22,9 @@ __all__ = ["WORDS", "check_version"]
 def _check(request: Request, access: Access, now: float) -> None:
     if not check_query(request, access.keys, access.regions, now):
         check_signature(request, access.keys, access.regions, now)
+        token = request.headers.get("x-amz-security-token")
+        if token is not None and token not in access.tokens:
+            raise Refused(400, "ExpiredToken", "The provided token has expired.")
         check_body(request)
 
 

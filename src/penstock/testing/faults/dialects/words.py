@@ -48,7 +48,7 @@ class Access:
     Attributes:
         keys: Secrets by key id.
         regions: What requests may be signed for; a service without regions ignores them.
-        tokens: Bearer tokens, where the dialect has them.
+        tokens: Of bearers, where the dialect has them, and of temporary keys.
 
     """
 
