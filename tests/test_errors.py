@@ -52,6 +52,7 @@ def test_the_url_is_said_once():
         ("Unreachable", ConnectionError),
         ("MissingExtra", ImportError),
         ("ManifestError", ValueError),
+        ("InvalidURL", ValueError),
     ],
 )
 def test_python_s_own_names_catch_them_too(name, builtin):

@@ -188,7 +188,7 @@ class Unusable(PenstockError):
     """The call cannot work as written: change it."""
 
 
-class InvalidURL(Unusable):
+class InvalidURL(Unusable, ValueError):
     """A URL that cannot be parsed, or lacks its bucket or key."""
 
 
