@@ -98,6 +98,7 @@ FACING = {
         ("lightning", "checkpoint.lightning"),
         ("fsspec", "interop.fsspec"),
     ),
+    ("torch", "compat.filesystem"),
     ("torch", "compat.osstorchconnector"),
 }
 
@@ -120,6 +121,8 @@ MIRRORS |= {("penstock.datasets.iterable", f"from_{each}") for each in ("prefix"
 MIRRORS |= {
     ("penstock.compat.osstorchconnector.datasets", f"from_{each}") for each in ("prefix", "objects", "manifest_file")
 }
+_S3 = "penstock.compat.s3torchconnector.datasets"  # design/0036
+MIRRORS |= {(_S3, "__init__"), (_S3, "from_prefix"), (_S3, "from_objects")}
 NAME = re.compile(r"[a-z][a-z0-9]*|__init__|__main__")
 REFUSED_NAMES = {"utils", "util", "common", "base", "core", "manager", "helpers", "misc"}
 

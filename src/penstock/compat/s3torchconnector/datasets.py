@@ -1,0 +1,289 @@
+"""The S3 connector's two datasets, over Penstock's own."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from penstock.catalog.catalog import Catalog
+from penstock.compat.s3torchconnector.config import s3_url, store_options
+from penstock.compat.s3torchconnector.s3reader import SampleReader, reader_kind
+from penstock.datasets.batched import Batched
+from penstock.datasets.constructors import listed
+from penstock.datasets.iterable import IterableDataset
+from penstock.datasets.map import MapDataset
+from penstock.datasets.reading import singles
+from penstock.errors import Unusable
+from penstock.values import ObjectMeta, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Self, SupportsIndex
+
+    from penstock.compat.s3torchconnector.config import S3ClientConfig
+    from penstock.compat.s3torchconnector.s3reader import ReaderKind, S3Reader
+    from penstock.datasets.positions.place import PlaceLike
+    from penstock.datasets.sample import Sample
+    from penstock.options import S3Options
+    from penstock.order.partition import Tail
+
+    Objects = Callable[[S3Options], Catalog]
+
+__all__ = ["S3IterableDataset", "S3MapDataset", "identity"]
+
+
+def identity(obj: S3Reader) -> S3Reader:
+    """Return a reader itself: what datasets yield without a transform."""
+    return obj
+
+
+class _OfSample:
+    """A transform of samples: the one of readers that was given."""
+
+    def __init__(self, transform: Callable[[Any], Any]) -> None:
+        self._transform = transform
+
+    def __call__(self, sample: Sample) -> Any:  # noqa: ANN401  whatever the transform returns
+        return self._transform(SampleReader(sample))
+
+
+def _below(s3_uri: str, store: S3Options) -> Catalog:
+    return Catalog.scan(s3_uri, allow_empty=True, store=store)
+
+
+def _named(object_uris: Sequence[str], _store: S3Options) -> Catalog:
+    return listed(object_uris, labels=None, allow_empty=True)
+
+
+def _each(object_uris: str | Iterable[str]) -> Objects:
+    uris = [object_uris] if isinstance(object_uris, str) else object_uris
+    return partial(_named, [s3_url(each) for each in uris])
+
+
+def _found(get_dataset_objects: Objects, store: S3Options) -> Catalog:
+    found = get_dataset_objects(store)
+    if not isinstance(found, Catalog):
+        raise Unusable("objects are named by from_prefix or from_objects: no function of one's own finds them here")
+    return found
+
+
+class _Objects:
+    """What both datasets have: the region and the endpoint, and a way to read."""
+
+    _region: str | None
+    _endpoint: str | None
+    _kind: ReaderKind
+    _given: Callable[[Any], Any]
+    catalog: Catalog
+    _source: Any
+
+    @property
+    def region(self) -> str | None:
+        """The region that was given."""
+        return self._region
+
+    @property
+    def endpoint(self) -> str | None:
+        """The endpoint that was given."""
+        return self._endpoint
+
+    @classmethod
+    def from_manifest(cls, *_: object, **__: object) -> Any:  # noqa: ANN401  it returns nothing
+        """Refuse: the original has no manifests."""
+        raise Unusable(f"{cls.__name__} has no from_manifest: ps.MapDataset and ps.IterableDataset have")
+
+    @classmethod
+    def from_catalog(cls, *_: object, **__: object) -> Any:  # noqa: ANN401  it returns nothing
+        """Refuse: the original has no catalogs."""
+        raise Unusable(f"{cls.__name__} has no from_catalog: ps.MapDataset and ps.IterableDataset have")
+
+    def _ranged(self, index: SupportsIndex) -> Any:  # noqa: ANN401  whatever the transform returns
+        """Return what is yielded of an object that the transform reads in parts."""
+        span = self.catalog.span(index.__index__())
+        known = span.stop is not None and span.etag
+        meta = ObjectMeta(span.key, span.stop or 0, span.etag) if known else None
+        return self._given(self._kind.open(self._source, span.key, meta))
+
+
+class S3MapDataset(_Objects, MapDataset):
+    """``dataset[i]`` is object ``i``: an ``S3Reader``, or what ``transform(reader)`` returns.
+
+    A DataLoader's batch is read with all its requests in flight. ``penstock.DataLoader`` takes it, too.
+    """
+
+    def __init__(
+        self,
+        region: str | None,
+        get_dataset_objects: Objects,
+        endpoint: str | None = None,
+        transform: Callable[[Any], Any] = identity,
+        s3client_config: S3ClientConfig | None = None,
+        reader_constructor: ReaderKind | None = None,
+    ) -> None:
+        """Use ``from_prefix`` or ``from_objects``."""
+        store = store_options(region, endpoint, s3client_config)
+        self.check_arguments(transform=transform)
+        self._region, self._endpoint = region, endpoint
+        self._kind, self._given = reader_kind(reader_constructor), transform
+        super().__init__(_found(get_dataset_objects, store), transform=_OfSample(transform), store=store)
+
+    @classmethod
+    def from_objects(  # type: ignore[override]
+        cls,
+        object_uris: str | Iterable[str],
+        *,
+        region: str | None,
+        endpoint: str | None = None,
+        transform: Callable[[Any], Any] = identity,
+        s3client_config: S3ClientConfig | None = None,
+        reader_constructor: ReaderKind | None = None,
+    ) -> Self:
+        """Make a dataset of objects of one bucket by URL, in the order given: no request.
+
+        Raises:
+            InvalidURL: A URL that is not of S3, or of another bucket than the first.
+
+        """
+        return cls(
+            region,
+            _each(object_uris),
+            endpoint,
+            transform=transform,
+            s3client_config=s3client_config,
+            reader_constructor=reader_constructor,
+        )
+
+    @classmethod
+    def from_prefix(  # type: ignore[override]
+        cls,
+        s3_uri: str,
+        *,
+        region: str | None,
+        endpoint: str | None = None,
+        transform: Callable[[Any], Any] = identity,
+        s3client_config: S3ClientConfig | None = None,
+        reader_constructor: ReaderKind | None = None,
+    ) -> Self:
+        """Make a dataset of every object whose key begins with the URL's: one LIST request for each 1,000, at once.
+
+        Raises:
+            InvalidURL: It is no URL of S3.
+
+        """
+        return cls(
+            region,
+            partial(_below, s3_url(s3_uri)),
+            endpoint,
+            transform=transform,
+            s3client_config=s3client_config,
+            reader_constructor=reader_constructor,
+        )
+
+    @property
+    def overrides(self) -> str:
+        """The method that reads instead of ``MapDataset``'s: a subclass's; with a range-based reader this class's."""
+        return "__getitems__" if self._kind.ranges else super().overrides
+
+    def _read(self, indices: Sequence[SupportsIndex]) -> list[Any]:
+        return [self._ranged(each) for each in indices] if self._kind.ranges else super()._read(indices)
+
+
+class S3IterableDataset(_Objects, IterableDataset):
+    """Yields every object in key order, read ahead: an ``S3Reader`` each, or what ``transform(reader)`` returns.
+
+    With ``enable_sharding`` ranks and a loader's workers share the objects, in turn; without, each yields all of them.
+    ``penstock.DataLoader`` takes it, too: there workers always share the objects, and an epoch can be resumed.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  the original's signature: design/0036
+        self,
+        region: str | None,
+        get_dataset_objects: Objects,
+        endpoint: str | None = None,
+        transform: Callable[[Any], Any] = identity,
+        s3client_config: S3ClientConfig | None = None,
+        enable_sharding: bool = False,  # noqa: FBT001, FBT002  the original's
+        reader_constructor: ReaderKind | None = None,
+    ) -> None:
+        """Use ``from_prefix`` or ``from_objects``."""
+        store = store_options(region, endpoint, s3client_config)
+        self.check_arguments(transform=transform)
+        self._region, self._endpoint = region, endpoint
+        self._kind, self._given = reader_kind(reader_constructor), transform
+        self._sharded = enable_sharding
+        place: PlaceLike = None if enable_sharding else "unsharded"
+        catalog = _found(get_dataset_objects, store)
+        super().__init__(catalog, transform=_OfSample(transform), place=place, store=store)
+
+    @classmethod
+    def from_objects(  # type: ignore[override]  # noqa: PLR0913  the original's signature
+        cls,
+        object_uris: str | Iterable[str],
+        *,
+        region: str | None,
+        endpoint: str | None = None,
+        transform: Callable[[Any], Any] = identity,
+        s3client_config: S3ClientConfig | None = None,
+        enable_sharding: bool = False,
+        reader_constructor: ReaderKind | None = None,
+    ) -> Self:
+        """Make a dataset of objects of one bucket by URL, in the order given: no request.
+
+        Raises:
+            InvalidURL: A URL that is not of S3, or of another bucket than the first.
+
+        """
+        return cls(
+            region,
+            _each(object_uris),
+            endpoint,
+            transform=transform,
+            s3client_config=s3client_config,
+            enable_sharding=enable_sharding,
+            reader_constructor=reader_constructor,
+        )
+
+    @classmethod
+    def from_prefix(  # type: ignore[override]  # noqa: PLR0913  the original's signature
+        cls,
+        s3_uri: str,
+        *,
+        region: str | None,
+        endpoint: str | None = None,
+        transform: Callable[[Any], Any] = identity,
+        s3client_config: S3ClientConfig | None = None,
+        enable_sharding: bool = False,
+        reader_constructor: ReaderKind | None = None,
+    ) -> Self:
+        """Make a dataset of every object whose key begins with the URL's: one LIST request for each 1,000, at once.
+
+        Raises:
+            InvalidURL: It is no URL of S3.
+
+        """
+        return cls(
+            region,
+            partial(_below, s3_url(s3_uri)),
+            endpoint,
+            transform=transform,
+            s3client_config=s3client_config,
+            enable_sharding=enable_sharding,
+            reader_constructor=reader_constructor,
+        )
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # with sharding it is the parent's, and has a state
+        """Begin at the first object."""
+        if self._sharded and not self._kind.ranges:
+            return super().__iter__()
+        here = self._iterations.place()
+        place = here if self._sharded else Place()
+        rows = range(place.rank + place.world * place.worker, len(self.catalog), place.world * place.workers)
+        return map(self._ranged, rows) if self._kind.ranges else singles(self, rows, here.workers)
+
+    def batched(
+        self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
+    ) -> Batched:
+        """Return batches that are formed here: see ``penstock.IterableDataset.batched``."""
+        if self._kind.ranges:
+            raise Unusable("a range-based reader reads when transform asks: form its batches in torch's DataLoader")
+        return Batched(self, self._plan(batch_size, tail), self._iterations, collate_fn)

@@ -1,0 +1,51 @@
+"""``s3torchconnector.lightning`` over Penstock: Lightning's checkpoints on S3.
+
+What differs: a save is atomic and compared; a load goes in parallel ranges straight into the tensors. Needs
+``penstock[torch]`` and Lightning.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.checkpoint.lightning import CheckpointIO
+from penstock.compat.s3torchconnector.config import s3_url, store_options
+
+if TYPE_CHECKING:
+    from penstock.compat.s3torchconnector.config import S3ClientConfig
+
+__all__ = ["S3LightningCheckpoint"]
+
+
+class S3LightningCheckpoint(CheckpointIO):
+    """Saves and loads by URL: ``Trainer(plugins=[S3LightningCheckpoint(region)])``."""
+
+    def __init__(
+        self, region: str | None, s3client_config: S3ClientConfig | None = None, endpoint: str | None = None
+    ) -> None:
+        """Open nothing yet."""
+        super().__init__(store_options(region, endpoint, s3client_config))
+        self.region = region
+
+    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: object = None) -> None:  # noqa: ANN401, ARG002  the original's: it takes options and ignores them
+        """Save with ``torch.save``; the write is atomic."""
+        super().save_checkpoint(checkpoint, _text(path))
+
+    def load_checkpoint(
+        self,
+        path: Any,  # noqa: ANN401  a URL; anything else is refused
+        map_location: object = None,
+        weights_only: bool | None = None,  # noqa: FBT001  the original's
+    ) -> Any:  # noqa: ANN401  whatever was saved
+        """Return what was saved. ``weights_only=None`` is True, as in torch; ``NotFound`` where there is none."""
+        return super().load_checkpoint(_text(path), map_location, weights_only)
+
+    def remove_checkpoint(self, path: Any) -> None:  # noqa: ANN401  a URL; anything else is refused
+        """Delete a checkpoint; a missing one is no error."""
+        super().remove_checkpoint(_text(path))
+
+
+def _text(path: object) -> str:
+    if not isinstance(path, str):
+        raise TypeError(f"path is an s3:// URL as text, not a {type(path).__name__}: pathlib drops one of its slashes")
+    return s3_url(path)

@@ -1,0 +1,123 @@
+"""The S3 connector's names of ranks' objects: prefixes that spread them over S3's partitions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from penstock.errors import ConfigError
+from penstock.values import whole
+
+__all__ = [
+    "BinaryPrefixStrategy",
+    "DefaultPrefixStrategy",
+    "HexPrefixStrategy",
+    "NumericPrefixStrategy",
+    "RoundRobinPrefixStrategy",
+    "S3PrefixStrategyBase",
+]
+
+_LENGTH = 10
+
+
+class S3PrefixStrategyBase(ABC):
+    """Says with what the names of a rank's objects begin, below the checkpoint's path."""
+
+    def __call__(self, rank: int) -> str:
+        """Return ``generate_prefix(rank)``."""
+        return self.generate_prefix(rank)
+
+    @abstractmethod
+    def generate_prefix(self, rank: int) -> str:
+        """Return the prefix of a rank."""
+
+
+class DefaultPrefixStrategy(S3PrefixStrategyBase):
+    """``__RANK_``."""
+
+    def generate_prefix(self, rank: int) -> str:
+        """Return the prefix of a rank."""
+        return f"__{rank}_"
+
+
+class NumericPrefixStrategy(S3PrefixStrategyBase):
+    """``DIGITS/epoch_N/__RANK_``: the number of a prefix, its least significant digit first, in a base."""
+
+    def __init__(
+        self, base: int, epoch_num: int | None = None, min_prefix_length: int = _LENGTH, prefix_count: int | None = None
+    ) -> None:
+        """Number ``prefix_count`` prefixes, by default as many as there are ranks.
+
+        Raises:
+            Unusable: A number out of range.
+
+        """
+        whole(min_prefix_length, "min_prefix_length", 1)
+        if prefix_count is not None:
+            whole(prefix_count, "prefix_count", 1)
+        self.base = base
+        self.epoch_num = epoch_num if epoch_num is None else whole(epoch_num, "epoch_num")
+        self.min_prefix_len = min_prefix_length
+        self.prefix_count = _ranks() if prefix_count is None else prefix_count
+        length = max(min_prefix_length, len(_digits(self.prefix_count - 1, base)))
+        self.prefix_map = [self._format_number(number, length)[::-1] for number in range(self.prefix_count)]
+
+    def generate_prefix(self, rank: int) -> str:
+        """Return the prefix of a rank."""
+        return f"{self.prefix_map[rank % len(self.prefix_map)]}/{_epoch(self.epoch_num)}__{rank}_"
+
+    def _format_number(self, number: int, length: int) -> str:
+        return _digits(number, self.base).rjust(length, "0")
+
+
+class BinaryPrefixStrategy(NumericPrefixStrategy):
+    """Prefixes of zeros and ones."""
+
+    def __init__(
+        self, epoch_num: int | None = None, min_prefix_length: int = _LENGTH, prefix_count: int | None = None
+    ) -> None:
+        """Number in base 2."""
+        super().__init__(2, epoch_num, min_prefix_length, prefix_count)
+
+
+class HexPrefixStrategy(NumericPrefixStrategy):
+    """Prefixes of hexadecimal digits."""
+
+    def __init__(
+        self, epoch_num: int | None = None, min_prefix_length: int = _LENGTH, prefix_count: int | None = None
+    ) -> None:
+        """Number in base 16."""
+        super().__init__(16, epoch_num, min_prefix_length, prefix_count)
+
+
+class RoundRobinPrefixStrategy(S3PrefixStrategyBase):
+    """``PREFIX/epoch_N/__RANK_``: prefixes of one's own, in turn."""
+
+    def __init__(self, user_prefixes: list[str], epoch_num: int | None = None) -> None:
+        """Take ``user_prefixes`` in turn. ``ConfigError`` where there is none."""
+        if not user_prefixes:
+            raise ConfigError("user_prefixes must name at least one prefix")
+        self.user_prefixes = user_prefixes
+        self.epoch_num = epoch_num
+
+    def generate_prefix(self, rank: int) -> str:
+        """Return the prefix of a rank."""
+        return f"{self.user_prefixes[rank % len(self.user_prefixes)]}/{_epoch(self.epoch_num)}__{rank}_"
+
+
+def _epoch(number: int | None) -> str:
+    return "" if number is None else f"epoch_{number}/"
+
+
+def _digits(number: int, base: int) -> str:
+    digits = ""
+    while True:
+        number, digit = divmod(number, base)
+        digits = "0123456789abcdef"[digit] + digits
+        if not number:
+            return digits
+
+
+def _ranks() -> int:
+    import torch.distributed as dist
+
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1

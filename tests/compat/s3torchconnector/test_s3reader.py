@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import io
+import pickle
+
+import pytest
+import torch
+
+from penstock.compat.s3torchconnector import S3Reader, S3ReaderConstructor
+from penstock.compat.s3torchconnector.s3reader import ObjectReader, SampleReader, reader_kind
+from penstock.datasets.sample import Sample
+from penstock.errors import NotFound, Unusable
+from penstock.source import open_source
+from penstock.values import Span
+
+DATA = b"first line\nsecond\n" + bytes(range(200))
+KINDS = {
+    "sequential": S3ReaderConstructor.sequential(),
+    "blocks": S3ReaderConstructor.range_based(buffer_size=16),
+    "unbuffered": S3ReaderConstructor.range_based(buffer_size=0),
+    "default ranges": S3ReaderConstructor.range_based(),
+}
+
+
+@pytest.fixture(params=["sample", *KINDS])
+def reader(request, s3):
+    s3.client.put_object(Bucket=s3.name, Key="dir/a b+c", Body=DATA)
+    if request.param == "sample":
+        return SampleReader(Sample(s3.url, Span("dir/a b+c"), DATA))
+    return KINDS[request.param].open(*open_source(s3.url + "dir/a b+c"))
+
+
+def test_a_reader_knows_its_object_and_what_it_can(reader, s3):
+    assert (reader.bucket, reader.key) == (s3.name, "dir/a b+c")
+    assert isinstance(reader, S3Reader)
+    assert isinstance(reader, io.BufferedIOBase)
+    assert (reader.readable(), reader.seekable(), reader.writable()) == (True, True, False)
+    for change in (lambda: reader.write(b"x"), reader.truncate):
+        with pytest.raises(io.UnsupportedOperation):
+            change()
+
+
+def test_a_reader_reads_as_a_file_does(reader):
+    assert reader.tell() == 0
+    assert (reader.read(5), reader.tell()) == (DATA[:5], 5)
+    assert reader.readline() == DATA[5:11]
+    assert reader.seek(-3, io.SEEK_END) == len(DATA) - 3
+    buffer = bytearray(10)
+    assert reader.readinto(buffer) == 3
+    assert buffer[:3] == DATA[-3:]
+    assert reader.read() == reader.read(1) == b""
+    assert reader.seek(0) == 0
+    assert reader.read() == DATA
+    assert (reader.seek(2), reader.read(None)) == (2, DATA[2:])
+    reader.seek(0)
+    assert reader.read1(4) == DATA[:4]
+    reader.seek(0)
+    assert next(iter(reader)) == b"first line\n"
+
+
+def test_past_the_end_is_the_end(reader):
+    assert reader.seek(10**9) == reader.tell() == len(DATA)
+    assert reader.seek(5, io.SEEK_END) == len(DATA)
+    assert reader.seek(5, io.SEEK_CUR) == len(DATA)
+    assert reader.read(3) == b""
+    with pytest.raises(ValueError, match="-1"):
+        reader.seek(-1)
+
+
+def test_a_closed_reader_is_closed(reader):
+    with reader as same:
+        assert same is reader
+        reader.read(1)
+    assert reader.closed
+    with pytest.raises(ValueError, match="closed"):
+        reader.read(1)
+
+
+def test_a_reader_pickles_and_begins_anew(reader):
+    copy = pickle.loads(pickle.dumps(reader))
+    assert isinstance(copy, type(reader))
+    assert (copy.bucket, copy.key, copy.read()) == (reader.bucket, reader.key, DATA)
+
+
+def test_readers_feed_torch(s3):
+    file = io.BytesIO()
+    torch.save({"x": torch.arange(100_000)}, file)
+    s3.client.put_object(Bucket=s3.name, Key="c.pt", Body=file.getvalue())
+    for kind in KINDS.values():
+        assert torch.load(kind.open(*open_source(s3.url + "c.pt")))["x"].sum() == 4999950000
+
+
+def test_a_missing_object_is_told_by_the_first_read(s3):
+    reader = ObjectReader(*open_source(s3.url + "none"))
+    assert reader.tell() == 0
+    with pytest.raises(NotFound):
+        reader.prefetch()
+
+
+def test_range_based_readers_ask_for_little(s3, requested):
+    s3.client.put_object(Bucket=s3.name, Key="large", Body=bytes(1 << 20))
+    exact = KINDS["unbuffered"].open(*open_source(s3.url + "large"))
+    exact.seek(1000)
+    exact.read(24)
+    assert requested() == 24
+    blocks = S3ReaderConstructor.range_based(buffer_size=4096).open(*open_source(s3.url + "large"))
+    blocks.read(10)
+    blocks.read(20)
+    assert requested() == 4096
+
+
+@pytest.fixture
+def requested():
+    """Return how many bytes were read since it was last asked."""
+    from penstock.events import RangeRead, subscribe
+
+    sizes: list[int] = []
+    leave = subscribe(lambda event: sizes.append(event.size_bytes) if isinstance(event, RangeRead) else None)
+
+    def asked() -> int:
+        total = sum(sizes)
+        sizes.clear()
+        return total
+
+    yield asked
+    leave()
+
+
+def test_kinds_have_names_and_pickle():
+    names = ["sequential", "range_based", "dcp_optimized"]
+    kinds = [getattr(S3ReaderConstructor, name)() for name in names]
+    assert [S3ReaderConstructor.get_reader_type_string(each) for each in kinds] == names
+    assert S3ReaderConstructor.get_reader_type_string(None) == "sequential"
+    assert S3ReaderConstructor.get_reader_type_string(print) == "unknown"
+    assert [pickle.loads(pickle.dumps(each)) for each in kinds] == kinds
+    assert reader_kind(None) == S3ReaderConstructor.default() == kinds[0]
+
+
+def test_what_is_no_kind_is_refused():
+    with pytest.raises(Unusable, match="one of S3ReaderConstructor's"):
+        reader_kind(lambda **_: None)
+    with pytest.raises(Unusable, match="buffer_size"):
+        S3ReaderConstructor.range_based(-1)
+    with pytest.raises(Unusable, match="max_gap_size"):
+        S3ReaderConstructor.dcp_optimized(-1)

@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from penstock.compat import hints
+
+
+def test_each_argument_is_named_once(monkeypatch):
+    monkeypatch.setattr(hints, "_named", set())
+    with pytest.warns(UserWarning, match=r"^speed is not honoured: it adapts$"):
+        hints.not_honoured("speed", "it adapts")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hints.not_honoured("speed", "it adapts")
+    with pytest.warns(UserWarning, match="colour"):
+        hints.not_honoured("colour", "there is none")

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from torch.distributed.checkpoint import FileSystemWriter
+
+from penstock.compat import hints, torchwriter
+
+
+def test_torchs_defaults_mean_nothing():
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(FileSystemWriter.__init__).parameters.items()
+        if name in torchwriter._UNUSED
+    }
+    assert defaults.keys() == torchwriter._UNUSED.keys()
+    assert torchwriter.overwrite_of("Writer", defaults)
+    assert torchwriter.overwrite_of("Writer", {"sync_files": False})
+    assert not torchwriter.overwrite_of("Writer", {"overwrite": False})
+
+
+def test_other_arguments_are_named_or_refused(monkeypatch):
+    monkeypatch.setattr(hints, "_named", set())
+    with pytest.warns(UserWarning, match=r"Writer\(thread_count=…\) is not honoured: .*parallel parts"):
+        torchwriter.overwrite_of("Writer", {"thread_count": 4})
+    with pytest.raises(TypeError, match="speed"):
+        torchwriter.overwrite_of("Writer", {"speed": 4})
