@@ -97,6 +97,8 @@ FACING = {
     *(
         ("lightning", "checkpoint.lightning"),
         ("fsspec", "interop.fsspec"),
+        ("pyarrow", "interop.arrow"),
+        ("upath", "interop.path"),
     ),
     ("torch", "compat.filesystem"),
     ("torch", "compat.osstorchconnector"),

@@ -1,0 +1,179 @@
+"""The file that pyarrow reads from: exactly the bytes it asks for, and in Parquet what it will ask for next."""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.blocks import moved
+from penstock.interop.arrow.layout import Layout
+from penstock.values import Span
+from penstock.waiting import Inbox
+
+if TYPE_CHECKING:
+    from penstock.interop.arrow.recent import Recent
+    from penstock.protocols.fetching import PendingRead
+    from penstock.source import Source
+    from penstock.values import ObjectMeta
+
+__all__ = ["RandomFile"]
+
+_WHOLE_BYTES = 1 << 20  # files up to here are one request: a second one takes longer than their bytes
+_MAGIC = b"PAR1"
+_AHEAD_READS = 16
+_PATIENCE = 24  # reads that come before one that was expected: three for each of pyarrow's threads
+_AHEAD_BYTES = 64 << 20
+
+
+class _Ahead(NamedTuple):
+    """A read on its way, and how many had been asked for when it began."""
+
+    read: PendingRead
+    at: int
+
+
+class RandomFile(io.RawIOBase):
+    """One version of an object, read where it is asked for, without blocks; pyarrow's threads take turns at it.
+
+    pyarrow lets one thread at a time read from a file of Python's. So the requests for a Parquet file's columns would
+    follow one another. Once its footer was read, a read of some columns therefore begins a read of the same columns in
+    the next row group, too, and two more at once for each of these that was asked for: up to 16, and 64 MiB. Where
+    others are asked for, as a filter leaves out row groups, there are fewer.
+
+    A file of up to 1 MiB is one request, whatever is read of it.
+    """
+
+    mode = "rb"
+
+    def __init__(self, source: Source, meta: ObjectMeta, layouts: Recent[Layout]) -> None:
+        """Read the object ``meta`` describes; ``layouts`` keeps what the footers of Parquet files say.
+
+        pyarrow reads a footer through one file, and the columns through another one.
+        """
+        super().__init__()
+        self._source = source
+        self._meta = meta
+        self._at = 0
+        self._whole = b""
+        self._inbox = Inbox()
+        self._ahead: OrderedDict[tuple[int, int], _Ahead] = OrderedDict()
+        self._layouts = layouts
+        self._layout = layouts.get(self._version)
+        self._asked: set[tuple[int, int]] = set()  # of a Parquet file, also by reading ahead
+        self._columns: set[tuple[int, ...]] = set()
+        self._most = self._count = 0  # reads ahead at once; reads so far
+
+    @property
+    def name(self) -> str:
+        """The object's URL."""
+        return self._source.url(self._meta.key)
+
+    @property
+    def _version(self) -> str:
+        return f"{self._meta.etag} {self._meta.size} {self.name}"
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Move; costs nothing."""
+        self._at = moved(offset, whence, self._at, self._meta.size)
+        return self._at
+
+    def read(self, size: int | None = -1, /) -> bytes | memoryview:  # pyarrow takes any buffer
+        """Return up to ``size`` bytes, fewer only at the end: one request, or none."""
+        left = max(0, self._meta.size - self._at)
+        count = left if size is None or size < 0 else min(size, left)
+        data = self._range(self._at, self._at + count) if count else b""
+        self._at += count
+        return data
+
+    def readinto(self, buffer: object, /) -> int:
+        """Fill a writable buffer: one request, or none."""
+        view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        """Cancel reads in flight."""
+        if not self.closed:
+            waiting = [read for read, _ in self._ahead.values() if not read.complete]
+            if waiting:
+                self._source.fetching().cancel_reads(waiting)
+            self._ahead.clear()
+            self._whole, self._layout = b"", None
+        super().close()
+
+    def _range(self, start: int, stop: int) -> bytes | memoryview:
+        size = self._meta.size
+        if size <= _WHOLE_BYTES:
+            if not self._whole:
+                self._whole = self._source.read(self._span(0, size))
+            return memoryview(self._whole)[start:stop]
+        ahead = self._ahead.pop((start, stop), None)
+        self._predict(start, stop, hit=ahead is not None)
+        if ahead is None:
+            data = self._source.read(self._span(start, stop))
+        else:
+            self._inbox.wait(ahead.read)
+            data = ahead.read.take()
+        if stop == size and data.endswith(_MAGIC):
+            self._learn(data)
+        return data
+
+    def _learn(self, tail: bytes) -> None:
+        """Read a Parquet file's footer, where the end of the file holds all of it."""
+        if self._layout is None and len(tail) >= int.from_bytes(tail[-8:-4], "little") + 8:
+            from pyarrow import ArrowException, BufferReader
+            from pyarrow.parquet import read_metadata
+
+            with suppress(ArrowException, OSError, ValueError):  # no Parquet after all: its reader will say so
+                self._layout = Layout(read_metadata(BufferReader(tail)))
+                self._layouts.keep(self._version, self._layout)
+
+    def _predict(self, start: int, stop: int, *, hit: bool) -> None:
+        """Begin to read what will be asked for, as these bytes are."""
+        place = self._layout.place(start, stop) if self._layout else None
+        if self._layout is None or place is None:
+            return
+        self._asked.add((start, stop))
+        self._most += 2 if hit else place[1] not in self._columns
+        self._columns.add(place[1])
+        self._count += 1
+        self._forget()
+        for first, end in self._layout.alike(*place):
+            held = sum(stop - start for start, stop in self._ahead)
+            if len(self._ahead) >= min(self._most, _AHEAD_READS) or held + end - first > _AHEAD_BYTES:
+                return
+            if (first, end) not in self._asked:
+                self._asked.add((first, end))
+                self._begin(first, end)
+
+    def _forget(self) -> None:
+        """Give up reads ahead that were not asked for while many others were."""
+        while self._ahead and self._count - next(iter(self._ahead.values())).at > _PATIENCE:
+            _, (read, _) = self._ahead.popitem(last=False)
+            self._most -= 1
+            if not read.complete:
+                self._source.fetching().cancel_reads((read,))
+
+    def _begin(self, start: int, stop: int) -> None:
+        fetching = self._source.fetching()
+        reads = fetching.prepare_reads(((self._span(start, stop), None),), self._inbox)
+        self._ahead[start, stop] = _Ahead(reads[0], self._count)
+        fetching.send_reads(reads)
+
+    def _span(self, start: int, stop: int) -> Span:
+        return Span(self._meta.key, start, stop, self._meta.etag, whole=start == 0 and stop == self._meta.size)

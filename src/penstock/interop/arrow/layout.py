@@ -1,0 +1,77 @@
+"""Where the columns of a Parquet file lie, and what a reader of a few of them asks for next; pure arithmetic."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+__all__ = ["Layout"]
+
+_BEHIND = 4  # row groups: pyarrow's 8 threads get their turns in any order
+
+
+class _Column(Protocol):
+    data_page_offset: int
+    dictionary_page_offset: int | None
+    total_compressed_size: int
+
+
+class _Group(Protocol):
+    num_columns: int
+
+    def column(self, number: int, /) -> _Column: ...
+
+
+class _Metadata(Protocol):
+    num_row_groups: int
+
+    def row_group(self, number: int, /) -> _Group: ...
+
+
+class Layout:
+    """The column chunks of each row group, in the order of their bytes; looked at when they are needed."""
+
+    def __init__(self, metadata: _Metadata) -> None:
+        """Take what a file's footer says (``pyarrow.parquet.FileMetaData``)."""
+        self._metadata = metadata
+        self._count = metadata.num_row_groups
+        self._chunks: dict[int, list[tuple[int, int, int]]] = {}
+        self._starts = [self._ranges(number)[0][0] for number in range(self._count)] if self._count > 1 else []
+
+    def place(self, start: int, stop: int) -> tuple[int, tuple[int, ...]] | None:
+        """Return the row group, and the columns, whose chunks are ``[start, stop)``, one behind the other.
+
+        None, where that is something else, or where there is one row group only.
+        """
+        at = bisect_right(self._starts, start) - 1
+        held = [each for each in self._ranges(at) if start <= each[0] and each[1] <= stop] if at >= 0 else []
+        if not held or (held[0][0], held[-1][1]) != (start, stop):
+            return None
+        return at, tuple(column for *_, column in held)
+
+    def alike(self, group: int, columns: Collection[int]) -> Iterator[tuple[int, int]]:
+        """Yield the bytes that hold the same columns in other row groups: the next ones, and then those just before.
+
+        pyarrow's threads ask for row groups nearly in order.
+        """
+        for number in (*range(group + 1, self._count), *range(group - 1, max(-1, group - _BEHIND), -1)):
+            found = [(start, stop) for start, stop, column in self._ranges(number) if column in columns]
+            yield found[0][0], found[-1][1]
+
+    def _ranges(self, number: int) -> list[tuple[int, int, int]]:
+        found = self._chunks.get(number)
+        if found is None:
+            group = self._metadata.row_group(number)
+            found = self._chunks[number] = sorted(_range(group, column) for column in range(group.num_columns))
+        return found
+
+
+def _range(group: _Group, number: int) -> tuple[int, int, int]:
+    column = group.column(number)
+    start = column.data_page_offset
+    if column.dictionary_page_offset:  # None, or 0 of some writers
+        start = min(start, column.dictionary_page_offset)
+    return start, start + column.total_compressed_size, number

@@ -1,0 +1,125 @@
+"""pyarrow's file reads what it is asked for, and of a Parquet file what it will be asked for, at the same time."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.errors import Changed
+from penstock.interop.arrow.files import RandomFile
+from penstock.interop.arrow.recent import Recent
+from penstock.source import open_source
+from penstock.testing.faults import FaultServer
+
+GROUPS, ROWS, COLUMNS = 20, 2000, 6
+DATA = np.random.default_rng(0).bytes(3 << 20)
+
+
+@pytest.fixture(scope="module")
+def parquet():
+    """Return a file of 20 row groups, of a size that is not read at once."""
+    file, numbers = io.BytesIO(), np.random.default_rng(0)
+    table = pa.table({f"c{n}": numbers.random(GROUPS * ROWS) for n in range(COLUMNS)})
+    pq.write_table(table, file, row_group_size=ROWS, compression="none", use_dictionary=False)
+    return file.getvalue()
+
+
+@pytest.fixture
+def server():
+    with FaultServer.within() as server:
+        yield server
+
+
+def _opened(server, data=DATA, layouts=None):
+    server.put("bucket", "key", data)
+    source, key = open_source("s3://bucket/key", server.store)
+    return RandomFile(source, source.head(key), layouts if layouts is not None else Recent(9))
+
+
+def _ranges(server):
+    return [seen.headers.get("range") for seen in server.seen() if seen.method == "GET"]
+
+
+def test_it_reads_what_is_asked_for_and_no_more(server):
+    with _opened(server) as file:
+        assert (file.readable(), file.seekable(), file.writable(), file.mode) == (True, True, False, "rb")
+        assert (file.seek(-100, 2), file.read(1000)) == (len(DATA) - 100, DATA[-100:])
+        assert (file.seek(5), file.read(7), file.tell(), file.read(0)) == (5, DATA[5:12], 12, b"")
+        buffer = bytearray(9)
+        assert (file.readinto(buffer), buffer) == (9, DATA[12:21])
+        assert (file.seek(10**9), file.read(), file.read(5)) == (10**9, b"", b"")
+    assert _ranges(server) == [f"bytes={len(DATA) - 100}-{len(DATA) - 1}", "bytes=5-11", "bytes=12-20"]
+    assert file.closed
+
+
+def test_a_small_file_is_one_request(server):
+    with _opened(server, b"0123456789") as file:
+        assert (file.read(3), file.seek(-2, 2), file.read(), file.seek(0), file.read()) == (
+            *(b"012", 8, b"89", 0, b"0123456789"),
+        )
+    assert _ranges(server) == [None]
+
+
+def test_an_empty_file_is_none(server):
+    with _opened(server, b"") as file:
+        assert file.read() == b""
+    assert _ranges(server) == []
+
+
+def test_another_version_is_refused(server):
+    file = _opened(server)
+    file.read(3)
+    server.put("bucket", "key", DATA[::-1])
+    with pytest.raises(Changed):
+        file.read(3)
+
+
+def test_columns_are_read_ahead_and_once(server, parquet):
+    file = _opened(server, parquet)
+    table = pq.read_table(pa.PythonFile(file), columns=["c1", "c4"])
+    assert table.equals(pq.read_table(io.BytesIO(parquet), columns=["c1", "c4"]))
+    chunks = _ranges(server)[1:]
+    assert len({*chunks}) >= 2 * GROUPS
+    assert len(chunks) <= 3 * GROUPS, "half as much again as was asked for, at most"
+    assert file._most > 2, "reads were expected rightly"
+
+
+def test_the_reads_of_row_groups_overlap(server, parquet):
+    """A read of one row group is asked for after those of the next ones were sent."""
+    file, layouts = _opened(server, parquet), None
+    metadata = pq.ParquetFile(pa.PythonFile(file), pre_buffer=False).metadata
+    layouts, before = file._layouts, len(_ranges(server))
+    other = RandomFile(file._source, file._meta, layouts)
+    for group in range(4):
+        column = metadata.row_group(group).column(2)
+        other.seek(column.data_page_offset)
+        assert len(other.read(column.total_compressed_size)) == column.total_compressed_size
+    assert len(other._ahead) > 2
+    other.close()
+    assert len(_ranges(server)) - before <= 4 + 16
+
+
+def test_columns_that_are_not_wanted_are_given_up(server, parquet):
+    """A filter leaves row groups out: what was expected there costs little."""
+    file = _opened(server, parquet)
+    metadata = pq.ParquetFile(pa.PythonFile(file), pre_buffer=False).metadata
+    other, before = RandomFile(file._source, file._meta, file._layouts), len(_ranges(server))
+    for number in range(COLUMNS):
+        column = metadata.row_group(7).column(number)
+        other.seek(column.data_page_offset)
+        other.read(column.total_compressed_size)
+    other.close()
+    assert len(_ranges(server)) - before <= 2 * COLUMNS
+
+
+def test_what_only_looks_like_parquet_is_read(server):
+    data = DATA[:-8] + (100).to_bytes(4, "little") + b"PAR1"
+    with _opened(server, data) as file:
+        file.seek(-200, 2)
+        assert file.read() == data[-200:]
+        file.seek(0)
+        assert file.read(100) == data[:100]

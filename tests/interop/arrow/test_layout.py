@@ -1,0 +1,51 @@
+"""A range of a Parquet file is told by its columns, and leads to the same columns of other row groups."""
+
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.interop.arrow.layout import Layout
+
+COLUMNS, GROUPS = 4, 6
+
+
+@pytest.fixture(scope="module")
+def metadata():
+    file = io.BytesIO()
+    table = pa.table({f"c{n}": [str(i * n) for i in range(600)] for n in range(COLUMNS)})
+    pq.write_table(table, file, row_group_size=100)
+    return pq.read_metadata(file)
+
+
+def _range(metadata, group, first, last=None):
+    columns = [metadata.row_group(group).column(number) for number in (first, first if last is None else last)]
+    starts = [column.dictionary_page_offset or column.data_page_offset for column in columns]
+    return starts[0], starts[1] + columns[1].total_compressed_size
+
+
+def test_chunks_are_found(metadata):
+    layout = Layout(metadata)
+    for group in range(GROUPS):
+        assert layout.place(*_range(metadata, group, 2)) == (group, (2,))
+        assert layout.place(*_range(metadata, group, 1, 3)) == (group, (1, 2, 3))
+
+
+def test_what_is_no_chunk_is_none(metadata):
+    layout, (start, stop) = Layout(metadata), _range(metadata, 1, 2)
+    for other in ((start, stop - 1), (start + 1, stop), (start - 1, stop), (0, 4), (stop, stop), (0, 10**9)):
+        assert layout.place(*other) is None
+
+
+def test_the_same_columns_elsewhere(metadata):
+    layout = Layout(metadata)
+    assert [*layout.alike(0, (2,))] == [_range(metadata, group, 2) for group in range(1, GROUPS)]
+    assert [*layout.alike(4, (1, 2))] == [_range(metadata, group, 1, 2) for group in (5, 3, 2, 1)]
+    assert [*layout.alike(5, (0,))] == [_range(metadata, group, 0) for group in (4, 3, 2)]
+
+
+def test_one_row_group_has_no_others():
+    file = io.BytesIO()
+    pq.write_table(pa.table({"a": [1]}), file)
+    assert Layout(pq.read_metadata(file)).place(4, 30) is None
