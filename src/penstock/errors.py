@@ -209,7 +209,14 @@ class Unsupported(Unusable):
 
 
 class NotFound(PenstockError, FileNotFoundError):
-    """No such object, bucket or upload."""
+    """No such object, bucket or upload.
+
+    Attributes:
+        missing: What is not there, where the store says it: ``object`` or ``bucket``.
+
+    """
+
+    missing = ""
 
 
 class Denied(PenstockError, PermissionError):

@@ -157,6 +157,8 @@ class Codes:
         answer = " ".join(filter(None, (f"HTTP {response.status}", code, f"({words})" if words else "")))
         error = kind(f"cannot {action}: {answer}{advice}", url=url)
         error.code = code
+        if isinstance(error, NotFound):
+            error.missing = meaning.missing
         error.retry_after_s = parse_retry_after(response.headers.get("retry-after", ""))
         return Refusal(error, meaning, row is not None, region)
 
