@@ -99,6 +99,7 @@ FACING = {
         ("fsspec", "interop.fsspec"),
         ("pyarrow", "interop.arrow"),
         ("upath", "interop.path"),
+        ("zarr", "interop.zarr"),
     ),
     ("torch", "compat.filesystem"),
     ("torch", "compat.osstorchconnector"),
