@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.testing.faults import FAULTS
-from tests.faults.cases import ATTEMPTS, COLUMNS, Case
+from tests.faults.cases import ATTEMPTS, COLUMNS, PLAIN, Case
 
 _READS = ("read", "read of unknown size", "range", "batch")
 _UPLOAD = ("put", "create", "part", "complete")
@@ -123,6 +123,8 @@ _GOOGLE = {
     ("reset-headers", "move"): ("✓ 2", "✓"),
     ("reset-body", "move"): ("✓ 2", "✓"),
     ("truncate", "move"): ("✓ 2", "✓"),
+    ("stall-body", "move"): ("✓ 2", "✓"),
+    ("drip", "move"): ("✓ 2", "✓"),
     ("truncate-unsized", "move"): ("✓ 1", "✓"),
     ("truncate-unsized", "read of unknown size"): ("✓ 2", "Transient"),
     ("expired", "head"): ("✓ 2", "Unauthenticated"),
@@ -146,10 +148,10 @@ _ALIBABA = {
     # As on Google Cloud Storage.
     ("corrupt", "complete"): ("Unusable", "Unusable"),
 }
+_IN_BODY = ("reset-body", "truncate", "stall-body")
 # Where Azure differs. The answers to writes and copies have no body; that to HEAD has the code in a header.
 _AZURE = {
-    **{(fault, column): ("✓ 1", "✓") for fault in ("reset-body", "truncate") for column in ("copy", "copy of a part")},
-    **{(fault, "complete"): ("✓ 1", "✓") for fault in ("reset-body", "truncate")},
+    **{(fault, column): ("✓ 1", "✓") for fault in _IN_BODY for column in ("copy", "copy of a part", "complete")},
     **{("truncate-unsized", column): ("✓ 1", "✓") for column in ("copy", "copy of a part")},
     **{("shorter", column): ("✓ 2", "Unreachable") for column in ("copy", "copy of a part")},
     ("shorter", "complete"): ("✓ 2", "✓"),
@@ -159,8 +161,20 @@ _AZURE = {
     # The second answer is a 404, whose status is enough.
     ("headers-many", "delete"): ("✓ 2", "✓"),
 }
+# Where plain web servers differ: their answers have neither codes nor digests, and not each folder has an index page.
+_BYTES = ("read", "read of unknown size", "batch")
+_WEB = {
+    **{
+        (fault, column): ("Forbidden", "Forbidden")
+        for fault in ("expired", "skewed")
+        for column in (*_BYTES, "range", "suffix")
+    },
+    **{(fault, "list"): ("Unsupported", "Unsupported") for fault in ("expired", "skewed", "denied", "garbage")},
+    **{("corrupt", column): ("Unseen", "Unseen") for column in _BYTES},
+    ("shorter", "read of unknown size"): ("Unseen", "Unseen"),
+}
 ALIKE = {"replace": "put", "suffix": "range"}  # columns of which the same comes as of another
-DIFFERENCES = {"s3": {}, "gcs": _GOOGLE, "oss": _ALIBABA, "azure": _AZURE}
+DIFFERENCES = {"s3": {}, "gcs": _GOOGLE, "oss": _ALIBABA, "azure": _AZURE, PLAIN: _WEB}
 
 
 def expected(case: Case) -> str:
@@ -202,6 +216,7 @@ def page() -> str:
         google=_differences("gcs"),
         alibaba=_differences("oss"),
         azure=_differences("azure"),
+        web=_differences(PLAIN),
     )
 
 
@@ -286,6 +301,13 @@ so the columns *create* and *abort* do not exist there, nor do regions (`301`, `
 the blocks that an interrupted upload leaves.
 
 {azure}
+
+## Web servers
+
+The same faults against `http://` and `https://`, whose servers are read only: the columns *head*, *list*, *read*,
+*read of unknown size*, *range*, *suffix* and *batch*, with the same results but for these.
+
+{web}
 
 ## A server that ignores Range
 

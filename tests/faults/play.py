@@ -10,7 +10,7 @@ from tests.faults.cases import WAITS, Case, everything, run, small_limits
 
 __all__ = ["main"]
 
-WAITING, WORKING = 32, 4  # at once: those that wait are not in each other's way, and those that work would be
+WAITING, WORKING = 64, 4  # at once: those that wait are not in each other's way, and those that work would be
 
 
 def main() -> None:

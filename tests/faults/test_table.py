@@ -24,7 +24,7 @@ DEADLINE_S = 60
 
 def name(case):
     words = f"{case.fault}-{case.column.replace(' ', '_')}-{'always' if case.always else 'once'}"
-    return words if case.dialect == "s3" else f"{case.dialect}-{words}"
+    return words if case.dialect == "s3" else f"{case.dialect.rpartition('.')[2]}-{words}"
 
 
 @pytest.fixture(scope="module")

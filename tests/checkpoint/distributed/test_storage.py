@@ -199,7 +199,7 @@ for verb in ("save", "load", "reshape", "save torchs", "load torchs"):
 
 def test_a_third_of_a_gibibyte_takes_little_more_memory(tmp_path):
     """Which is more than may be on its way: what holds a state twice is found."""
-    ended = python(PEAK, str(tmp_path / "it"), limit_s=100)
+    ended = python(PEAK, str(tmp_path / "it"), limit_s=280)  # 12 s of CPU, and a busy machine has others to serve
     assert ended.returncode == 0, ended.stderr
     beyond = {verb: int(mib) for verb, mib in map(str.split, ended.stdout.splitlines())}
     assert list(beyond) == ["save", "load", "reshape", "savetorchs", "loadtorchs"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -110,9 +111,13 @@ def test_after_any_way_out_nothing_writes_into_the_memory(monkeypatch, way):
         options = StoreOptions(retry=RetryOptions(attempts=1))
         source, of = _store("s3://bucket/data", b"\1" * (32 * MIB), options)
         source.read(Span(of.key, 1, 2))  # the store has shown that it heeds ranges: no further request asks
-        fault, times = ("denied", 1) if way == "error" else ("slow", None)
-        server.fail(FAULTS[fault], when=Match(nth=3, times=times))
         wants = [_want(of, at, at + 4 * MIB) for at in range(0, 32 * MIB, 4 * MIB)]
+        if way == "error":
+            server.fail(FAULTS["denied"], when=Match(nth=3))
+        else:  # the first is another object: which of one object's requests arrives first is chance
+            _, other = _store("s3://bucket/first", b"\1" * MIB, options)
+            wants.insert(0, _want(other, 0, MIB))
+            server.fail(replace(FAULTS["slow"], bytes_per_s=4000), when=Match(key=of.key, times=None))
         filled = gather(source, wants)
         if way == "closed":
             next(filled)
@@ -122,6 +127,6 @@ def test_after_any_way_out_nothing_writes_into_the_memory(monkeypatch, way):
                 list(filled)
         server.heal()
         before = [bytes(want.memory) for want in wants]
-        assert b"".join(before) != b"\1" * of.size, "some were under way"
+        assert any(bytes(each) != b"\1" * len(each) for each in before), "some were under way"
         source.read(Span(of.key, 0, of.size))  # whatever was under way would have come meanwhile
         assert [bytes(want.memory) for want in wants] == before

@@ -13,7 +13,8 @@ class Settings:
     """How a server is set up.
 
     Attributes:
-        dialect: What it speaks: a name in ``dialects.DIALECTS``.
+        dialect: What it speaks: a name in ``dialects.DIALECTS``, or a module of your own, by its full name, that has
+            ``WORDS``.
         port: On loopback; 0 for any that is free.
         access_key: The one key it knows.
         secret_key: Its secret.

@@ -30,3 +30,7 @@ def test_settings_hide_secrets(name):
     shown = repr(Settings(dialect=name, tokens=("t0ken",)))
     assert "t0ken" not in shown
     assert "not-a-secret" not in shown
+
+
+def test_a_module_of_ones_own_is_a_dialect():
+    assert spoken("tests.faults.web").scheme == "http"

@@ -15,6 +15,6 @@ DIALECTS = {"s3": "amazon", "gcs": "google", "oss": "alibaba", "azure": "azure"}
 
 
 def spoken(dialect: str) -> Words:
-    """Return what a dialect calls things; ``dialect`` is a name in ``DIALECTS``."""
-    found: Words = import_module(f"{__package__}.{DIALECTS[dialect]}").WORDS
+    """Return what a dialect calls things; ``dialect`` is a name in ``DIALECTS``, or a module's full name, with dots."""
+    found: Words = import_module(dialect if "." in dialect else f"{__package__}.{DIALECTS[dialect]}").WORDS
     return found

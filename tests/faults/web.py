@@ -1,0 +1,78 @@
+"""A plain web server's words for the fault server: no credentials, ETags, and index pages as nginx writes them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from html import escape
+from urllib.parse import quote, unquote
+
+from penstock.options import HTTPOptions
+from penstock.testing.faults import FAULTS
+from penstock.testing.faults.dialect import get
+from penstock.testing.faults.dialects.words import Words
+from penstock.testing.faults.message import Answer, Refused
+
+__all__ = ["WORDS"]
+
+
+def _locate(request):
+    """Serve the one bucket from the root."""
+    request.bucket, request.key = "bucket", unquote(request.path.removeprefix("/"))
+
+
+def _pin(found, request):
+    wanted = request.headers.get("if-match", "*")
+    if wanted not in ("*", f'"{found.etag}"'):
+        raise Refused(412, "Precondition Failed")
+
+
+def _described(found):
+    return {"ETag": f'"{found.etag}"'}
+
+
+def _get(shelves, bucket, request):
+    return _index(bucket, request.key) if request.key.endswith("/") else get(shelves, bucket, request)
+
+
+def _index(bucket, folder):
+    """Return the index page of a folder: files with their sizes, and folders."""
+    below = {key.removeprefix(folder): found for key, found in bucket.objects.items() if key.startswith(folder)}
+    files = {name: len(found.data) for name, found in below.items() if "/" not in name}
+    folders = {name.partition("/")[0] + "/" for name in below if "/" in name}
+    lines = [f'<a href="{quote(name)}">{escape(name)}</a>  22-Nov-2026 10:00  -' for name in sorted(folders)]
+    lines += [f'<a href="{quote(name)}">{escape(name)}</a>  22-Nov-2026 10:00  {files[name]}' for name in sorted(files)]
+    title = f"Index of /{escape(folder)}"
+    page = f'<html><head><title>{title}</title></head><body><h1>{title}</h1><hr><pre><a href="../">../</a>\n'
+    page += "\n".join(lines) + "\n</pre><hr></body></html>\n"
+    return Answer(200, {"Content-Type": "text/html"}, page.encode())
+
+
+def _refused(error, _request):
+    return Answer(error.status, {"Content-Type": "text/html"}, b"<html><body>no</body></html>")
+
+
+def _nothing(*_anything):
+    return None
+
+
+_NEVER = {name: replace(FAULTS[name], verbs=frozenset()) for name in ("301", "307", "malformed")}  # no regions
+
+WORDS = Words(
+    scheme="http",
+    prefix="x-web-",
+    version="ETag",
+    check=_nothing,
+    locate=_locate,
+    hold=_nothing,
+    pin=_pin,
+    pin_source=_nothing,
+    described=_described,
+    digests=lambda _found, _request: {},
+    written=_described,
+    listed=_described,
+    refused=_refused,
+    verbs={"get": _get, "head": _get, "list": lambda _shelves, bucket, _request: _index(bucket, "")},
+    faults=_NEVER,
+    store=lambda _settings, _endpoint: HTTPOptions(),
+    environment=lambda _settings, _endpoint: {},
+)
