@@ -75,7 +75,7 @@ HOMES = {
     "pycurl": ("transport.libcurl",),
     "pytest": ("testing",),
     "ray": ("interop",),
-    "rich": ("cli", "demo"),
+    "rich": ("cli", "demo", "bulk"),
     "safetensors": ("formats", "checkpoint"),
     "sklearn": ("demo", "testing"),
     "torch": ("datasets", "loading", "checkpoint", "demo", "compat"),
@@ -105,7 +105,7 @@ FACING = {
     ("torch", "compat.osstorchconnector"),
 }
 
-PURE_FILES = {"plan", "backoff", "hedge", "evict", "select", "shuffle", "partition", "key", "layout"}
+PURE_FILES = {"plan", "backoff", "hedge", "evict", "select", "shuffle", "partition", "key", "layout", "compare"}
 PURE_ROOMS = {"order", "budget", "listing"}
 DOES_IO = {
     *("os", "io", "pathlib", "shutil", "tempfile", "glob", "mmap", "logging"),

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.bulk.presign import presign
+    from penstock.bulk.sync import sync
     from penstock.catalog.catalog import Catalog
     from penstock.catalog.glob import glob
     from penstock.checkpoint.run.background import AsyncCheckpointer
@@ -87,6 +88,7 @@ _HOMES = {
     "save": "checkpoint.torchfile.verbs",
     "save_safetensors": "checkpoint.safetensors.verbs",
     "stat": "verbs",
+    "sync": "bulk.sync",
 }
 
 __all__ = [
@@ -130,6 +132,7 @@ __all__ = [
     "save",
     "save_safetensors",
     "stat",
+    "sync",
 ]
 
 

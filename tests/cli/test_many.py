@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 
-@pytest.mark.parametrize("command", ["presign"])
+@pytest.mark.parametrize("command", ["sync", "presign"])
 def test_each_shows_an_example(command, penstock):
     done = penstock(command, "--help", COLUMNS="200", TERM="dumb")
     assert done.returncode == 0

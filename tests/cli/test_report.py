@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from penstock.cli.report import Report, bar
+from penstock.cli.report import Report
 from penstock.errors import Damaged, Forbidden, NoSpace, NotFound, PenstockError, Unreachable, Unusable
 
 RECORD = {"source": "s3://bucket/a", "dest": "file:///a"}
@@ -74,10 +74,3 @@ def test_with_json_each_object_is_a_line_at_once_and_the_sums_are_left_out(capsy
     out, err = capsys.readouterr()
     assert out == ""
     assert err == "penstock: left out: a directory's marker [s3://bucket/a]\npenstock: nothing there\n"
-
-
-def test_a_bar_says_nothing_where_there_is_no_terminal(capsys):
-    with bar(2, 10) as count:
-        count(1, 5)
-        count(1, 5)
-    assert capsys.readouterr() == ("", "")

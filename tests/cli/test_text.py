@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cli.text import elsewhere, harmless, moment, readable
+from penstock.cli.text import harmless, moment, readable
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,3 @@ def test_a_time_is_iso_8601_in_utc_and_none_where_no_calendar_has_it():
 def test_only_a_terminal_is_shown_a_key_s_escapes_escaped(monkeypatch, is_terminal, shown):
     monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal, raising=False)
     assert harmless("a\x1b[2Jb") == shown
-
-
-def test_only_a_local_path_is_told_that_s3_was_perhaps_meant():
-    assert "s3:// in front" in elsewhere("file:///bucket/key")
-    assert elsewhere("s3://bucket/key") == ""

@@ -1,16 +1,104 @@
 """The commands over many objects, and over addresses, as typer sees them: names, options, help with an example."""
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import penstock as ps
+from penstock.bulk.options import SyncOptions
 from penstock.cli.commands import presign as signing
-from penstock.cli.store import with_store
+from penstock.cli.commands import sync as syncing
+from penstock.cli.store import with_options, with_store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import typer
 
 __all__ = ["MANY"]
+
+
+_TREES = "s3://bucket/prefix, or a directory; a / at its end makes no difference."
+
+
+def _with_how(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Give ``command`` the options of a sync; it takes them as one keyword, ``how``."""
+    from typer import Option
+
+    def how(
+        *,
+        delete: Annotated[bool, Option("--delete", help="Then delete in DEST what SOURCE does not have.")] = False,
+        checksum: Annotated[bool, Option("--checksum", help="Compare contents, not times.")] = False,
+        dry_run: Annotated[bool, Option("--dry-run", help="Print the planned actions, one per line.")] = False,
+        allow_empty: Annotated[bool, Option("--allow-empty", help="Allow a SOURCE with nothing in it.")] = False,
+        whole_bucket: Annotated[bool, Option("--whole-bucket", help="Allow --delete in a whole bucket.")] = False,
+    ) -> SyncOptions:
+        return SyncOptions(delete, checksum, (), (), dry_run, allow_empty, whole_bucket)
+
+    return with_options("how", how)(command)
+
+
+def _with_globs(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Give ``command`` globs of relative keys, as one keyword, ``globs``: what to take, and what to leave out."""
+    from typer import Option
+
+    def globs(
+        *,
+        include: Annotated[list[str] | None, Option(metavar="GLOB", help="Only keys below SOURCE like this.")] = None,
+        exclude: Annotated[
+            list[str] | None, Option(metavar="GLOB", help="No keys like this; in DEST they stay.")
+        ] = None,
+    ) -> tuple[list[str], list[str]]:
+        return include or [], exclude or []
+
+    return with_options("globs", globs)(command)
+
+
+def _with_output(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Give ``command`` its ways to tell what it did, as one keyword, ``output``: a file, and lines of JSON."""
+    from typer import Option
+
+    def output(
+        *,
+        report: Annotated[str | None, Option(metavar="FILE", help="Write a line of JSON for each object.")] = None,
+        json: Annotated[bool, Option("--json", help="One JSON object per line, for each object.")] = False,
+    ) -> tuple[str | None, bool]:
+        return report, json
+
+    return with_options("output", output)(command)
+
+
+def _sync(app: "typer.Typer") -> None:
+    import typer
+
+    @app.command(
+        epilog="Examples: penstock sync data s3://bucket/data; penstock sync --delete --exclude '**/*.tmp' "
+        "s3://bucket/data gs://other/data"
+    )
+    @with_store
+    @_with_how
+    @_with_globs
+    @_with_output
+    def sync(
+        source: Annotated[str, typer.Argument(metavar="SOURCE", help=_TREES)],
+        dest: Annotated[str, typer.Argument(metavar="DEST", help=_TREES)],
+        *,
+        globs: tuple[list[str], list[str]],
+        output: tuple[str | None, bool],
+        how: SyncOptions,
+        store: ps.StoreOptions | str,
+    ) -> None:
+        """Make what lies below DEST equal to what lies below SOURCE: directories, prefixes, of any two stores.
+
+        An object is copied unless DEST has it: the same size, and the same content or time. An interrupted sync is
+        repeated and goes on where it was. --delete deletes after all copies, only if none failed, and only what is as
+        it was compared.
+
+        Links to local files are followed; links to directories are left out and reported. Errors do not stop the other
+        objects, and the worst one decides the exit code.
+        """
+        options = replace(how, include=globs[0], exclude=globs[1])
+        syncing.sync((source, dest), options, output[0], store, json=output[1])
 
 
 def _presign(app: "typer.Typer") -> None:
@@ -42,4 +130,4 @@ def _presign(app: "typer.Typer") -> None:
         signing.presign(url, method, expires, signing.as_json if json else signing.as_text, store)
 
 
-MANY = (_presign,)
+MANY = (_sync, _presign)

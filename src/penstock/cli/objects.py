@@ -98,7 +98,7 @@ def _cp(app: "typer.Typer") -> None:
         how: copying.How,
         store: ps.StoreOptions | str,
     ) -> None:
-        copying.transfer(sources, dest, replace(how, resume=resume), store)
+        copying.cp(sources, dest, replace(how, resume=resume), store)
 
 
 def _mv(app: "typer.Typer") -> None:
@@ -121,7 +121,7 @@ def _mv(app: "typer.Typer") -> None:
         how: copying.How,
         store: ps.StoreOptions | str,
     ) -> None:
-        copying.transfer(sources, dest, replace(how, move=True, resume=resume), store)
+        copying.cp(sources, dest, replace(how, move=True, resume=resume), store)
 
 
 def _with_uploads(command: "Callable[..., None]") -> "Callable[..., None]":

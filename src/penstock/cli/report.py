@@ -1,11 +1,10 @@
-"""What a command did with many objects: a bar while it runs, a line for each if asked, a summary, one exit code."""
+"""What a command did with many objects: a line for each if asked, a summary, one exit code."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections import Counter
-from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -14,11 +13,10 @@ from penstock.cli.text import readable
 from penstock.errors import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
+    from penstock.bulk.outcome import Outcome
     from penstock.errors import PenstockError
 
-__all__ = ["Report", "bar"]
+__all__ = ["Report"]
 
 _SHOWN = 100  # errors and notes; beyond, their number says enough
 _WORST_FIRST = (5, 6, 3, 2, 1, 4)  # 6 ended it all; 4 last: it is only said where trying again can mend everything
@@ -43,8 +41,21 @@ class Report:
         if status == self._verb:
             self._size_bytes += size_bytes
         if note:
-            self._remark(f"left out: {note} [{next(iter(record.values()))}]")
+            self._remark(f"left out: {note} [{next(filter(None, record.values()), '')}]")
         self._line({**record, "size": size_bytes, "status": status}, {"note": note} if note else {})
+
+    def take(self, outcome: Outcome) -> None:
+        """Count what came of one object that was copied, moved or deleted."""
+        record: dict[str, object] = {"source": outcome.source or None, "dest": outcome.dest or None}
+        if outcome.error is not None:
+            self.fail(record, outcome.size, outcome.error)
+        else:
+            self.add(record, outcome.size, outcome.status, outcome.note)
+
+    def count(self, status: str, number: int) -> None:
+        """Count objects of which nothing more is said."""
+        if number:
+            self._counts[status] += number
 
     def fail(self, record: dict[str, object], size_bytes: int, error: PenstockError) -> None:
         """Count one that failed."""
@@ -81,34 +92,3 @@ class Report:
             self._remarks.append(printable(text))
         elif len(self._remarks) == _SHOWN:
             self._remarks.append("and more of them")
-
-
-@contextmanager
-def bar(objects: int | None, size_bytes: int | None, *, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on standard error, if that is a terminal; yields what counts objects and bytes.
-
-    Give None where the sums are not known.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    console = Console(stderr=True)
-    of = "" if objects is None else f"/{objects:,}"
-    columns = (
-        TextColumn("{task.fields[objects]:,}" + of),
-        BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    idle = not (shown and console.is_terminal)
-    with Progress(*columns, console=console, transient=True, redirect_stdout=False, disable=idle) as progress:
-        task = progress.add_task("", total=size_bytes, objects=0)
-        ended = 0
-
-        def count(objects: int, moved_bytes: int) -> None:
-            nonlocal ended
-            ended += objects
-            progress.update(task, advance=moved_bytes, objects=ended)
-
-        yield count

@@ -17,7 +17,7 @@ from penstock.source import Source
 
 __all__ = ["Given", "settled", "with_options", "with_store"]
 
-_PLACES = ("url", "urls", "sources", "dest")  # what commands call their URLs
+_PLACES = ("url", "urls", "source", "sources", "dest")  # what commands call their URLs
 
 
 @dataclass(frozen=True)

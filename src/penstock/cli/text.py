@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from penstock.errors import printable
 
-__all__ = ["elsewhere", "harmless", "moment", "readable"]
+__all__ = ["harmless", "moment", "readable"]
 
 
 def moment(seconds: float | None) -> str | None:
@@ -31,8 +31,3 @@ def readable(size_bytes: int) -> str:
             return f"{size:.3g} {unit}" if unit != "bytes" else f"{size_bytes} bytes"
         size /= 1024
     return f"{size:,.3g} PiB"
-
-
-def elsewhere(url: str) -> str:
-    """Return a word on schemes for the URL of a local path where nothing is; nothing for any other."""
-    return "; a path without s3:// in front is one of this machine" if url.startswith("file:") else ""

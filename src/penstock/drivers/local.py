@@ -30,7 +30,7 @@ from penstock.values import ObjectMeta, Uploads
 
 if TYPE_CHECKING:
     import io
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.buffer import Buffer
     from penstock.protocols.driver import Attributes, Beginning, Part, Payload
@@ -53,6 +53,7 @@ class Local:
     def __init__(self, root: str = "/") -> None:
         """Serve the tree under ``root``."""
         self._root = root.rstrip("/") + "/"
+        self._times: dict[str, Mapping[str, str]] = {}  # by the file aside: what its upload was begun with
 
     def url(self, key: str) -> str:
         """Return the path."""
@@ -128,13 +129,17 @@ class Local:
         return direct(run)
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
-        """Write aside, flush to the disk, rename. Files have no place for a content type or metadata."""
+        """Write aside, flush to the disk, rename. Files have no place for a content type or metadata, but ``mtime``.
+
+        That is a time of change, in seconds since the epoch, which the file gets (rclone and s3fs call it so, too).
+        """
 
         def run() -> str:
             aside = self._aside(key)
             with self._errors(key, len(body.data)), asides.removed(aside):
                 with open(aside, "r+b", buffering=0) as file:
                     _write_all(file.fileno(), body.data, 0)
+                _set_time(aside, attributes.metadata)
                 return self._publish(aside, key, new=attributes.create_only, old=attributes.replaces)
 
         return direct(run)
@@ -167,9 +172,14 @@ class Local:
 
     def create(self, key: str, attributes: Attributes) -> Exchange[str]:
         """Create the file aside; its path is the upload's id."""
-        del attributes  # see put
 
-        return direct(lambda: self._aside(key))
+        def run() -> str:
+            aside = self._aside(key)
+            if "mtime" in attributes.metadata:
+                self._times[aside] = attributes.metadata
+            return aside
+
+        return direct(run)
 
     def part(self, key: str, upload: str, part: Part, body: Payload) -> Exchange[str]:
         """Write one part where it belongs."""
@@ -210,6 +220,7 @@ class Local:
 
         def run() -> str:
             with self._errors(key):
+                _set_time(upload, self._times.pop(upload, {}))
                 return self._publish(upload, key, new=create_only, old=replaces)
 
         return direct(run)
@@ -218,6 +229,7 @@ class Local:
         """Remove the file aside."""
 
         def run() -> None:
+            self._times.pop(upload, None)
             with self._errors(key), suppress(FileNotFoundError):
                 os.unlink(upload)
 
@@ -325,6 +337,13 @@ def _type(key: str) -> str:
     """Guess a content type by a name; of what is compressed nothing: it would be what it is a type of unpacked."""
     kind, packed = guess_type(f"x/{key}")  # not a URL, whatever it begins with
     return "" if packed else kind or ""
+
+
+def _set_time(path: str, metadata: Mapping[str, str]) -> None:
+    with suppress(ValueError, OverflowError):  # no time, or none that a file can have
+        nanoseconds = round(float(metadata["mtime"]) * 1e9) if "mtime" in metadata else None
+        if nanoseconds is not None:
+            os.utime(path, ns=(nanoseconds, nanoseconds))
 
 
 def _write_all(descriptor: int, data: bytes | bytearray | memoryview, offset: int) -> None:

@@ -7,8 +7,8 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
+from penstock.bulk.selection import select_objects
 from penstock.cli.exits import outgoing
-from penstock.cli.selection import select_objects
 from penstock.errors import Unusable
 from penstock.values import Span
 

@@ -3,60 +3,24 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
-from itertools import chain, islice
-from threading import Event
 from typing import TYPE_CHECKING
 
-from penstock.cli.copy import Job, copy, cost_bytes, delete_source, is_there
+from penstock.bulk.transfer import How, transfer
 from penstock.cli.exits import write
-from penstock.cli.guard import check_links, check_names, check_tree, link_on_the_way
-from penstock.cli.plan import check, plan
-from penstock.cli.pool import run_jobs
-from penstock.cli.report import Report, bar
-from penstock.cli.selection import destination, left_out, local, require, select
+from penstock.cli.report import Report
 from penstock.cli.text import harmless
-from penstock.errors import NoSpace, PenstockError, Unusable
-from penstock.protocols.driver import Delete, Put
+from penstock.errors import Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Sequence
 
-    from penstock.cli.plan import Step
     from penstock.options import StoreOptions
-    from penstock.source import Source
 
-__all__ = ["How", "transfer"]
-
-_AHEAD = 10_000  # planned before the first is carried: sums for the bar, and most refusals before anything is done
+__all__ = ["How", "cp"]
 
 
-@dataclass(frozen=True, slots=True)
-class How:
-    """The options of ``cp``, and of ``mv``, which moves."""
-
-    recursive: bool = False
-    resume: bool = False
-    dry_run: bool = False
-    json: bool = False
-    fail_fast: bool = False
-    move: bool = False
-
-    @property
-    def verb(self) -> str:
-        """What becomes of an object."""
-        return "planned" if self.dry_run else "moved" if self.move else "copied"
-
-
-def transfer(urls: Sequence[str], dest: str, how: How, store: StoreOptions | str) -> None:
-    """Copy or move what ``urls`` mean to ``dest``.
-
-    What fails does not stop the others, unless ``how`` says so or there is no space left.
-
-    Requests: one or two for each of ``urls``, one for DEST, one for each 1,000 objects listed; for each object one on
-    the server's side, two when it is small, else one for each 8 MiB read and as many as a writer takes; one more to
-    another store, one more with ``resume``, three more to move. To move with ``resume`` reads files that may be there
-    already, to compare them.
+def cp(urls: Sequence[str], dest: str, how: How, store: StoreOptions | str) -> None:
+    """Copy or move what ``urls`` mean to ``dest``: see ``bulk.transfer``.
 
     Raises:
         PenstockError: A source or DEST is not usable as it is; nothing was done then.
@@ -65,83 +29,10 @@ def transfer(urls: Sequence[str], dest: str, how: How, store: StoreOptions | str
     """
     if "-" in (*urls, dest):
         raise Unusable("'-' is no file: penstock cat writes to standard output; a file of that name is ./-")
-    require(dest, store, Put)
-    if how.move:
-        for url in urls:
-            require(url, store, Delete)
-        check_links(urls, store)
-    selections = [select(url, store, recursive=how.recursive) for url in urls]
-    if how.move:
-        for each in selections:
-            check_tree(each, "copy it (cp -r) and then empty it (rm -r --whole-bucket), if you mean it")
-    origins = [each.origin for each in selections]
-    target, place = destination(dest, store, origins)
-    check(origins, place)
-    check_names([(each.source, each.origin.prefix) for each in selections], target, place.key)
-    found = [(each.origin, each.entries()) for each in selections]
-    steps = plan(origins, ((origin, meta) for origin, metas in found for meta in metas), place)
-    first = list(islice(steps, _AHEAD))
     report = Report(how.verb, as_json=how.json)
-    for path, kind in chain.from_iterable(map(left_out, selections)):
-        report.add({"source": path, "dest": None}, 0, "skipped", kind)
-    with bar(*_sums(first), shown=not how.dry_run) as count:
-        work = _Work(how, {each.source.root: each.source for each in selections}, (target, place.key), count)
-        _carry_out(chain(first, steps), work, report)
+    with closing(transfer(urls, dest, how, store)) as outcomes:
+        for outcome in outcomes:
+            report.take(outcome)
+            if outcome.status == "planned" and not how.json:
+                write(harmless(f"{outcome.source} -> {outcome.dest}") + "\n")
     report.end()
-
-
-class _Work:
-    """What is done with one step."""
-
-    def __init__(
-        self, how: How, sources: dict[str, Source], dest: tuple[Source, str], count: Callable[[int, int], None]
-    ) -> None:
-        self.how = how
-        self.stop = Event()
-        self.count = count
-        self._sources = sources
-        self._target, self._base = dest
-
-    def __call__(self, step: Step) -> str:
-        """Do it; returns its status."""
-        job = Job(self._sources[step.root], step.meta, self._target, step.to)
-        if step.fault:
-            raise Unusable(step.fault, url=job.source.url(step.meta.key))
-        if step.note:
-            return "skipped"
-        if local(self._target) and (path := link_on_the_way(self._base, step.to)):
-            raise Unusable("written through this link to a directory? remove it, or name it as DEST", url=path)
-        there = self.how.resume and is_there(job, surely=self.how.move)
-        if there and not self.how.move:
-            return "skipped"
-        if not self.how.dry_run:
-            if not there:
-                copy(job, lambda moved_bytes: self.count(0, moved_bytes), self.stop)
-            if self.how.move:
-                delete_source(job)
-        return self.how.verb
-
-    def record(self, step: Step) -> dict[str, object]:
-        """Return what it is about."""
-        return {"source": self._sources[step.root].url(step.meta.key), "dest": self._target.url(step.to)}
-
-
-def _carry_out(steps: Iterable[Step], work: _Work, report: Report) -> None:
-    with closing(run_jobs(steps, work, lambda step: cost_bytes(step.meta), work.stop)) as results:
-        for step, result in results:
-            record, size = work.record(step), step.meta.size
-            work.count(1, 0)
-            if isinstance(result, PenstockError):
-                report.fail(record, size, result)
-                if work.how.fail_fast or isinstance(result, NoSpace):  # what comes next would be read in vain
-                    return
-            else:
-                report.add(record, size, result, step.note)
-                if result == "planned" and not work.how.json:
-                    write(harmless(f"{record['source']} -> {record['dest']}") + "\n")
-
-
-def _sums(first: Sequence[Step]) -> tuple[int | None, int | None]:
-    if len(first) == _AHEAD:
-        return None, None
-    return len(first), sum(step.meta.size for step in first)

@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.bulk.selection import sized
 from penstock.cli.commands.ls import nothing
 from penstock.cli.exits import write
-from penstock.cli.selection import sized
 from penstock.cli.text import harmless
 from penstock.source import open_source
 

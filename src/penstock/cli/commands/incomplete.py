@@ -6,8 +6,8 @@ import sys
 from time import time
 from typing import TYPE_CHECKING
 
+from penstock.bulk.selection import local
 from penstock.cli.exits import write
-from penstock.cli.selection import local
 from penstock.cli.text import harmless
 from penstock.errors import NotFound, Unusable
 from penstock.source import open_source

@@ -7,8 +7,9 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from penstock.bulk.selection import elsewhere
 from penstock.cli.exits import write
-from penstock.cli.text import elsewhere, harmless, moment, readable
+from penstock.cli.text import harmless, moment, readable
 from penstock.errors import NotFound
 from penstock.source import open_source
 from penstock.values import UNKNOWN_SIZE

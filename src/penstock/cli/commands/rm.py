@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING
 
+from penstock.bulk.guard import check_tree, link
+from penstock.bulk.pool import run_jobs
+from penstock.bulk.progress import bar
+from penstock.bulk.selection import require, select
 from penstock.cli.exits import write
-from penstock.cli.guard import check_tree, link
-from penstock.cli.pool import run_jobs
-from penstock.cli.report import Report, bar
-from penstock.cli.selection import require, select
+from penstock.cli.report import Report
 from penstock.cli.text import harmless, readable
 from penstock.errors import Cancelled, PenstockError, printable
 from penstock.protocols.driver import Delete

@@ -6,8 +6,8 @@ import json
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from penstock.bulk.selection import select_objects
 from penstock.cli.exits import write
-from penstock.cli.selection import select_objects
 from penstock.cli.text import harmless, readable
 from penstock.cli.text import moment as time
 

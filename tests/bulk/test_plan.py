@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.plan import Destination, Origin, check, plan
+from penstock.bulk.plan import Destination, Origin, check, plan
 from penstock.errors import Unusable
 from penstock.values import ObjectMeta
 

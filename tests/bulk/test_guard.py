@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.guard import check_names, link_on_the_way
+from penstock.bulk.guard import check_names, link_on_the_way
 from penstock.errors import Unusable
 from penstock.source import open_source
 from tests.cli.conftest import COMMAND

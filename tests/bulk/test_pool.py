@@ -6,7 +6,7 @@ from threading import Event, Lock
 
 import pytest
 
-from penstock.cli.pool import run_jobs
+from penstock.bulk.pool import run_jobs
 from penstock.errors import Bug, Cancelled, NotFound
 
 MIB = 1 << 20

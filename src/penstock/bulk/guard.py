@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from penstock.cli.plan import Origin
-from penstock.cli.selection import Selection, local, resolved
+from penstock.bulk.plan import Origin
+from penstock.bulk.selection import Selection, local, resolved
 from penstock.errors import Unusable
 from penstock.providers.protected import check_deletable
 from penstock.providers.urls import parse
@@ -47,7 +47,7 @@ def check_tree(selected: Selection, advice: str, *, whole_bucket: bool = False) 
 def check_names(origins: Iterable[tuple[Source, str]], target: Source, key: str) -> None:
     """Refuse sources and a destination that lie in one another and are named in two ways; no request.
 
-    A bucket that is named in one way is looked after object by object (``cli.plan``).
+    A bucket that is named in one way is looked after object by object (``bulk.plan``).
 
     Raises:
         Unusable: One lies in the other, ``s3://bucket/base/`` in ``penstock://profile/``, say.

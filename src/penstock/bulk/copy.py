@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import md5
 from typing import TYPE_CHECKING
 
-from penstock.cli.selection import local
-from penstock.errors import Cancelled, Changed, Damaged, NoSpace, NotFound
+from penstock.bulk.selection import local
+from penstock.errors import Cancelled, Changed, Damaged, NoSpace
 from penstock.protocols.driver import Copy
 from penstock.values import Span
 
@@ -18,23 +17,24 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import ObjectMeta
 
-__all__ = ["Job", "copy", "cost_bytes", "delete_source", "is_there"]
+__all__ = ["MTIME", "READERS", "Job", "copy", "cost_bytes", "delete_source", "spans"]
 
+MTIME = "mtime"  # metadata: when the source was changed, in seconds since the epoch; rclone's and s3fs's name for it
 _WHOLE_BYTES = 8 << 20  # up to here an object is two requests: read, put
 _PIECE_BYTES = 8 << 20
 _STREAM_BYTES = 128 << 20  # held by one long object: 64 MiB by its writer, 32 MiB read ahead, pieces in between
-_READERS = 8  # share options.read.ahead_bytes, 256 MiB, as that many
-_MD5_HEX = 32
+READERS = 8  # of one object; share options.read.ahead_bytes, 256 MiB, as that many
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One object, as it was listed, and where it goes."""
+    """One object, as it was listed, and where it goes; with the time of its last change, where it is ``stamped``."""
 
     source: Source
     meta: ObjectMeta
     target: Source
     to: str
+    stamped: bool = False
 
 
 def cost_bytes(meta: ObjectMeta) -> int:
@@ -60,26 +60,6 @@ def copy(job: Job, moved: Callable[[int], None], stop: Event) -> None:
         _relay(job, moved, stop)
 
 
-def is_there(job: Job, *, surely: bool) -> bool:
-    """Say whether what is at the destination is this object: one request.
-
-    Its size must be the same; and its ETag, where both stores made it of the content. Else its time must not be before
-    the source's, or, ``surely``, files are read for their MD5, and what cannot be compared is not there.
-    """
-    try:
-        found = job.target.head(job.to)
-    except NotFound:
-        return False
-    if found.size != job.meta.size:
-        return False
-    if _of_content(found.etag) and _of_content(job.meta.etag):
-        return found.etag == job.meta.etag
-    if surely:
-        content = _content(job.source, job.meta)
-        return content != "" and content == _content(job.target, found)
-    return found.modified is not None and job.meta.modified is not None and found.modified >= job.meta.modified
-
-
 def delete_source(job: Job) -> None:
     """Delete a copied source after a check that the copy is complete and the source unchanged: three requests.
 
@@ -101,7 +81,7 @@ def _relay(job: Job, moved: Callable[[int], None], stop: Event) -> None:
     size, described = job.meta.size, _with_metadata(job)
     if size <= _WHOLE_BYTES:
         data = job.source.read(Span(job.meta.key, 0, size, job.meta.etag, whole=True))
-        job.target.put(job.to, data, metadata=described.metadata, content_type=described.content_type)
+        job.target.put(job.to, data, metadata=_metadata(job, described), content_type=described.content_type)
         moved(size)
         return
     try:
@@ -121,9 +101,18 @@ def _with_metadata(job: Job) -> ObjectMeta:
     return described
 
 
+def _metadata(job: Job, described: ObjectMeta) -> dict[str, str]:
+    """Return the copy's metadata. A file gets the source's time; a store keeps one that the source came with."""
+    modified = job.meta.modified
+    if not job.stamped or modified is None:
+        return described.metadata
+    own = {MTIME: f"{modified:.6f}"}
+    return own if local(job.target) else {**own, **described.metadata}
+
+
 def _stream(job: Job, described: ObjectMeta, moved: Callable[[int], None], stop: Event) -> None:
-    target = job.target.open_write(job.to, metadata=described.metadata, content_type=described.content_type)
-    with job.source.lookahead(_spans(job.meta), _READERS) as pieces, target as writer:
+    target = job.target.open_write(job.to, metadata=_metadata(job, described), content_type=described.content_type)
+    with job.source.lookahead(spans(job.meta), READERS) as pieces, target as writer:
         for piece in pieces:
             if stop.is_set():
                 raise Cancelled("called off", url=writer.url)
@@ -133,7 +122,8 @@ def _stream(job: Job, described: ObjectMeta, moved: Callable[[int], None], stop:
             _unchanged(job)
 
 
-def _spans(meta: ObjectMeta) -> Iterator[Span]:
+def spans(meta: ObjectMeta) -> Iterator[Span]:
+    """Yield the pieces that an object is read in."""
     for start in range(0, meta.size, _PIECE_BYTES):
         yield Span(meta.key, start, min(start + _PIECE_BYTES, meta.size), meta.etag)
 
@@ -142,19 +132,3 @@ def _unchanged(job: Job) -> None:
     now = job.source.head(job.meta.key)
     if (now.size, now.etag) != (job.meta.size, job.meta.etag):
         raise Changed("it was written to while it was copied: copy it again", url=job.source.url(job.meta.key))
-
-
-def _content(source: Source, meta: ObjectMeta) -> str:
-    """Return an object's MD5, for which a file is read; empty where the store does not tell it."""
-    if _of_content(meta.etag) or not local(source):
-        return meta.etag if _of_content(meta.etag) else ""
-    digest = md5(usedforsecurity=False)
-    with source.lookahead(_spans(meta), _READERS) as pieces:
-        for piece in pieces:
-            digest.update(piece)
-    return digest.hexdigest()
-
-
-def _of_content(etag: str) -> bool:
-    """Say whether an ETag is an MD5; those of uploads in parts and of files are not, and tell nothing elsewhere."""
-    return len(etag) == _MD5_HEX and etag.isalnum()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.plan import Origin
-from penstock.cli.selection import destination, left_out, resolved, select, select_objects
+from penstock.bulk.plan import Origin
+from penstock.bulk.selection import destination, elsewhere, left_out, resolved, select, select_objects
 from penstock.errors import NotFound, Unusable
 from penstock.options import StoreOptions
 from penstock.source import open_source
@@ -88,3 +88,8 @@ def test_what_is_no_object_in_a_local_tree_is_told_with_its_kind(tmp_path):
         "to-nothing": "a link to no file",
         "pipe": "neither a file nor a directory",
     }
+
+
+def test_only_a_local_path_is_told_that_s3_was_perhaps_meant():
+    assert "s3:// in front" in elsewhere("file:///bucket/key")
+    assert elsewhere("s3://bucket/key") == ""

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from penstock.bulk.plan import Destination, Origin
 from penstock.catalog.select import selector
-from penstock.cli.plan import Destination, Origin
-from penstock.cli.text import elsewhere
 from penstock.errors import Denied, NotFound, Unusable
 from penstock.providers.urls import LOCAL_ROOT
 from penstock.source import Source, open_source
@@ -22,7 +21,18 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.values import ObjectMeta
 
-__all__ = ["Selection", "destination", "left_out", "local", "require", "resolved", "select", "select_objects", "sized"]
+__all__ = [
+    "Selection",
+    "destination",
+    "elsewhere",
+    "left_out",
+    "local",
+    "require",
+    "resolved",
+    "select",
+    "select_objects",
+    "sized",
+]
 
 _WILD = "*?["
 
@@ -154,6 +164,11 @@ def left_out(selected: Selection) -> Iterator[tuple[str, str]]:
                 yield path, "a link to a directory" if os.path.isdir(path) else "a link to no file"
             elif not os.path.isdir(path) and not os.path.isfile(path):
                 yield path, "neither a file nor a directory"
+
+
+def elsewhere(url: str) -> str:
+    """Return a word on schemes for the URL of a local path where nothing is; nothing for any other."""
+    return "; a path without s3:// in front is one of this machine" if url.startswith("file:") else ""
 
 
 def _head(source: Source, key: str) -> ObjectMeta | None:

@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 import penstock as ps
-from penstock.cli.copy import Job, copy, cost_bytes, delete_source, is_there
+from penstock.bulk.copy import Job, copy, cost_bytes, delete_source
 from penstock.errors import Changed, Damaged, NotFound
 from penstock.source import open_source
 from penstock.values import ObjectMeta
@@ -83,26 +83,6 @@ def test_a_source_that_was_written_since_is_not_deleted(job):
     with pytest.raises(Changed):
         delete_source(job)
     assert job.source.head("a").size == 5
-
-
-def test_a_copy_is_there_by_its_etag_where_both_stores_tell_the_content_s(job):
-    assert not is_there(job, surely=False), "nothing was copied yet"
-    job.target.put("b", b"other")
-    assert not is_there(job, surely=False), "the same size, later, and another content"
-    copy(job, lambda _: None, stop=None)
-    assert is_there(job, surely=True)
-
-
-def test_a_file_is_read_where_its_time_is_not_proof_enough(tmp_path):
-    source, key = open_source(tmp_path / "a")
-    target, to = open_source(tmp_path / "b")
-    source.put(key, b"first")
-    job = Job(source, source.head(key), target, to)
-    target.put(to, b"other")  # later than the source, and as long
-    assert is_there(job, surely=False)
-    assert not is_there(job, surely=True)
-    target.put(to, b"first")
-    assert is_there(job, surely=True)
 
 
 def test_a_small_object_costs_its_size_and_a_long_one_what_a_stream_holds():

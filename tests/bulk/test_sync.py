@@ -1,0 +1,409 @@
+"""One tree becomes equal to another, nothing is done twice, and nothing is deleted that was not meant."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from dataclasses import replace
+
+import pytest
+
+import penstock as ps
+from penstock.errors import Changed, InvalidURL, NotFound, Unusable
+from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
+from penstock.values import UNKNOWN_SIZE
+
+SCHEMES = {"s3": "s3", "gcs": "gs", "azure": "az", "oss": "oss"}
+MIB = 1 << 20
+NAMES = {"zero": 0, "a b/ü+%&=~?#.txt": 10, "日本/🙂 [x]*.bin": 2000, "x/y/z": 5, "x.y": 7, "x-y": 7, "long": 9 * MIB}
+PARTS = ps.WriteOptions(part_bytes=5 * MIB)  # one name has two, and so no MD5 as its ETag
+
+
+@pytest.fixture(scope="module", params=SCHEMES)
+def any_server(request):
+    with FaultServer.start(Settings(dialect=request.param)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def s3_server_of_faults():
+    with FaultServer.start() as running:
+        yield running
+
+
+def fresh(server, request):
+    server.bucket = f"b{abs(hash(request.node.name))}"
+    server.make(server.bucket)
+    server.root = f"{SCHEMES[server.settings.dialect]}://{server.bucket}"
+    server.heal()
+    return server
+
+
+@pytest.fixture
+def server(any_server, request):
+    yield fresh(any_server, request)
+    any_server.heal()
+
+
+@pytest.fixture
+def faulty(s3_server_of_faults, request):
+    yield fresh(s3_server_of_faults, request)
+    s3_server_of_faults.heal()
+
+
+@pytest.fixture
+def tree(tmp_path, seed):
+    draw = random.Random(seed)
+    for name, size in NAMES.items():
+        path = tmp_path / "tree" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(draw.randbytes(size))
+    return tmp_path / "tree"
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def verbs(server, *names):
+    return [each.verb for each in server.seen() if each.verb in (names or ("put", "part", "get", "delete", "copy"))]
+
+
+def test_a_tree_goes_up_and_down_and_the_second_run_does_nothing(server, tree, tmp_path):
+    store = replace(server.store, write=PARTS)
+    up = ps.sync(tree, f"{server.root}/up", store=store)
+    assert (up.copied, up.unchanged, up.failed) == (len(NAMES), 0, 0)
+    assert {key.removeprefix("up/"): data for key, data in server.objects(server.bucket).items()} == contents(tree)
+    for source, dest in (
+        (tree, f"{server.root}/up/"),
+        (f"{server.root}/up", tree),  # the other way, though the files are older
+    ):
+        before = len(verbs(server))
+        again = ps.sync(source, dest, delete=True, store=store)
+        assert (again.copied, again.unchanged, again.deleted) == (0, len(NAMES), 0)
+        assert len(verbs(server)) == before, "nothing is sent, fetched or deleted twice"
+    down = ps.sync(f"{server.root}/up", tmp_path / "down", store=store)
+    assert down.copied == len(NAMES)
+    assert contents(tmp_path / "down") == contents(tree)
+    for source, dest in ((f"{server.root}/up", tmp_path / "down"), (tmp_path / "down", f"{server.root}/up")):
+        before = len(verbs(server))
+        again = ps.sync(source, dest, store=store)
+        assert (again.copied, again.unchanged) == (0, len(NAMES))
+        assert len(verbs(server)) == before
+
+
+def test_between_two_stores_nothing_touches_the_disk(server, faulty, tree, tmp_path, monkeypatch):
+    toml = ""
+    for name, each in (("one", server), ("two", faulty)):
+        options = each.store
+        toml += f'[profiles.{name}]\nurl = "{each.root}/"\n[profiles.{name}.options]\n'
+        for field in ("endpoint", "region", "access_key", "secret_key", "account", "account_key"):
+            if isinstance(getattr(options, field, None), str):
+                toml += f'{field} = "{getattr(options, field)}"\n'
+    path = tmp_path / "home" / "penstock.toml"
+    path.parent.mkdir()
+    path.write_text(toml)
+    path.chmod(0o600)
+    monkeypatch.chdir(path.parent)
+    ps.sync(tree, "penstock://one/t")
+    found = ps.sync("penstock://one/t", "penstock://two/t")
+    assert (found.copied, found.failed) == (len(NAMES), 0)
+    assert {key[2:]: data for key, data in faulty.objects(faulty.bucket).items()} == contents(tree)
+    again = ps.sync("penstock://one/t", "penstock://two/t")
+    assert (again.copied, again.unchanged) == (0, len(NAMES))
+    assert [each.name for each in path.parent.iterdir()] == ["penstock.toml"]
+
+
+def test_within_a_bucket_the_server_copies(faulty, tree):
+    ps.sync(tree, f"{faulty.root}/a", store=faulty.store)
+    before = verbs(faulty, "get").count("get")
+    assert ps.sync(f"{faulty.root}/a", f"{faulty.root}/b", store=faulty.store).copied == len(NAMES)
+    assert verbs(faulty, "get").count("get") == before
+    assert ps.sync(f"{faulty.root}/a", f"{faulty.root}/b", store=faulty.store).unchanged == len(NAMES)
+
+
+def test_what_changed_is_copied_and_what_is_too_much_is_deleted_last(faulty, tree, tmp_path):
+    store, dest = faulty.store, f"{faulty.root}/t"
+    ps.sync(tree, dest, store=store)
+    for name in ("t/old", "t/x/old", "tt", "outside"):
+        faulty.put(faulty.bucket, name, b"old")
+    (tree / "x.y").write_bytes(b"changed")  # of the same size
+    (tree / "new").write_bytes(b"new")
+    (tree / "zero").unlink()
+    planned = ps.sync(tree, dest, delete=True, dry_run=True, store=store)
+    assert (planned.planned, planned.copied, planned.deleted) == (5, 0, 0)
+    assert faulty.objects(faulty.bucket)["t/old"] == b"old"
+    count = len(faulty.seen())
+    done = ps.sync(tree, dest, delete=True, report=tmp_path / "report", store=store)
+    assert (done.copied, done.deleted, done.unchanged) == (2, 3, len(NAMES) - 2)
+    stands = faulty.objects(faulty.bucket)
+    assert {key[2:]: data for key, data in stands.items() if key.startswith("t/")} == contents(tree)
+    assert {key for key in stands if not key.startswith("t/")} == {"tt", "outside"}
+    sent = [each.verb for each in faulty.seen()[count:] if each.verb in ("put", "delete")]
+    assert sent == ["put"] * 2 + ["delete"] * 3, "deletions come last"
+    lines = [json.loads(line) for line in (tmp_path / "report").read_text().splitlines()]
+    assert sorted((each["status"], each["dest"].removeprefix(dest)) for each in lines) == [
+        ("copied", "/new"),
+        ("copied", "/x.y"),
+        ("deleted", "/old"),
+        ("deleted", "/x/old"),
+        ("deleted", "/zero"),
+    ]
+
+
+@pytest.mark.parametrize("delete", [False, True])
+def test_a_source_with_nothing_in_it_is_refused_unless_it_is_allowed(faulty, tree, tmp_path, delete):
+    store, dest = faulty.store, f"{faulty.root}/t"
+    ps.sync(tree, dest, store=store)
+    before = faulty.objects(faulty.bucket)
+    (tmp_path / "empty").mkdir()
+    for source, more in (
+        (tmp_path / "empty", {}),
+        (tmp_path / "mistyped", {}),
+        (tmp_path / "mistyped", {"allow_empty": True}),
+        (f"{faulty.root}/mistyped", {}),
+        ("s3://no-such-bucket-at-all/t", {"allow_empty": True}),
+        (tree, {"include": "*.nothing"}),
+        (tree, {"exclude": "**"}),
+    ):
+        with pytest.raises(NotFound):
+            ps.sync(source, dest, delete=delete, store=store, **more)
+    assert faulty.objects(faulty.bucket) == before
+    done = ps.sync(tmp_path / "empty", dest, delete=delete, allow_empty=True, store=store)
+    assert done.deleted == (len(NAMES) if delete else 0)
+    assert len(faulty.objects(faulty.bucket)) == (0 if delete else len(NAMES))
+
+
+def test_a_source_listing_that_fails_half_way_deletes_nothing(faulty):
+    for number in range(1500):
+        faulty.put(faulty.bucket, f"a/{number:04}", b"data")
+    faulty.put(faulty.bucket, "b/old", b"old")
+    seen = len([each for each in faulty.seen() if each.verb == "list"])
+    source = f"{faulty.root}/a"
+    options = faulty.store
+    from penstock.source import Source
+
+    pages = Source.pages
+
+    def broken(self, prefix, **more):
+        for number, page in enumerate(pages(self, prefix, **more)):
+            if prefix == "a/" and number == 1:
+                raise NotFound("the listing broke off", url=source)
+            yield page
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Source, "pages", broken)
+        with pytest.raises(NotFound, match="broke off"):
+            ps.sync(source, f"{faulty.root}/b", delete=True, store=options)
+    assert faulty.objects(faulty.bucket)["b/old"] == b"old"
+    assert len([each for each in faulty.seen() if each.verb == "list"]) > seen
+
+
+def test_a_failure_keeps_what_would_be_deleted_and_the_rest_is_copied(faulty, tree, tmp_path):
+    store, dest = faulty.store, f"{faulty.root}/t"
+    faulty.put(faulty.bucket, "t/old", b"old")
+    faulty.fail(FAULTS["denied"], when=Match(verb="put", key="t/x.y"))
+    with pytest.raises(ps.PenstockError, match=r"refus|denied|403") as caught:
+        ps.sync(tree, dest, delete=True, store=store, report=tmp_path / "report")
+    assert caught.value.url.endswith("x.y")
+    stands = faulty.objects(faulty.bucket)
+    assert stands["t/old"] == b"old"
+    assert len(stands) == len(NAMES)
+    lines = {
+        each["dest"][len(dest) :]: each for each in map(json.loads, (tmp_path / "report").read_text().splitlines())
+    }
+    assert (lines["/x.y"]["status"], lines["/old"]["status"]) == ("failed", "skipped")
+    assert "repeat the sync" in lines["/old"]["note"]
+    assert ps.sync(tree, dest, delete=True, store=store).deleted == 1
+
+
+def test_what_changes_between_the_look_and_the_deletion_stays_and_is_told(faulty, tree, monkeypatch):
+    store, dest = faulty.store, f"{faulty.root}/t"
+    ps.sync(tree, dest, store=store)
+    faulty.put(faulty.bucket, "t/old", b"old")
+    from penstock.bulk import sync as module
+
+    original = module.Run._deletions
+
+    def later(self):
+        faulty.put(faulty.bucket, "t/old", b"new")
+        return original(self)
+
+    monkeypatch.setattr(module.Run, "_deletions", later)
+    with pytest.raises(Changed, match="not deleted"):
+        ps.sync(tree, dest, delete=True, store=store)
+    assert faulty.objects(faulty.bucket)["t/old"] == b"new"
+
+
+def test_a_source_that_changes_between_the_look_and_the_copy_is_told(faulty, tmp_path, monkeypatch):
+    faulty.put(faulty.bucket, "a/k", b"first")
+    from penstock.bulk import sync as module
+
+    original = module.copy
+
+    def later(job, moved, stop):
+        faulty.put(faulty.bucket, "a/k", b"other")
+        original(job, moved, stop)
+
+    monkeypatch.setattr(module, "copy", later)
+    with pytest.raises(Changed):
+        ps.sync(f"{faulty.root}/a", tmp_path / "out", store=faulty.store)
+    assert contents(tmp_path / "out") == {}
+
+
+def test_globs_leave_both_sides_alone(faulty, tree):
+    store, dest = faulty.store, f"{faulty.root}/t"
+    for name in ("keep.log", "x/old.bin", "x/old.txt"):
+        faulty.put(faulty.bucket, f"t/{name}", b"old")
+    done = ps.sync(tree, dest, include=["x*", "x/**"], exclude="**/*.txt", delete=True, store=store)
+    assert (done.copied, done.deleted) == (3, 1)
+    assert set(faulty.objects(faulty.bucket)) == {
+        *(f"t/{name}" for name in ("x/y/z", "x.y", "x-y")),
+        *("t/keep.log", "t/x/old.txt"),
+    }
+
+
+def test_clocks_that_differ_by_minutes_hide_no_change_and_cost_nothing_twice(faulty, tree):
+    store, dest = replace(faulty.store, write=PARTS), f"{faulty.root}/t"
+    ps.sync(tree, dest, store=store)
+    for skew_s in (-800, 800):  # of this machine's files against the store
+        stamp = time.time() + skew_s
+        (tree / "x.y").write_bytes(random.randbytes(7))
+        for path in (each for each in tree.rglob("*") if each.is_file()):
+            os.utime(path, (stamp, stamp))
+        count = len(verbs(faulty))
+        done = ps.sync(tree, dest, store=store)
+        assert "x.y" in {each.key[2:] for each in faulty.seen() if each.verb == "put"}
+        assert faulty.objects(faulty.bucket)["t/x.y"] == (tree / "x.y").read_bytes()
+        # What was uploaded in parts has no MD5, and a new time: it goes again.
+        assert done.copied == 2
+        assert done.unchanged == len(NAMES) - 2
+        assert len(verbs(faulty)) > count
+
+
+def test_by_content_a_newer_copy_of_other_bytes_is_replaced(faulty, tree):
+    store, dest = faulty.store, f"{faulty.root}/t"
+    ps.sync(tree, dest, store=store)
+    old = time.time() - 10_000
+    os.utime(tree / "x.y", (old, old))
+    faulty.put(faulty.bucket, "t/x.y", b"damaged")
+    assert ps.sync(tree, dest, store=store).copied == 0, "newer, and of the same size: the rule of times"
+    assert ps.sync(tree, dest, checksum=True, exclude="long", store=store).copied == 1
+    assert faulty.objects(faulty.bucket)["t/x.y"] == (tree / "x.y").read_bytes()
+
+
+def test_links_are_treated_as_by_cp(tree, tmp_path):
+    (tree / "to-file").symlink_to(tree / "x.y")
+    (tree / "to-folder").symlink_to(tree / "x")
+    (tree / "to-nothing").symlink_to(tree / "nowhere")
+    done = ps.sync(tree, tmp_path / "out", report=tmp_path / "report")
+    assert (done.copied, done.skipped) == (len(NAMES) + 1, 2)
+    assert not (tmp_path / "out" / "to-file").is_symlink()
+    notes = [json.loads(line).get("note") for line in (tmp_path / "report").read_text().splitlines()]
+    assert {"a link to a directory", "a link to no file"} <= set(notes)
+    again = ps.sync(tree, tmp_path / "out", delete=True)
+    assert (again.copied, again.deleted, again.unchanged) == (0, 0, len(NAMES) + 1)
+
+
+def test_nothing_is_written_or_deleted_through_a_link_below_the_destination(tree, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "old").write_text("kept")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "x").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Unusable, match="written through this link"):
+        ps.sync(tree, tmp_path / "out", delete=True)
+    assert contents(tmp_path / "elsewhere") == {"old": b"kept"}
+
+
+def test_names_that_files_cannot_have_are_failures_and_the_rest_comes(faulty, tmp_path):
+    names = ["good", "a//b", "../up", "./here", "a/../b", "n" * 300, "both", "both/below", "marker/", "nul/x"]
+    for name in names:
+        faulty.put(faulty.bucket, f"t/{name}", b"" if name.endswith("/") else b"data")
+    with pytest.raises(Unusable, match="6 objects failed, 3 were copied") as caught:
+        ps.sync(f"{faulty.root}/t", tmp_path / "out", store=faulty.store, report=tmp_path / "report")
+    assert "no file can be called that" in str(caught.value) or "a file and a directory" in str(caught.value)
+    assert contents(tmp_path / "out") == {"good": b"data", "both": b"data", "nul/x": b"data"}
+    assert not (tmp_path / "up").exists()
+
+
+def test_keys_with_double_slashes_and_markers_go_between_stores(faulty):
+    names = ["a//b", "/lead", "dir/", "dir/x", "./k", "a/../b", "trail//"]
+    for name in names:
+        faulty.put(faulty.bucket, f"t/{name}", name.encode() if not name.endswith("/") else b"")
+    done = ps.sync(f"{faulty.root}/t/", f"{faulty.root}/u", store=faulty.store)
+    assert done.copied == len(names)
+    stands = faulty.objects(faulty.bucket)
+    assert {key[2:] for key in stands if key.startswith("u/")} == set(names)
+    assert ps.sync(f"{faulty.root}/t", f"{faulty.root}/u/", store=faulty.store, delete=True).unchanged == len(names)
+
+
+def test_markers_of_folders_survive_files_that_have_none(faulty, tree):
+    for name in ("t/", "t/x/", "t/other/"):
+        faulty.put(faulty.bucket, name, b"")
+    ps.sync(tree, f"{faulty.root}/t", delete=True, store=faulty.store)
+    assert {"t/", "t/x/", "t/other/"} <= set(faulty.objects(faulty.bucket))
+
+
+class TestRefusals:
+    def test_one_tree_in_the_other(self, tree, tmp_path, monkeypatch):
+        (tmp_path / "alias").symlink_to(tree)
+        monkeypatch.chdir(tree)
+        for source, dest in (
+            (tree, tree),
+            (tree, tree / "x"),
+            (tree / "x", tree),
+            (tree, tmp_path / "alias" / "new"),
+            (".", "x/new"),
+            (tmp_path / "alias", tree / "new"),
+        ):
+            with pytest.raises(Unusable, match="lie in one another"):
+                ps.sync(source, dest)
+
+    def test_one_prefix_in_the_other_by_any_name(self, faulty, tmp_path, monkeypatch):
+        faulty.put(faulty.bucket, "a/b/k", b"data")
+        for name, value in faulty.environment.items():
+            monkeypatch.setenv(name, value)
+        (tmp_path / "penstock.toml").write_text(f'[profiles.p]\nurl = "{faulty.root}/a/"\n')
+        monkeypatch.chdir(tmp_path)
+        for source, dest in (
+            (faulty.root, f"{faulty.root}/a"),
+            (f"{faulty.root}/a/b", f"{faulty.root}/a"),
+            (f"{faulty.root}/a", f"{faulty.root}/a/"),
+            ("penstock://p/b", f"{faulty.root}/a"),
+            (f"{faulty.root}/a", "penstock://p/b"),
+        ):
+            with pytest.raises(Unusable, match=r"one another|name both in the same way"):
+                ps.sync(source, dest)
+        assert ps.sync(f"{faulty.root}/a", f"{faulty.root}/ab").copied == 1
+
+    def test_a_single_object_or_file(self, faulty, tmp_path):
+        faulty.put(faulty.bucket, "a", b"data")
+        (tmp_path / "file").write_text("x")
+        for source in (f"{faulty.root}/a", tmp_path / "file"):
+            with pytest.raises(Unusable, match="penstock cp copies it"):
+                ps.sync(source, tmp_path / "out", store=faulty.store)
+        with pytest.raises(Unusable, match="the destination is a file"):
+            ps.sync(tmp_path, tmp_path.parent / tmp_path.name / ".." / tmp_path.name / "file")
+
+    def test_deletion_where_it_is_never_meant(self, faulty, tree, tmp_path, monkeypatch):
+        monkeypatch.setenv("HOME", str(tmp_path / "home" / "me"))
+        (tmp_path / "home" / "me").mkdir(parents=True)
+        (tmp_path / "work").mkdir()
+        monkeypatch.chdir(tmp_path / "work")
+        for dest in (tmp_path / "home" / "me", tmp_path / "home", tmp_path / "work", "."):
+            with pytest.raises(InvalidURL, match="directory"):
+                ps.sync(tree, dest, delete=True)
+        with pytest.raises(Unusable, match="--whole-bucket"):
+            ps.sync(tree, faulty.root, delete=True, store=faulty.store)
+        faulty.put(faulty.bucket, "old", b"old")
+        done = ps.sync(tree, faulty.root, delete=True, whole_bucket=True, store=faulty.store)
+        assert (done.copied, done.deleted) == (len(NAMES), 1)
+
+
+def test_objects_of_unknown_size_are_asked_for_theirs(served, tmp_path):
+    (served.folder / "a").write_bytes(b"12345")
+    assert {each.size for each in ps.list(served.roots["index"])} <= {5, UNKNOWN_SIZE}
+    assert ps.sync(served.roots["index"], tmp_path / "out").copied == 1
+    assert contents(tmp_path / "out") == {"a": b"12345"}
