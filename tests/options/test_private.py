@@ -59,5 +59,5 @@ def test_every_field_of_options_that_is_not_public_is_a_secret():
     store = S3Options(endpoint="http://e", region="r", profile="p", addressing="path")
     assert pickle.loads(pickle.dumps(store)) == store
     named = "endpoint='http://e', region='r', profile='p', credentials=None, credentials_process=None"
-    assert f"{named}, anonymous=False, addressing='path', " in repr(store)
+    assert f"{named}, anonymous=False, requester_pays=False, addressing='path', " in repr(store)
     assert "ca_file='ca'" in repr(TransportOptions(ca_file="ca", user_agent_extra="job"))

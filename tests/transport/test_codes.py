@@ -15,7 +15,24 @@ def test_every_code_has_its_error(code):
     error = fault(code, words)
     assert type(error) is kind
     assert issubclass(kind, PenstockError)
-    assert str(error) == words + advice
+    assert str(error) == words + advice.format(where="endpoint=")
+
+
+def test_the_settings_of_the_store_are_named():
+    where = "endpoint= or X_ENDPOINT, region= or X_REGION"
+    assert str(fault(6, "no such host", where)) == f"no such host; check {where}"
+    other = fault(60, "SSL: no alternative certificate subject name matches target host name 'h'", where)
+    assert (type(other), str(other).partition("; ")[2]) == (
+        ConfigError,
+        f"the certificate is another host's: check {where}",
+    )
+
+
+@pytest.mark.parametrize(("code", "advice"), [(52, "write https://"), (56, "write https://"), (35, "write http://")])
+def test_a_connection_that_ends_may_mean_another_protocol_where_nothing_has_ever_come(code, advice):
+    where = "endpoint= or X_ENDPOINT, region= or X_REGION"
+    assert str(fault(code, "reset", where)) == "reset"
+    assert str(fault(code, "reset", where, strange=True)).endswith(f"{advice} in endpoint= or X_ENDPOINT")
 
 
 def test_any_other_code_is_a_bug_that_names_it():

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
     from penstock.options import OSSOptions
 
-__all__ = ["KEYS", "OSSSettings", "credentials_file", "read_credentials", "region_of", "resolve"]
+__all__ = ["KEYS", "WHERE", "OSSSettings", "credentials_file", "read_credentials", "region_of", "resolve"]
 
 # Variables of key id, secret and token: OSS's own tools (ossfs, ossutil, the SDKs), then all of Alibaba's.
 KEYS = (
     ("OSS_ACCESS_KEY_ID", "OSS_ACCESS_KEY_SECRET", "OSS_SESSION_TOKEN"),
     ("ALIBABA_CLOUD_ACCESS_KEY_ID", "ALIBABA_CLOUD_ACCESS_KEY_SECRET", "ALIBABA_CLOUD_SECURITY_TOKEN"),
 )
+WHERE = "endpoint= or OSS_ENDPOINT, region= or OSS_REGION"  # the settings that say where it is, for texts
 _OTHERS = (
     *("ALIBABA_CLOUD_CREDENTIALS_FILE", "ALIBABA_CLOUD_CREDENTIALS_URI", "ALIBABA_CLOUD_PROFILE"),
     *("ALIBABA_CLOUD_ECS_METADATA", "ALIBABA_CLOUD_ECS_METADATA_DISABLED", "HOME"),
@@ -50,6 +51,7 @@ class OSSSettings:
         region: What requests are signed for.
         addressing: The rule; for a host name ``auto`` is ``virtual``.
         internal: OSS's own endpoint is the one of Alibaba's network.
+        requester_pays: The user pays for requests, where the bucket wants it.
         ca_file: PEM file to verify servers by; None where this machine has none.
         proxy: As given: None leaves it to the environment, "" is none at all. It may hold a password.
 
@@ -59,6 +61,7 @@ class OSSSettings:
     region: str
     addressing: Literal["auto", "virtual", "cname", "path"]
     internal: bool
+    requester_pays: bool
     ca_file: str | None
     proxy: str | None = field(repr=False)
 
@@ -93,6 +96,7 @@ def resolve(options: OSSOptions, environ: Mapping[str, str]) -> tuple[OSSSetting
         region=region,
         addressing=options.addressing,
         internal=options.internal,
+        requester_pays=options.requester_pays,
         ca_file=network.ca_file(options.transport, environ),
         proxy=options.transport.proxy,
     )
@@ -142,7 +146,7 @@ def read_credentials(path: Path, profile: str = "default") -> dict[str, str]:
         raise ConfigError(f"the credentials file {path} {fault}") from None
     found = _from_json(text) if text.lstrip().startswith("{") else _from_ini(text, profile)
     if found is None:
-        message = "neither JSON with AccessKeyId and AccessKeySecret nor an INI file with that profile"
+        message = f"neither JSON with AccessKeyId and AccessKeySecret nor INI with {profile!r} (ALIBABA_CLOUD_PROFILE)"
         raise ConfigError(f"the credentials file {path} is {message}")
     return found
 

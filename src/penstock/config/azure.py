@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.options import AzureOptions
 
-__all__ = ["AzureSettings", "Named", "account_of", "located", "resolve", "secured"]
+__all__ = ["WHERE", "AzureSettings", "Named", "account_of", "located", "resolve", "secured"]
 
 _ACCOUNTS = ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT", "AZURE_ACCOUNT_NAME")
 _KEYS = ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_KEY", "AZURE_ACCOUNT_ACCESS_KEY")
@@ -35,6 +35,8 @@ _CHAIN = (
 _FALSE = ("", "no", "false", "off", "0")
 _ACCOUNT = re.compile(r"[a-z0-9]{3,24}").fullmatch
 _SUFFIX = "core.windows.net"
+# The settings that say where an account is, for texts.
+WHERE = f"endpoint= or {_ENDPOINT}, account= or {_ACCOUNTS[0]}"
 # Azurite's, published in its manual.
 _DEVELOPMENT = {
     "accountname": "devstoreaccount1",

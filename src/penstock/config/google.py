@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
     from penstock.options import GCSOptions
 
-__all__ = ["CHAIN", "KEYS", "GCSSettings", "resolve"]
+__all__ = ["CHAIN", "KEYS", "WHERE", "GCSSettings", "resolve"]
 
-KEYS = ("GCS_KEY", "GCS_SECRET")  # of an HMAC key, as MosaicML's Streaming has them
+KEYS = ("GCS_KEY", "GCS_SECRET")  # of an HMAC key: MosaicML's Streaming, streaming/base/storage/download.py
 _EMULATOR = "STORAGE_EMULATOR_HOST"  # as Google's own libraries have it
+WHERE = f"endpoint= or {_EMULATOR}"  # the settings that say where it is, for texts
 # What google-auth's chain reads.
 CHAIN = (
     *("GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG", "GOOGLE_EXTERNAL_ACCOUNT_ALLOW_EXECUTABLES"),

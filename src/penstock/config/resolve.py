@@ -49,6 +49,7 @@ class StoreSettings:
         ca_file: PEM file to verify servers by; None where this machine has none.
         proxy: As given: None leaves it to the environment, "" is none at all. It may hold a password.
         anonymous: Send unsigned requests.
+        requester_pays: The user pays for requests, where the bucket wants it.
         service: The defaults of the service.
         identity: Differs where environment and profile name other credentials; no credential can be read from it.
 
@@ -60,6 +61,7 @@ class StoreSettings:
     ca_file: str | None
     proxy: str | None = field(repr=False)
     anonymous: bool
+    requester_pays: bool = False
     service: Service = AWS
     own: str = _PLAIN
     identity: bytes = field(default=b"", repr=False)
@@ -90,6 +92,7 @@ def resolve(options: S3Options, environ: Mapping[str, str] = os.environ, service
         ca_file=_ca_file(options, environ, profile),
         proxy=options.transport.proxy,
         anonymous=unsigned(options, environ),
+        requester_pays=options.requester_pays or environ.get("AWS_REQUEST_PAYER", "").lower() == "requester",
         service=service,
         own=own,
         identity=_identity(options, environ, profile, service),

@@ -13,7 +13,7 @@ from penstock.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["AWS", "SERVICES", "Service", "at", "named", "shared"]
+__all__ = ["AWS", "SERVICES", "Service", "at", "keys", "named", "shared", "where"]
 
 _NAMES = {"{account}": "(?P<account>[a-z0-9-]+(?:\\.[a-z0-9-]+)?)", "{region}": "(?P<region>[A-Za-z0-9-]+)"}
 
@@ -176,6 +176,20 @@ SERVICES: Mapping[str, Service] = {
         aws_roles=False,
     ),
 }
+
+
+def where(service: Service) -> str:
+    """Return the settings that say where a service is, options and variables, for texts."""
+    named = [("endpoint=", service.endpoints), ("region=", service.regions), ("account=", service.accounts)]
+    return ", ".join(f"{option} or {min(names, key=len)}" for option, names in named if names)
+
+
+def keys(service: Service) -> str:
+    """Return the settings that say who asks, options and variables, for texts."""
+    if service.keyless:
+        return "no keys are needed"
+    profile = ", profile= or AWS_PROFILE" if service.aws_files else ""
+    return f"access_key= or {service.keys[0]}{profile}"
 
 
 def shared(service: Service) -> Service:

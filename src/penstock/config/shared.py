@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.config.network import first, variables
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -69,13 +70,13 @@ def profile(name: str | None, environ: Mapping[str, str]) -> Profile:
             read or parsed. The text names files and lines, never what they hold.
 
     """
-    name = name or environ.get("AWS_PROFILE") or environ.get("AWS_DEFAULT_PROFILE") or None
+    by, name = first([("profile=", name or None), *variables(environ, "AWS_PROFILE", "AWS_DEFAULT_PROFILE")])
     config_file, credentials_file = files(environ)
     config, credentials = _read(config_file), _read(credentials_file)
     plain = _titled(config, "profile").get(name or "default")
     secret = credentials.get(name or "default")
     if name and plain is None and secret is None:
-        message = f"profile {name!r} is neither in {config_file} nor in {credentials_file}"
+        message = f"profile {name!r} (of {by}) is neither in {config_file} nor in {credentials_file}"
         raise ConfigError(message)
     return _profile(name, plain or {}, secret or {}, _titled(config, "services"))
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from penstock.config.network import ca_file
 from penstock.doctor.findings import Finding, step
-from penstock.doctor.network import network
+from penstock.doctor.network import Way, network
 from penstock.doctor.reading import listing, reading
 from penstock.doctor.writing import body, clear, deleting, writing
 from penstock.errors import PenstockError, Unauthenticated
@@ -79,8 +80,10 @@ def _reached(source: Source, location: Location) -> Iterator[Finding]:
     transport = source.options.transport
     if origin and not _proxy(source, origin):
         settings = location.provider.resolve(source.options, os.environ)[0]
+        where = (location.provider.variant(settings) or location.provider).where
         settings = settings.settings if isinstance(settings, Route) else settings  # of a profile
-        yield from network(origin, transport, os.environ, getattr(settings, "ca_file", None))
+        ca = getattr(settings, "ca_file", None) or ca_file(transport, os.environ)
+        yield from network(origin, Way(transport, ca, where))
     if origin != "":
         yield _credentials(source, location)
 

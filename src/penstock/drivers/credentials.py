@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["source"]
 
+_PUBLIC = "anonymous=True (--anonymous, AWS_NO_SIGN_REQUEST=YES) reads public data"
+
 
 def source(
     options: S3Options, environ: Mapping[str, str] = os.environ, service: Service = AWS
@@ -180,7 +182,7 @@ def _refused(response: Mapping[str, Any]) -> PenstockError:
 def _nowhere(options: S3Options, environ: Mapping[str, str], service: Service) -> str:
     own = f"{service.keys[0]} and {service.keys[1]}"
     if not service.aws_files and not options.profile:
-        return f"no credentials for {service.name}: looked in S3Options, {own}; anonymous=True reads public data"
+        return f"no credentials for {service.name}: looked in S3Options, {own}; {_PUBLIC}"
     profile = options.profile or environ.get("AWS_PROFILE") or "default"
     also = f", {AWS.keys[0]} and {AWS.keys[1]}" if service.keys != AWS.keys else ""
     environment = "" if options.profile else f"{own}{also}, "
@@ -190,4 +192,4 @@ def _nowhere(options: S3Options, environ: Mapping[str, str], service: Service) -
         more = "(roles count for AWS only)"
     elif not _has_botocore():
         more = "(roles, SSO, processes and instance metadata need botocore: pip install penstock[s3])"
-    return f"no credentials found: looked in {looked} {more}; anonymous=True reads public data"
+    return f"no credentials found: looked in {looked} {more}; {_PUBLIC}"

@@ -40,6 +40,7 @@ class OSSOptions(StoreOptions):
         credentials: Your function that returns ``ps.Credentials``; called on callers' threads, before they expire.
         credentials_process: A program that prints credentials in JSON, as AWS's ``credential_process`` does.
         anonymous: Send unsigned requests (public data).
+        requester_pays: Pay for requests to buckets in the pay-by-requester mode.
         transport: HTTP options.
         retry: Retry options.
         read: Reading options.
@@ -59,6 +60,7 @@ class OSSOptions(StoreOptions):
     credentials: Callable[[], object] | None = field(default=None, hash=False)  # anyone's, so perhaps unhashable
     credentials_process: str | tuple[str, ...] | None = None
     anonymous: bool = False
+    requester_pays: bool = False
 
     def __post_init__(self) -> None:
         """Refuse halves and contradictions at once, not at the first request."""

@@ -35,6 +35,8 @@ class S3Options(StoreOptions):
             it by reference, so define it at a module's level.
         credentials_process: A program, with its arguments, that prints credentials as JSON (docs/credentials.md).
         anonymous: Send unsigned requests (public data).
+        requester_pays: Pay for requests to buckets with Requester Pays; default ``AWS_REQUEST_PAYER=requester``, as
+            GDAL has it.
         addressing: ``path`` (``host/bucket/key``), ``virtual`` (``bucket.host/key``), or ``auto``: virtual on AWS
             itself, path wherever an endpoint is given.
         provider: The service that speaks S3's dialect, for its endpoint, limits and environment variables: ``aws``,
@@ -64,6 +66,7 @@ class S3Options(StoreOptions):
     credentials: Callable[[], object] | None = field(default=None, hash=False)  # anyone's, so perhaps unhashable
     credentials_process: str | tuple[str, ...] | None = None
     anonymous: bool = False
+    requester_pays: bool = False
     addressing: Literal["auto", "path", "virtual"] = field(default="auto", metadata=PUBLIC)
     provider: str | None = field(default=None, metadata=PUBLIC)
     account: str | None = field(default=None, metadata=PUBLIC)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from penstock.config.azure import located, resolve, secured
+from penstock.config.azure import WHERE, located, resolve, secured
 from penstock.errors import ConfigError
 from penstock.options import AzureOptions
 from penstock.protocols.driver import Abilities
@@ -51,7 +51,7 @@ def _open(opening: Opening) -> tuple[Driver, Transport]:
     driver = Azure(Container(name, account, endpoint, opening.root), identity, checksums=options.checksums)
     driver.abilities = replace(opening.provider.abilities, digest=driver.abilities.digest)
     driver.page_keys = opening.provider.limits.page_keys
-    return driver, connected(options.transport, endpoint, ca_file=settings.ca_file, proxy=settings.proxy)
+    return driver, connected(opening, endpoint)
 
 
 def _bucket_fault(bucket: str) -> str:
@@ -106,5 +106,6 @@ PROVIDER = Provider(
     resolve=resolve,
     example="AzureOptions(account=…, account_key=…)",
     advice=_advice,
+    where=WHERE,
     extra="penstock[azure]",
 )

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from penstock.config.google import resolve
+from penstock.config.google import WHERE, resolve
 from penstock.options import GCSOptions
 from penstock.protocols.limits import Limits
 from penstock.providers.http import connected
@@ -44,7 +44,7 @@ def _open(opening: Opening) -> tuple[Driver, Transport]:
     driver = GCS(bucket, identity, words, settings.user_project)
     driver.page_keys = opening.provider.limits.page_keys
     where = settings.endpoint or "https://storage.googleapis.com"
-    return driver, connected(options.transport, where, ca_file=settings.ca_file, proxy=settings.proxy)
+    return driver, connected(opening, where)
 
 
 def _key_fault(key: str) -> str:
@@ -88,5 +88,6 @@ PROVIDER = Provider(
     resolve=resolve,
     example="GCSOptions(credentials_file=…)",
     advice=_advice,
+    where=WHERE,
     extra="penstock[gcs]",
 )

@@ -123,6 +123,8 @@ class Provider:
         variant: Return the provider that settings of ``resolve`` mean: a preset, where options or environment name one.
         example: Options as they are passed, for a user who wrote host or credentials into a URL.
         advice: Say what a URL of an unknown scheme should be here, as "write …"; empty where it says nothing.
+        where: The settings that say where its servers are, option and variable, for texts, the endpoint first:
+            ``endpoint= or X_ENDPOINT, region= or X_REGION``.
         extra: What to ``pip install`` where ``open`` misses a library: ``penstock[s3]``.
         defaults: Options that hold where those given say nothing: a profile's.
         target: Of a profile the URL that its keys are relative to, such as ``s3://bucket/base/``; empty for others.
@@ -144,6 +146,7 @@ class Provider:
     variant: Callable[[Any], Provider | None] = _no_variant
     example: str = ""
     advice: Callable[[str], str] = _no_words
+    where: str = "endpoint="
     extra: str = ""
     defaults: StoreOptions | None = None
     target: str = ""

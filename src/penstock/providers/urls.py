@@ -89,7 +89,7 @@ def parse(url: str | os.PathLike[str]) -> Location:
     The key is everything after the bucket's slash, taken literally: ``%``, ``?``, ``#``, ``+``, ``//`` and a trailing
     ``/`` stay. A relative path is joined to the working directory; like ``open``, this does not resolve ``..``; ``~``
     is refused, not expanded. A local name that looks like a URL is written ``./name``. No request is made and no file
-    is touched.
+    is touched. Where ``MSC_CONFIG`` names a file of Multi-Storage Client's, its ``path_mapping`` counts.
 
     Raises:
         InvalidURL: Empty, no bucket, a path of Windows, credentials or a port where the bucket belongs, a key that no
@@ -98,6 +98,10 @@ def parse(url: str | os.PathLike[str]) -> Location:
 
     """
     text = _text(url)
+    if os.environ.get("MSC_CONFIG"):  # named by the user: a file in a home directory redirects nothing
+        from penstock.config.profiles.mapping import mapped
+
+        text = mapped(text, os.environ)
     head, mark, rest = text.partition("://")
     if mark and "/" not in head:
         return _from_url(text, head, rest)

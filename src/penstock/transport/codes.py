@@ -12,14 +12,21 @@ from penstock.transport.descriptors import crowded
 if TYPE_CHECKING:
     from penstock.protocols.exchange import Call
 
-__all__ = ["KINDS", "deliver", "fault", "ours"]
+__all__ = ["KINDS", "WHERE", "deliver", "fault", "ours"]
 
-_TLS_ADVICE = "; name the right CA with ca_file= or SSL_CERT_FILE"
-_WHERE = "endpoint= or its variable (AWS_ENDPOINT_URL for S3)"
-_NO_TLS = f"; the server answers without TLS: write http:// in {_WHERE}, or its port for https"
+WHERE = "endpoint="  # unless the store says which settings name its host
+_TLS_ADVICE = "; name the right CA with TransportOptions(ca_file=…) or SSL_CERT_FILE"
+_NO_TLS = "; the server answers without TLS: write http:// in {endpoint}, or its port for https"
+_ANOTHER = "; the certificate is another host's: check {where}"
+_HUNG_UP = "; where the server wants TLS, write https:// in {endpoint}"
+_HUNG_UP_TLS = "; where the server answers without TLS, write http:// in {endpoint}"
+_SILENT = "; check {where}, and proxies and firewalls on the way"
+# What OpenSSL, old and new, GnuTLS and Secure Transport say of a certificate for another host.
+_ANOTHER_WORDS = ("target host", "does not match", "mismatch")
 # What OpenSSL, old and new, GnuTLS and Secure Transport say of a first answer that is no TLS record.
 _NO_TLS_WORDS = ("wrong version number", "http request", "unexpected tls packet", "record layer failure")
-_SSL_CONNECT_ERROR = 35
+_SSL_CONNECT_ERROR, _PEER_FAILED = 35, 60
+_HUNG_UP_CODES, _SILENT_CODE = (52, 56), 28
 
 # libcurl's name and number (curl/curl.h, CURLcode): what the caller can do about it. What is not here cannot happen
 # with the options we set, and is a Bug.
@@ -27,11 +34,8 @@ KINDS: dict[int, tuple[type[PenstockError], str]] = {
     1: (InvalidURL, ""),  # UNSUPPORTED_PROTOCOL
     3: (InvalidURL, ""),  # URL_MALFORMAT
     5: (Unreachable, "; check the proxy"),  # COULDNT_RESOLVE_PROXY
-    6: (Unreachable, f"; check {_WHERE}"),  # COULDNT_RESOLVE_HOST
-    7: (
-        Unreachable,
-        f"; check {_WHERE}, and that the server runs",
-    ),  # COULDNT_CONNECT
+    6: (Unreachable, "; check {where}"),  # COULDNT_RESOLVE_HOST
+    7: (Unreachable, "; check {where}, and that the server runs"),  # COULDNT_CONNECT
     8: (Unreachable, ""),  # WEIRD_SERVER_REPLY
     16: (Unreachable, ""),  # HTTP2
     18: (Unreachable, ""),  # PARTIAL_FILE: the connection ended before the body did
@@ -62,14 +66,27 @@ KINDS: dict[int, tuple[type[PenstockError], str]] = {
 _UNOPENED = (2, 5, 6, 7, 27, 35, 45, 58, 77)
 
 
-def fault(code: int, words: str) -> PenstockError:
-    """Return the error for libcurl's ``code``, with its own ``words`` for the case."""
+def fault(code: int, words: str, where: str = WHERE, *, strange: bool = False) -> PenstockError:
+    """Return the error for libcurl's ``code``, with its own ``words`` for the case.
+
+    ``where`` are the settings that name the store's host, option and variable, its endpoint first. ``strange``: nothing
+    has ever come from there, so that a connection that ends may mean another protocol.
+    """
+    endpoint = where.partition(", ")[0]
     if code in _UNOPENED and (advice := crowded()):
         return Unreachable(f"{words}: {advice}")  # others may be closed soon, so another attempt may succeed
     if code == _SSL_CONNECT_ERROR and any(each in words.lower() for each in _NO_TLS_WORDS):
-        return ConfigError(f"{words}{_NO_TLS}")
+        return ConfigError(words + _NO_TLS.format(endpoint=endpoint))
     kind, advice = KINDS.get(code, (Bug, f"; libcurl code {code}"))
-    return kind(f"{words}{advice}")
+    if code == _PEER_FAILED and any(each in words.lower() for each in _ANOTHER_WORDS):
+        advice = _ANOTHER
+    elif strange and code in _HUNG_UP_CODES:
+        advice = _HUNG_UP
+    elif strange and code == _SSL_CONNECT_ERROR:
+        advice = _HUNG_UP_TLS
+    elif strange and code == _SILENT_CODE:
+        advice = _SILENT
+    return kind(words + advice.format(where=where, endpoint=endpoint))
 
 
 def ours(error: BaseException) -> PenstockError:

@@ -15,7 +15,7 @@ from penstock.errors import Bug, Cancelled, PenstockError, Transient, Unreachabl
 from penstock.events import listening
 from penstock.protocols.exchange import Request, Response, Work
 from penstock.transport.backlog import Backlog
-from penstock.transport.codes import deliver, fault, ours
+from penstock.transport.codes import WHERE, deliver, fault, ours
 from penstock.transport.connections import KEPT, Connections
 from penstock.transport.descriptors import Token, crowded, room
 from penstock.transport.easy import CUT, WRITE_ERROR
@@ -331,8 +331,10 @@ def _response(transfer: Transfer, code: int) -> Response:
     try:
         response = easy.unload(code)
         if code not in (OK, WRITE_ERROR, CUT):
-            response.fault = fault(code, easy.explain(code))
+            session = transfer.session
+            response.fault = fault(code, easy.explain(code), session.where, strange=not session.answered)
         elif code == OK and not limit.located:
+            transfer.session.answered = True
             limit.locate(easy.first_byte_s())
         if listening():
             response.first_byte_s = max(0.0, easy.first_byte_s())
@@ -346,8 +348,10 @@ _loop: _Loop | None = None
 _inherited: list[_Loop] = []
 
 
-def connect(options: TransportOptions) -> Session:
+def connect(options: TransportOptions, where: str = WHERE) -> Session:
     """Return a transport with these options on this process's I/O thread, which starts with the first one.
+
+    ``where`` are the settings that name the store's host, for texts.
 
     Where that thread broke, which is a bug, another one starts.
     """
@@ -357,7 +361,7 @@ def connect(options: TransportOptions) -> Session:
             _loop = _Loop()
             atexit.register(_close)
         _loop.most = room()
-        return Session(_loop, options)
+        return Session(_loop, options, where)
 
 
 def _close() -> None:

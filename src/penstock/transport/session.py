@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from penstock.transport.codes import WHERE
 from penstock.transport.easy import Easy
 from penstock.transport.limit import Limit
 from penstock.transport.pool import Pool
@@ -44,17 +45,21 @@ class Session:
     """The transport of one store: its options, its handles, and how many may be in flight.
 
     Attributes:
+        answered: Something has come from the store.
         closed: It carries nothing more.
         ended: Calls that ended since the limit was last told.
         ready: Calls that wait for their place; with each, whether it needs a fresh connection.
+        where: The settings that name the store's host, option and variable.
 
     """
 
-    __slots__ = ("_carrier", "closed", "ended", "handles", "limit", "options", "ready")
+    __slots__ = ("_carrier", "answered", "closed", "ended", "handles", "limit", "options", "ready", "where")
 
-    def __init__(self, carrier: Carrier, options: TransportOptions) -> None:
+    def __init__(self, carrier: Carrier, options: TransportOptions, where: str = WHERE) -> None:
         """Join the process's I/O thread."""
         self._carrier = carrier
+        self.where = where
+        self.answered = False
         self.options = options
         self.handles = Handles(options)
         self.closed = False

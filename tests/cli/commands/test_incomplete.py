@@ -40,3 +40,16 @@ def test_files_aside_of_killed_writers(penstock, tmp_path):
     done = penstock("rm", "--incomplete", "--older-than", "0", f"{tmp_path}/run/")
     assert done.returncode == 0
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["whole"]
+
+
+def test_those_whose_age_the_store_does_not_tell_are_named_and_left(penstock, container):
+    for key in ("run/a", "run/b"):
+        container.client.get_blob_client(key).stage_block("AAAA", b"x")
+    told = penstock("rm", "--incomplete", "--older-than", "0", f"{container.url}run/", **container.account.environment)
+    assert (told.returncode, told.stdout) == (1, "")
+    assert (
+        f"left 2, the store does not say how old they are (Azure deletes them after a week): {container.url}run/a"
+        in (told.stderr)
+    )
+    uncommitted = container.client.list_blobs(include=["uncommittedblobs"])
+    assert [each.name for each in uncommitted] == ["run/a", "run/b"]

@@ -81,6 +81,23 @@ def test_the_one_that_differs_raises_within_seconds_and_the_others_go_on(init_me
         assert part in str(different)
 
 
+def _refused_then_right():
+    """Rank 0 comes first; rank 1 comes with a catalog too many, and then with rank 0's."""
+    if dist.get_rank() == 1:
+        dist.barrier()
+        return _counts([], [6, 5, 7])
+    answers = _counts([5, 7])
+    dist.barrier()
+    return answers
+
+
+def test_after_a_refusal_the_next_attempt_is_compared_with_the_same_catalog_of_the_others(tcp):
+    first, (refused, *others) = ranks(2, tcp, _refused_then_right)
+    assert first == [None, None]
+    assert isinstance(refused, StateMismatch)
+    assert others == [None, None]
+
+
 def test_datasets_of_one_prefix_are_compared_in_turn(tcp):
     assert ranks(2, tcp, _counts, [5, 6, 5], [5, 6, 5]) == [[None] * 3] * 2
 

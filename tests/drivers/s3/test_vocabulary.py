@@ -1,5 +1,6 @@
 """A dialect of the family differs by a vocabulary: the requests and answers of OSS's and GCS's XML, told by theirs."""
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from penstock.buffer import Buffer
 from penstock.drivers.http.verify import Verification
 from penstock.drivers.s3 import S3, Bucket
-from penstock.drivers.s3.vocabulary import AMAZON, Vocabulary
+from penstock.drivers.s3.checksums import load
+from penstock.drivers.s3.vocabulary import AMAZON, PLAIN, Vocabulary
 from penstock.errors import Changed
 from penstock.protocols.driver import Attributes, Part, Payload
 from penstock.protocols.exchange import Response
@@ -134,3 +136,13 @@ def test_a_digest_of_another_kind_is_one_function():
     assert driver.get("k", "").parse(Response(200, answer, b"\1\2")) == b"\1\2"
     with pytest.raises(Exception, match="x-goog-hash"):
         driver.get("k", "").parse(Response(200, answer, b"\1\3"))
+
+
+def test_what_digests_need_is_loaded_once_by_the_thread_that_calls():
+    threads = []
+    driver = _driver(replace(AMAZON, load=lambda: threads.append(threading.current_thread())))
+    driver.prepare()
+    driver.prepare()
+    assert threads == [threading.current_thread()]
+    assert AMAZON.load is load
+    assert not any(each.load for each in (PLAIN, OSS, GCS))

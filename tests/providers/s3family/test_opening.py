@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import penstock as ps
@@ -9,6 +11,8 @@ from penstock.config.services import SERVICES
 from penstock.errors import ConfigError
 from penstock.providers.s3family.opening import FAMILY, parted, resolver
 from penstock.source import open_source
+from penstock.testing.faults import FaultServer
+from penstock.testing.servers import Scripted, reply
 
 
 def test_settings_and_identity_come_apart():
@@ -41,3 +45,40 @@ def test_a_profile_has_the_limits_of_the_service_that_it_names(tmp_path, monkeyp
     assert source._provider.limits.equal_parts
     assert source._provider.limits.key_bytes == FAMILY.limits.key_bytes - len("base/")
     assert source._fetcher().driver.head(key).request.url == "https://acc.r2.cloudflarestorage.com/bkt/base/k"
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "header"),
+    [
+        ("s3://bucket/a", ps.S3Options(access_key="k", secret_key="s", requester_pays=True), "x-amz-request-payer"),
+        ("s3://bucket/a", ps.S3Options(access_key="k", secret_key="s"), "x-amz-request-payer"),
+        (
+            "oss://bucket/a",
+            ps.OSSOptions(access_key="k", secret_key="s", region="cn-hangzhou", requester_pays=True),
+            "x-oss-request-payer",
+        ),
+    ],
+    ids=["s3", "s3-variable", "oss"],
+)
+def test_a_requester_who_pays_says_so_in_each_request_and_signs_it(url, options, header, request, monkeypatch):
+    if request.node.callspec.id == "s3-variable":
+        monkeypatch.setenv("AWS_REQUEST_PAYER", "requester")
+
+    def answer(_received, send):
+        send(reply(200, etag='"e"'))
+        return False
+
+    with Scripted(answer) as server:
+        ps.stat(url, store=replace(options, endpoint=server.url))
+    (seen,) = server.received
+    assert seen.headers[header] == "requester"
+    proof = seen.headers["authorization"]
+    assert header in proof or "OSS4" in proof  # OSS signs all of its own headers, and does not list them
+
+
+def test_a_server_that_checks_signatures_takes_both():
+    with FaultServer.within() as server:
+        server.put("bucket", "a", b"x")
+        paying = replace(server.store, requester_pays=True)
+        assert ps.stat("s3://bucket/a", store=paying).size == 1
+        assert ps.stat("s3://bucket/a", store=server.store).size == 1

@@ -22,24 +22,33 @@ if TYPE_CHECKING:
 __all__ = ["incomplete"]
 
 _HOUR_S = 3600
+_SHOWN = 20  # uploads that are left
 
 
 def incomplete(urls: Sequence[str], hours: float, store: StoreOptions | str, *, dry_run: bool) -> None:
     """Abort uploads to keys that begin with one of ``urls`` and were begun more than ``hours`` ago.
 
-    Whether an upload's process still runs cannot be seen, so the age must be more than any upload takes; one whose
-    age the store does not tell is left. One request for each thousand uploads, and one for each that is aborted.
+    Whether an upload's process still runs cannot be seen, so the age must be more than any upload takes; those whose
+    age the store does not tell are left, and named on standard error. One request for each thousand uploads, and one
+    for each that is aborted.
 
     Raises:
         NotFound: There are none.
 
     """
-    found = 0
+    found, ageless = 0, []
     for source, upload in _old(urls, hours, store):
+        if upload.begun is None:
+            ageless.append(harmless(source.url(upload.key)))
+            continue
         write(harmless(source.url(upload.key)) + "\n")
         if not dry_run:
             source.abort(upload)
         found += 1
+    if ageless:
+        shown, more = ageless[:_SHOWN], f" and {len(ageless) - _SHOWN:,} more" if len(ageless) > _SHOWN else ""
+        why = "the store does not say how old they are (Azure deletes them after a week)"
+        print(f"left {len(ageless):,}, {why}: {', '.join(shown)}{more}", file=sys.stderr)
     if not found:
         raise NotFound(f"no upload there is unfinished after {hours:g} hours", url=urls[0])
     print(f"{'would abort' if dry_run else 'aborted'} {found:,} upload{'s' * (found != 1)}", file=sys.stderr)
@@ -53,5 +62,5 @@ def _old(urls: Sequence[str], hours: float, store: StoreOptions | str) -> Iterat
             raise Unusable("this is every file of this machine: name a directory", url=source.root)
         # Listed whole first: a page's token may not survive that what it names is aborted.
         for upload in list(source.unfinished(prefix)):
-            if upload.begun is not None and upload.begun <= latest:
+            if upload.begun is None or upload.begun <= latest:
                 yield source, upload

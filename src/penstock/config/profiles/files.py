@@ -75,6 +75,8 @@ class File:
                 f"{program.origin}: a project's file names no program to run: set it in ~/.config/penstock/{NAME}, or "
                 f"set PENSTOCK_CONFIG={self.path}"
             )
+        if self.kind == "project":
+            found = replace(found, values={key: replace(each, foreign=True) for key, each in found.values.items()})
         return replace(found, open_to_all=self.open_to_all)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from penstock.errors import ConfigError, MissingExtra
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["candidates", "msc_files", "msc_names", "msc_tables", "translated", "translations"]
+__all__ = ["candidates", "msc_files", "msc_mappings", "msc_names", "msc_tables", "translated", "translations"]
 
 _FILESYSTEM = "__filesystem__"
 # Type -> the scheme of its URLs here, and the service behind it where that is one of S3's.
@@ -66,7 +67,7 @@ _RETRY = {"attempts": "retry.attempts", "delay": "retry.base_s"}
 _QUIET = ("storage_provider", "credentials_provider", "retry", "comment", "caching_enabled")
 _VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _TOP = ("include", "profiles", "cache", "opentelemetry", "path_mapping", "posix", "experimental_features")
-_UNUSED_TOP = ("opentelemetry", "path_mapping")  # what a user would miss: the rest is about caches and mounts
+_UNUSED_TOP = ("opentelemetry",)  # what a user would miss: the rest is about caches and mounts
 
 
 def candidates(environ: Mapping[str, str]) -> Iterator[str]:
@@ -105,6 +106,17 @@ def msc_names(environ: Mapping[str, str]) -> list[str]:
     return list(_profiles(environ))
 
 
+def msc_mappings(environ: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
+    """Return the file, source and target of each ``path_mapping``; raises as ``msc_files`` does."""
+    found = next((each for each in map(signature, candidates(environ)) if each.inode), None)
+    parts = _parts(found.path) if found is not None else []
+    return tuple(
+        (path, str(source), str(target))
+        for path, content in parts
+        for source, target in _mapping(content.get("path_mapping")).items()
+    )
+
+
 def msc_tables(name: str, environ: Mapping[str, str]) -> list[Table]:
     """Return a profile as a table of ours; Multi-Storage Client's do not extend one another.
 
@@ -117,12 +129,19 @@ def msc_tables(name: str, environ: Mapping[str, str]) -> list[Table]:
     """
     found = _profiles(environ)
     if name in found:
-        return [translated(name, *found[name])]
+        table = translated(name, *found[name])
+        if "path_mapping" in found[name][2] and not environ.get("MSC_CONFIG"):
+            table = replace(table, notes=(*table.notes, "path_mapping (it counts where MSC_CONFIG names the file)"))
+        return [table]
     protocol, mark, bucket = name.removeprefix("_").partition("-")
     if name == _FILESYSTEM:
         protocol, bucket = "file", "/"
     elif not (name.startswith("_") and mark and bucket and protocol in _IMPLICIT):
-        near = meant(name, found, f"; there are {', '.join(found)}" if found else "; no file of its has any")
+        near = meant(
+            name,
+            found,
+            f"; there are {', '.join(found)}" if found else "; no file of its has any (MSC_CONFIG names another)",
+        )
         raise ConfigError(f"Multi-Storage Client has no profile {name!r}{near}")
     content = {"storage_provider": {"type": _IMPLICIT[protocol], "options": {"base_path": bucket}}}
     return [translated(name, content, f"implicit profile {name}", {})]

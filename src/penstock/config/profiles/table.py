@@ -27,12 +27,14 @@ class Value:
         raw: As the file has it.
         origin: File, line and key: ``/home/me/penstock.toml:7: profiles.data.options.region``.
         folder: The file's directory, which relative paths start from.
+        foreign: Of a project's file, which may be another's.
 
     """
 
     raw: object = field(repr=False)
     origin: str
     folder: str = ""
+    foreign: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,6 @@ def check_same_catalog(catalog: Catalog) -> None:
     name = catalog.root + catalog.base
     mine = {"digest": catalog.digest, "objects": len(catalog), "rank": torch.distributed.get_rank()}
     first = _first(store, f"catalog/{_hashed(name)}/{_made[name]}", mine)
-    _made[name] += 1
     if first["digest"] != mine["digest"]:
         raise StateMismatch(
             f"rank {mine['rank']} has {mine['objects']} objects (digest {mine['digest']}), "
@@ -56,6 +55,7 @@ def check_same_catalog(catalog: Catalog) -> None:
             "their listings, or they made its datasets in another order; save one catalog and open it on every rank",
             url=name,
         )
+    _made[name] += 1  # here: after a refusal the next attempt is compared with the same one of the other ranks
     _catalogs[catalog] = weakref.ref(store)
 
 

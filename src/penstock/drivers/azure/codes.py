@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.config.azure import WHERE
 from penstock.drivers.http.codes import STATUSES, Codes, Meaning
 from penstock.errors import (
     AlreadyExists,
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = ["AZURE_CODES"]
 
-_WHO = (
-    "; check the account, its key or SAS (AzureOptions, AZURE_STORAGE_…), and this machine's clock, "
-    "see docs/credentials.md"
-)
+_WAYS = "account_key= or AZURE_STORAGE_ACCOUNT_KEY, sas_token= or AZURE_STORAGE_SAS_TOKEN"
+_WHO = f"; check the account's key or SAS, which may have expired ({_WAYS}), {{where}}, and this machine's clock"
+_STALE = "; the token has expired or is another service's: renew it (token=, credential=, `az login`, AZURE_CLIENT_ID)"
+_PRIVATE = f"; this container is not public: pass credentials ({_WAYS})"
 _ROLE = "; these credentials lack a role or permission for this, such as Storage Blob Data Contributor"
 _FIREWALL = "; the account's network rules or the SAS refuse this machine or protocol"
 _LEASED = "; another client holds a lease on it"
@@ -49,7 +50,7 @@ _DAMAGED = "; the body was damaged on its way and was not stored"
 _CODES: Mapping[str, Meaning] = {
     "AccountIsDisabled": Meaning(Forbidden, "; the storage account is disabled"),
     "AuthenticationFailed": Meaning(Unauthenticated, _WHO),
-    "AuthorizationFailure": Meaning(Forbidden, f"{_FIREWALL}, or the credentials are wrong or lack a permission"),
+    "AuthorizationFailure": Meaning(Forbidden, f"{_FIREWALL}, or check {{where}}, and the key or SAS ({_WAYS})"),
     "AuthorizationPermissionMismatch": Meaning(Forbidden, _ROLE),
     "AuthorizationProtocolMismatch": Meaning(Forbidden, _FIREWALL),
     "AuthorizationResourceTypeMismatch": Meaning(Forbidden, "; the SAS is not for objects and containers (srt=co)"),
@@ -73,7 +74,7 @@ _CODES: Mapping[str, Meaning] = {
     "ConditionNotMet": Meaning(PreconditionFailed),
     "ContainerBeingDeleted": Meaning(NotFound, "; the container is being deleted", missing="bucket"),
     "ContainerDisabled": Meaning(Forbidden, "; the container is disabled"),
-    "ContainerNotFound": Meaning(NotFound, "; check the container's name and the account", missing="bucket"),
+    "ContainerNotFound": Meaning(NotFound, "; check the container's name, and {where}", missing="bucket"),
     "ContentLengthLargerThanTierLimit": Meaning(Unusable, "; larger than the tier allows"),
     "CopyAcrossAccountsNotSupported": Meaning(Unsupported, _NOT_OFFERED),
     "Crc64Mismatch": Meaning(ChecksumMismatch, _DAMAGED),
@@ -81,7 +82,7 @@ _CODES: Mapping[str, Meaning] = {
     "FeatureVersionMismatch": Meaning(Unsupported, _NOT_OFFERED),
     "InsufficientAccountPermissions": Meaning(Forbidden, "; the account takes no such request at present"),
     "InternalError": Meaning(Transient),
-    "InvalidAuthenticationInfo": Meaning(Unauthenticated, _WHO, renews=True),
+    "InvalidAuthenticationInfo": Meaning(Unauthenticated, _STALE, renews=True),
     "InvalidBlobOrBlock": Meaning(
         Conflict,
         "; another tool has begun an upload to this object, with block ids of another length: commit or delete it, or "
@@ -119,7 +120,7 @@ _CODES: Mapping[str, Meaning] = {
     "MissingRequiredQueryParameter": Meaning(Bug, _OURS),
     "MissingRequiredXmlNode": Meaning(Bug, _OURS),
     "MultipleConditionHeadersNotSupported": Meaning(Bug, _OURS),
-    "NoAuthenticationInformation": Meaning(Unauthenticated, "; this container is not public: pass credentials"),
+    "NoAuthenticationInformation": Meaning(Unauthenticated, _PRIVATE),
     "OperationTimedOut": Meaning(TimedOut),
     "OutOfRangeInput": Meaning(Unusable),
     "OutOfRangeQueryParameterValue": Meaning(Unusable),
@@ -127,12 +128,14 @@ _CODES: Mapping[str, Meaning] = {
     "PathNotFound": Meaning(NotFound, missing="object"),
     "PendingCopyOperation": Meaning(Conflict, "; another tool copies something to it at this moment"),
     "PublicAccessNotPermitted": Meaning(
-        Forbidden, "; the account permits no anonymous reads: pass credentials, without anonymous=True"
+        Forbidden,
+        f"; the account permits no anonymous reads: pass credentials ({_WAYS}), without anonymous=True or "
+        "AZURE_STORAGE_ANON",
     ),
     "RequestBodyTooLarge": Meaning(Unusable, "; larger than the service allows"),
     "RequestUrlFailedToParse": Meaning(InvalidURL, _NAME),
-    "ResourceNotFound": Meaning(NotFound, "; or it is not public: pass credentials"),
-    "ResourceTypeMismatch": Meaning(Unusable, "; this is no blob: check the container's name and the endpoint"),
+    "ResourceNotFound": Meaning(NotFound, f"; or it is not public: pass credentials ({_WAYS})"),
+    "ResourceTypeMismatch": Meaning(Unusable, "; this is no blob: check the container's name, and {where}"),
     "ServerBusy": Meaning(Throttled),
     "SnapshotsPresent": Meaning(Conflict, "; it has snapshots, which go first"),
     "SourceConditionNotMet": Meaning(PreconditionFailed),
@@ -149,9 +152,11 @@ _STATUSES: Mapping[int, Meaning] = {
     **STATUSES,
     401: Meaning(Unauthenticated, _WHO, renews=True),
     403: Meaning(Forbidden, _ROLE, renews=True),
-    404: Meaning(NotFound, "; no such object, or no such container: check both, the account and the endpoint"),
-    421: Meaning(ConfigError, "; this host does not serve the account: check endpoint="),
+    404: Meaning(NotFound, "; no such object, or no such container: check both, and {where}"),
+    421: Meaning(ConfigError, "; this host does not serve the account: check {where}"),
     505: Meaning(Unsupported, _NOT_OFFERED),
 }
 
-AZURE_CODES = Codes(service="Azure Blob Storage", codes=_CODES, statuses=_STATUSES, header="x-ms-error-code")
+AZURE_CODES = Codes(
+    service="Azure Blob Storage", codes=_CODES, statuses=_STATUSES, header="x-ms-error-code", where=WHERE
+)

@@ -86,7 +86,8 @@ def _default() -> Any:  # noqa: ANN401  an optional library's
 def _nowhere() -> str:
     return (
         "no credentials for Azure: looked in AzureOptions, AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_ACCOUNT_KEY, "
-        "AZURE_STORAGE_SAS_TOKEN and AZURE_STORAGE_ANON; anonymous=True reads public containers."
+        "AZURE_STORAGE_SAS_TOKEN and AZURE_STORAGE_ANON; anonymous=True (--anonymous, AZURE_STORAGE_ANON=true) reads "
+        "public containers."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.config.google import KEYS, WHERE
 from penstock.drivers.http.codes import STATUSES, Codes, Meaning
 from penstock.errors import (
     AlreadyExists,
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
 
 __all__ = ["GOOGLE_CODES"]
 
-_LOGIN = "; check the credentials (GCSOptions, GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth application-default login`)"
-_KEYS = "; check the HMAC key: access_key= and secret_key=, or GCS_KEY and GCS_SECRET"
+_WAYS = "credentials_file= or GOOGLE_APPLICATION_CREDENTIALS, token=, `gcloud auth application-default login`"
+_LOGIN = f"; check the credentials ({_WAYS})"
+_EXPIRED = f"; the token has expired, or is no longer valid: renew it ({_WAYS})"
+_NOBODY = f"{_LOGIN}; anonymous=True (--anonymous) reads public data"
+_KEYS = f"; check the HMAC key: access_key= and secret_key=, or {' and '.join(KEYS)}"
 _PAYER = "; the bucket has Requester Pays: pass GCSOptions(user_project=…) with a project that you may bill"
 _HELD = "; the object is held or retained: a new one may be written, this one may not be replaced or deleted"
 _DAMAGED = "; the body was damaged on its way and was not stored"
@@ -41,7 +45,7 @@ _NOT_OFFERED = "; the store does not offer this"
 _CODES: Mapping[str, Meaning] = {
     "AccessDenied": Meaning(Forbidden, "; these credentials may not do this here"),
     "AccountProblem": Meaning(Forbidden),
-    "AuthenticationRequired": Meaning(Unauthenticated, f"{_LOGIN}; anonymous=True reads public data", renews=True),
+    "AuthenticationRequired": Meaning(Unauthenticated, _NOBODY, renews=True),
     "AuthorizationHeaderMalformed": Meaning(Unauthenticated, _KEYS),
     "BadDigest": Meaning(ChecksumMismatch, _DAMAGED),
     "BucketAlreadyExists": Meaning(AlreadyExists),
@@ -50,7 +54,7 @@ _CODES: Mapping[str, Meaning] = {
     "EntityTooLarge": Meaning(Unusable, "; larger than the store allows"),
     "EntityTooSmall": Meaning(Unusable, "; a part is smaller than the store allows"),
     "ExcessHeaderValues": Meaning(Bug),
-    "ExpiredToken": Meaning(Unauthenticated, _LOGIN, renews=True),
+    "ExpiredToken": Meaning(Unauthenticated, _EXPIRED, renews=True),
     "IncompleteBody": Meaning(Transient),
     "InsufficientQuota": Meaning(NoSpace, "; the quota is used up"),
     "InternalError": Meaning(Transient),
@@ -62,7 +66,7 @@ _CODES: Mapping[str, Meaning] = {
     "InvalidPartOrder": Meaning(Bug),
     "InvalidRange": Meaning(Truncated, "; the object ends before the range begins"),
     "InvalidSecurity": Meaning(Unauthenticated, _KEYS),
-    "InvalidToken": Meaning(Unauthenticated, _LOGIN, renews=True),
+    "InvalidToken": Meaning(Unauthenticated, _EXPIRED, renews=True),
     "InvalidURI": Meaning(InvalidURL),
     "KeyTooLong": Meaning(InvalidURL, "; keys are at most 1,024 bytes of UTF-8"),
     "KeyTooLongError": Meaning(InvalidURL, "; keys are at most 1,024 bytes of UTF-8"),
@@ -71,7 +75,7 @@ _CODES: Mapping[str, Meaning] = {
     "MethodNotAllowed": Meaning(Unsupported, _NOT_OFFERED),
     "MissingContentLength": Meaning(Bug),
     "MissingSecurityHeader": Meaning(Unauthenticated, _KEYS),
-    "NoSuchBucket": Meaning(NotFound, "; check the bucket's name and the endpoint", missing="bucket"),
+    "NoSuchBucket": Meaning(NotFound, "; check the bucket's name, and {where}", missing="bucket"),
     "NoSuchKey": Meaning(NotFound, missing="object"),
     "NoSuchUpload": Meaning(NotFound),
     "NotImplemented": Meaning(Unsupported, _NOT_OFFERED),
@@ -101,4 +105,4 @@ _STATUSES: Mapping[int, Meaning] = {
     410: Meaning(Transient),  # of an upload that the service lost: documentation, "Retry strategy"
 }
 
-GOOGLE_CODES = Codes(service="Google Cloud Storage", codes=_CODES, statuses=_STATUSES)
+GOOGLE_CODES = Codes(service="Google Cloud Storage", codes=_CODES, statuses=_STATUSES, where=WHERE)

@@ -27,7 +27,7 @@ __all__ = ["source"]
 _SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
 _IMPERSONATOR_SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)  # what IAM's credentials service asks for
 _OAUTH_CODE = re.compile(r"[a-z_]{1,40}(?=:|$)")  # RFC 6749, 5.2: what a token service calls a refusal
-_HELP = "`gcloud auth application-default login` makes some; anonymous=True reads public data"
+_HELP = "`gcloud auth application-default login` makes some; anonymous=True (--anonymous) reads public data"
 
 
 def source(

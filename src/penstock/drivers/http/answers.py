@@ -87,7 +87,7 @@ class Answers:
             if name != root and not (child and child_texts(found).get(child)):
                 message = f"cannot {action}: the server answers <{name[:_QUOTED]}> where <{root}> was expected"
                 message = message if root else f"cannot {action}: the server answers <{name[:_QUOTED]}>"
-                raise Damaged(f"{message}: this is no {self._codes.service} server's answer, check endpoint=")
+                raise Damaged(f"{message}: this is no {self._codes.service} server's answer, check {self._codes.where}")
         return found
 
     def version(self, response: Response, header: str, action: str, key: str, root: str = "") -> str:

@@ -56,7 +56,8 @@ class Meaning:
     missing: Literal["", "object", "bucket"] = ""
 
 
-_ELSEWHERE = "; the server points elsewhere: check endpoint= and region="
+_ELSEWHERE = "; the server points elsewhere: check {where}"
+_WANTS_TLS = "; the server wants TLS: write https:// in {endpoint}"
 _TOO_LARGE = "; larger than the store allows"
 _NOT_OFFERED = "; the store does not offer this"
 
@@ -71,7 +72,7 @@ STATUSES: Mapping[int, Meaning] = {
     403: Meaning(
         Forbidden, "; wrong credentials, or no permission for this key: without one to list, a missing key is 403, too"
     ),
-    404: Meaning(NotFound, "; no such key, or no such bucket: check both and the endpoint"),
+    404: Meaning(NotFound, "; no such key, or no such bucket: check both, and {where}"),
     405: Meaning(Unsupported, _NOT_OFFERED),
     408: Meaning(TimedOut),
     409: Meaning(Conflict),
@@ -92,6 +93,8 @@ STATUSES: Mapping[int, Meaning] = {
 _CODE = re.compile(rb"<Code>\s*([A-Za-z0-9.]{1,64})\s*</Code>")
 _PLAIN_CODE = re.compile(r"[A-Za-z0-9.]{1,64}").fullmatch
 _MESSAGE = re.compile(rb"<Message>([^<]{1,300})")
+# What nginx, Apache, lighttpd and servers written in Go answer where a TLS handshake should have begun.
+_PLAIN_HTTP = re.compile(rb"plain HTTP request|speaking plain HTTP|HTTP request to an HTTPS server")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,8 @@ class Codes:
             and becomes part of a host's name: letters, digits and hyphens only.
         region_advice: The advice where a region is named, with ``{region}``. The error is ``ConfigError`` then, also
             where the row says that it may be followed and that it is ``Forbidden`` otherwise.
+        where: The settings that say where the store is, option and variable: the endpoint first: what
+            ``{where}`` in an advice means.
 
     """
 
@@ -141,6 +146,7 @@ class Codes:
     body_of: Callable[[Response], bytes] | None = None
     region_of: Callable[[Response], str] | None = None
     region_advice: str = "; the bucket is in region {region}: pass region={region!r}"
+    where: str = "endpoint="
 
     def refusal(self, response: Response, action: str, url: str) -> Refusal:
         """Return the error for a response that is no success; ``action`` says what was tried, such as "read"."""
@@ -153,14 +159,19 @@ class Codes:
         kind, advice = meaning.error, meaning.advice
         if region and (kind is ConfigError or (kind is Forbidden and meaning.region)):
             kind, advice = ConfigError, self.region_advice.format(region=region)
+        elif response.status == 400 and not code and _PLAIN_HTTP.search(body):  # noqa: PLR2004  a request's form
+            kind, advice = ConfigError, _WANTS_TLS
         words = unescape(_found(_MESSAGE, body))
         answer = " ".join(filter(None, (f"HTTP {response.status}", code, f"({words})" if words else "")))
-        error = kind(f"cannot {action}: {answer}{advice}", url=url)
+        error = kind(f"cannot {action}: {answer}{self._named(advice)}", url=url)
         error.code = code
         if isinstance(error, NotFound):
             error.missing = meaning.missing
         error.retry_after_s = parse_retry_after(response.headers.get("retry-after", ""))
         return Refusal(error, meaning, row is not None, region)
+
+    def _named(self, advice: str) -> str:
+        return advice.replace("{where}", self.where).replace("{endpoint}", self.where.partition(", ")[0])
 
     def _code_of(self, headers: Mapping[str, str]) -> str:
         named = headers.get(self.header, "") if self.header else ""

@@ -6,7 +6,7 @@ import re
 from base64 import b64decode
 from typing import TYPE_CHECKING
 
-from penstock.config.alibaba import region_of
+from penstock.config.alibaba import WHERE, region_of
 from penstock.drivers.http.codes import STATUSES, Codes, Meaning
 from penstock.errors import (
     AlreadyExists,
@@ -34,22 +34,25 @@ if TYPE_CHECKING:
 
 __all__ = ["OSS_CODES"]
 
-_KEYS = "; check the credentials (OSSOptions, OSS_ACCESS_KEY_ID, credentials file), see docs/credentials.md"
+_WAYS = "access_key= or OSS_ACCESS_KEY_ID, credentials_file= or ALIBABA_CLOUD_CREDENTIALS_FILE"
+_KEYS = f"; check the credentials ({_WAYS}), see docs/credentials.md"
+_EXPIRED = f"; the temporary credentials have expired: renew them (session_token= or OSS_SESSION_TOKEN, {_WAYS})"
+_DENIED = "; these credentials may not do this here; a bucket that lets the requester pay wants requester_pays=True"
 _CLOCK = "; this machine's clock is wrong: set it"
 _NOT_OFFERED = "; OSS does not offer this"
 _CHANGED_PART = "; a part of the upload is gone or damaged"
-_CNAME = "; use a domain that is bound to the bucket: OSSOptions(endpoint='https://…', addressing='cname', region=…)"
+_CNAME = "; use a domain that is bound to the bucket: addressing='cname', and endpoint= or OSS_ENDPOINT"
 
 # "Error codes" of the OSS API reference, and the codes at which Alibaba's SDK v2 retries (RequestTimeTooSkewed is among
 # those; here a wrong clock is told).
 _CODES: Mapping[str, Meaning] = {
-    "AccessDenied": Meaning(Forbidden, "; these credentials may not do this here", region=True),
+    "AccessDenied": Meaning(Forbidden, _DENIED, region=True),
     "AccessForbidden": Meaning(Forbidden),
-    "AccessKeyIdAndSecurityTokenNotMatch": Meaning(Unauthenticated, _KEYS, renews=True),
+    "AccessKeyIdAndSecurityTokenNotMatch": Meaning(Unauthenticated, _EXPIRED, renews=True),
     "BadRequest": Meaning(Transient),
     "BucketAlreadyExists": Meaning(AlreadyExists),
     "BucketDisable": Meaning(Forbidden),
-    "CnameDenied": Meaning(ConfigError, "; the domain is bound to another bucket: check endpoint="),
+    "CnameDenied": Meaning(ConfigError, "; the domain is bound to another bucket: check {where}"),
     "DownloadTrafficRateLimitExceeded": Meaning(Throttled),
     "EntityTooLarge": Meaning(Unusable, "; larger than OSS allows"),
     "EntityTooSmall": Meaning(Unusable, "; a part is smaller than OSS allows"),
@@ -69,10 +72,10 @@ _CODES: Mapping[str, Meaning] = {
     "InvalidPart": Meaning(Conflict, _CHANGED_PART),
     "InvalidPartOrder": Meaning(Bug),
     "InvalidRange": Meaning(Truncated, "; the object ends before the range begins"),
-    "InvalidSecurityToken": Meaning(Unauthenticated, _KEYS, renews=True),
+    "InvalidSecurityToken": Meaning(Unauthenticated, _EXPIRED, renews=True),
     "MethodNotAllowed": Meaning(Unsupported, _NOT_OFFERED),
     "MissingContentLength": Meaning(Bug),
-    "NoSuchBucket": Meaning(NotFound, "; check the bucket's name and the region", missing="bucket"),
+    "NoSuchBucket": Meaning(NotFound, "; check the bucket's name, and {where}", missing="bucket"),
     "NoSuchKey": Meaning(NotFound, missing="object"),
     "NoSuchUpload": Meaning(NotFound),
     "NotImplemented": Meaning(Unsupported, _NOT_OFFERED),
@@ -85,9 +88,9 @@ _CODES: Mapping[str, Meaning] = {
     "SecondLevelDomainForbidden": Meaning(
         ConfigError, "; OSS wants the bucket in the host's name: leave addressing= at its default, virtual"
     ),
-    "SecurityTokenExpired": Meaning(Unauthenticated, _KEYS, renews=True),
+    "SecurityTokenExpired": Meaning(Unauthenticated, _EXPIRED, renews=True),
     "ServiceUnavailable": Meaning(Throttled),
-    "SignatureDoesNotMatch": Meaning(Unauthenticated, f"{_KEYS}; and check region="),
+    "SignatureDoesNotMatch": Meaning(Unauthenticated, f"{_KEYS}; and check region= or OSS_REGION"),
     "TotalQpsLimitExceeded": Meaning(Throttled),
     "UploadTrafficRateLimitExceeded": Meaning(Throttled),
     "UserDisable": Meaning(Forbidden, "; the account is disabled"),
@@ -123,5 +126,6 @@ OSS_CODES = Codes(
     statuses=_STATUSES,
     body_of=_body_of,
     region_of=_region_of,
+    where=WHERE,
     region_advice="; the bucket is in region {region}: pass OSSOptions(region={region!r}) or set OSS_REGION",
 )

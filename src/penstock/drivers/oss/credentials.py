@@ -83,7 +83,8 @@ class _Chain:
                 if role:
                     raise
         looked = f"OSSOptions, {KEYS[0][0]}, {KEYS[1][0]}, {file}, and the metadata of an ECS instance"
-        raise Unauthenticated(f"no credentials for OSS: looked in {looked}; anonymous=True reads public data")
+        public = "anonymous=True (--anonymous) reads public data"
+        raise Unauthenticated(f"no credentials for OSS: looked in {looked}; {public}")
 
 
 def _pair(

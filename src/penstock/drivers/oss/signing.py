@@ -60,6 +60,7 @@ class Signer:
         "_credentials",
         "_day",
         "_forms",
+        "_headers",
         "_inner",
         "_outer",
         "_preamble",
@@ -77,8 +78,10 @@ class Signer:
         region: str,
         credentials: Callable[[], Credentials | None],
         clock: Callable[[], float] = time.time,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Sign for ``bucket``; no ``credentials``, no signature."""
+        """Sign for ``bucket``, with ``headers`` in each request; no ``credentials``, no signature."""
+        self._headers = headers or {}
         path = urlsplit(bucket.endpoint or "").path
         self._base = len(f"{path}/{bucket.name}/" if bucket.in_path else f"{path}/")
         self._resource = f"/{bucket.name}/"
@@ -129,7 +132,7 @@ class Signer:
         self._preamble = f"{_ALGORITHM}\n{self._stamp}\n{self._scope}\n"
 
     def _form(self, names: tuple[str, ...], credentials: Credentials) -> _Form:
-        fixed = {"x-oss-content-sha256": _PAYLOAD, "x-oss-date": self._stamp}
+        fixed = {"x-oss-content-sha256": _PAYLOAD, "x-oss-date": self._stamp, **self._headers}
         if credentials.token:
             fixed["x-oss-security-token"] = credentials.token
         differing = tuple(sorted(names))

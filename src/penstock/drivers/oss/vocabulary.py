@@ -16,12 +16,18 @@ if TYPE_CHECKING:
     from penstock.drivers.s3.vocabulary import Bucket, Sign
     from penstock.protocols.credentials import Credentials
 
-__all__ = ["ALIBABA", "internal_endpoint"]
+__all__ = ["ALIBABA", "internal_endpoint", "sign_as_payer"]
 
 
 def _signer(bucket: Bucket, host: str, region: str, credentials: Callable[[], Credentials | None]) -> Sign:
     del host  # is not signed
     return Signer(bucket, region, credentials).sign
+
+
+def sign_as_payer(bucket: Bucket, host: str, region: str, credentials: Callable[[], Credentials | None]) -> Sign:
+    """Sign, and agree to pay for the request ("Pay-by-requester")."""
+    del host
+    return Signer(bucket, region, credentials, headers={"x-oss-request-payer": "requester"}).sign
 
 
 def _endpoint(region: str) -> str:

@@ -6,6 +6,7 @@ A multipart object's may be one of its parts' checksums (``…-3``), and not of 
 from __future__ import annotations
 
 from base64 import b64encode
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from importlib.util import find_spec
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.drivers.http.verify import Digest
 
-__all__ = ["digests"]
+__all__ = ["digests", "load"]
 
 _PREFIX = "x-amz-checksum-"
 
@@ -45,6 +46,12 @@ def _crt() -> object:
     from awscrt import checksums
 
     return checksums
+
+
+def load() -> None:
+    """Import awscrt, where it is installed, rather than at the first answer that names such a checksum."""
+    with suppress(ImportError):
+        _crt()
 
 
 @cache

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+from penstock.config.services import AWS, keys, where
 from penstock.drivers.http.codes import STATUSES, Codes, Meaning
 from penstock.errors import (
     AlreadyExists,
@@ -33,10 +34,12 @@ if TYPE_CHECKING:
 
     from penstock.protocols.exchange import Response
 
-__all__ = ["S3_CODES", "s3_codes"]
+__all__ = ["PAYER", "S3_CODES", "s3_codes"]
 
-_KEYS = "; check the credentials (explicit, {keys}), see docs/credentials.md"
+_KEYS = "; check the credentials ({keys}), see docs/credentials.md"
+_EXPIRED = "; the temporary credentials have expired, or are no longer valid: renew them ({keys})"
 _REGION = "; pass region= or set {region}"
+_DENIED = "; these credentials may not do this here{payer}"
 _CLOCK = "; this machine's clock is wrong: set it"
 _DAMAGED = "; the body was damaged on its way and was not stored"
 _NOT_OFFERED = "; the store does not offer this"
@@ -44,7 +47,7 @@ _NOT_OFFERED = "; the store does not offer this"
 # "Error responses" of the Amazon S3 API reference, and the codes at which AWS's SDKs retry. Codes that only other
 # stores send name the store.
 _CODES: Mapping[str, Meaning] = {
-    "AccessDenied": Meaning(Forbidden, "; these credentials may not do this here"),
+    "AccessDenied": Meaning(Forbidden, _DENIED),
     "AccountProblem": Meaning(Forbidden),
     "AllAccessDisabled": Meaning(Forbidden),
     "AuthorizationHeaderMalformed": Meaning(ConfigError, _REGION, region=True),
@@ -55,7 +58,7 @@ _CODES: Mapping[str, Meaning] = {
     "ConditionalRequestConflict": Meaning(Transient),
     "EntityTooLarge": Meaning(Unusable, "; larger than the store allows"),
     "EntityTooSmall": Meaning(Unusable, "; a part is smaller than the store allows"),
-    "ExpiredToken": Meaning(Unauthenticated, _KEYS, renews=True),
+    "ExpiredToken": Meaning(Unauthenticated, _EXPIRED, renews=True),
     "IllegalLocationConstraintException": Meaning(ConfigError, _REGION, region=True),
     "IncompleteBody": Meaning(Transient),
     "InternalError": Meaning(Transient),
@@ -70,14 +73,14 @@ _CODES: Mapping[str, Meaning] = {
     "InvalidRange": Meaning(Truncated, "; the object ends before the range begins"),
     "InvalidRegionName": Meaning(ConfigError, _REGION, region=True),
     "InvalidSecurity": Meaning(Unauthenticated, _KEYS),
-    "InvalidToken": Meaning(Unauthenticated, _KEYS, renews=True),
+    "InvalidToken": Meaning(Unauthenticated, _EXPIRED, renews=True),
     "InvalidURI": Meaning(InvalidURL),
     "KeyTooLongError": Meaning(InvalidURL, "; keys are at most 1,024 bytes of UTF-8"),
     "MethodNotAllowed": Meaning(Unsupported, _NOT_OFFERED),
     "MissingAuthenticationToken": Meaning(Unauthenticated, _KEYS),
     "MissingContentLength": Meaning(Bug),
     "MissingSecurityHeader": Meaning(Unauthenticated, _KEYS),
-    "NoSuchBucket": Meaning(NotFound, "; check the bucket's name and the endpoint", missing="bucket"),
+    "NoSuchBucket": Meaning(NotFound, "; check the bucket's name, and {where}", missing="bucket"),
     "NoSuchKey": Meaning(NotFound, missing="object"),
     "NoSuchUpload": Meaning(NotFound),
     "NotImplemented": Meaning(Unsupported, _NOT_OFFERED),
@@ -102,7 +105,7 @@ _CODES: Mapping[str, Meaning] = {
     "Throttling": Meaning(Throttled),
     "ThrottledException": Meaning(Throttled),
     "ThrottlingException": Meaning(Throttled),
-    "TokenRefreshRequired": Meaning(Unauthenticated, _KEYS, renews=True),
+    "TokenRefreshRequired": Meaning(Unauthenticated, _EXPIRED, renews=True),
     "TooManyRequests": Meaning(Throttled),
     "TooManyRequestsException": Meaning(Throttled),
     "XAmzContentSHA256Mismatch": Meaning(ChecksumMismatch, _DAMAGED),
@@ -117,7 +120,7 @@ _STATUSES: Mapping[int, Meaning] = {
     307: Meaning(ConfigError, STATUSES[307].advice, region=True, redirect=True),
     400: Meaning(Unusable, renews=True, region=True),
     401: Meaning(Unauthenticated, _KEYS),
-    403: Meaning(Forbidden, STATUSES[403].advice, renews=True),
+    403: Meaning(Forbidden, STATUSES[403].advice + "{payer}", renews=True),
 }
 
 _REGION_TAG = re.compile(rb"<Region>\s*([a-z0-9-]{1,40})\s*</Region>")
@@ -131,14 +134,15 @@ def _region_of(response: Response) -> str:
 
 
 @cache
-def s3_codes(service: str, keys: str, region: str, elsewhere: str = "") -> Codes:
-    """Return the table for a service: its name, and what its users set to name credentials and region.
+def s3_codes(service: str, keys: str, region: str, where: str, elsewhere: str = "", payer: str = "") -> Codes:
+    """Return the table for a service: its name, and what its users set to name credentials, region and host.
 
-    ``elsewhere`` is the advice where a redirect is not followed, unless that is to check endpoint and region.
+    ``elsewhere`` is the advice where a redirect is not followed, unless that is to check ``where``; ``payer`` what a
+    refusal says of buckets with Requester Pays.
     """
 
     def advised(row: Meaning) -> Meaning:
-        advice = row.advice.replace("{keys}", keys).replace("{region}", region)
+        advice = row.advice.replace("{keys}", keys).replace("{region}", region).replace("{payer}", payer)
         return replace(row, advice=elsewhere if elsewhere and row.redirect else advice)
 
     return Codes(
@@ -147,7 +151,9 @@ def s3_codes(service: str, keys: str, region: str, elsewhere: str = "") -> Codes
         statuses={status: advised(row) for status, row in _STATUSES.items()},
         region_of=_region_of,
         region_advice=f"; the bucket is in region {{region}}: pass region={{region!r}} or set {region}",
+        where=where,
     )
 
 
-S3_CODES = s3_codes("S3", "AWS_ACCESS_KEY_ID, profile", "AWS_REGION")
+PAYER = "; a bucket with Requester Pays wants requester_pays=True or AWS_REQUEST_PAYER=requester"
+S3_CODES = s3_codes("S3", keys(AWS), AWS.regions[0], where(AWS), payer=PAYER)

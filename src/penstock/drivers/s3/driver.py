@@ -62,14 +62,17 @@ class S3(Reads):
         self._sized = self._verify.sized_headers
         self._metadata_prefix = f"{vocabulary.prefix}meta-"
         self.identity = identity
+        self._load = vocabulary.load
 
     def url(self, key: str) -> str:
         """Return ``scheme://bucket/key``."""
         return self._route.url(key)
 
     def prepare(self) -> None:
-        """Load or renew credentials when it is time."""
+        """Load or renew credentials when it is time, and the library of checksums the first time."""
         self.identity.refresh_if_due()
+        if self._load is not None:
+            self._load = self._load()
 
     def head(self, key: str) -> Exchange[ObjectMeta]:
         """Describe one object."""

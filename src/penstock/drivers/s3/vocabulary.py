@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.drivers.http.verify import Verification
-from penstock.drivers.s3.checksums import digests
+from penstock.drivers.s3.checksums import digests, load
 from penstock.drivers.s3.codes import S3_CODES
 from penstock.drivers.s3.presigning import amazon_query
-from penstock.drivers.s3.signing import EMPTY_SHA256, Signer
+from penstock.drivers.s3.signing import EMPTY_SHA256, Scheme, Signer
 from penstock.protocols.credentials import BearerToken
 
 if TYPE_CHECKING:
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from penstock.drivers.s3.presigning import Address
     from penstock.protocols.credentials import Credentials
 
-__all__ = ["AMAZON", "CLUSTER", "PLAIN", "Bucket", "Sign", "Vocabulary", "own_endpoint"]
+__all__ = ["AMAZON", "CLUSTER", "PLAIN", "Bucket", "Sign", "Vocabulary", "own_endpoint", "sign_as_payer"]
+
+_PAYER_SCHEME = Scheme(headers={"x-amz-request-payer": "requester"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,12 @@ class Sign(Protocol):
         self, method: str, path: str, query: str, headers: Mapping[str, str], digest: str = ..., /
     ) -> tuple[str, ...]:
         """Return the header lines to send; see ``drivers.s3.signing.Signer.sign``."""
+
+
+def sign_as_payer(bucket: Bucket, host: str, region: str, credentials: Callable[[], Credentials | None]) -> Sign:
+    """Sign for S3, and agree to pay for the request (Requester Pays)."""
+    del bucket
+    return Signer(host, region, credentials, scheme=_PAYER_SCHEME).sign
 
 
 def _sign_amazon(bucket: Bucket, host: str, region: str, credentials: Callable[[], Credentials | None]) -> Sign:
@@ -123,6 +131,7 @@ class Vocabulary:
         conditions_begin: An upload's conditions are sent where it begins as well as where it is completed.
         read_headers: Headers of every read.
         whole_headers: Headers of reads of whole objects, which ask for the store's digest.
+        load: Imports what digests need that takes its time, on a caller's thread, before the first request.
 
     """
 
@@ -148,11 +157,13 @@ class Vocabulary:
     conditions_begin: bool = False
     read_headers: Mapping[str, str] = field(default_factory=dict)
     whole_headers: Mapping[str, str] = field(default_factory=dict)
+    load: Callable[[], None] | None = None
 
 
 AMAZON = Vocabulary(
     verification=Verification(digests=digests()),
     whole_headers={"x-amz-checksum-mode": "ENABLED"},
+    load=load,
 )
 
 # Stores that refuse, or do not have, the headers of checksums.

@@ -25,4 +25,4 @@ _STATUSES: Mapping[int, Meaning] = {
 }
 
 # Only S3-alikes and Azure send codes; there they say what a refusal means, and no web server has any of its own.
-WEB_CODES = Codes(service="HTTP", codes={}, statuses=_STATUSES)
+WEB_CODES = Codes(service="HTTP", codes={}, statuses=_STATUSES, where="the URL")

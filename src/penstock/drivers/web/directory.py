@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["check_listable", "index_of"]
 
+_REFUSED = {
+    403: "HTTP 403, it has no index page or needs credentials (HTTPOptions)",
+    404: "HTTP 404, no such directory (check the path), or no index page of it",
+    405: "HTTP 405, the server takes no such request",
+}
 _INSTEAD = "name the objects instead, in a manifest (from_manifest) or a list (from_objects)"
 
 
@@ -48,7 +53,7 @@ def index_of(response: Response, walk: Walk, way: Way, route: Route) -> list[Nam
         return []
     if walk.first and response.status in (403, 404, 405):
         kind = NotFound if response.status == 404 and key else Unsupported  # noqa: PLR2004  Not Found
-        raise _none(kind, f"the server answers HTTP {response.status}", key, route)
+        raise _none(kind, _REFUSED[response.status], key, route)
     route.check(response, "list", key, way)
     if response.overflow:
         raise _none(Unsupported, "its index is too long", key, route)

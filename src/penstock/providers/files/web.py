@@ -45,12 +45,11 @@ def _resolve(options: HTTPOptions, environ: Mapping[str, str]) -> tuple[Hashable
 def _open(opening: Opening) -> tuple[Driver, Transport]:
     from penstock.drivers.web import Web
 
-    options, settings = opening.options, opening.settings
     lines = _lines(opening)
     driver = Web(opening.root, lines, _hint)
     driver.abilities = opening.provider.abilities
     endpoint = opening.root.rstrip("/")
-    return driver, connected(options.transport, endpoint, ca_file=settings.ca_file, proxy=settings.proxy)
+    return driver, connected(opening, endpoint)
 
 
 def _lines(opening: Opening) -> tuple[str, ...]:
@@ -115,5 +114,6 @@ PROVIDER = Provider(
     options=HTTPOptions,
     any_options=True,  # one end of a copy into a bucket
     resolve=_resolve,
+    where="the URL",
     example="HTTPOptions(username=…, password=…)",
 )

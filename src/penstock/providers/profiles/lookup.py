@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.config.profiles.files import NAME, Signature, config_files, read_file, signature
+from penstock.config.profiles.foreign import check_hosts, check_places
 from penstock.config.profiles.multistorage import msc_files, msc_tables
 from penstock.config.profiles.table import PARTS, Table, Value, chain, meant, merged
 from penstock.config.profiles.typed import expanded, literal_secrets, typed
@@ -32,6 +33,7 @@ PENSTOCK, MSC = "penstock", "msc"
 _FRESH_S = 0.1  # a list of a million URLs looks for other files a few times, and not a million
 _STEERING = ("PENSTOCK_CONFIG", "MSC_CONFIG", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS", "HOME")
 _LOG = logging.getLogger("penstock")
+_TOKENS = ("gs", "gcs", "az", "abfs", "abfss", "adl", "azure", "ais")  # send bearer tokens that they find
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")
 _PART_KINDS = {"transport": TransportOptions, "retry": RetryOptions, "read": ReadOptions, "write": WriteOptions}
 
@@ -137,10 +139,12 @@ def _read(found: Signature, kind: Any) -> File:  # noqa: ANN401  a literal
 def built(name: str, tables: list[Table], lookup: Callable[[str], str | None]) -> Profile:
     """Return the profile of these tables, the nearest first; ``lookup`` gives variables. Raises as ``load`` does."""
     values, origin = merged(tables), tables[0].origin
+    check_places(values)
     provider, target = _target(name, origin, values, lookup)
     for each in tables:
         _warn_readable(provider, each)
         _warn_unused(each)
+    _check_hosts(values, provider, target)
     options = typed(
         provider.options,
         _of("options", values),
@@ -152,6 +156,14 @@ def built(name: str, tables: list[Table], lookup: Callable[[str], str | None]) -
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error.message}") from None
     return Profile(name, origin, values, provider, target, options)
+
+
+def _check_hosts(values: Mapping[str, Value], provider: Provider, target: Location | None) -> None:
+    secrets = [each.name for each in fields(provider.options) if not each.repr]
+    scheme = provider.schemes[0] if target is None else target.scheme
+    url = scheme in ("http", "https") or scheme.startswith("fsspec+")
+    tokens = scheme in _TOKENS or str(getattr(values.get("options.provider"), "raw", "")) == "ais"
+    check_hosts(values, secrets, url=url, tokens=tokens)
 
 
 def _of(table: str, values: Mapping[str, Value]) -> dict[str, Value]:
@@ -235,7 +247,8 @@ def tables_of(name: str, files: list[File]) -> list[Table]:
 
     if not files:
         raise ConfigError(
-            f"no profile {name!r}: there is no {NAME} here, above, in ~/.config/penstock or /etc/penstock"
+            f"no profile {name!r}: there is no {NAME} here, above, in ~/.config/penstock or /etc/penstock, and "
+            "PENSTOCK_CONFIG names none"
         )
     return chain(name, table, [each for file in files for each in file.profiles])
 

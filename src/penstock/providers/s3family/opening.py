@@ -64,6 +64,7 @@ def opener(words: Callable[[], Vocabulary]) -> Callable[[Opening], tuple[Driver,
         from penstock.drivers.credentials import source
         from penstock.drivers.refreshing import RefreshingCredentials
         from penstock.drivers.s3 import S3
+        from penstock.drivers.s3.vocabulary import sign_as_payer
 
         options, settings = opening.options, opening.settings
         bucket, spoken = _bucket(opening), words()
@@ -73,11 +74,13 @@ def opener(words: Callable[[], Vocabulary]) -> Callable[[Opening], tuple[Driver,
             spoken = replace(spoken, endpoint=partial(_own_endpoint, settings.own))
         if settings.service.tokens:
             _check_token(bucket, opening)
+        elif settings.requester_pays:
+            spoken = replace(spoken, signer=sign_as_payer)
         credentials = RefreshingCredentials(source(options, opening.environ, settings.service))
         driver = S3(bucket, settings.region, credentials, spoken)
         driver.abilities, driver.page_keys = opening.provider.abilities, opening.provider.limits.page_keys
         where = bucket.endpoint or "https://s3.amazonaws.com"
-        return driver, connected(options.transport, where, ca_file=settings.ca_file, proxy=settings.proxy)
+        return driver, connected(opening, where)
 
     return opened
 
@@ -116,10 +119,11 @@ def _codes(service: Service, codes: Codes) -> Codes:
     """Return S3's code table with the advice for a service; another dialect's table as it is."""
     from penstock.drivers.s3.codes import S3_CODES, s3_codes
 
-    keys = "no keys are needed" if service.keyless else service.keys[0]
+    if codes is not S3_CODES:
+        return codes
     region = service.regions[0] if service.regions else "AWS_REGION"
     elsewhere = _ELSEWHERE if service.tokens else ""
-    return s3_codes(service.name, keys, region, elsewhere) if codes is S3_CODES else codes
+    return s3_codes(service.name, services.keys(service), region, services.where(service), elsewhere)
 
 
 def _own_endpoint(pattern: str, region: str) -> str:
@@ -166,5 +170,6 @@ FAMILY = Provider(
     options=S3Options,
     resolve=resolver(AWS),
     example="S3Options(endpoint=…, access_key=…, secret_key=…)",
+    where=services.where(AWS),
     extra="penstock[s3]",
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from penstock.config.alibaba import resolve
+from penstock.config.alibaba import WHERE, resolve
 from penstock.config.endpoint import path_style
 from penstock.errors import ConfigError
 from penstock.options import OSSOptions
@@ -36,7 +36,7 @@ def _resolve(options: OSSOptions, environ: Mapping[str, str]) -> tuple[Hashable,
 def _open(opening: Opening) -> tuple[Driver, Transport]:
     from penstock.drivers.oss.crc import library
     from penstock.drivers.oss.credentials import source
-    from penstock.drivers.oss.vocabulary import ALIBABA, internal_endpoint
+    from penstock.drivers.oss.vocabulary import ALIBABA, internal_endpoint, sign_as_payer
     from penstock.drivers.refreshing import RefreshingCredentials
     from penstock.drivers.s3 import S3
 
@@ -44,10 +44,11 @@ def _open(opening: Opening) -> tuple[Driver, Transport]:
     options, settings = opening.options, opening.settings
     bucket = _bucket(opening)
     spoken = replace(ALIBABA, endpoint=internal_endpoint) if settings.internal else ALIBABA
+    spoken = replace(spoken, signer=sign_as_payer) if settings.requester_pays else spoken
     driver = S3(bucket, settings.region, RefreshingCredentials(source(options, opening.environ)), spoken)
     driver.abilities, driver.page_keys = opening.provider.abilities, opening.provider.limits.page_keys
     where = settings.endpoint or "https://oss.aliyuncs.com"
-    return driver, connected(options.transport, where, ca_file=settings.ca_file, proxy=settings.proxy)
+    return driver, connected(opening, where)
 
 
 def _bucket(opening: Opening) -> Bucket:
@@ -110,5 +111,6 @@ PROVIDER = Provider(
     resolve=_resolve,
     example="OSSOptions(region=…, access_key=…, secret_key=…)",
     advice=_advice,
+    where=WHERE,
     extra="penstock[oss]",
 )

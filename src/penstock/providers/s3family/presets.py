@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock.config import services
 from penstock.config.services import SERVICES
 from penstock.protocols.driver import Abilities, Conditions
 from penstock.providers.provider import Provider, bucket_names
@@ -43,6 +44,7 @@ def _made(word: str, *schemes: str, limits: Limits = FAMILY.limits, abilities: A
         limits=limits,
         abilities=abilities,
         resolve=resolver(service),
+        where=services.where(service),
         example="S3Options(access_key=…, secret_key=…)",
     )
 

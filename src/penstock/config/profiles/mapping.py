@@ -1,0 +1,58 @@
+"""``path_mapping`` of Multi-Storage Client's file: URLs and paths that mean a path of a profile."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from penstock.config.profiles.multistorage import msc_mappings
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["mapped"]
+
+_SOURCE = re.compile(r"(?:/|[a-z][a-z0-9+.-]*://)[^/].*/").fullmatch  # as its schema has them
+_TARGET = re.compile(r"msc://[^/]+/").fullmatch
+
+
+def mapped(text: str, environ: Mapping[str, str]) -> str:
+    """Return what a URL or an absolute path stands for: ``msc://profile/…`` where ``path_mapping`` has it, else itself.
+
+    The longest source that it begins with counts, as in Multi-Storage Client; ``file:///path/x`` begins with
+    ``/path/``. URLs of ``msc://`` are never mapped.
+
+    Raises:
+        ConfigError: A source or a target that cannot be one; or as of ``msc_files``.
+        MissingExtra: As of ``msc_files``.
+
+    """
+    if text.startswith("msc://"):
+        return text
+    plain = _plain(text)
+    for source, target in _sorted(msc_mappings(environ)):
+        if plain.startswith(source):
+            return target + plain[len(source) :].lstrip("/")
+    return text
+
+
+@lru_cache(maxsize=4)
+def _sorted(mappings: tuple[tuple[str, str, str], ...]) -> list[tuple[str, str]]:
+    for path, source, target in mappings:
+        if not _SOURCE(source) or not _TARGET(target):
+            raise ConfigError(
+                f"{path}: path_mapping.{source}: a path or URL that ends in '/' is mapped to msc://PROFILE/, "
+                f"not {source!r} to {target!r}"
+            )
+    pairs = [(_plain(source), target) for _, source, target in mappings]
+    return sorted(pairs, key=lambda pair: len(pair[0]), reverse=True)
+
+
+def _plain(text: str) -> str:
+    """Return a path as such, and a URL with its scheme in lower case."""
+    scheme, mark, rest = text.partition("://")
+    if not mark:
+        return text
+    return f"/{rest.lstrip('/')}" if scheme.lower() == "file" else f"{scheme.lower()}://{rest}"
