@@ -5,6 +5,8 @@ import gc
 import multiprocessing
 import threading
 import uuid
+from collections import Counter
+from queue import SimpleQueue
 
 import pytest
 
@@ -91,6 +93,30 @@ def test_the_loop_goes_on_while_a_read_is_under_way(source, monkeypatch):
         return await asyncio.wait_for(reading, 60)
 
     assert asyncio.run(main()) == b"001"
+
+
+def test_what_takes_long_is_looked_at_as_long_as_it_does(source, monkeypatch):
+    gate, looks = threading.Event(), SimpleQueue()
+    _hold(monkeypatch, gate)
+    monkeypatch.setattr("penstock.interop.awaiting.LOOK_S", 0.001)
+    monkeypatch.setattr("penstock.fetch.reading.spanread.SpanRead.look", lambda each: looks.put(each.span.key))
+
+    async def main():
+        for keys in ({"001", "002"}, {"003"}):  # the second time after a pause in which nothing is looked at
+            reading = [asyncio.create_task(read(source, Span(key, 0, 3))) for key in keys]
+            seen = Counter()
+            while any(seen[key] < 2 for key in keys):
+                seen[await asyncio.to_thread(looks.get, timeout=60)] += 1
+            gate.set()
+            await asyncio.gather(*reading)
+            await asyncio.sleep(0.01)
+            while not looks.empty():
+                looks.get()
+            await asyncio.sleep(0.01)
+            assert looks.empty()
+            gate.clear()
+
+    asyncio.run(main())
 
 
 def test_a_cancelled_task_calls_its_reads_off(source, monkeypatch):

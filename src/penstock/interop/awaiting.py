@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
@@ -38,7 +40,7 @@ _THREADS = 32  # calls at once in a process, each a request that is waited for
 
 async def read(source: Source, span: Span) -> bytes:
     """Read one span as ``Source.read`` does."""
-    return (await read_many(source, (span,)))[0]
+    return (await _reads(source, (span,)))[0].take()
 
 
 async def read_many(source: Source, spans: Sequence[Span]) -> list[bytes]:
@@ -73,7 +75,7 @@ async def call(function: Callable[P, T], /, *args: P.args, **options: P.kwargs) 
 async def _looks(source: Source, keys: Sequence[str]) -> Started[ObjectMeta]:
     """Look at objects; all looks are complete."""
     with operation("stat", source.url, keys[0] if len(keys) == 1 else ""):
-        arrivals = _Arrivals(asyncio.get_running_loop())
+        arrivals = _Arrivals(_loop())
         if source.waits():
             await call(_prepared, source, (), arrivals)  # engine and credentials are there afterwards
         heads = source.start_heads(keys, arrivals)
@@ -90,7 +92,7 @@ async def _looks(source: Source, keys: Sequence[str]) -> Started[ObjectMeta]:
 async def _reads(source: Source, spans: Sequence[Span]) -> list[PendingRead]:
     """Read spans all at once; all are complete, in order."""
     with operation("read", source.url, spans[0].key if len(spans) == 1 else ""):
-        arrivals = _Arrivals(asyncio.get_running_loop())
+        arrivals = _Arrivals(_loop())
         if source.waits(spans):
             fetching, reads = await call(_prepared, source, spans, arrivals)
         else:
@@ -111,46 +113,98 @@ def _prepared(source: Source, spans: Sequence[Span], arrivals: _Arrivals) -> tup
     return fetching, fetching.prepare_reads([(span, None) for span in spans], arrivals)
 
 
-class _Arrivals(Inbox):
-    """Wakes one coroutine when all that it waits for has ended: once, however much that is."""
+class _Loop:
+    """An event loop as coroutines wait on it: one wake-up and one timer serve all of them.
 
-    __slots__ = ("_expected", "_future", "_looking", "_loop", "_told")
+    Attributes:
+        loop: The event loop.
+
+    """
+
+    __slots__ = ("_ended", "_looking", "_waiting", "_woken", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._ended: deque[_Arrivals] = deque()
+        self._woken = False
+        self._waiting: dict[_Arrivals, Sequence[Item]] = {}
+        self._looking = False
+
+    def wake(self, arrivals: _Arrivals) -> None:
+        """Have the loop resume a coroutine; on any thread."""
+        self._ended.append(arrivals)
+        if not self._woken:  # what is appended after this is set is resumed, too: the loop clears it first
+            self._woken = True
+            with suppress(RuntimeError):  # the loop was closed meanwhile: no coroutine waits
+                self.loop.call_soon_threadsafe(self._resume)
+
+    async def wait(self, arrivals: _Arrivals, items: Sequence[Item]) -> None:
+        """Wait until all have ended; what takes long is logged, as threads that wait do it."""
+        self._waiting[arrivals] = items
+        if not self._looking:
+            self._looking = True
+            self.loop.call_later(LOOK_S, self._look)
+        try:
+            await arrivals.future
+        finally:
+            del self._waiting[arrivals]
+
+    def _resume(self) -> None:
+        self._woken = False
+        while self._ended:
+            future = self._ended.popleft().future
+            if not future.done():  # its task may have been cancelled
+                future.set_result(None)
+
+    def _look(self) -> None:
+        for items in self._waiting.values():
+            for item in items:
+                item.look()
+        self._looking = bool(self._waiting)
+        if self._looking:
+            self.loop.call_later(LOOK_S, self._look)
+
+
+class _Arrivals(Inbox):
+    """Wakes one coroutine when all that it waits for has ended: once, however much that is.
+
+    Attributes:
+        future: Is done then.
+
+    """
+
+    __slots__ = ("_expected", "_loop", "_told", "future")
+
+    def __init__(self, loop: _Loop) -> None:
         super().__init__()
         self._loop = loop
-        self._future = loop.create_future()
         self._told = count(1)  # counts in one step: a transport may have several threads
         self._expected = 0
+        self.future = loop.loop.create_future()
 
     def expect(self, number: int) -> None:
         """Wake the coroutine when so many have ended; before they are sent."""
         self._expected = number
         if not number:
-            self._future.set_result(None)
+            self.future.set_result(None)
 
     def finished(self, item: Item) -> None:  # noqa: ARG002  the last one is as good as any
         """Take note, on the transport's thread, that one is complete."""
         if next(self._told) == self._expected:
-            with suppress(RuntimeError):  # the loop was closed meanwhile: no coroutine waits
-                self._loop.call_soon_threadsafe(self._wake)
+            self._loop.wake(self)
 
     async def all(self, items: Sequence[Item]) -> None:
-        """Wait until all have ended; what takes long is logged, as threads that wait do it."""
-        self._looking = self._loop.call_later(LOOK_S, self._look, items)
-        try:
-            await self._future
-        finally:
-            self._looking.cancel()
+        """Wait until all have ended."""
+        await self._loop.wait(self, items)
 
-    def _look(self, items: Sequence[Item]) -> None:
-        for item in items:
-            item.look()
-        self._looking = self._loop.call_later(LOOK_S, self._look, items)
 
-    def _wake(self) -> None:
-        if not self._future.done():  # its task may have been cancelled
-            self._future.set_result(None)
+def _loop() -> _Loop:
+    """Return the running event loop: the same object as long as its thread runs no other."""
+    running = asyncio.get_running_loop()
+    here: _Loop | None = getattr(_threads, "loop", None)
+    if here is None or here.loop is not running:
+        here = _threads.loop = _Loop(running)
+    return here
 
 
 class _Pool:
@@ -169,5 +223,6 @@ class _Pool:
         self._threads = None
 
 
+_threads = threading.local()
 _pool = _Pool()
 os.register_at_fork(after_in_child=_pool.forget)
