@@ -1,0 +1,43 @@
+"""``dataflux_pytorch.dataflux_checkpoint`` over Penstock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.compat.dataflux_pytorch.options import store_options
+from penstock.source import Writer as DatafluxCheckpointBuffer
+from penstock.verbs import open as open_object
+
+if TYPE_CHECKING:
+    from penstock.source import Reader
+
+__all__ = ["DatafluxCheckpoint", "DatafluxCheckpointBuffer"]
+
+
+class DatafluxCheckpoint:
+    """Opens objects of a bucket for ``torch.save`` and ``torch.load``, in bounded memory.
+
+    Attributes:
+        project_name: As given; objects are found without it.
+        bucket_name: As given.
+        storage_client: As given.
+
+    """
+
+    def __init__(self, project_name: str | None, bucket_name: str, storage_client: Any = None) -> None:  # noqa: ANN401  a google.cloud.storage.Client
+        """Open nothing yet."""
+        self.project_name = project_name
+        self.bucket_name = bucket_name
+        self.storage_client = storage_client
+        self._store = store_options(storage_client)
+
+    def reader(self, object_name: str) -> Reader:
+        """Return a seekable file over the object: one HEAD. ``NotFound`` where there is none."""
+        return open_object(self._url(object_name), "rb", store=self._store)
+
+    def writer(self, object_name: str) -> DatafluxCheckpointBuffer:
+        """Return a file that becomes the object, whole, when it is closed well, and never otherwise."""
+        return open_object(self._url(object_name), "wb", store=self._store)
+
+    def _url(self, object_name: str) -> str:
+        return f"gs://{self.bucket_name}/{object_name}"

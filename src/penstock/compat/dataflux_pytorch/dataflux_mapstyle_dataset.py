@@ -1,0 +1,84 @@
+"""``dataflux_pytorch.dataflux_mapstyle_dataset`` over Penstock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.compat.dataflux_pytorch import listing
+from penstock.compat.dataflux_pytorch.listing import Bytes, Listed, data_format_default, listed
+from penstock.datasets.map import MapDataset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Config", "DataFluxMapStyleDataset", "data_format_default"]
+
+
+class Config(listing.Config):
+    """What to list, and how: see ``listing.Config``.
+
+    Attributes:
+        threads_per_process: Changes nothing: a batch is read with all its requests in flight.
+
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  the original's signature: design/0036
+        self,
+        sort_listing_results: bool = False,  # noqa: FBT001, FBT002  the original's
+        max_composite_object_size: int = 100_000_000,
+        num_processes: int | None = None,
+        prefix: str | None = None,
+        max_listing_retries: int = 3,
+        threads_per_process: int = 1,
+        disable_compose: bool = False,  # noqa: FBT001, FBT002  the original's
+        list_retry_config: Any = None,  # noqa: ANN401  an object of google.api_core
+        download_retry_config: Any = None,  # noqa: ANN401  the same
+    ) -> None:
+        """Hold the settings."""
+        super().__init__(
+            sort_listing_results,
+            max_composite_object_size,
+            num_processes,
+            prefix,
+            max_listing_retries,
+            disable_compose,
+            list_retry_config,
+            download_retry_config,
+        )
+        self.threads_per_process = threads_per_process
+
+
+class DataFluxMapStyleDataset(Listed, MapDataset):
+    """``dataset[i]`` is what ``data_format_fn`` makes of the bytes of object ``i``, by default the bytes.
+
+    The bucket is listed when the dataset is made. A DataLoader's batch is read with all its requests in flight;
+    ``penstock.DataLoader`` takes it, too.
+
+    Attributes:
+        project_name: As given; objects are found without it.
+        bucket_name: As given.
+        config: As given.
+        storage_client: As given; None in workers.
+
+    """
+
+    def __init__(
+        self,
+        project_name: str | None,
+        bucket_name: str,
+        config: listing.Config | None = None,
+        data_format_fn: Callable[[bytes], Any] = data_format_default,
+        storage_client: Any = None,  # noqa: ANN401  a google.cloud.storage.Client
+    ) -> None:
+        """List the bucket: one request for each 1,000 objects, in parallel.
+
+        Raises:
+            PenstockError: The bucket could not be listed.
+
+        """
+        self.check_arguments(transform=data_format_fn)
+        config = Config() if config is None else config
+        catalog, store = listed(bucket_name, config, storage_client)
+        super().__init__(catalog, transform=Bytes(data_format_fn), store=store)
+        self.data_format_fn = data_format_fn
+        self.hold(project_name, bucket_name, config, storage_client)
