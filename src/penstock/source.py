@@ -247,9 +247,12 @@ class Source:
         budget = Budget(ahead.ahead_bytes, ahead.ahead_items).share(workers)
         return Lookahead(self.fetching(), spans, budget, operation("lookahead", self.url, ""))
 
-    def open_read(self, key: str, meta: ObjectMeta | None = None) -> Reader:
-        """Open an object as a seekable file, held to the version that ``meta`` describes, or to its present: a HEAD."""
-        return Reader(self.fetching, meta or self.head(key), self.url(key))
+    def open_read(self, key: str, meta: ObjectMeta | None = None, *, block_bytes: int = 0) -> Reader:
+        """Open an object as a seekable file, held to the version that ``meta`` describes, or to its present: a HEAD.
+
+        ``block_bytes`` is what is read at once for small reads; 0 stands for 4 MiB.
+        """
+        return Reader(self.fetching, meta or self.head(key), self.url(key), block_bytes)
 
     def open_write(
         self,

@@ -15,7 +15,8 @@ from lightning.pytorch import strategies
 
 from penstock.checkpoint.lightning import AsyncCheckpointIO, CheckpointIO
 from penstock.errors import NotFound, Unusable
-from penstock.interop.fsspec import PenstockFileSystem, register
+from penstock.interop.fsspec import register
+from penstock.interop.fsspec.schemes import kind_of
 from tests.edges.keeper import Keeper
 from tests.edges.launch import program, ranks
 from tests.edges.remote import loader, trainer
@@ -48,9 +49,9 @@ def whole(data, tmp_path_factory):
 @pytest.fixture
 def opened(bucket):
     """Have fsspec open the bucket with Penstock, for this test alone."""
-    register(bucket.store)
+    register(store=bucket.store)
     yield bucket
-    PenstockFileSystem.default = None
+    kind_of("s3").default = None
     _registry.pop("s3")
 
 

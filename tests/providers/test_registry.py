@@ -11,7 +11,8 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ConfigError, InvalidURL, UnknownScheme
-from penstock.interop.fsspec import _kind_of, register
+from penstock.interop.fsspec import register
+from penstock.interop.fsspec.schemes import kind_of
 from penstock.providers import registry
 from penstock.providers.urls import parse
 from tests.edges.launch import program
@@ -76,7 +77,7 @@ if __name__ == "__main__":
     ps.copy("shelf://one/train/7", "shelf://two/7")
     ps.delete("shelf://one/train/7")
     assert not [*ps.list("shelf://one/train/7")]
-    register(scheme="shelf")
+    register("shelf")
     assert fsspec.open("shelf://two/7").open().read() == b"7"
     assert fsspec.filesystem("shelf").ls("two", detail=False) == ["two/7"]
     assert command("ls", "shelf://one/train/") == 0
@@ -156,9 +157,9 @@ def test_every_scheme_of_the_table_is_its_providers():
 
 def test_fsspec_refuses_an_unknown_scheme_where_it_is_registered():
     with pytest.raises(UnknownScheme, match="did you mean s3"):
-        register(scheme="s4")
-    made = pickle.loads(pickle.dumps(_kind_of("memory")()))
-    assert (type(made), made.protocol) == (_kind_of("memory"), "memory")
+        register("s4")
+    made = pickle.loads(pickle.dumps(kind_of("memory")()))
+    assert (type(made), made.protocol) == (kind_of("memory"), "memory")
 
 
 @pytest.mark.parametrize("wrong", [{}, {"region": "r"}, 3])

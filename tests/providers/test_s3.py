@@ -10,7 +10,8 @@ import penstock as ps
 from penstock.config.resolve import Service
 from penstock.drivers.s3.vocabulary import AMAZON
 from penstock.errors import ConfigError, InvalidURL, Unauthenticated, Unusable
-from penstock.interop.fsspec import _kind_of, register
+from penstock.interop.fsspec import register
+from penstock.interop.fsspec.schemes import kind_of
 from penstock.protocols.driver import Attributes, Payload
 from penstock.providers import registry
 from penstock.providers.provider import bucket_names
@@ -68,8 +69,8 @@ def test_a_preset_has_its_own_variables_limits_and_urls(lake):
         ps.stat("lake://Bucket/a")
     with pytest.raises(InvalidURL, match="21 bytes of UTF-8; Lake holds 20"):
         ps.stat("lake://bucket/" + "a" * 21)
-    register(scheme="lake")
-    assert _kind_of("lake")().ls("bucket", detail=False) == ["bucket/a"]
+    register("lake")
+    assert kind_of("lake")().ls("bucket", detail=False) == ["bucket/a"]
 
 
 @pytest.mark.usefixtures("lake")

@@ -62,7 +62,7 @@ if __name__ == "__main__":
     assert ps.CheckpointManager("penstock://data/steps").steps() == [1]
     ps.copy("penstock://data/train/5", "penstock://data/copied")
     ps.delete("penstock://data/train/5")
-    register(scheme="penstock")
+    register("penstock")
     with fsspec.open("penstock://data/copied") as file:
         assert file.read() == b"5"
     assert fsspec.filesystem("penstock").ls("data/train", detail=False)[0] == "data/train/0"

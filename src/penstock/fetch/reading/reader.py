@@ -32,9 +32,9 @@ class Reader(BlockReader):
     what is returned: eight blocks. Opening costs one HEAD.
     """
 
-    def __init__(self, fetching: Callable[[], Fetching], meta: ObjectMeta, url: str) -> None:
+    def __init__(self, fetching: Callable[[], Fetching], meta: ObjectMeta, url: str, block_bytes: int = 0) -> None:
         """Read the object ``meta`` describes; ``fetching`` returns what fetches in the process that asks."""
-        super().__init__(meta.size, _BLOCK_BYTES)
+        super().__init__(meta.size, block_bytes or _BLOCK_BYTES)
         self._fetching = fetching
         self._url = url
         self._meta = meta

@@ -1,0 +1,297 @@
+"""The file system's coroutines, and what they have in common with its blocking methods."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from fsspec.asyn import AsyncFileSystem
+from fsspec.callbacks import DEFAULT_CALLBACK
+from fsspec.utils import isfilelike
+
+from penstock.errors import InvalidURL, NotFound, PenstockError, Unusable
+from penstock.interop.awaiting import call, stat
+from penstock.interop.fsspec import entries, files
+from penstock.interop.fsspec.reads import check_lists, gap, gathered, read_slice
+from penstock.interop.fsspec.streamed import open_streamed
+from penstock.interop.ranges import GAP_BYTES
+from penstock.protocols.driver import Delete
+from penstock.providers.protected import check_deletable
+from penstock.providers.urls import parse
+from penstock.values import as_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fsspec.callbacks import Callback
+
+    from penstock.interop.fsspec.entries import Entry
+    from penstock.interop.fsspec.listings import Listings
+    from penstock.interop.fsspec.streamed import Streamed, StreamedWriter
+    from penstock.source import Source
+
+__all__ = ["Coroutines"]
+
+
+class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type information
+    """Coroutines over sources; each may be awaited on any loop. A subclass says where names lie."""
+
+    _listings: Listings
+
+    @abstractmethod
+    def _place(self, path: str) -> tuple[Source, str]:
+        """Return the source and key of a path."""
+
+    @abstractmethod
+    def _url(self, path: str) -> str:
+        """Return the URL of a path."""
+
+    def _object(self, path: str) -> tuple[Source, str]:
+        """Return what ``_place`` does. Raises ``InvalidURL`` for a bucket."""
+        source, key = self._place(path)
+        if not key:
+            raise InvalidURL("this names a bucket, not an object in it", url=source.root)
+        return source, key
+
+    # -- descriptions ------------------------------------------------------------------------------------------------
+
+    async def _ls(self, path: str, detail: bool = True, **_: object) -> list[Any]:  # noqa: FBT001, FBT002  fsspec's
+        found: list[Any] = await call(self.ls, path, detail=detail)
+        return found
+
+    async def _info(self, path: str, **_: object) -> Entry:
+        name = self._strip_protocol(path)
+        if (kept := self._listings.find(name)) is not None:
+            return dict(kept)
+        source, key = self._place(name)
+        if key:
+            try:
+                return entries.file(source, await stat(source, key), self._strip_protocol)
+            except NotFound:
+                pass
+        return await call(entries.below, source, key, self._strip_protocol, raising=bool(key))
+
+    async def _exists(self, path: str, **_: object) -> bool:
+        return await self._type(path) != ""
+
+    async def _isdir(self, path: str) -> bool:
+        return await self._type(path) == "directory"
+
+    async def _isfile(self, path: str) -> bool:
+        return await self._type(path) == "file"
+
+    async def _type(self, path: str) -> str:
+        try:
+            return str((await self._info(path))["type"])
+        except NotFound:
+            return ""
+
+    def _kind(self, path: str) -> str:
+        try:
+            return str(self.info(path)["type"])
+        except NotFound:
+            return ""
+
+    async def _find(
+        self,
+        path: str,
+        maxdepth: int | None = None,
+        withdirs: bool = False,  # noqa: FBT001, FBT002  fsspec's signature
+        *,
+        detail: bool = False,
+        prefix: str = "",
+        **_: object,
+    ) -> Any:  # noqa: ANN401  names, or entries by name
+        """Return all files below a path, or the file itself; a flat listing, or one for each directory of a level.
+
+        ``prefix`` begins the next part of what is looked for: the listing is of that alone.
+        """
+        if maxdepth is not None and maxdepth < 1:
+            message = f"maxdepth is at least 1, not {maxdepth}"
+            raise ValueError(message)
+        source, key = self._place(path)
+        if maxdepth is None:
+            found = await call(entries.under, source, key, prefix, self._strip_protocol, withdirs=withdirs)
+        else:
+            found = await self._levels(source, as_folder(key) + prefix, maxdepth, withdirs=withdirs)
+        name = self._strip_protocol(path)
+        if withdirs and key and (found or await self._isdir(path)):
+            found[name] = entries.directory(source, key, self._strip_protocol)
+        if not found and key and not prefix and await self._isfile(path):
+            found[name] = await self._info(path)
+        names = sorted(found)
+        return {each: found[each] for each in names} if detail else names
+
+    async def _levels(self, source: Source, first: str, depth: int, *, withdirs: bool) -> dict[str, Entry]:
+        found: dict[str, Entry] = {}
+        prefixes = [first]
+        while prefixes and depth:
+            listed = await asyncio.gather(
+                *(call(entries.level, source, each, self._strip_protocol) for each in prefixes)
+            )
+            shown = [each for here, _ in listed for each in here if withdirs or each["type"] == "file"]
+            found |= {each["name"]: each for each in shown}
+            prefixes, depth = [each for _, below in listed for each in below], depth - 1
+        return found
+
+    async def _du(self, path: str, total: bool = True, maxdepth: int | None = None, **options: Any) -> Any:  # noqa: ANN401, FBT001, FBT002
+        """Return the sizes of all files below, as listings say them."""
+        found = await self._find(path, maxdepth=maxdepth, detail=True, withdirs=options.get("withdirs", False))
+        sizes = {name: each["size"] or 0 for name, each in found.items()}
+        return sum(sizes.values()) if total else sizes
+
+    async def _sign(self, path: str, expiration: float = 100, **options: Any) -> str:  # noqa: ANN401  method=
+        return str(await call(self.sign, path, expiration, **options))
+
+    async def _modified(self, path: str) -> Any:  # noqa: ANN401  a datetime
+        return await call(self.modified, path)
+
+    async def _created(self, path: str) -> Any:  # noqa: ANN401  a datetime
+        return await call(self.created, path)
+
+    # -- bytes -------------------------------------------------------------------------------------------------------
+
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: object) -> bytes:
+        source, key = self._object(path)
+        return await read_slice(source, (key, start, end))
+
+    async def _cat_ranges(
+        self,
+        paths: list[str],
+        starts: Any,  # noqa: ANN401  a number, or one for each path
+        ends: Any,  # noqa: ANN401  the same
+        max_gap: int | None = None,
+        batch_size: int | None = None,  # noqa: ARG002  all of them are one batch
+        on_error: str = "return",
+        **_: object,
+    ) -> list[bytes | PenstockError]:
+        """Return ``paths[i][starts[i]:ends[i]]``, all at once; ranges at most ``max_gap`` bytes apart are one request.
+
+        ``max_gap`` is 8 KiB by default. ``on_error="return"`` puts errors where the bytes would be, ``"raise"`` raises
+        the first one, in order. Versions are not pinned: an object that is replaced meanwhile may show both.
+        """
+        if on_error not in ("return", "raise"):
+            raise Unusable(f"on_error is 'return' or 'raise', not {on_error!r}")
+        gap_bytes = GAP_BYTES if max_gap is None else gap(max_gap)
+        firsts, stops = check_lists(paths, starts, ends)
+        places: dict[str, tuple[Source, str]] = {}
+        batches: dict[str, tuple[Source, list[int], list[tuple[str, int | None, int | None]]]] = {}
+        for at, path in enumerate(paths):
+            source, key = places.get(path) or places.setdefault(path, self._object(path))
+            positions, wanted = batches.setdefault(source.root, (source, [], []))[1:]
+            positions.append(at)
+            wanted.append((key, firsts[at], stops[at]))
+        found = await gathered([*batches.values()], gap_bytes, len(paths))
+        if on_error == "raise":
+            for each in found:
+                if isinstance(each, PenstockError):
+                    raise each
+        return found
+
+    async def _cat(
+        self,
+        path: str | list[str],
+        recursive: bool = False,  # noqa: FBT001, FBT002  fsspec's signature
+        on_error: str = "raise",
+        batch_size: int | None = None,  # noqa: ARG002  all of them are one batch
+        **options: Any,  # noqa: ANN401  start=, end=
+    ) -> Any:  # noqa: ANN401  bytes, or bytes by name
+        if on_error not in ("raise", "omit", "return"):
+            raise Unusable(f"on_error is 'raise', 'omit' or 'return', not {on_error!r}")
+        paths = await self._expand_path(path)
+        if recursive:
+            paths = sorted({name for each in paths for name in await self._find(each)})
+        how = "raise" if on_error == "raise" else "return"
+        found = await self._cat_ranges(paths, options.get("start"), options.get("end"), on_error=how)
+        if len(paths) == 1 and not isinstance(path, list) and paths[0] == self._strip_protocol(path):
+            return found[0]
+        pairs = zip(paths, found, strict=True)
+        return {name: each for name, each in pairs if on_error != "omit" or not isinstance(each, PenstockError)}
+
+    async def _pipe_file(self, path: str, value: object, mode: str = "overwrite", **_: object) -> None:
+        await call(self._pipe_here, path, value, mode)
+
+    def _pipe_here(self, path: str, value: object, mode: str) -> None:
+        if mode not in ("overwrite", "create"):
+            raise Unusable(f"mode is 'overwrite' or 'create', not {mode!r}")
+        source, key = self._object(path)
+        if self._intrans:
+            with self.open(path, "wb" if mode == "overwrite" else "xb") as file:
+                file.write(value)
+            return
+        files.pipe(source, key, value, create=mode == "create")
+        self.invalidate_cache(path)
+
+    async def _put_file(
+        self, lpath: str, rpath: str, callback: Callback = DEFAULT_CALLBACK, mode: str = "overwrite", **_: object
+    ) -> None:
+        await call(self._put_here, lpath, rpath, callback, mode)
+
+    def _put_here(self, lpath: str, rpath: str, callback: Callback, mode: str) -> None:
+        if mode not in ("overwrite", "create"):
+            raise Unusable(f"mode is 'overwrite' or 'create', not {mode!r}")
+        if not files.is_folder(lpath):
+            files.upload(lpath, self.open(rpath, "wb" if mode == "overwrite" else "xb"), callback)
+            self.invalidate_cache(rpath)
+
+    async def _get_file(self, rpath: str, lpath: Any, callback: Callback = DEFAULT_CALLBACK, **_: object) -> None:  # noqa: ANN401
+        source, key = self._place(rpath)
+        target = lpath if isfilelike(lpath) else str(lpath)
+        await call(files.download, source, key, target, callback)
+
+    async def _cp_file(self, path1: str, path2: str, **_: object) -> None:
+        await call(self.cp_file, path1, path2)
+
+    async def _rm_file(self, path: str, **_: object) -> None:
+        await call(self._rm_here, [path])
+
+    async def _rm(
+        self,
+        path: str | list[str],
+        recursive: bool = False,  # noqa: FBT001, FBT002  fsspec's signature
+        batch_size: int | None = None,  # noqa: ARG002  256 go at once
+        maxdepth: int | None = None,
+        **_: object,
+    ) -> None:
+        """Delete files, 256 at once; with ``recursive`` what lies below. Missing ones are no error.
+
+        Raises:
+            InvalidURL: A whole bucket.
+
+        """
+        given = [path] if isinstance(path, str) else list(path)
+        for each in given:
+            check_deletable(parse(self._url(each)))
+        whole = recursive and maxdepth is None
+        paths = await self._expand_path(given, recursive=recursive and not whole, maxdepth=maxdepth)
+        await call(self._rm_all if whole else self._rm_here, paths)
+
+    def _rm_all(self, paths: Iterable[str]) -> None:
+        """Delete files, and all that lies below, also what a console leaves of its folders."""
+        for path in paths:
+            source, key = self._object(path)
+            keys = entries.keys(source, key)
+            if source.stat_existing([key])[0] is not None:
+                keys.append(key)
+            elif not keys:
+                raise NotFound("neither an object nor a prefix of one", url=source.url(key))
+            source.require(Delete, key)
+            source.delete(keys)
+            self.invalidate_cache(path)
+
+    def _rm_here(self, paths: Iterable[str]) -> None:
+        batches: dict[str, tuple[Source, list[str]]] = {}
+        for path in paths:
+            source, key = self._object(path)
+            batches.setdefault(source.root, (source, []))[1].append(key)
+            self.invalidate_cache(path)
+        for source, keys in batches.values():
+            source.require(Delete, keys[0])
+            source.delete(keys)
+
+    async def open_async(self, path: str, mode: str = "rb", **options: Any) -> Streamed | StreamedWriter:  # noqa: ANN401
+        """Open a file whose reads and writes are awaited: ``rb``, ``wb`` or ``xb``."""
+        if "b" not in mode or options.get("compression"):
+            raise Unusable("open_async opens binary files, without compression", url=self._url(path))
+        return await open_streamed(*self._object(path), mode)

@@ -1,0 +1,188 @@
+"""Storage options: what fsspec's users pass as keywords becomes options of the provider that a URL belongs to."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from multiprocessing.reduction import ForkingPickler
+from typing import TYPE_CHECKING, Any
+
+import penstock.options
+from penstock.config.profiles.overlay import changed, overlaid
+from penstock.config.profiles.table import PARTS, meant
+from penstock.config.profiles.typed import converted
+from penstock.errors import ConfigError, PenstockError, Unusable
+from penstock.options import StoreOptions
+from penstock.options.private import hidden
+from penstock.providers.urls import parse, scheme_provider
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from penstock.providers.urls import Location
+
+__all__ = ["Storage"]
+
+_KINDS = [
+    each
+    for name in penstock.options.__all__
+    if isinstance(each := getattr(penstock.options, name), type) and issubclass(each, StoreOptions)
+]
+# What s3fs, gcsfs and adlfs call them.
+_ELSEWHERE = {
+    "key": "access_key",
+    "username": "access_key",
+    "secret": "secret_key",
+    "password": "secret_key",
+    "endpoint_url": "endpoint",
+    "anon": "anonymous",
+    "account_name": "account",
+    "credential": "token",
+    "client_kwargs": "endpoint and region",
+    "config_kwargs": "transport=ps.TransportOptions(…)",
+    "requester_pays": "account",
+    "default_block_size": "block_size of open()",
+    "default_cache_type": "cache_type of open()",
+}
+
+
+class Storage:
+    """The options of one file system: those of ``store=``, and those that were passed by their names before them.
+
+    Where all paths are of one provider the names are checked and converted here; where they may be of several
+    (``penstock://``) names that no provider has are refused here, and others once a path says which provider it is.
+
+    Raises:
+        ConfigError: An option that no provider has, or a value that it cannot have.
+
+    """
+
+    def __init__(self, scheme: str, store: StoreOptions | str | None, named: Mapping[str, object]) -> None:
+        self.store = store
+        self.named = dict(named)
+        if not named:
+            return
+        if isinstance(store, str):
+            message = f"store={store!r} names a profile, so {', '.join(named)} cannot be passed beside: put it there"
+            raise ConfigError(message)
+        provider = scheme_provider(scheme)
+        if provider.named is None:
+            self.store, self.named = self._over(provider.options), {}
+        else:
+            for name in named:
+                _check_known(name)
+
+    def options(self, location: Location) -> StoreOptions | str | None:
+        """Return what ``store=`` is for a location."""
+        return self._over(location.provider.options) if self.named else self.store
+
+    def of(self, url: str) -> StoreOptions | str | None:
+        """Return what ``store=`` is for a URL."""
+        return self.options(parse(url)) if self.named else self.store
+
+    def _over(self, kind: type[StoreOptions]) -> StoreOptions:
+        values: dict[str, Any] = {name: _value(kind, name, value) for name, value in self.named.items()}
+        given = kind(**values)
+        if not isinstance(self.store, StoreOptions):
+            return given
+        if type(self.store) is not kind:
+            under = kind(**{each.name: getattr(self.store, each.name) for each in fields(StoreOptions)})
+            return overlaid(under, given)
+        return overlaid(self.store, given)
+
+    def secrets(self) -> list[str]:
+        """Return the names of options that hold a secret, or may."""
+        return [*hidden(self.store), *(name for name, value in self.named.items() if _secret(name, value))]
+
+    def plain(self, *, include_secrets: bool) -> dict[str, Any]:
+        """Return the options as JSON has them: keywords that make a file system of the same options.
+
+        Raises:
+            Unusable: Secrets are in them and were to be included; or a function, which no text can hold.
+
+        """
+        secrets = self.secrets()
+        if secrets and include_secrets:
+            message = (
+                f"the options hold secrets ({', '.join(secrets)}), which go into no text: pass include_password=False, "
+                "and the environment or a profile names them where the file system is loaded"
+            )
+            raise Unusable(message)
+        if isinstance(self.store, str):
+            return {"store": self.store}
+        own = changed(self.store) if self.store is not None else {}
+        return {name: _plain(name, value) for name, value in (own | self.named).items() if name not in secrets}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle for workers of this process, and elsewhere what holds no secret: ``Unusable``."""
+        if secrets := self.secrets():
+            message = (
+                f"a file system with secrets in its options ({', '.join(secrets)}) is pickled for worker processes "
+                "only: set the environment where it is loaded, or name a profile"
+            )
+            raise Unusable(message)
+        return _for_worker(self)
+
+
+def _for_worker(storage: Storage) -> tuple[Callable[..., Storage], tuple[object, ...]]:
+    return _again, (storage.store, storage.named)
+
+
+def _again(store: StoreOptions | str | None, named: dict[str, object]) -> Storage:
+    storage = Storage("", store, {})
+    storage.named = named
+    return storage
+
+
+ForkingPickler.register(Storage, _for_worker)
+
+
+def _check_known(name: str) -> None:
+    known = list(dict.fromkeys(each.name for kind in _KINDS for each in fields(kind)))
+    if name not in known:
+        advice = _advice(name) or meant(name, known, "")
+        raise ConfigError(f"no store has an option {name!r}{advice}")
+
+
+def _advice(name: str) -> str:
+    return f": Penstock calls it {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+
+
+def _value(kind: type[StoreOptions], name: str, value: object) -> object:
+    """Return a value as the option has it: texts of configuration files are converted, tables become parts."""
+    field = next((each for each in fields(kind) if each.name == name), None)
+    if field is None:
+        if _advice(name):
+            raise ConfigError(f"{kind.__name__} has no option {name!r}{_advice(name)}")
+        return value  # the class refuses it, with a suggestion
+    if name in PARTS and isinstance(value, dict):
+        part: Any = field.default_factory
+        own = {each.name: each for each in fields(part)}
+        for inner in value:
+            if inner not in own:
+                raise ConfigError(f"{part.__name__} has no option {inner!r}{meant(inner, list(own), '')}")
+        return part(**{inner: _converted(own[inner], each) for inner, each in value.items()})
+    return _converted(field, value)
+
+
+def _converted(field: Any, value: object) -> object:  # noqa: ANN401  dataclasses' Field of any type
+    return converted(field, value, field.name) if isinstance(value, str) else value
+
+
+def _secret(name: str, value: object) -> bool:
+    for kind in _KINDS:
+        if name in kind.__dataclass_fields__:
+            options: object = None
+            with suppress(PenstockError):  # half of a pair, say: then it is none to show
+                options = kind(**{name: value})  # type: ignore[arg-type]
+            if options is None or hidden(options):
+                return True
+    return False
+
+
+def _plain(name: str, value: object) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {inner: _plain(inner, each) for inner, each in changed(value).items()}
+    if callable(value):
+        raise Unusable(f"{name}= is a function, which no text can hold: set it where the file system is loaded")
+    return dict(value) if hasattr(value, "keys") else list(value) if isinstance(value, tuple) else value  # type: ignore[call-overload]

@@ -1,0 +1,181 @@
+"""fsspec's own abstract suite, as it is, on every store; by the blocking methods and by the coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+
+import pytest
+from fsspec.tests.abstract import (
+    AbstractCopyTests,
+    AbstractFixtures,
+    AbstractGetTests,
+    AbstractOpenTests,
+    AbstractPipeTests,
+    AbstractPutTests,
+)
+
+from penstock.drivers.memory import Memory
+from penstock.interop.fsspec import PenstockFileSystem
+from tests.emulators import EMULATORS, names
+
+
+class Awaited:
+    """An ``asynchronous=True`` file system whose coroutines are awaited, on a loop of another thread."""
+
+    def __init__(self, fs, loop):
+        self._fs, self._loop = fs, loop
+
+    def __getattr__(self, name):
+        coroutine = getattr(self._fs, f"_{ {'cp': 'copy'}.get(name, name) }", None)
+        if not asyncio.iscoroutinefunction(coroutine):
+            return getattr(self._fs, name)
+        return lambda *args, **options: asyncio.run_coroutine_threadsafe(
+            coroutine(*args, **options), self._loop
+        ).result(60)
+
+
+@pytest.fixture(scope="module")
+def loop():
+    """Run an event loop on a thread of its own."""
+    running = asyncio.new_event_loop()
+    thread = threading.Thread(target=running.run_forever)
+    thread.start()
+    yield running
+    running.call_soon_threadsafe(running.stop)
+    thread.join(60)
+    running.close()
+
+
+class Fixtures(AbstractFixtures):
+    """A file system of ``penstock://``, given URLs."""
+
+    @pytest.fixture
+    def fs(self, place):
+        return PenstockFileSystem(place.store)
+
+    @pytest.fixture
+    def fs_path(self, place):
+        return place.url.rstrip("/")
+
+    @pytest.fixture
+    def supports_empty_directories(self):
+        return False
+
+
+class AwaitedFixtures(Fixtures):
+    """The same, awaited."""
+
+    @pytest.fixture
+    def fs(self, place, loop):
+        return Awaited(PenstockFileSystem(place.store, asynchronous=True), loop)
+
+
+# The whole suite takes a minute for each store, so all stores run it in `make soak`; every day one does, both ways, and
+# of all others a part.
+WHOLE = names(without=tuple(each for each in EMULATORS if each != "memory"))
+OTHERS = names(without=("memory",))
+
+
+class Every(AbstractCopyTests, AbstractGetTests, AbstractPutTests, AbstractPipeTests, AbstractOpenTests):
+    """All of it."""
+
+
+@pytest.mark.parametrize("place", WHOLE, indirect=True)
+class TestBlocking(Fixtures, Every):
+    pass
+
+
+@pytest.mark.parametrize("place", WHOLE, indirect=True)
+class TestAwaited(AwaitedFixtures, Every):
+    pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", OTHERS, indirect=True)
+class TestBlockingElsewhere(Fixtures, Every):
+    pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", OTHERS, indirect=True)
+class TestAwaitedElsewhere(AwaitedFixtures, Every):
+    pass
+
+
+@pytest.mark.parametrize("place", OTHERS, indirect=True)
+class TestQuickElsewhere(Fixtures, AbstractPipeTests, AbstractOpenTests):
+    """Of the suite what is quick on each store."""
+
+    test_copy = AbstractCopyTests.test_copy_directory_to_existing_directory
+    test_copy_list = AbstractCopyTests.test_copy_list_of_files_to_existing_directory
+    test_get = AbstractGetTests.test_get_directory_to_existing_directory
+    test_put = AbstractPutTests.test_put_directory_to_existing_directory
+
+
+@pytest.mark.parametrize("place", OTHERS, indirect=True)
+class TestQuickAwaitedElsewhere(AwaitedFixtures, AbstractPipeTests):
+    """The same, awaited."""
+
+    test_copy = AbstractCopyTests.test_copy_directory_to_existing_directory
+    test_get = AbstractGetTests.test_get_directory_to_existing_directory
+    test_put = AbstractPutTests.test_put_directory_to_existing_directory
+
+
+def test_coroutines_run_on_two_busy_loops_at_once():
+    fs = PenstockFileSystem(asynchronous=True)
+    root = f"memory://{uuid.uuid4().hex}"
+    keys = [f"{root}/{number:03}" for number in range(50)]
+
+    async def busy(done):
+        ticks = 0
+        while not done.is_set():
+            ticks += 1
+            await asyncio.sleep(0)
+        return ticks
+
+    async def main():
+        done = asyncio.Event()
+        ticking = asyncio.create_task(busy(done))
+        await asyncio.gather(*(fs._pipe_file(each, each.encode()) for each in keys))
+        found = await fs._cat_ranges(keys, 0, None)
+        sizes = await asyncio.gather(*(fs._size(each) for each in keys))
+        listed = await fs._find(root)
+        done.set()
+        assert await ticking > 1
+        return found == [each.encode() for each in keys], sum(sizes) == sum(map(len, found)), listed == keys
+
+    outcomes = []
+    threads = [threading.Thread(target=lambda: outcomes.append(asyncio.run(main()))) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(120)
+    assert outcomes == [(True, True, True)] * 2
+
+
+def test_a_batch_that_is_cancelled_is_called_off(monkeypatch):
+    fs = PenstockFileSystem(asynchronous=True)
+    root = f"memory://{uuid.uuid4().hex}"
+    gate, begun = threading.Event(), threading.Event()
+    whole = Memory.read
+
+    def held(self, span, target):
+        exchange = whole(self, span, target)
+        run = exchange.request.run
+        exchange.request.run = lambda: (begun.set(), gate.wait(60), run())[2]
+        return exchange
+
+    async def main():
+        await fs._pipe_file(f"{root}/k", b"0123")
+        monkeypatch.setattr(Memory, "read", held)
+        reading = asyncio.create_task(fs._cat_ranges([f"{root}/k"] * 100, range(100), range(2, 102), max_gap=0))
+        assert await asyncio.to_thread(begun.wait, 60)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        gate.set()
+        return await fs._cat_file(f"{root}/k", 1, 3)
+
+    assert asyncio.run(main()) == b"12"

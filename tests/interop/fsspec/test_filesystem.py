@@ -1,0 +1,341 @@
+"""Files through fsspec: what is written is read, listed and removed; nothing half, and no error taken for a no."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import subprocess
+import sys
+import urllib.request
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from multiprocessing.reduction import ForkingPickler
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs
+import pyarrow.parquet as pq
+import pytest
+from fsspec.core import url_to_fs
+from fsspec.registry import _registry
+from pyarrow.dataset import dataset, field
+
+import penstock as ps
+from penstock.errors import AlreadyExists, ConfigError, InvalidURL, NotFound, PenstockError, Unusable
+from penstock.interop.fsspec import PenstockFileSystem, register
+from penstock.interop.fsspec.schemes import kind_of
+from penstock.testing.faults import FaultServer, Settings
+from tests.children import forked
+
+
+@pytest.fixture
+def opened(bucket):
+    """Have fsspec open the bucket with Penstock, for this test alone."""
+    register(store=bucket.store)
+    yield bucket
+    kind_of("s3").default = None
+    _registry.pop("s3")
+
+
+@pytest.fixture
+def files(opened):
+    """Return a file system with two files in folders, and the bucket's name."""
+    for key in ("a/x", "a/b/y"):
+        with ps.open(f"{opened.url}{key}", "wb", store=opened.store) as file:
+            file.write(key.encode())
+    return fsspec.filesystem("s3", store=opened.store), opened.name
+
+
+def test_a_url_opens_the_registered_store(opened):
+    with fsspec.open(f"{opened.url}run/ä b+%.txt", "w", encoding="utf-8") as file:
+        file.write("händel\n")
+    with fsspec.open(f"{opened.url}run/ä b+%.txt", "r", encoding="utf-8") as file:
+        assert file.read() == "händel\n"
+    with ps.open(f"{opened.url}run/ä b+%.txt", store=opened.store) as file:
+        assert file.read() == "händel\n".encode()
+    fs, path = url_to_fs(f"{opened.url}run/")
+    assert path == f"{opened.name}/run"
+    assert fs.unstrip_protocol(path) == f"{opened.url}run"
+
+
+def test_files_and_folders_are_told_apart(files):
+    fs, name = files
+    assert fs.ls(f"s3://{name}", detail=False) == [f"{name}/a"]
+    assert fs.ls(f"{name}/a", detail=False) == [f"{name}/a/x", f"{name}/a/b"]
+    assert fs.ls(f"{name}/a/x", detail=False) == [f"{name}/a/x"]
+    kinds = {path: (fs.exists(path), fs.isfile(path), fs.isdir(path)) for path in (name, f"{name}/a", f"{name}/a/x")}
+    assert [*kinds.values()] == [(True, False, True), (True, False, True), (True, True, False)]
+    assert (fs.exists(f"{name}/a/"), fs.exists(f"{name}/a/b/"), fs.exists(f"{name}/n")) == (True, True, False)
+    assert sorted(fs.find(name)) == [f"{name}/a/b/y", f"{name}/a/x"]
+    assert fs.glob(f"{name}/a/*/y") == [f"{name}/a/b/y"]
+    assert abs(fs.modified(f"{name}/a/x") - datetime.now(UTC)) < timedelta(minutes=5)
+    # a listing says it to the millisecond, a HEAD to the second
+    assert abs(fs.modified(f"{name}/a/b") - fs.modified(f"{name}/a/b/y")) < timedelta(seconds=1)
+    info = fs.info(f"{name}/a/x")
+    assert (info["name"], info["type"], info["size"], bool(info["ETag"])) == (f"{name}/a/x", "file", 3, True)
+    with pytest.raises(NotFound):
+        fs.ls(f"{name}/n")
+
+
+def test_a_marker_that_a_console_left_is_its_folder(files):
+    fs, name = files
+    fs_source = ps.open(f"s3://{name}/a/", "wb", store=fs.store)
+    fs_source.close()
+    assert fs.ls(f"{name}/a", detail=False) == [f"{name}/a/x", f"{name}/a/b"]
+    ps.open(f"s3://{name}/empty/", "wb", store=fs.store).close()
+    assert fs.ls(f"{name}/empty") == []
+    assert fs.isdir(f"{name}/empty")
+
+
+def test_files_move_and_go(files):
+    fs, name = files
+    fs.makedirs(f"{name}/new", exist_ok=False)
+    assert not fs.exists(f"{name}/new")
+    fs.mv(f"{name}/a/x", f"{name}/new/x")
+    assert fs.cat(f"{name}/new/x") == b"a/x"
+    fs.pipe({f"{name}/new/z": b"0123456789"})
+    assert fs.cat_ranges([f"{name}/new/z"] * 2, [0, 5], [2, 7]) == [b"01", b"56"]
+    fs.rm(f"s3://{name}/new", recursive=True)
+    fs.rm(f"{name}/a/b/y")
+    assert fs.find(name) == []
+    assert fs.ls(name) == []
+
+
+def test_a_write_is_whole_or_not_at_all(files):
+    fs, name = files
+    for mode in ("wb", "w"):
+        with pytest.raises(RuntimeError), fs.open(f"{name}/a/x", mode) as file:
+            file.write(b"half" if mode == "wb" else "half")
+            raise RuntimeError
+    with pytest.raises(AlreadyExists), fs.open(f"{name}/a/x", "xb") as file:
+        file.write(b"another")
+    for mode in ("ab", "r+b"):
+        with pytest.raises(Unusable, match="opened"):
+            fs.open(f"{name}/a/x", mode)
+    assert fs.cat(f"{name}/a/x") == b"a/x"
+
+
+def test_a_transaction_publishes_at_its_end(files):
+    fs, name = files
+    with fs.transaction:
+        with fs.open(f"{name}/t", "w") as file:
+            file.write("whole")
+        for call in (file.buffer.tell, file.buffer.__enter__, lambda: file.buffer.write(b"more")):
+            with pytest.raises(ValueError, match="closed"):
+                call()
+        assert not fs.exists(f"{name}/t")
+    assert fs.cat(f"{name}/t") == b"whole"
+    with pytest.raises(RuntimeError), fs.transaction:
+        with fs.open(f"{name}/t", "wb") as file:
+            file.write(b"another")
+        raise RuntimeError
+    with fs.transaction, pytest.raises(RuntimeError), fs.open(f"{name}/t", "wb") as file:
+        file.write(b"half of another")
+        raise RuntimeError
+    assert fs.cat(f"{name}/t") == b"whole"
+
+
+def test_a_store_that_cannot_be_asked_is_an_error_and_not_a_no(opened):
+    refused = ps.S3Options(endpoint="http://127.0.0.1:9", access_key="a", secret_key="b", region="us-east-1")
+    fs = kind_of("s3")(ps.S3Options(**{**_fields(refused), "retry": ps.RetryOptions(attempts=1)}))
+    for ask in (fs.exists, fs.isfile, fs.isdir, fs.ls):
+        with pytest.raises(PenstockError, match=r"127\.0\.0\.1"):
+            ask("bucket/key")
+    for path in ("", "s3://"):
+        with pytest.raises(InvalidURL, match="buckets are not listed"):
+            kind_of("s3")(opened.store).ls(path)
+
+
+def _fields(options):
+    return {name: getattr(options, name) for name in options.__dataclass_fields__}
+
+
+def test_it_travels_to_another_process_with_its_options(files):
+    fs, name = files
+    via_url, _ = url_to_fs(f"s3://{name}")
+    for each in (fs, via_url):
+        program = "import pickle, sys; print(pickle.load(sys.stdin.buffer).cat(sys.argv[1]))"
+        run = subprocess.run(
+            [sys.executable, "-c", program, f"{name}/a/x"],
+            input=ForkingPickler.dumps(each),
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
+        assert run.stdout.strip() == b"b'a/x'"
+
+
+def test_numpy_reads_through_it(files):
+    import numpy as np
+
+    fs, name = files
+    with fs.open(f"{name}/n.npy", "wb") as file:
+        np.save(file, np.arange(100_000))
+    with fs.open(f"{name}/n.npy", "rb") as file:
+        assert np.array_equal(np.load(io.BytesIO(file.read())), np.arange(100_000))
+
+
+@pytest.mark.parametrize("below", ["", "/", "/a/.."])
+def test_a_whole_bucket_is_not_deleted(files, below):
+    system, bucket = files
+    for path in (f"{bucket}{below}", [f"{bucket}/a/x", f"s3://{bucket}{below}"]):
+        with pytest.raises(InvalidURL, match="whole bucket"):
+            system.rm(path, recursive=True)
+    assert sorted(system.find(bucket)) == [f"{bucket}/a/b/y", f"{bucket}/a/x"]
+
+
+@pytest.fixture
+def counted():
+    """Return a file system, a Parquet file in it, and a function that counts requests."""
+    with FaultServer.within(Settings()) as server:
+        server.make("bucket")
+        fs = kind_of("s3")(server.store)
+
+        def asked(act):
+            before = len(server.seen())
+            return act(), Counter(each.method for each in server.seen()[before:])
+
+        yield fs, asked, server
+
+
+def _table(rows=20_000):
+    rng = np.random.default_rng(0)
+    columns = {f"c{number}": rng.random(rows) for number in range(8)}
+    return pa.table({"year": np.arange(rows) % 4, **columns})
+
+
+def test_a_table_is_one_look_and_two_reads(counted):
+    fs, asked, _ = counted
+    table = _table()
+    with fs.open("bucket/t.parquet", "wb") as file:
+        pq.write_table(table, file)
+    for columns in (None, ["c1", "c5"]):
+        found, requests = asked(lambda which=columns: pq.read_table("bucket/t.parquet", filesystem=fs, columns=which))
+        assert found.equals(table if columns is None else table.select(columns))
+        assert requests["HEAD"] <= 1
+        assert requests["GET"] <= 2
+        assert sum(requests.values()) <= 3
+
+
+def test_pyarrow_never_mixes_two_versions(counted):
+    fs, _, server = counted
+    for rows in (20_000, 10_000):
+        sink = pa.BufferOutputStream()
+        pq.write_table(_table(rows), sink)
+        server.put("bucket", "t.parquet", sink.getvalue().to_pybytes())  # another client's
+        assert pq.read_table("bucket/t.parquet", filesystem=fs).num_rows == rows
+    with pytest.raises(FileNotFoundError):
+        pq.read_table("bucket/none.parquet", filesystem=fs)
+    handler = pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(fs))
+    with pytest.raises(FileNotFoundError):
+        handler.open_input_file("bucket/none.parquet")
+
+
+def test_datasets_of_pyarrow_go_there_and_back(counted):
+    fs, _, _ = counted
+    table = _table(4_000)
+    pq.write_to_dataset(table, "bucket/set", partition_cols=["year"], filesystem=fs)
+    found = dataset("bucket/set", filesystem=fs, partitioning="hive")
+    half = found.to_table(filter=(field("year") == 3) & (field("c0") < 0.5))
+    wanted = table.filter((pc.field("year") == 3) & (pc.field("c0") < 0.5))
+    assert sorted(half["c0"].to_pylist()) == sorted(wanted["c0"].to_pylist())
+    assert {each["year"] for each in half.select(["year"]).to_pylist()} == {3}
+    assert len(fs.glob("bucket/set/year=*/*.parquet")) == 4
+    pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(fs)).delete_dir("bucket/set")
+    assert fs.find("bucket/set") == []
+
+
+def test_pandas_reads_and_writes_urls(opened):
+    import pandas as pd
+
+    frame = pd.DataFrame({"a": [1, 2, 3], "b": ["x", "ü", ""]})
+    frame.to_csv(f"{opened.url}t.csv.gz", index=False)
+    assert pd.read_csv(f"{opened.url}t.csv.gz", keep_default_na=False).equals(frame)
+    options = {name: getattr(opened.store, name) for name in ("endpoint", "region", "access_key", "secret_key")}
+    PenstockFileSystem(**options).mv(f"{opened.url}t.csv.gz", f"{opened.url}u.csv.gz")
+    frame.to_parquet(f"{opened.url}t.parquet", storage_options=options)
+    assert pd.read_parquet(f"{opened.url}t.parquet", storage_options=options).equals(frame)
+    with pytest.raises(ConfigError, match="did you mean 'region'"):
+        pd.read_csv(f"{opened.url}u.csv.gz", storage_options={"regoin": "eu"})
+
+
+def test_xarray_reads_zarr_through_it(opened):
+    import xarray as xr
+
+    whole = xr.Dataset({"t": (("x", "y"), np.arange(12.0).reshape(3, 4))})
+    mapper = fsspec.get_mapper(f"{opened.url}set.zarr")
+    mapper["a/b"] = b"1"
+    assert dict(mapper.items()) == {"a/b": b"1"}
+    whole.to_zarr(f"{opened.url}x.zarr", consolidated=True, zarr_format=2)
+    assert xr.open_zarr(f"{opened.url}x.zarr").load().identical(whole)
+
+
+def test_sizes_versions_times_and_addresses(counted):
+    fs, _, server = counted
+    fs.pipe({"bucket/a/x": b"123", "bucket/a/b/y": b"4567"})
+    assert fs.du("bucket/a") == 7
+    assert fs.du("bucket/a", total=False) == {"bucket/a/x": 3, "bucket/a/b/y": 4}
+    assert fs.sizes(["bucket/a/x", "bucket/a/b/y"]) == [3, 4]
+    assert fs.created("bucket/a/x") == fs.modified("bucket/a/x")
+    before = fs.ukey("bucket/a/x"), fs.checksum("bucket/a/x")
+    assert before == (fs.ukey("bucket/a/x"), fs.checksum("bucket/a/x"))
+    fs.pipe_file("bucket/a/x", b"321")
+    assert fs.ukey("bucket/a/x") != before[0]
+    assert fs.checksum("bucket/a/x") != before[1]
+    with urllib.request.urlopen(fs.sign("bucket/a/x", expiration=60)) as answer:  # noqa: S310  http of our own server
+        assert answer.read() == b"321"
+    with pytest.raises(Unusable, match="expiration and method"):
+        fs.sign("bucket/a/x", expires=3)
+    fs.touch("bucket/a/x")
+    assert fs.size("bucket/a/x") == 0
+    with pytest.raises(NotImplementedError):
+        fs.touch("bucket/a/x", truncate=False)
+    assert [each[0] for each in fs.walk("bucket/a")] == ["bucket/a", "bucket/a/b"]
+    with pytest.raises(ValueError, match="maxdepth"):
+        fs.find("bucket", maxdepth=0)
+    assert fs.find("bucket", maxdepth=2, withdirs=True) == ["bucket/a", "bucket/a/b", "bucket/a/x"]
+    assert server.objects("bucket").keys() == {"a/x", "a/b/y"}
+
+
+def test_a_folder_that_a_console_made_goes_with_what_is_in_it(counted):
+    fs, _, server = counted
+    for key in ("f/", "f/x", "f/g/", "fx"):
+        server.put("bucket", key, b"")
+    fs.rm("bucket/f", recursive=True)
+    assert server.objects("bucket").keys() == {"fx"}
+    with pytest.raises(NotFound):
+        fs.rm("bucket/f", recursive=True)
+    with pytest.raises(InvalidURL):
+        fs.open("bucket", "rb")
+
+
+def test_it_works_in_forked_and_spawned_children(counted):
+    fs, _, _ = counted
+    fs.pipe_file("bucket/k", b"0123")
+    assert fs.cat_ranges(["bucket/k"], 1, 3) == [b"12"]
+    with forked(lambda: _child(fs)) as status:
+        assert status() == 0
+    child = multiprocessing.get_context("spawn").Process(target=_child, args=(fs,))
+    child.start()
+    child.join(120)
+    assert child.exitcode == 0
+
+
+def _child(fs):
+    assert fs.cat_file("bucket/k", -2) == b"23"
+    assert fs.cat_ranges(["bucket/k"], 1, 3) == [b"12"]  # by the loop of this process
+    assert fs.glob("bucket/*") == ["bucket/k"]
+
+
+def test_chained_file_systems_stand_on_it(opened, tmp_path):
+    with fsspec.open(f"{opened.url}a/k", "wb") as file:
+        file.write(b"data")
+    cached = {"cache_storage": str(tmp_path)}
+    with fsspec.open(f"simplecache::{opened.url}a/k", simplecache=cached) as file:
+        assert file.read() == b"data"
+    with fsspec.open(f"filecache::{opened.url}a/k", filecache=cached) as file:
+        assert file.read() == b"data"
+    below = fsspec.filesystem("dir", path=f"{opened.name}/a", fs=fsspec.filesystem("s3"))
+    assert below.cat("k") == b"data"

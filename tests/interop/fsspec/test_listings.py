@@ -1,0 +1,68 @@
+"""Listings are kept for those who ask for it, and forgotten when the same file system writes."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+import penstock as ps
+from penstock.interop.fsspec import PenstockFileSystem
+
+
+@pytest.fixture
+def root():
+    return f"memory://{uuid.uuid4().hex}"
+
+
+def _elsewhere(url, data=b"1"):
+    with ps.open(url, "wb") as file:
+        file.write(data)
+
+
+def test_nothing_is_kept_by_default(root):
+    fs = PenstockFileSystem()
+    fs.pipe_file(f"{root}/a/x", b"1")
+    looks = [
+        lambda: fs.ls(f"{root}/a", detail=False),
+        lambda: fs.find(root),
+        lambda: fs.glob(f"{root}/a/*"),
+        lambda: fs.du(root),
+        lambda: fs.info(f"{root}/a/x")["size"],
+        lambda: fs.ukey(f"{root}/a/x"),
+        lambda: fs.isdir(f"{root}/c"),
+        lambda: fs.cat_file(f"{root}/a/x"),
+    ]
+    before = [each() for each in looks]
+    _elsewhere(f"{root}/a/x", b"longer")
+    _elsewhere(f"{root}/a/y")
+    _elsewhere(f"{root}/c/z")
+    after = [each() for each in looks]
+    assert [one == other for one, other in zip(before, after, strict=True)] == [False] * len(looks)
+    ps.delete(f"{root}/a/x")
+    assert (fs.exists(f"{root}/a/x"), fs.isfile(f"{root}/a/x")) == (False, False)
+
+
+def test_kept_listings_are_forgotten_by_writes_of_the_same_file_system(root):
+    fs = PenstockFileSystem(use_listings_cache=True)
+    fs.pipe_file(f"{root}/a/x", b"1")
+    assert len(fs.ls(f"{root}/a")) == 1
+    _elsewhere(f"{root}/a/y")
+    assert len(fs.ls(f"{root}/a")) == 1
+    fs.ls(f"{root}/a")[0]["size"] = 99
+    assert fs.info(f"{root}/a/x")["size"] == 1
+    fs.invalidate_cache(f"{root}/a")
+    assert len(fs.ls(f"{root}/a")) == 2
+    for number, write in enumerate(
+        [
+            lambda: fs.pipe_file(f"{root}/a/z0", b""),
+            lambda: fs.open(f"{root}/a/z1", "wb").close(),
+            lambda: fs.cp_file(f"{root}/a/x", f"{root}/a/z2"),
+            lambda: fs.touch(f"{root}/a/z3"),
+        ]
+    ):
+        write()
+        assert len(fs.ls(f"{root}/a")) == 3 + number
+    fs.rm(f"{root}/a", recursive=True)
+    assert fs.find(root) == []
+    assert not fs.exists(f"{root}/a")
