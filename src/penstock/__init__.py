@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.datasets.sample import Sample
     from penstock.datasets.sampler import BatchSampler
     from penstock.errors import PenstockError
+    from penstock.interop.path import Path
     from penstock.loading.loader import DataLoader
     from penstock.options import (
         FsspecOptions,
@@ -65,6 +66,7 @@ _HOMES = {
     "IterableDataset": "datasets.iterable",
     "MapDataset": "datasets.map",
     "ObjectMeta": "values",
+    "Path": "interop.path",
     "PenstockError": "errors",
     "Place": "values",
     "ReadOptions": "options",
@@ -109,6 +111,7 @@ __all__ = [
     "MapDataset",
     "OSSOptions",
     "ObjectMeta",
+    "Path",
     "PenstockError",
     "Place",
     "ReadOptions",

@@ -142,6 +142,8 @@ def _absolute(path: str) -> str:
 
 def _text(url: str | os.PathLike[str]) -> str:
     text: object = os.fspath(url) if isinstance(url, os.PathLike) else url
+    if hasattr(url, "__vfspath__"):  # universal_pathlib's: no local path, and its text is the URL
+        text = str(url)
     if not isinstance(text, str):
         message = f"a URL is text or a path of text, not {type(text).__name__}"
         raise InvalidURL(message)

@@ -1,0 +1,350 @@
+"""Paths have pathlib's manners, and no key is another one than was written."""
+
+from __future__ import annotations
+
+import pickle
+import stat
+from dataclasses import replace
+from pathlib import Path as LocalPath
+from pathlib import PurePosixPath
+
+import numpy as np
+import pytest
+from upath import UPath
+
+import penstock as ps
+from penstock.errors import AlreadyExists, ConfigError, Denied, InvalidURL, NotFound, UnknownScheme
+from penstock.interop.path import PenstockPath
+from penstock.testing.faults import FAULTS, FaultServer
+
+ODD = [
+    "a//b",
+    "//a",
+    "a//",
+    "dir/",
+    "a b",
+    "é🐶",
+    "a?b=1",
+    "a#b",
+    "a%20b",
+    "./x",
+    "a/../b",
+    "x/.",
+    "..",
+    "a+b&c",
+    "[x]*",
+]
+
+
+@pytest.fixture
+def server():
+    with FaultServer.within() as server:
+        server.make("bucket")
+        yield server
+
+
+@pytest.fixture
+def root(server):
+    """Return a path with files in folders."""
+    for key in ("run/a.txt", "run/b.tar.gz", "run/deep/c.txt", "run/deep/er/d.txt", "running", "run/mark/"):
+        server.put("bucket", key, b"" if key.endswith("/") else key.encode())
+    return ps.Path("s3://bucket/run", store=server.store)
+
+
+@pytest.fixture
+def asked(server):
+    """Return what yields the methods of the requests that a call makes."""
+
+    def asked(call):
+        before = len(server.seen())
+        call()
+        return [seen.method for seen in server.seen()[before:]]
+
+    return asked
+
+
+def _names(paths):
+    return [str(path).partition("bucket/")[2] for path in paths]
+
+
+class TestNames:
+    """No requests."""
+
+    @pytest.mark.parametrize("text", ["a", "a/b.txt", "a/b.tar.gz", "a/.hidden", "a.b/c", "x/y/z/w.e.f"])
+    def test_they_are_pathlib_s(self, text):
+        path, model = ps.Path(f"s3://bucket/{text}"), PurePosixPath(text)
+        assert (path.name, path.stem, path.suffix, path.suffixes) == (
+            *(model.name, model.stem, model.suffix, model.suffixes),
+        )
+        assert str(path.parent / path.name) == str(path)
+        assert path.parts == ("bucket/", *model.parts)
+        assert len(path.parents) == len(model.parents)
+        assert str(path.with_name("new.x")) == f"s3://bucket/{model.with_name('new.x')}"
+        assert str(path.with_suffix(".x")) == f"s3://bucket/{model.with_suffix('.x')}"
+        assert str(path.with_stem("stem")) == f"s3://bucket/{model.with_stem('stem')}"
+        assert str(path / "c" / "d") == f"s3://bucket/{model / 'c' / 'd'}" == str(path.joinpath("c", "d"))
+
+    @pytest.mark.parametrize("key", ODD)
+    def test_keys_are_what_was_written(self, key):
+        path = ps.Path(f"s3://bucket/{key}")
+        assert str(path) == f"s3://bucket/{key}" == path.as_uri()
+        assert pickle.loads(pickle.dumps(path)) == path
+        assert ps.Path("s3://bucket", *([key] if not key.startswith("/") else [])) in (path, ps.Path("s3://bucket/"))
+
+    def test_a_slash_at_the_end_is_another_key_and_no_other_name(self):
+        path = ps.Path("s3://bucket/train/")
+        assert path != ps.Path("s3://bucket/train")
+        assert (path.name, str(path.parent), str(path / "x"), path.parts) == (
+            *("train", "s3://bucket/", "s3://bucket/train/x", ("bucket/", "train")),
+        )
+
+    def test_equal_paths_are_one(self):
+        first, second = ps.Path("s3://bucket/a") / "b", ps.Path("s3://bucket/a/b")
+        assert first == second
+        assert hash(first) == hash(second)
+        assert len({first, second, ps.Path("gs://bucket/a/b"), ps.Path("s3://bucket/a/b", store="other")}) == 3
+        assert min(second, ps.Path("s3://bucket/a")).name == "a"
+
+    def test_a_path_below_another_one(self):
+        path = ps.Path("s3://bucket/a/b//c.txt")
+        for base in ("s3://bucket/a", "s3://bucket/a/", ps.Path("s3://bucket/a")):
+            relative = path.relative_to(base)
+            assert (str(relative), relative.name, relative.suffix) == ("b//c.txt", "c.txt", ".txt")
+            assert ps.Path("s3://bucket/a") / relative == path
+            assert str(pickle.loads(pickle.dumps(relative))) == "b//c.txt"
+        assert str(path.relative_to(path)) == "."
+        assert path.is_relative_to("s3://bucket/a/b")
+        for other in ("s3://bucket/a/bb", "s3://bucket/x", "gs://bucket/a"):
+            assert not path.is_relative_to(other)
+            with pytest.raises(ValueError, match="not below"):
+                path.relative_to(other)
+        with pytest.raises(InvalidURL, match="relative"):
+            path.relative_to("s3://bucket/a").open()
+        with pytest.raises(NotImplementedError):
+            path.relative_to("s3://bucket/x", walk_up=True)
+
+    def test_every_scheme_has_paths(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        urls = ("gs://bucket/k", "az://bucket/k", "abfss://bucket@account.dfs.core.windows.net/k", "oss://bucket/k")
+        for url in (*urls, "https://host:8080/k?x=1", "memory://b/k", "file:///etc/k", "fsspec+ftp://host/k"):
+            assert str(ps.Path(url)) == url
+            assert type(ps.Path(url)) is PenstockPath
+        assert str(ps.Path("x/y")) == f"file://{tmp_path}/x/y"
+        assert ps.Path(tmp_path / "x").name == "x"
+
+    def test_what_is_no_path_is_refused(self):
+        for call, error in (
+            (lambda: ps.Path(""), InvalidURL),
+            (lambda: ps.Path("s4://bucket/a"), UnknownScheme),
+            (lambda: ps.Path("s3:/bucket/a"), InvalidURL),
+            (lambda: ps.Path(LocalPath("s3://bucket/a")), InvalidURL),
+            (lambda: ps.Path("s3://bucket/a") / "/b", InvalidURL),
+            (lambda: ps.Path("s3://bucket/a") / "s3://bucket/b", InvalidURL),
+            (lambda: ps.Path("s3://bucket/a") / ps.Path("s3://bucket/b"), InvalidURL),
+            (lambda: ps.Path("s3://bucket/a").with_name("b/c"), ValueError),
+            (lambda: ps.Path("s3://bucket/").with_name("c"), ValueError),
+            (lambda: ps.Path("s3://bucket/a").with_suffix("txt"), ValueError),
+            (lambda: "x" / ps.Path("s3://bucket/a"), TypeError),
+            (lambda: ps.Path(3), TypeError),
+        ):
+            with pytest.raises(error):
+                call()
+
+    def test_what_stores_have_not(self):
+        path = ps.Path("s3://bucket/a")
+        for call in (path.owner, path.readlink, lambda: path.chmod(0o600), lambda: path.symlink_to("b"), path.cwd):
+            with pytest.raises(NotImplementedError):
+                call()
+        assert (path.is_symlink(), path.is_absolute(), path.absolute(), path.resolve()) == (False, True, path, path)
+        with pytest.raises(TypeError):
+            LocalPath(path)  # os.makedirs(path) would make a local folder of the URL's name
+
+
+class TestWhatIsThere:
+    def test_files_and_directories_are_told_apart(self, root, asked):
+        kinds = {
+            name: ((p := root / name).exists(), p.is_file(), p.is_dir()) for name in ("a.txt", "deep", "no", "mark")
+        }
+        assert kinds == {
+            "a.txt": (True, True, False),
+            "deep": (True, False, True),
+            "no": (False, False, False),
+            "mark": (True, False, True),
+        }
+        assert (root.parent.exists(), root.parent.is_dir(), root.is_dir()) == (True, True, True)
+        assert asked((root / "a.txt").exists) == ["HEAD"]
+        assert asked(root.is_dir) == ["GET"]
+        found = (root / "a.txt").stat()
+        assert (found.st_size, found.st_mtime > 0, stat.S_ISREG(found.st_mode)) == (9, True, True)
+        assert stat.S_ISDIR(root.stat().st_mode)
+        with pytest.raises(NotFound):
+            (root / "no").stat()
+
+    def test_a_store_that_cannot_be_asked_is_no_answer(self, server):
+        store = replace(server.store, retry=ps.RetryOptions(patience_s=0.01, first_contact_s=0.01))
+        path = ps.Path("s3://bucket/a", store=store)
+        for ask in (path.exists, path.is_file, path.is_dir):
+            server.fail(FAULTS["denied"])
+            with pytest.raises(Denied):
+                ask()
+
+    def test_directories_are_listed(self, root, asked, server):
+        assert _names(root.iterdir()) == ["run/a.txt", "run/b.tar.gz", "run/deep", "run/mark"]
+        assert _names((root / "mark").iterdir()) == []
+        assert _names(root.parent.iterdir()) == ["run", "running"]
+        assert asked(lambda: [*root.iterdir()]) == ["GET"]
+        with pytest.raises(NotFound):
+            [*(root / "no").iterdir()]
+        with pytest.raises(NotADirectoryError):
+            [*(root / "a.txt").iterdir()]
+        server.put("bucket", "both", b"1")
+        server.put("bucket", "both/x", b"1")
+        server.put("bucket", "odd//x", b"1")
+        assert _names(root.parent.iterdir()) == ["both", "odd", "run", "running"]
+        (empty,) = (root.parent / "odd").iterdir()
+        assert _names(empty.iterdir()) == ["odd//x"]
+        assert next(iter(root.walk())) == (root, ["deep", "mark"], ["a.txt", "b.tar.gz"])
+
+    @pytest.mark.parametrize(
+        ("pattern", "found"),
+        [
+            ("*", ["a.txt", "b.tar.gz", "deep", "mark"]),
+            ("*.txt", ["a.txt"]),
+            ("[ab].*", ["a.txt", "b.tar.gz"]),
+            ("**/*.txt", ["a.txt", "deep/c.txt", "deep/er/d.txt"]),
+            ("*/", ["deep", "mark"]),
+            ("**/", ["deep", "deep/er", "mark"]),
+            ("*/*", ["deep/c.txt", "deep/er"]),
+            ("deep/e*", ["deep/er"]),
+            ("a.txt", ["a.txt"]),
+            ("deep", ["deep"]),
+            ("no", []),
+            ("no*", []),
+        ],
+    )
+    def test_patterns(self, root, pattern, found):
+        assert _names(root.glob(pattern)) == [f"run/{name}" for name in found]
+
+    def test_patterns_of_all_that_lies_below(self, root):
+        assert _names(root.rglob("*.txt")) == ["run/a.txt", "run/deep/c.txt", "run/deep/er/d.txt"]
+        assert _names(root.parent.glob("run*")) == ["run", "running"]
+        bracket = root / "[x]"
+        (bracket / "y").write_text("1")
+        assert _names(bracket.glob("*")) == ["run/[x]/y"]
+        for wrong in ("", "/a", "/"):
+            with pytest.raises(InvalidURL, match="no pattern"):
+                root.glob(wrong).__next__()
+
+
+class TestFiles:
+    @pytest.mark.parametrize("key", [key for key in ODD if not key.endswith("/")])
+    def test_odd_keys_are_read_and_written(self, server, key):
+        path = ps.Path(f"s3://bucket/{key}", store=server.store)
+        path.write_bytes(b"1")
+        assert [*server.objects("bucket")] == [key]
+        assert (path.read_bytes(), path.is_file()) == (b"1", True)
+        path.unlink()
+        assert [*server.objects("bucket")] == []
+
+    def test_files_are_read_and_written(self, root, asked):
+        path = root / "new.txt"
+        assert asked(lambda: path.write_text("zwölf\n")) == ["PUT", "HEAD"]
+        assert asked(path.read_bytes) == ["GET"]
+        assert (path.read_text(), path.read_bytes()) == ("zwölf\n", "zwölf\n".encode())
+        assert path.write_bytes(b"abc") == 3
+        with path.open() as file:
+            assert (file.read(), file.mode) == ("abc", "r")
+        with path.open("wb", metadata={"run": "7"}) as file:
+            np.save(file, np.arange(3))
+        with path.open("rb") as file:
+            assert np.load(file)[2] == 2
+        assert ps.stat(str(path), store=path.storage_options["store"]).metadata["run"] == "7"
+        with pytest.raises(ZeroDivisionError), path.open("w") as file:
+            file.write("half")
+            raise ZeroDivisionError
+        assert path.read_bytes()[:6] == b"\x93NUMPY"
+        with pytest.raises(ConfigError, match="not appended to"):
+            path.open("a")
+        with pytest.raises(NotFound):
+            (root / "no").read_text()
+        with pytest.raises(InvalidURL, match="names a bucket"):
+            root.parent.read_bytes()
+
+    def test_an_empty_file_is_made_once(self, root, asked):
+        path = root / "empty"
+        assert asked(path.touch) == ["HEAD", "HEAD", "PUT", "HEAD"]
+        path.write_text("x")
+        path.touch()
+        assert path.read_text() == "x"
+        with pytest.raises(AlreadyExists):
+            path.touch(exist_ok=False)
+        assert asked(lambda: (root / "folder").mkdir(parents=True, exist_ok=False)) == []
+
+    def test_files_go(self, root, asked):
+        assert asked((root / "a.txt").unlink) == ["HEAD", "DELETE"]
+        with pytest.raises(NotFound):
+            (root / "a.txt").unlink()
+        assert asked(lambda: (root / "a.txt").unlink(missing_ok=True)) == ["DELETE"]
+
+    def test_directories_go_when_asked_to(self, root, server):
+        for name, error in (("deep", OSError), ("no", NotFound), ("a.txt", NotADirectoryError)):
+            with pytest.raises(error):
+                (root / name).rmdir()
+        (root / "mark").rmdir()
+        (root / "deep").rmdir(recursive=True)
+        assert sorted(server.objects("bucket")) == ["run/a.txt", "run/b.tar.gz", "running"]
+        with pytest.raises(InvalidURL, match="a whole bucket"):
+            root.parent.rmdir(recursive=True)
+
+    def test_files_and_directories_are_renamed(self, root, server):
+        path = root / "a.txt"
+        assert path.rename(path.with_name("z.txt")).read_text() == "run/a.txt"
+        assert path.rename.__self__.exists() is False
+        (root / "deep").rename("s3://bucket/moved")
+        assert sorted(server.objects("bucket")) == [
+            *("moved/c.txt", "moved/er/d.txt", "run/b.tar.gz", "run/mark/", "run/z.txt", "running"),
+        ]
+        assert (root / "z.txt").rename(root / "z.txt") == root / "z.txt"
+        for call, error in (
+            (lambda: path.rename("b.txt"), InvalidURL),
+            (lambda: path.rename(path.with_name("y")), NotFound),
+            (lambda: root.rename(root / "below"), InvalidURL),
+            (lambda: root.parent.rename("s3://other/x"), InvalidURL),
+        ):
+            with pytest.raises(error):
+                call()
+        assert (root / "z.txt").replace(root / "b.tar.gz").read_text() == "run/a.txt"
+
+    def test_trees_are_copied(self, root, server, tmp_path):
+        root.copy(root.parent / "copy")
+        assert sorted(key for key in server.objects("bucket") if key.startswith("copy")) == [
+            *("copy/a.txt", "copy/b.tar.gz", "copy/deep/c.txt", "copy/deep/er/d.txt"),
+        ]
+        root.copy(UPath(tmp_path / "down"))
+        assert (tmp_path / "down" / "deep" / "c.txt").read_text() == "run/deep/c.txt"
+
+    def test_the_library_takes_paths(self, root, server):
+        assert ps.stat(root / "a.txt", store=server.store).size == 9
+        assert len([*ps.list(root, store=server.store)]) == 6
+        with ps.open(UPath("memory://bucket/x"), "wb") as file:
+            file.write(b"1")
+
+
+class TestUniversalPathlib:
+    def test_its_entry_points_lead_here(self, tmp_path, monkeypatch):
+        (tmp_path / "data").mkdir()
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "penstock.toml").write_text(f'[profiles.data]\nurl = "file://{tmp_path}/data/"\n')
+        for url in ("penstock://data/a.txt", f"msc://__filesystem__{tmp_path}/data/a.txt"):
+            path = UPath(url)
+            assert type(path) is PenstockPath
+            assert (path.protocol, path.name, str(path)) == (url.partition(":")[0], "a.txt", url)
+            path.write_text(url)
+            assert (tmp_path / "data" / "a.txt").read_text() == url
+            assert [*path.parent.iterdir()] == [path]
+
+    def test_a_path_has_its_file_system(self, root):
+        pytest.importorskip("penstock.interop.fsspec.schemes")
+        path = root / "a.txt"
+        assert path.fs.cat_file(path.path) == b"run/a.txt"
+        assert path.fs is path.fs
