@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
+from benchmarks.conditions import DIALECTS
 from benchmarks.rows import Row, Table, Values, number, ratio, spread
 from benchmarks.sections import ORDERS
 
@@ -82,6 +83,14 @@ def _unknown(condition: str, busy: str) -> list[Bar]:
         ),
         Bar(busy, scripts["iterable"], "share of time computed", _used, 95, at_least=True, unit="%"),
         Bar(busy, scripts["iterable"], f"objects/s {words}", rate_by_theirs, 0.9, at_least=True),
+    ]
+
+
+def _dialects(condition: str) -> list[Bar]:
+    """Other stores' dialects beside S3's."""
+    return [
+        Bar(condition, f"penstock_{way}", f"CPU per object beside S3's, {way.replace('_', ' ')}", _cpu_by_theirs, 1.1)
+        for way in DIALECTS
     ]
 
 
@@ -173,6 +182,7 @@ BARS = (
         unit="%",
     ),
     *_unknown("unknown", "unknown-busy"),
+    *_dialects("dialects"),
     Bar("big", "penstock_open", "time beside raw sockets'", _time_by_floor, 1.5),
     Bar("big", "penstock_open", "peak RSS beyond the object", lambda ours, _: ours.beyond_mib, 64, unit="MiB"),
     Bar(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from benchmarks.environments import OURS
 from benchmarks.objects import Load
 
-__all__ = ["CONDITIONS", "LOADS", "OURS", "Condition", "Run", "quick"]
+__all__ = ["CONDITIONS", "DIALECTS", "LOADS", "OURS", "Condition", "Run", "quick"]
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,8 @@ _UNKNOWN = (
     Run("penstock_iterable"),
     Run("penstock_unknown_iterable", beside="penstock_iterable"),
 )
+DIALECTS = ("gcs_keys", "gcs_token", "oss", "azure_key", "azure_token", "web")
+_DIALECTS = (Run("penstock_map"), *(Run(f"penstock_{way}", beside="penstock_map") for way in DIALECTS))
 _LOAD = (
     Run("floor_big", threads=4),
     Run("penstock_load", beside="s3torchconnector_load"),
@@ -173,6 +175,7 @@ _BESIDE_25_MS = "; every batch of 64 is followed by 25 ms of pure Python in the 
 CONDITIONS = (
     Condition("small", "100 KiB objects", "small", "plain", (*_NEAR, *_others(1536))),
     Condition("tiny", "10 KiB objects", "tiny", "plain", _NEAR),
+    Condition("dialects", "10 KiB objects in each store's dialect", "tiny", "plain", _DIALECTS),
     Condition("small-busy", f"100 KiB objects{_BESIDE_25_MS}", "small", "plain", _NEAR_BUSY, compute_s=0.025),
     Condition("tiny-busy", f"10 KiB objects{_BESIDE_25_MS}", "tiny", "plain", _NEAR_BUSY, compute_s=0.025),
     Condition("late", "100 KiB objects, 30 ms to the first byte", "small", "late", _FAR, batch=256),

@@ -143,6 +143,8 @@ http {{
   client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
   scgi_temp_path {folder}/scgi; uwsgi_temp_path {folder}/uwsgi;
   server {{ listen 127.0.0.1:{ports.plain} backlog={_BACKLOG}; root {folder}/data; {writes}
+    add_header x-goog-generation $http_x_goog_if_generation_match; # Google's version, where one is asked for
+    location /{BUCKET}/{BUCKET}/ {{ alias {folder}/data/{BUCKET}/; }} # Azure: an emulator has the account in its path
   }}
   server {{
     listen 127.0.0.1:{ports.late} backlog={_BACKLOG};
