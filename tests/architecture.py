@@ -129,10 +129,12 @@ MIRRORS |= {(_S3, "__init__"), (_S3, "from_prefix"), (_S3, "from_objects")}
 MIRRORS |= {
     (f"penstock.compat.dataflux_pytorch.{each}", "__init__") for each in ("listing", "dataflux_mapstyle_dataset")
 }
+_MULTIPART = "penstock.compat.dataflux_pytorch.multipart_upload.multipart"
+MIRRORS |= {(_MULTIPART, "upload_chunks_concurrently_from_bytesio")}
 NAME = re.compile(r"[a-z][a-z0-9]*|__init__|__main__")
 THEIR_NAMES = {  # modules that other libraries' users import by these names: design/0036
     *("dataflux_pytorch", "dataflux_mapstyle_dataset", "dataflux_iterable_dataset", "dataflux_checkpoint"),
-    *("dataflux_lightning_checkpoint", "gcs_filesystem"),
+    *("dataflux_lightning_checkpoint", "gcs_filesystem", "multipart_upload"),
 }
 REFUSED_NAMES = {"utils", "util", "common", "base", "core", "manager", "helpers", "misc"}
 

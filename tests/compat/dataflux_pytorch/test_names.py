@@ -43,6 +43,9 @@ NAMES: dict[tuple[str, str, str], tuple[str, ...]] = {
     ("lightning.gcs_filesystem", "GCSDistributedReader", ""): _DISTRIBUTED,
     ("lightning.gcs_filesystem", "GCSDistributedWriter", ""): (*_DISTRIBUTED, "kwargs"),
     ("lightning.gcs_filesystem", "GCSFileSystem", ""): ("project_name", "debug", "storage_client"),
+    ("multipart_upload.multipart", "upload_chunks_concurrently_from_bytesio", ""): (
+        *("bytesio", "blob", "content_type", "chunk_size", "deadline", "max_workers", "checksum", "timeout", "retry"),
+    ),
     ("lightning.dataflux_lightning_checkpoint", "DatafluxLightningCheckpoint", ""): _LIGHTNING,
 }
 

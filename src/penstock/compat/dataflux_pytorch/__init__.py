@@ -12,8 +12,7 @@ Public names and arguments are those of gcs-torch-dataflux 1.4.0. What differs:
 - Of ``storage_client`` the credentials and the endpoint are used, also in workers. Without one: Google's application
   default credentials, or ``STORAGE_EMULATOR_HOST``. Objects are found without ``project_name``.
 - Lightning 2.6 works (``weights_only=``). ``GCSDistributedWriter`` makes a save visible as one.
-- Left out: ``multipart_upload`` (``penstock.open(url, "wb")`` uploads in parallel parts), and ``DatafluxFSDPStrategy``
-  of the demos (``penstock.checkpoint.lightning.ModelParallelStrategy``).
+- Left out: ``DatafluxFSDPStrategy`` of the demos (``penstock.checkpoint.lightning.ModelParallelStrategy``).
 """
 
 from penstock.compat.dataflux_pytorch import dataflux_checkpoint, dataflux_iterable_dataset, dataflux_mapstyle_dataset

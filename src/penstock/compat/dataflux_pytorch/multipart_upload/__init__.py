@@ -1,0 +1,1 @@
+"""``dataflux_pytorch.multipart_upload`` over Penstock."""
