@@ -215,6 +215,17 @@ BARS = (
     _lean("state-ranks", "penstock_dcp_load"),
     _behind("penstock_async_save", "an accelerator's"),
     _behind("penstock_async_save_cpu", "a core's"),
+    _faster("zarr", "penstock_zarr", "obstore's under zarr", 1.1),
+    _faster("zarr-late", "penstock_zarr", "obstore's under zarr", 1.1),
+    Bar(
+        "zarr",
+        "s3fs_zarr",
+        "array read over Penstock beside s3fs",
+        lambda ours, table: ratio(table["penstock_zarr"].rate, ours.rate),
+        3,
+        at_least=True,
+    ),
+    Bar("zarr-get", "penstock_zarr_get", "CPU per get beside obstore's", _cpu_by_theirs, 0.55),
     *(_ordered(row, "time per sample", "sample_us", 2, "µs") for row in ORDERS),
     *(_ordered(row, "first batch after 90,000,000", "first_s", 1, "s") for row in ORDERS if row.startswith("100,")),
     Bar(

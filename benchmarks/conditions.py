@@ -77,6 +77,7 @@ LOADS = (
     Load("state", 1 << 30, 1, layouts=("000000.bin", "run")),
     Load("safetensors", 1 << 30, 1, layouts=("000000.bin", "model.safetensors")),
     Load("ranks", 1 << 30, 1, layouts=("000000.bin", "dcp-ours", "dcp-torch")),
+    Load("array", 256 << 10, 2_000, array=True),
     Load("large", 4 << 30, 1, layouts=("000000.bin",)),
 )
 
@@ -88,6 +89,7 @@ _BOTO3 = "boto3==1.44.5"
 _S3FS = f"s3fs==2026.9.0 botocore==1.43.117 {_TORCH}"
 _RUNAI = f"runai-model-streamer[s3]==0.17.0 {_TORCH}"
 _SAFETENSORS = f"safetensors==0.8.0 {_TORCH}"
+_ZARR = "zarr==3.1.6 obstore==0.12.1 s3fs==2026.9.0 botocore==1.43.117"
 _MULTISTORAGE = "multi-storage-client[boto3]==1.3.1"
 _PAIR = (
     Run("penstock_map", beside="s3torchconnector_map"),
@@ -164,6 +166,16 @@ _SAVE_MORE = (
     Run("s3torchconnector_save", _CONNECTOR),
     Run("s3torchconnector_dcp_save", _CONNECTOR),
     Run("s3fs_dcp_save", _S3FS),
+)
+_ARRAY = (
+    Run("penstock_zarr", threads=64, beside="obstore_zarr"),
+    Run("obstore_zarr", _ZARR, threads=64),
+    Run("s3fs_zarr", _ZARR, threads=64),
+)
+_CHUNKS = (
+    Run("penstock_zarr_get", threads=64, beside="obstore_zarr_get"),
+    Run("obstore_zarr_get", _ZARR, threads=64),
+    Run("s3fs_zarr_get", _ZARR, threads=64, most=1000),
 )
 _LOAD_RANKS = (
     Run("penstock_dcp_load", beside="s3torchconnector_dcp_load"),
@@ -260,6 +272,9 @@ CONDITIONS = (
         rounds=3,
     ),
     Condition("state-ranks", "a state of 1 GiB loaded by four ranks", "ranks", "plain", _LOAD_RANKS, rounds=3),
+    Condition("zarr", "an array of chunks of 256 KiB, zstd, read by zarr, 64 chunks at once", "array", "plain", _ARRAY),
+    Condition("zarr-late", "the same, 30 ms to the first byte", "array", "late", _ARRAY),
+    Condition("zarr-get", "its chunks as zarr asks a store for them, undecoded, 64 at once", "array", "plain", _CHUNKS),
     Condition("large-load", "a state of 4 GiB loaded", "large", "plain", (*_LOAD[:2], _AMAZON_LOAD), rounds=2),
     Condition("large-load-tls", "a state of 4 GiB loaded, over TLS", "large", "tls", _LOAD[:2], rounds=2),
     Condition("large-save", "a state of 4 GiB saved", "large", "plain", _SAVE[:2], writes=True, rounds=2),

@@ -27,7 +27,16 @@ print(json.dumps({"python": platform.python_version(), **found}))
 """
 _TOLD = (
     *("penstock", "pycurl", "torch", "numpy", "s3torchconnector", "s3torchconnectorclient", "obstore", "boto3"),
-    *("s3fs", "aiobotocore", "multi-storage-client", "runai-model-streamer", "safetensors", "matplotlib"),
+    *(
+        "s3fs",
+        "aiobotocore",
+        "zarr",
+        "numcodecs",
+        "multi-storage-client",
+        "runai-model-streamer",
+        "safetensors",
+        "matplotlib",
+    ),
 )
 
 

@@ -32,18 +32,26 @@ _SAMPLES = 40  # objects of a load whose bytes are compared; the length of every
 class Load:
     """``count`` objects of ``size`` bytes under ``name/``, or JPEG images of about that size.
 
-    Or one state of tensors of ``size`` bytes in each of ``layouts``: names of ``peers/layouts.py``, the first a file.
+    Or the chunks of an array of zarr's, each of ``size`` bytes before it is compressed; or one state of tensors of
+    ``size`` bytes in each of ``layouts``: names of ``peers/layouts.py``, the first a file.
     """
 
     name: str
     size: int
     count: int
     photos: bool = False
+    array: bool = False
     layouts: tuple[str, ...] = ()
+
+    def is_sample(self, number: int) -> bool:
+        """Say whether an object's bytes are compared, and not its length alone."""
+        return number % max(1, self.count // _SAMPLES) == 0
 
     @property
     def keys(self) -> list[str]:
         """Full keys, in order."""
+        if self.array:
+            return [f"{self.name}/c/{number}" for number in range(self.count)]
         return [f"{self.name}/{number:06d}.bin" for number in range(self.count)]
 
 
@@ -52,6 +60,9 @@ def fill(folder: Path, loads: list[Load]) -> None:
     for load in loads:
         if load.layouts:
             _fill_state(folder, load)
+            continue
+        if load.array:
+            _fill_array(folder, load)
             continue
         digests = {}
         for number, key in enumerate(load.keys):
@@ -62,9 +73,20 @@ def fill(folder: Path, loads: list[Load]) -> None:
                 for piece in _photo(number) if load.photos else _pieces(load.size, number):
                     file.write(piece)
                     digest = zlib.crc32(piece, digest)
-            if number % max(1, load.count // _SAMPLES) == 0:
+            if load.is_sample(number):
                 digests[key] = digest
         (folder / f"{load.name}.json").write_text(json.dumps(digests))
+
+
+def _fill_array(folder: Path, load: Load) -> None:
+    place = folder / "data" / BUCKET
+    place.mkdir(parents=True, exist_ok=True)
+    task = [str(place / load.name), str(load.size), str(load.count)]
+    digests = answer(OURS, "chunks", task, f"writing {load.name}")
+    for number, key in enumerate(load.keys):
+        if load.is_sample(number):
+            digests[key] = zlib.crc32((place / key).read_bytes())
+    (folder / f"{load.name}.json").write_text(json.dumps(digests))
 
 
 def _fill_state(folder: Path, load: Load) -> None:

@@ -32,7 +32,7 @@ class Meter:
         self.manifest = task["manifest"]
         self.batch, self.threads = task["batch"], task["threads"]
         self.compute_s = task["compute_s"]
-        self._digests = json.loads(Path(task["digests"]).read_text())
+        self._digests = self.sampled = json.loads(Path(task["digests"]).read_text())
         with open(self.manifest, newline="") as file:
             self._sizes = {row["key"]: int(row["size"]) for row in csv.DictReader(file)}
         self.keys = list(self._sizes)
@@ -41,6 +41,7 @@ class Meter:
         self._lengths = []  # list.append is atomic: threads may count
         self._steps, self._slept_s = 0, 0.0
         self._big = ()
+        self._array = None
         self._tensors, self._rank = {}, 0
         self._held = 0
         address = urlsplit(self.endpoint)
@@ -59,6 +60,12 @@ class Meter:
         """The same, for an object so large that its digest is left for after the stopwatch."""
         self._big = (key, body)
         self._held = len(body)
+
+    def check_array(self, array):
+        """Count all objects as the chunks of an array, which is compared after the stopwatch."""
+        self._array = array
+        for key in self.keys:
+            self.count(key)
 
     def layout(self, name):
         """The key of a state in another layout than the task's object, which is a file."""
@@ -125,6 +132,8 @@ class Meter:
         cpu_s = usage.ru_utime + usage.ru_stime - self._usage.ru_utime - self._usage.ru_stime
         if self._big:
             self.check(*self._big)
+        if self._array is not None and zlib.crc32(self._array) != self._digests["array"]:
+            raise SystemExit("not the array that was written")
         self._compare()
         if sorted(self._lengths) != sorted(self._sizes.values()):
             raise SystemExit(f"{len(self._lengths)} objects came, not the {len(self.keys)} that were asked for")

@@ -4,9 +4,10 @@ from meter import BUCKET, KEY, REGION, SECRET
 from obstore.store import S3Store
 
 
-def store(meter):
+def store(meter, prefix=None):
     return S3Store(
         BUCKET,
+        prefix=prefix,
         endpoint=meter.endpoint,
         region=REGION,
         access_key_id=KEY,

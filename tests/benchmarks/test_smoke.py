@@ -41,6 +41,7 @@ PARTS = {
     "loaded": (["state-load"], 4),
     "safetensors": (["state-safetensors"], 1),
     "ranks": (["state-ranks"], 1),
+    "arrays": (["zarr", "zarr-get"], 0),
 }
 AT_ONCE = 2  # each is a chain of processes, one after another
 
@@ -303,6 +304,8 @@ def _sized(only, load):
         assert load["size"] == 32 << 20
         assert load["size"] * 0.9 < size < load["size"] * 1.1
         assert only["beyond"] < only["peak_rss"]
+    elif load["array"]:
+        assert load["size"] * 0.3 < size < load["size"] * 0.9
     else:
         assert size == load["size"] or (load["photos"] and 60 << 10 < size < 80 << 10)
 
