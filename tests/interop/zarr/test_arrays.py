@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import zarr
 import zarr.api.asynchronous as zarr_async
+from fsspec.registry import _registry
 from zarr.errors import GroupNotFoundError
 
+from penstock.interop.fsspec import register
 from penstock.interop.zarr import Store
 from penstock.testing.faults import FaultServer
 
@@ -113,3 +115,24 @@ async def test_zarr_reads_from_several_tasks_of_one_loop(store):
     found = await zarr_async.open_array(store=store, path="a", mode="r")
     parts = await asyncio.gather(*(found.getitem(slice(row, row + 8)) for row in range(0, 48, 8)))
     assert np.array_equal(np.concatenate(parts), VALUES)
+
+
+def test_urls_open_by_profile_and_by_a_scheme_that_was_taken_over(server, bucket, tmp_path, monkeypatch):
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "penstock.toml").write_text(f'[profiles.climate]\nurl = "s3://{bucket}/data"\n')
+    options = f"{{base_path: {bucket}/data, endpoint_url: '{server.endpoint}', region_name: us-east-1}}"
+    (tmp_path / "msc.yaml").write_text(
+        f"profiles: {{climate: {{storage_provider: {{type: s3, options: {options}}}}}}}\n"
+    )
+    monkeypatch.setenv("PENSTOCK_CONFIG", str(tmp_path / "penstock.toml"))
+    monkeypatch.setenv("MSC_CONFIG", str(tmp_path / "msc.yaml"))
+    monkeypatch.setitem(_registry, "s3", None)  # what it was before is put back afterwards
+    register("s3")
+    zarr.create_array(Store(f"s3://{bucket}/data/a.zarr"), shape=VALUES.shape, dtype="f4", chunks=(8, 10))[:] = VALUES
+    for root in ("penstock://climate", "msc://climate", f"s3://{bucket}/data"):
+        assert np.array_equal(zarr.open(f"{root}/a.zarr", mode="r")[:], VALUES)
+        zarr.open(f"{root}/b.zarr", mode="w", shape=(4,), dtype="i4")[:] = 3
+        assert zarr.open_array(Store(f"{root}/b.zarr"), mode="r")[:].tolist() == [3] * 4
+        with pytest.raises(FileNotFoundError):
+            zarr.open(f"{root}/none.zarr", mode="r")
