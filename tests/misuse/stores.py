@@ -99,15 +99,15 @@ def _mistyped(dialect: str) -> Callable[[Any], Said]:
     return lambda servers: replace(at(dialect)(servers), url=f"{servers.faults[dialect].scheme}://buckett/")
 
 
-def _endpoint(scheme: str, where: Callable[[Any], str], **more: str) -> Callable[[Any], Said]:
+def _endpoint(scheme: str, where: Callable[[Any], str], *options: str, **more: str) -> Callable[[Any], Said]:
     """Say that a provider's server is there."""
 
     def said(servers: Any) -> Said:
         url, extra = where(servers), {name: getattr(servers, value) for name, value in more.items()}
         if scheme == "https":
-            return Said(f"{url}/a", extra)
+            return Said(f"{url}/a", extra, options)
         endpoint = f"{url}/account" if scheme == "az" else url
-        return Said(f"{scheme}://bucket/", {**KEYS[scheme], **extra, ENDPOINTS[scheme]: endpoint})
+        return Said(f"{scheme}://bucket/", {**KEYS[scheme], **extra, ENDPOINTS[scheme]: endpoint}, options)
 
     return said
 
@@ -420,7 +420,7 @@ TLS = tuple(
         ),
         Row(
             f"{scheme}-tls-there-says-nginx",
-            _endpoint(scheme, lambda servers: servers.wants_tls),
+            _endpoint(scheme, lambda servers: servers.wants_tls, "transport.connect_timeout_s=1"),  # doctor tries TLS
             errors.ConfigError,
             (f"write https:// in .*{setting}",),
         ),

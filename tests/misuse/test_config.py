@@ -20,6 +20,8 @@ MISUSES = [
     (lambda: _head(endpoint="host:9000"), "http://host:9000"),
     (lambda: ps.TransportOptions(user_agent_extra="job\r\nx-amz-acl: public-read"), "printable ASCII"),
     (lambda: ps.TransportOptions(connections=0), "must be positive"),
+    (lambda: ps.S3Options(anonymous=True, requester_pays=True), "without anonymous=True"),
+    (lambda: ps.OSSOptions(anonymous=True, requester_pays=True), "without anonymous=True"),
 ]
 
 

@@ -20,13 +20,18 @@ def server():
 
 def test_https_at_a_port_without_tls_says_to_write_http(moto_server):
     store = ps.S3Options(endpoint=moto_server.endpoint.replace("http:", "https:"), access_key="a", secret_key="b")
-    with pytest.raises(ConfigError, match=r"answers without TLS: write http:// in endpoint= or its variable \(AWS"):
+    with pytest.raises(
+        ConfigError, match=r"answers without TLS: write http:// in endpoint= or AWS_ENDPOINT_URL, or its port"
+    ):
         list(ps.list("s3://bucket/train/", store=store))
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/train/nope", "s3://missing/train/nope"])
 def test_a_missing_key_or_bucket_names_the_url_and_what_to_check(server, url):
-    text = r"no such key, or no such bucket: check both and the endpoint \[" + re.escape(url)
+    text = (
+        r"no such key, or no such bucket: check both, and endpoint= or AWS_ENDPOINT_URL, region= or AWS_REGION \["
+        + re.escape(url)
+    )
     with pytest.raises(NotFound, match=text):
         ps.stat(url, store=server.store)
 

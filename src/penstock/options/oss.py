@@ -70,6 +70,8 @@ class OSSOptions(StoreOptions):
             raise ConfigError("session_token needs access_key and secret_key")
         sources = ("access_key", "credentials", "credentials_process", "credentials_file", "ecs_role")
         check_sources(self, "anonymous", *sources)
+        if self.requester_pays and self.anonymous:
+            raise ConfigError("requester_pays needs credentials to bill: pass it without anonymous=True")
         if self.addressing not in ("auto", "virtual", "cname", "path"):
             message = f"addressing must be 'auto', 'virtual', 'cname' or 'path', not {self.addressing!r}"
             raise ConfigError(message)

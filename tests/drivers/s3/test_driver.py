@@ -321,7 +321,7 @@ class TestServers:
         ):
             with pytest.raises(NotFound, match="NoSuchBucket") as caught:
                 verb("key")
-            assert "bucket's name and the endpoint" in str(caught.value)
+            assert "bucket's name, and endpoint= or AWS_ENDPOINT_URL" in str(caught.value)
 
     def test_no_such_key(self, bucket):
         with pytest.raises(NotFound, match=f"NoSuchKey.*s3://{bucket.name}/some/key"):

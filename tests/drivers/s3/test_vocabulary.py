@@ -1,7 +1,9 @@
 """A dialect of the family differs by a vocabulary: the requests and answers of OSS's and GCS's XML, told by theirs."""
 
 import threading
+from base64 import b64encode
 from dataclasses import replace
+from hashlib import md5, sha256
 
 import pytest
 
@@ -10,8 +12,8 @@ from penstock.drivers.http.verify import Verification
 from penstock.drivers.s3 import S3, Bucket
 from penstock.drivers.s3.checksums import load
 from penstock.drivers.s3.vocabulary import AMAZON, PLAIN, Vocabulary
-from penstock.errors import Changed
-from penstock.protocols.driver import Attributes, Part, Payload
+from penstock.errors import Changed, Unusable
+from penstock.protocols.driver import MOVED, Attributes, Part, Payload
 from penstock.protocols.exchange import Response
 from penstock.values import Span
 from tests.servers.hostile import document
@@ -146,3 +148,27 @@ def test_what_digests_need_is_loaded_once_by_the_thread_that_calls():
     assert threads == [threading.current_thread()]
     assert AMAZON.load is load
     assert not any(each.load for each in (PLAIN, OSS, GCS))
+
+
+LOCKED = "Content-MD5 OR x-amz-checksum- HTTP header is required for Put Object requests with Object Lock parameters"
+
+
+@pytest.mark.parametrize("verb", ["put", "part"])
+def test_a_bucket_whose_objects_are_locked_gets_the_md5_of_bodies_after_one_refusal(verb):
+    driver, body = _driver(AMAZON), Payload(b"data", sha256(b"data").hexdigest())
+    made = {
+        "put": lambda: driver.put("k", body, Attributes("text/plain")),
+        "part": lambda: driver.part("k", "u", Part(1, 0), body),
+    }[verb]
+    first, beside = made(), made()
+    refused = Response(400, body=document("Error", Code="InvalidRequest", Message=LOCKED))
+    for exchange in (first, beside):  # both were on their way
+        assert "content-md5" not in _headers(exchange)
+        with pytest.raises(Unusable) as caught:
+            exchange.parse(refused)
+        assert (caught.value.code, caught.value.retries) == (MOVED, 1)
+    again = made()
+    assert _headers(again)["content-md5"] == b64encode(md5(b"data", usedforsecurity=False).digest()).decode()
+    with pytest.raises(Unusable) as caught:
+        again.parse(refused)
+    assert caught.value.retries == 0, "it had what it wants"

@@ -69,3 +69,11 @@ def test_what_is_compressed_by_its_name_is_meant_as_it_is(key, encoding):
 
 def test_what_moved_is_asked_again():
     assert (moved("why", "u").code, moved("why", "u").retries) == (MOVED, 1)
+
+
+def test_an_empty_file_without_a_version_is_believed_when_it_was_asked_for_by_get():
+    """lighttpd sends neither ETag nor date for empty files, and programs that answer every HEAD send the same."""
+    answer = Response(200, {"content-length": "0", "content-type": "text/plain"})
+    assert described("empty", answer) is None
+    found = described("empty", answer, by_get=True)
+    assert (found.size, found.etag, found.content_type) == (0, "", "text/plain")

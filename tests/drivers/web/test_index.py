@@ -1,6 +1,7 @@
 """Index pages: only what they name in their own directory, and no size that is not exact."""
 
 import json
+from urllib.parse import unquote
 
 import pytest
 
@@ -141,3 +142,64 @@ def test_bytes_that_are_no_utf8_stay_as_they_are():
     page = b'<title>Index of /</title><a href="%FFx">\xffx</a></html>'
     assert read_index(page, "text/html", URL) == [Named("%FFx")]
     assert read_index(b'[{"name": "\xffx", "type": "file", "size": 1}]', "application/json", URL) == [Named("%FFx", 1)]
+
+
+# Apache 2.4.68 and lighttpd 1.4.69 of Debian 12, over the same directory: what they wrote, without icons and scripts.
+APACHE_TABLE = """<!DOCTYPE HTML PUBLIC "-//W3C//DTD HTML 4.01//EN" "http://www.w3.org/TR/html4/strict.dtd">
+<html>
+ <head>
+  <title>Index of /debian</title>
+ </head>
+ <body>
+<h1>Index of /debian</h1>
+  <table>
+   <tr><th><a href="?C=N;O=D">Name</a></th><th><a href="?C=M;O=A">Last modified</a></th></tr>
+<tr><td valign="top">[PARENTDIR]</td><td><a href="/">Parent Directory</a></td><td align="right">  - </td></tr>
+<tr><td><a href="%c3%bc&amp;%3cq%3e.txt">ü&amp;&lt;q&gt;.txt</a></td><td>2026-11-22 15:13  </td><td>  1 </td></tr>
+<tr><td><a href="b%20c.txt">b c.txt</a></td><td align="right">2026-11-22 15:13  </td><td align="right">  2 </td></tr>
+<tr><td><a href="big.bin">big.bin</a></td><td align="right">2026-11-22 15:13  </td><td align="right">121K</td></tr>
+<tr><td><a href="dir/">dir/</a></td><td align="right">2026-11-22 15:13  </td><td align="right">  - </td></tr>
+<tr><td><a href="per%2525cent">per%25cent</a></td><td>2026-11-22 15:13  </td><td>  1 </td></tr>
+<tr><td><a href="plus+hash%23q%3fx">plus+hash#q?x</a></td><td align="right">2026-11-22 15:13  </td><td>  1 </td></tr>
+<tr><td><a href="quo%22te.txt">quo&quot;te.txt</a></td><td align="right">2026-11-22 15:13  </td><td>  1 </td></tr>
+<tr><td><a href="zz;semi=1">zz;semi=1</a></td><td align="right">2026-11-22 15:13  </td><td align="right">  1 </td></tr>
+   <tr><th colspan="5"><hr></th></tr>
+</table>
+</body></html>
+"""
+LIGHTTPD = """<!DOCTYPE html>
+<html>
+<head>
+<title>Index of /debian/</title>
+</head>
+<body>
+<h2>Index of /debian/</h2>
+<div class="list">
+<table summary="Directory Listing" cellpadding="0" cellspacing="0">
+<thead><tr><th class="n">Name</th><th class="m">Last Modified</th><th class="s">Size</th></tr></thead>
+<tbody>
+<tr class="d"><td class="n"><a href="../">..</a>/</td><td class="m">&nbsp;</td><td class="s">- &nbsp;</td></tr>
+<tr class="d"><td class="n"><a href="dir/">dir</a>/</td><td class="m">2026-Nov-22 15:13:44</td></tr>
+<tr><td class="n"><a href="b%20c.txt">b c.txt</a></td><td class="s">0.1K</td></tr>
+<tr><td class="n"><a href="big.bin">big.bin</a></td><td class="s">120.5K</td></tr>
+<tr><td class="n"><a href="per%2525cent">per%25cent</a></td><td class="m">2026-Nov-22 15:13:44</td></tr>
+<tr><td class="n"><a href="plus%2Bhash%23q%3Fx">plus+hash#q?x</a></td><td class="m">2026-Nov-22 15:13:44</td></tr>
+<tr><td class="n"><a href="quo%22te.txt">quo&#x22;te.txt</a></td><td class="m">2026-Nov-22 15:13:44</td></tr>
+<tr><td class="n"><a href="zz%3Bsemi%3D1">zz;semi=1</a></td><td class="m">2026-Nov-22 15:13:44</td></tr>
+<tr><td class="n"><a href="%C3%BC%26%3Cq%3E.txt">ü&#x26;&#x3C;q&#x3E;.txt</a></td></tr>
+</tbody>
+</table>
+</div>
+<div class="foot">lighttpd/1.4.69</div>
+</body>
+</html>
+"""
+
+
+@pytest.mark.parametrize("page", [APACHE_TABLE, LIGHTTPD], ids=["apache", "lighttpd"])
+def test_the_pages_of_apache_and_lighttpd_name_the_same_files(page):
+    found = read_index(page.encode(), "text/html;charset=UTF-8", "http://h/debian/")
+    named = {unquote(each.name): each for each in found}
+    files = {"b c.txt", "big.bin", "per%25cent", "plus+hash#q?x", 'quo"te.txt', "zz;semi=1", "ü&<q>.txt"}
+    assert named.keys() == {*files, "dir/"}
+    assert {each.size for each in found} == {UNKNOWN_SIZE}, "both round"

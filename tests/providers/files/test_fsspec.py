@@ -114,3 +114,11 @@ def test_a_copy_into_memory_of_another_library_is_seen_there():
     with ps.open(f"fsspec+memory://{name}/x", "wb") as file:
         file.write(b"shared")
     assert fsspec.filesystem("memory").cat(f"/{name}/x") == b"shared"
+
+
+@pytest.mark.parametrize("url", ["ftp://user:secret-of-mine@host/a", "SFTP://host/a", "hf://datasets/x/y"])
+def test_a_scheme_that_fsspec_may_know_is_advised_without_what_stands_in_the_url(url):
+    with pytest.raises(UnknownScheme) as refused:
+        parse(url)
+    assert f"write fsspec+{url.partition(':')[0].lower()}://…" in str(refused.value)
+    assert "secret-of-mine" not in str(refused.value)

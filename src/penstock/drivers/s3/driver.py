@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from functools import partial
-from hashlib import sha256
+from hashlib import md5, sha256
 from html import escape as html_escape
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
@@ -21,8 +22,8 @@ from penstock.drivers.http.xml import child_texts
 from penstock.drivers.s3.route import Route
 from penstock.drivers.s3.signing import EMPTY_SHA256, UNSIGNED
 from penstock.drivers.s3.vocabulary import AMAZON
-from penstock.errors import ChecksumMismatch, Damaged, InvalidURL, Unsupported
-from penstock.protocols.driver import Abilities, Ending, Payload
+from penstock.errors import ChecksumMismatch, Damaged, InvalidURL, Unsupported, Unusable
+from penstock.protocols.driver import MOVED, Abilities, Ending, Payload
 from penstock.protocols.exchange import Exchange, Request
 from penstock.values import ObjectMeta, Presigned, Span
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["S3"]
 
 _LISTING_BYTES = 16 << 20  # a page: 1,000 keys of 1,024 bytes, each escaped, with its other fields
+_MD5 = "content-md5"
 _PLAIN = re.compile(r"[A-Za-z0-9/_.~-]+").fullmatch  # keys that need no escaping: nearly all
 
 
@@ -63,6 +65,7 @@ class S3(Reads):
         self._metadata_prefix = f"{vocabulary.prefix}meta-"
         self.identity = identity
         self._load = vocabulary.load
+        self._wants_md5 = False
 
     def url(self, key: str) -> str:
         """Return ``scheme://bucket/key``."""
@@ -155,7 +158,7 @@ class S3(Reads):
         action = "replace" if attributes.replaces else "write"
         headers |= self._digested(body)
         parse = self._compared(self._versioned(action, key), body, key)
-        return Exchange(self._request("PUT", key, headers=headers, body=body), parse)
+        return Exchange(self._request("PUT", key, headers=headers, body=body), self._learning(parse, headers))
 
     def delete(self, key: str) -> Exchange[None]:
         """Delete one object; a missing one is no error."""
@@ -200,8 +203,9 @@ class S3(Reads):
         def parse(response: Response) -> str:
             return self._answers.version(response, "etag", "write a part of", key)
 
-        request = self._request("PUT", key, query=query, headers=self._digested(body), body=body)
-        return Exchange(request, self._compared(parse, body, key))
+        headers = self._digested(body)
+        request = self._request("PUT", key, query=query, headers=headers, body=body)
+        return Exchange(request, self._learning(self._compared(parse, body, key), headers))
 
     def copy_part(self, key: str, upload: str, part: Part, span: Span) -> Exchange[str]:
         """Copy a span of another object as one part."""
@@ -284,7 +288,29 @@ class S3(Reads):
     def _digested(self, body: Payload) -> Mapping[str, str]:
         """Return the headers that the body's digest is sent in, where the signature does not hold it."""
         words = self._words
-        return words.body_headers(body.digest) if words.body_headers is not None and body.digest else {}
+        headers = words.body_headers(body.digest) if words.body_headers is not None and body.digest else {}
+        if self._wants_md5:  # here, on the I/O thread: few buckets want it, and a retry has no other place
+            md5_digest = md5(body.data, usedforsecurity=False).digest()
+            return {**headers, _MD5: b64encode(md5_digest).decode()}
+        return headers
+
+    def _learning(self, parse: Callable[[Response], str], sent: Mapping[str, str]) -> Callable[[Response], str]:
+        """Return ``parse``, which learns that the bucket wants the MD5 of bodies, and has the request sent again.
+
+        S3 wants one, or a checksum, where new objects are locked ("Content-MD5 OR x-amz-checksum- HTTP header is
+        required for Put Object requests with Object Lock parameters"). A checksum of ours would replace the one that
+        S3 computes, and be refused of parts whose upload did not announce it.
+        """
+
+        def learned(response: Response) -> str:
+            try:
+                return parse(response)
+            except Unusable as error:
+                if _MD5 not in sent and "content-md5" in error.message.lower():
+                    self._wants_md5, error.code, error.retries = True, MOVED, 1
+                raise
+
+        return learned
 
     def _compared(self, parse: Callable[[Response], str], body: Payload, key: str) -> Callable[[Response], str]:
         """Return ``parse`` with a comparison of the digest that the store names with the one of what was sent.

@@ -42,8 +42,8 @@ def verification(headers: Mapping[str, str]) -> Verification:
     return BY_DATE if " " in version_of(headers) else BY_ETAG
 
 
-def described(key: str, response: Response) -> ObjectMeta | None:
-    """Return what an answer to HEAD, or to GET of the first byte, says of a file; None where it gives no size.
+def described(key: str, response: Response, *, by_get: bool = False) -> ObjectMeta | None:
+    """Return what an answer to HEAD, or (``by_get``) to GET of the first byte, says of a file; None without a size.
 
     Raises:
         Unusable: It is sent compressed, though it was asked for as it is.
@@ -59,8 +59,8 @@ def described(key: str, response: Response) -> ObjectMeta | None:
     else:
         size = parse_size(headers.get("content-length", ""))
     version = version_of(headers)
-    if size is None or (not size and not version and response.status == 200):  # noqa: PLR2004
-        return None  # programs that answer HEAD without thinking say 0
+    if size is None or (not size and not version and response.status == 200 and not by_get):  # noqa: PLR2004
+        return None  # programs that answer HEAD without thinking say 0; lighttpd says no version of empty files
     modified, kind = parse_date(headers.get("last-modified", "")), headers.get("content-type", "")
     return ObjectMeta(key, size, version, modified, content_type=kind)
 

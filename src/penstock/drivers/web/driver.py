@@ -77,7 +77,7 @@ class Web(Ranged):
             if not (by_get and response.status == 416):  # noqa: PLR2004  an empty file has no first byte
                 self._route.check(response, "look up", key, way)
             with self._route.locating(key):
-                found = described(key, response)
+                found = described(key, response, by_get=by_get)
             if found is not None:
                 return found
             if not by_get:

@@ -23,6 +23,22 @@ __all__ = ["PROVIDER"]
 
 _HOST = re.compile(r"[A-Za-z0-9._:~-]{0,255}").fullmatch
 _NONE = Conditions(create=False, replace=False)
+# Filesystems of fsspec and its best-known packages that no provider here stands for.
+_KNOWN = (
+    "ftp",
+    "sftp",
+    "ssh",
+    "hdfs",
+    "webhdfs",
+    "smb",
+    "dropbox",
+    "gdrive",
+    "hf",
+    "github",
+    "webdav",
+    "lakefs",
+    "box",
+)
 _LEAST_SECRET = 8  # characters: as ``errors.conceal`` has it
 
 
@@ -63,6 +79,11 @@ def _key_fault(key: str) -> str:
     return "'::' chains filesystems: pass such arguments as FsspecOptions(storage_options=…)" if "::" in key else ""
 
 
+def _advice(text: str) -> str:
+    scheme = text.partition("://")[0].lower()
+    return f"fsspec may know it: write fsspec+{scheme}://… (pip install penstock[fsspec])" if scheme in _KNOWN else ""
+
+
 PROVIDER = Provider(
     name="fsspec",
     schemes=("fsspec+*",),
@@ -73,6 +94,7 @@ PROVIDER = Provider(
     abilities=Abilities(digest=None, put=_NONE, complete=_NONE, forms=("none",), form="none"),
     options=FsspecOptions,
     any_options=True,  # one end of a copy
+    advice=_advice,
     example="FsspecOptions(storage_options={'username': …})",
     extra="penstock[fsspec]",
 )

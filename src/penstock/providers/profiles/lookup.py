@@ -42,6 +42,8 @@ def bad_name(name: str, scheme: str = PENSTOCK) -> str:
     """Say why a profile cannot be called so; empty where it can."""
     if _NAME.fullmatch(name):
         return ""
+    if not name:
+        return f"the name is no profile's, it is empty: write {scheme}://profile/key"
     if "@" in name or ":" in name:
         return f"credentials and ports do not belong in a URL: write {scheme}://profile/key, and put them into its file"
     return f"{name[:80]!r} is no profile: a name has 1 to 255 letters, digits, '.', '-' and '_'"
