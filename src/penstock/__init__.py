@@ -10,6 +10,7 @@ from penstock.version import VERSION
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from penstock.bulk.find import find
     from penstock.bulk.presign import presign
     from penstock.bulk.sync import sync
     from penstock.catalog.catalog import Catalog
@@ -80,6 +81,7 @@ _HOMES = {
     "copy": "verbs",
     "delete": "verbs",
     "elastic_state": "datasets.positions.stateful",
+    "find": "bulk.find",
     "glob": "catalog.glob",
     "list": "verbs",
     "load": "checkpoint.torchfile.verbs",
@@ -125,6 +127,7 @@ __all__ = [
     "copy",
     "delete",
     "elastic_state",
+    "find",
     "glob",
     "list",
     "load",

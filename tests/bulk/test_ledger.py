@@ -7,8 +7,7 @@ import json
 import pytest
 
 from penstock.bulk.ledger import ledger
-from penstock.bulk.mirror import opened
-from penstock.bulk.options import SyncOptions
+from penstock.bulk.mirror import SyncOptions, opened
 from penstock.bulk.outcome import Outcome
 from penstock.errors import NoSpace, NotFound, Unusable
 from penstock.options import StoreOptions

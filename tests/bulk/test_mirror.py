@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 import penstock as ps
-from penstock.bulk.mirror import opened
-from penstock.bulk.options import SyncOptions
+from penstock.bulk.mirror import SyncKeywords, SyncOptions, opened
 from penstock.errors import NotFound, Unsupported
 from penstock.values import ObjectMeta
 
@@ -46,3 +47,12 @@ def test_what_a_store_cannot_do_is_said_before_anything_is_done(tmp_path):
         mirror(tmp_path / "in", "https://example.com/x")
     with pytest.raises(NotFound, match="no such directory"):
         mirror(tmp_path / "nowhere", "memory://m/x")
+
+
+def test_keywords_and_options_are_the_same():
+    assert list(SyncKeywords.__annotations__) == [each.name for each in fields(SyncOptions)]
+
+
+def test_another_keyword_is_refused_as_of_any_function(tmp_path):
+    with pytest.raises(TypeError, match="deleet"):
+        ps.sync(tmp_path, tmp_path / "x", deleet=True)

@@ -5,9 +5,52 @@ from __future__ import annotations
 import pytest
 
 
-@pytest.mark.parametrize("command", ["sync", "presign"])
+@pytest.mark.parametrize("command", ["find", "sync", "presign"])
 def test_each_shows_an_example(command, penstock):
     done = penstock(command, "--help", COLUMNS="200", TERM="dumb")
     assert done.returncode == 0
     assert f"penstock {command} " in done.stdout.partition("Example")[2]
     assert "--json" in done.stdout
+
+
+def test_every_command_tells_in_json():
+    import typer
+
+    from penstock.cli.app import build
+
+    def leaves(command, path=""):
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            yield path.strip(), {option for each in command.params for option in each.opts}
+        for name, each in (inner or {}).items():
+            yield from leaves(each, f"{path} {name}")
+
+    # cat writes the objects themselves; demo tells a story.
+    assert {name for name, options in leaves(typer.main.get_command(build())) if "--json" not in options} == {
+        "cat",
+        "demo",
+    }
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_is_shown(shell, penstock):
+    done = penstock("--show-completion", shell, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "_PENSTOCK_COMPLETE" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("penstock sy", {"sync"}),
+        ("penstock pre", {"presign"}),
+        ("penstock checkpoint v", {"verify"}),
+        ("penstock sync --che", {"--checksum"}),
+        ("penstock config ", {"show", "validate"}),
+    ],
+)
+def test_commands_and_options_are_completed(words, found, penstock):
+    *before, last = words.split(" ")
+    variables = {"COMP_WORDS": words, "COMP_CWORD": str(len(before))}
+    done = penstock(_PENSTOCK_COMPLETE="complete_bash", **variables)
+    assert set(done.stdout.split()) == found, (done.stderr, last)

@@ -14,8 +14,7 @@ from penstock.bulk.copy import Job, copy, cost_bytes
 from penstock.bulk.evidence import is_proven
 from penstock.bulk.guard import link_on_the_way
 from penstock.bulk.ledger import ledger
-from penstock.bulk.mirror import opened
-from penstock.bulk.options import SyncKeywords, SyncOptions
+from penstock.bulk.mirror import SyncKeywords, SyncOptions, opened
 from penstock.bulk.outcome import Outcome, Synced
 from penstock.bulk.pool import run_jobs
 from penstock.bulk.progress import bar

@@ -5,10 +5,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import penstock as ps
-from penstock.bulk.options import SyncOptions
+from penstock.bulk.find import FindKeywords
+from penstock.bulk.mirror import SyncOptions
+from penstock.cli.commands import find as finding
 from penstock.cli.commands import presign as signing
 from penstock.cli.commands import sync as syncing
 from penstock.cli.store import with_options, with_store
+from penstock.cli.units import seconds, size_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,6 +104,51 @@ def _sync(app: "typer.Typer") -> None:
         syncing.sync((source, dest), options, output[0], store, json=output[1])
 
 
+def _with_wanted(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Give ``command`` what is looked for; it takes that as one keyword, ``wanted``."""
+    from typer import Option
+
+    def wanted(
+        *,
+        name: Annotated[list[str] | None, Option(metavar="GLOB", help="Of the last component of a key.")] = None,
+        path: Annotated[list[str] | None, Option(metavar="GLOB", help="Of the key below URL; ** crosses /.")] = None,
+        larger: Annotated[str | None, Option(metavar="SIZE", help="At least so large: 10k, 4MiB.")] = None,
+        smaller: Annotated[str | None, Option(metavar="SIZE", help="At most so large.")] = None,
+        newer: Annotated[str | None, Option(metavar="TIME", help="Changed within this time: 90, 15m, 7d.")] = None,
+        older: Annotated[str | None, Option(metavar="TIME", help="Changed before that.")] = None,
+    ) -> FindKeywords:
+        return {
+            "name": name or (),
+            "path": path or (),
+            "larger_bytes": None if larger is None else size_bytes(larger, "--larger"),
+            "smaller_bytes": None if smaller is None else size_bytes(smaller, "--smaller"),
+            "newer_s": None if newer is None else seconds(newer, "--newer"),
+            "older_s": None if older is None else seconds(older, "--older"),
+        }
+
+    return with_options("wanted", wanted)(command)
+
+
+def _find(app: "typer.Typer") -> None:
+    import typer
+
+    @app.command(epilog="Example: penstock find --name '*.tmp' --older 7d s3://bucket/runs")
+    @with_store
+    @_with_wanted
+    def find(
+        url: Annotated[str, typer.Argument(metavar="URL", help="A directory, a prefix or a bucket.")],
+        *,
+        kind: Annotated[str, typer.Option("--type", metavar="object|marker|folder", help="What to find.")] = "object",
+        long: Annotated[bool, typer.Option("--long", "-l", help="Size in bytes, time and URL.")] = False,
+        json: Annotated[bool, typer.Option("--json", help="One JSON object per line; safe for every key.")] = False,
+        wanted: FindKeywords,
+        store: ps.StoreOptions | str,
+    ) -> None:
+        """Find objects below URL by name, size and age, one per line. Exit code 1 if there are none."""
+        line = finding.as_json if json else finding.as_long if long else finding.as_url
+        finding.find(url, {**wanted, "kind": kind}, line, store)  # type: ignore[typeddict-item]  # find looks at it
+
+
 def _presign(app: "typer.Typer") -> None:
     import typer
 
@@ -130,4 +178,4 @@ def _presign(app: "typer.Typer") -> None:
         signing.presign(url, method, expires, signing.as_json if json else signing.as_text, store)
 
 
-MANY = (_sync, _presign)
+MANY = (_find, _sync, _presign)

@@ -152,8 +152,9 @@ def _with_deletion(command: "Callable[..., None]") -> "Callable[..., None]":
         dry_run: Annotated[bool, Option("--dry-run", help="Print what would be deleted, one per line.")] = False,
         yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
         whole_bucket: Annotated[bool, Option("--whole-bucket", help="Allow emptying a whole bucket.")] = False,
+        json: Annotated[bool, Option("--json", help="One JSON object per line, for each object.")] = False,
     ) -> deleting.How:
-        return deleting.How(recursive=recursive, dry_run=dry_run, yes=yes, whole_bucket=whole_bucket)
+        return deleting.How(recursive, dry_run, yes, whole_bucket, json)
 
     return with_options("how", how)(command)
 
@@ -181,7 +182,7 @@ def _rm(app: "typer.Typer") -> None:
         itself is deleted, not its target. Local directories stay.
         """
         if hours is not None:
-            aborting.incomplete(urls, hours, store, dry_run=how.dry_run)
+            aborting.incomplete(urls, hours, store, dry_run=how.dry_run, as_json=how.json)
         else:
             deleting.rm(urls, how, store)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -134,3 +135,15 @@ def test_a_question_shows_no_escapes_though_the_output_goes_to_a_file(tmp_path):
     os.close(terminal)
     assert b"red\\x1b[31m" in shown
     assert b"two\\nlines" in shown
+
+
+def test_json_has_a_line_for_each_object(penstock, tmp_path):
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    for more, status in (("--dry-run", "planned"), ("--yes", "deleted")):
+        done = penstock("rm", "--json", more, str(tmp_path / "*"))
+        found = [json.loads(line) for line in done.stdout.splitlines()]
+        assert sorted((each["url"], each["size"], each["status"]) for each in found) == [
+            (f"file://{tmp_path}/{name}", 1, status) for name in "ab"
+        ]
+    assert list(tmp_path.iterdir()) == []

@@ -29,6 +29,8 @@ def test_a_runs_checkpoints_from_the_shell(penstock, bucket):
     verified = penstock("checkpoint", "verify", url, bucket=bucket)
     assert (verified.returncode, len(verified.stdout.splitlines())) == (0, 2)
     assert "2 checkpoints as written" in verified.stderr
+    verified = penstock("checkpoint", "verify", "--json", url, bucket=bucket)
+    assert [json.loads(line)["status"] for line in verified.stdout.splitlines()] == ["intact", "intact"]
     removed = penstock("checkpoint", "rm", url, "10", bucket=bucket)
     assert (removed.returncode, removed.stdout) == (0, "10\n")
     assert run.steps() == [20]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from time import time
 from typing import TYPE_CHECKING
 
 from penstock.bulk.selection import local
 from penstock.cli.exits import write
-from penstock.cli.text import harmless
+from penstock.cli.text import harmless, moment
 from penstock.errors import NotFound, Unusable
 from penstock.source import open_source
 
@@ -25,7 +26,9 @@ _HOUR_S = 3600
 _SHOWN = 20  # uploads that are left
 
 
-def incomplete(urls: Sequence[str], hours: float, store: StoreOptions | str, *, dry_run: bool) -> None:
+def incomplete(
+    urls: Sequence[str], hours: float, store: StoreOptions | str, *, dry_run: bool, as_json: bool = False
+) -> None:
     """Abort uploads to keys that begin with one of ``urls`` and were begun more than ``hours`` ago.
 
     Whether an upload's process still runs cannot be seen, so the age must be more than any upload takes; those whose
@@ -38,10 +41,12 @@ def incomplete(urls: Sequence[str], hours: float, store: StoreOptions | str, *, 
     """
     found, ageless = 0, []
     for source, upload in _old(urls, hours, store):
+        url = source.url(upload.key)
         if upload.begun is None:
-            ageless.append(harmless(source.url(upload.key)))
+            ageless.append(harmless(url))
             continue
-        write(harmless(source.url(upload.key)) + "\n")
+        record = {"url": url, "begun": moment(upload.begun), "status": "planned" if dry_run else "aborted"}
+        write((json.dumps(record) if as_json else harmless(url)) + "\n")
         if not dry_run:
             source.abort(upload)
         found += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from contextlib import closing
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ class How:
     dry_run: bool = False
     yes: bool = False
     whole_bucket: bool = False
+    json: bool = False
 
 
 def rm(urls: Sequence[str], how: How, store: StoreOptions | str) -> None:
@@ -63,12 +65,18 @@ def rm(urls: Sequence[str], how: How, store: StoreOptions | str) -> None:
     victims: Iterable[Victim] = ((source, meta) for source, metas in found for meta in metas)
     if how.dry_run:
         for source, meta in victims:
-            write(harmless(source.url(meta.key)) + "\n")
+            write(_planned(source.url(meta.key), meta.size, as_json=how.json))
         return
     if not how.yes and sys.stdin.isatty() and sys.stderr.isatty():
         victims = list(victims)
         _ask(victims)
-    _delete(victims)
+    _delete(victims, as_json=how.json)
+
+
+def _planned(url: str, size_bytes: int, *, as_json: bool) -> str:
+    if as_json:
+        return json.dumps({"url": url, "size": size_bytes, "status": "planned"}) + "\n"
+    return harmless(url) + "\n"
 
 
 def _ask(victims: Sequence[Victim]) -> None:
@@ -82,8 +90,8 @@ def _ask(victims: Sequence[Victim]) -> None:
         raise Cancelled("nothing was deleted")
 
 
-def _delete(victims: Iterable[Victim]) -> None:
-    report, stop = Report("deleted"), Event()
+def _delete(victims: Iterable[Victim], *, as_json: bool) -> None:
+    report, stop = Report("deleted", as_json=as_json), Event()
     with (
         bar(None, None) as count,
         closing(run_jobs(victims, lambda each: each[0].delete([each[1].key]), lambda _: 0, stop)) as results,

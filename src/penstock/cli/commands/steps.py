@@ -82,6 +82,7 @@ def _verify(app: "typer.Typer") -> None:
         url: Annotated[str, typer.Argument(metavar="URL", help="The run, or one distributed checkpoint.")],
         step: Annotated[list[int] | None, typer.Argument(metavar="[STEP]...", help="Default: all.")] = None,
         *,
+        json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
         store: ps.StoreOptions | str,
     ) -> None:
         """Read steps, verify every byte, print the intact objects. Exit code 5 at the first damage."""
@@ -89,7 +90,7 @@ def _verify(app: "typer.Typer") -> None:
         found = [run.verify(each) for each in step or run.steps()] or [_one(url, store)]
         for objects in found:
             for name in objects:
-                write(harmless(name) + "\n")
+                write((javascript.dumps({"object": name, "status": "intact"}) if json else harmless(name)) + "\n")
         print(f"{len(found):,} checkpoint{'s' * (len(found) != 1)} as written", file=sys.stderr)
 
 
@@ -111,12 +112,13 @@ def _rm(app: "typer.Typer") -> None:
         url: Annotated[str, typer.Argument(metavar="URL", help="The run.")],
         step: Annotated[list[int], typer.Argument(metavar="STEP...", help="The steps.")],
         *,
+        json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
         store: ps.StoreOptions | str,
     ) -> None:
         """Delete steps, manifests first, so that no step is ever visible in part. If one is missing, delete none."""
         ps.CheckpointManager(url, store=store).delete(*step)
         for each in step:
-            write(f"{each}\n")
+            write((javascript.dumps({"step": each, "status": "deleted"}) if json else f"{each}") + "\n")
 
 
 def _clean(app: "typer.Typer") -> None:
@@ -130,8 +132,9 @@ def _clean(app: "typer.Typer") -> None:
         older_than: Annotated[
             float, typer.Option(metavar="HOURS", min=0, help="Longer than any save takes; by the store's clock.")
         ] = 24.0,
+        json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
         store: ps.StoreOptions | str,
     ) -> None:
         """Delete leftovers of interrupted saves and unfinished uploads, and print them."""
         for orphan in ps.CheckpointManager(url, store=store).clean(older_than * _HOUR_S):
-            write(harmless(orphan) + "\n")
+            write((javascript.dumps({"url": orphan, "status": "deleted"}) if json else harmless(orphan)) + "\n")

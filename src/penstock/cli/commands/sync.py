@@ -12,7 +12,7 @@ from penstock.cli.report import Report
 from penstock.cli.text import harmless
 
 if TYPE_CHECKING:
-    from penstock.bulk.options import SyncOptions
+    from penstock.bulk.mirror import SyncOptions
     from penstock.bulk.outcome import Outcome
     from penstock.options import StoreOptions
 

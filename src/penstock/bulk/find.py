@@ -1,0 +1,132 @@
+"""Objects by name, size and age: ``find`` over any store."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+
+from penstock.bulk.selection import local, resolved, sized
+from penstock.catalog.select import selector
+from penstock.errors import Unusable
+from penstock.source import open_source
+from penstock.values import ObjectMeta, as_folder
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator
+
+    from penstock.options import StoreOptions
+
+__all__ = ["FindKeywords", "Wanted", "find"]
+
+_KINDS = ("object", "marker", "folder")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is looked for; all that is said must hold.
+
+    Attributes:
+        name: Globs of the last component of a key; one must match.
+        path: Globs of the key below the URL, as ``include`` of a dataset has them; one must match.
+        larger_bytes: At least so many bytes.
+        smaller_bytes: At most so many.
+        newer_s: Changed within so many seconds, by this machine's clock.
+        older_s: Changed before that.
+        kind: ``object``; ``marker``, an empty object whose key ends in ``/``; ``folder``, what keys have before a
+            ``/``, each once.
+
+    """
+
+    name: str | Iterable[str] = ()
+    path: str | Iterable[str] = ()
+    larger_bytes: int | None = None
+    smaller_bytes: int | None = None
+    newer_s: float | None = None
+    older_s: float | None = None
+    kind: Literal["object", "marker", "folder"] = "object"
+
+    def matcher(self, now: float) -> Callable[[str, ObjectMeta], bool]:
+        """Return what says whether an object, with its key below the URL, is looked for."""
+        names = [self.name] if isinstance(self.name, str) else [*self.name]
+        chosen = selector(self.path, markers=True)
+        newest = None if self.older_s is None else now - self.older_s
+        oldest = None if self.newer_s is None else now - self.newer_s
+
+        def wanted(relative: str, meta: ObjectMeta) -> bool:
+            last = relative.rstrip("/").rpartition("/")[2]
+            return (
+                (not names or any(fnmatchcase(last, each) for each in names))
+                and chosen(relative.rstrip("/"), meta.size)
+                and (self.larger_bytes is None or meta.size >= self.larger_bytes)
+                and (self.smaller_bytes is None or meta.size <= self.smaller_bytes)
+                and (oldest is None or (meta.modified is not None and meta.modified >= oldest))
+                and (newest is None or (meta.modified is not None and meta.modified <= newest))
+            )
+
+        return wanted
+
+
+class FindKeywords(TypedDict, total=False):
+    """``Wanted``, as ``ps.find`` takes it."""
+
+    name: str | Iterable[str]
+    path: str | Iterable[str]
+    larger_bytes: int | None
+    smaller_bytes: int | None
+    newer_s: float | None
+    older_s: float | None
+    kind: Literal["object", "marker", "folder"]
+
+
+def find(
+    url: str | os.PathLike[str], *, store: StoreOptions | str | None = None, **wanted: Unpack[FindKeywords]
+) -> Iterator[ObjectMeta]:
+    """Yield what lies below a directory, prefix or bucket and is ``wanted`` (see ``Wanted``), in the order of keys.
+
+    Each has its URL. A folder has the bytes below it as its size, and the latest time; folders come after what lies
+    below them. One request for each 1,000 objects, and one for each whose size a listing does not say.
+
+    Raises:
+        Unusable: A kind that there is not, sizes or ages below 0; before anything is listed.
+        ConfigError: A glob that cannot be.
+
+    """
+    rule = Wanted(**wanted)
+    if rule.kind not in _KINDS:
+        raise Unusable(f"kind is one of {', '.join(_KINDS)}, not {rule.kind!r}")
+    for name in ("larger_bytes", "smaller_bytes", "newer_s", "older_s"):
+        value = getattr(rule, name)
+        if value is not None and not value >= 0:
+            raise Unusable(f"{name} must be 0 or more, not {value!r}")
+    source, key = open_source(url, store)
+    prefix = as_folder(resolved(f"{as_folder(key)}.") if local(source) and key else key)
+    matches = rule.matcher(time.time())
+    entries = (entry for page in source.pages(prefix) for entry in sized(source, page.entries))
+    found = _folders(entries, len(prefix)) if rule.kind == "folder" else _objects(entries, marker=rule.kind == "marker")
+    return (replace(each, url=source.url(each.key)) for each in found if matches(each.key[len(prefix) :], each))
+
+
+def _objects(entries: Iterable[ObjectMeta], *, marker: bool) -> Iterator[ObjectMeta]:
+    return (each for each in entries if (not each.size and each.key.endswith("/")) is marker)
+
+
+def _folders(entries: Iterable[ObjectMeta], depth: int) -> Iterator[ObjectMeta]:
+    """Yield each folder once its last key is past; memory for one path."""
+    above: list[ObjectMeta] = []
+    for entry in entries:
+        while above and not entry.key.startswith(above[-1].key):
+            yield above.pop()
+        at = len(above[-1].key) if above else depth
+        while cut := entry.key.find("/", at) + 1:
+            above.append(ObjectMeta(entry.key[:cut], 0))
+            at = cut
+        above = [_with(each, entry) for each in above]
+    yield from reversed(above)
+
+
+def _with(folder: ObjectMeta, entry: ObjectMeta) -> ObjectMeta:
+    times = [each.modified for each in (folder, entry) if each.modified is not None]
+    return replace(folder, size=folder.size + entry.size, modified=max(times, default=None))

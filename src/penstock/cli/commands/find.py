@@ -1,0 +1,34 @@
+"""``penstock find``: objects by name, size and age."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import penstock as ps
+from penstock.cli.commands.ls import as_json, as_long, as_url, nothing
+from penstock.cli.exits import write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.bulk.find import FindKeywords
+    from penstock.options import StoreOptions
+    from penstock.values import ObjectMeta
+
+__all__ = ["as_json", "as_long", "as_url", "find"]
+
+
+def find(url: str, wanted: FindKeywords, line: Callable[[str, ObjectMeta], str], store: StoreOptions | str) -> None:
+    """Print a line for each object that is wanted, as soon as it is found.
+
+    Raises:
+        NotFound: There are none.
+        PenstockError: As ``ps.find``.
+
+    """
+    found = False
+    for meta in ps.find(url, store=store, **wanted):
+        write(line(meta.url, meta) + "\n")
+        found = True
+    if not found:
+        raise nothing(url)
