@@ -7,7 +7,7 @@ import pytest
 from penstock.compat import hints
 from penstock.compat.s3torchconnector import S3ClientConfig, S3Exception
 from penstock.compat.s3torchconnector.config import s3_url, store_options
-from penstock.errors import ConfigError, InvalidURL, PenstockError
+from penstock.errors import ConfigError, InvalidURL, PenstockError, Unusable
 from penstock.options import S3Options
 
 MIB = 1 << 20
@@ -43,6 +43,13 @@ def test_values_that_cannot_work_are_refused(given):
     with pytest.raises(ConfigError) as caught:
         store_options("r", None, S3ClientConfig(**given))
     assert isinstance(caught.value, S3Exception)
+
+
+def test_other_objects_are_refused_in_words():
+    with pytest.raises(ConfigError, match="S3ClientConfig of this package"):
+        store_options("r", None, {"part_size": 8 * MIB})
+    with pytest.raises(Unusable, match="part_size"):
+        store_options("r", None, S3ClientConfig(part_size="8MB"))
 
 
 def test_one_name_catches_all_errors():

@@ -39,7 +39,7 @@ def test_a_map_dataset_has_objects_by_index(filled):
     assert (len(dataset), reader.bucket, reader.key) == (len(ITEMS), filled.name, ITEMS[3][0])
     assert reader.read() == ITEMS[3][1]
     assert [(each.key, each.read()) for each in dataset] == ITEMS
-    assert dataset[-1].key == ITEMS[-1][0]
+    assert dataset[-1].key == made(S3MapDataset, filled, transform=None)[-1].key == ITEMS[-1][0]
     assert [each.key for each in dataset[2:4]] == [ITEMS[2][0], ITEMS[3][0]]
     with pytest.raises(IndexError):
         dataset[len(ITEMS)]

@@ -8,6 +8,7 @@ from penstock.compat.hints import not_honoured
 from penstock.errors import ConfigError, InvalidURL
 from penstock.options import ReadOptions, RetryOptions, S3Options, WriteOptions
 from penstock.providers.urls import parse
+from penstock.values import whole
 
 __all__ = ["S3ClientConfig", "s3_url", "store_options"]
 
@@ -49,6 +50,9 @@ def store_options(
 
     """
     config = S3ClientConfig() if s3client_config is None else s3client_config
+    if not isinstance(config, S3ClientConfig):
+        raise ConfigError(f"s3client_config is an S3ClientConfig of this package, not {config!r}")
+    whole(config.part_size, "S3ClientConfig.part_size")
     if config.throughput_target_gbps != _GBPS:
         not_honoured("S3ClientConfig.throughput_target_gbps", "Penstock adapts the number of requests to the network")
     if not _LEAST_PART <= config.part_size <= _MOST_PART:

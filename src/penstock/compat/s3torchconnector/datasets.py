@@ -116,7 +116,7 @@ class S3MapDataset(_Objects, MapDataset):
         region: str | None,
         get_dataset_objects: Objects,
         endpoint: str | None = None,
-        transform: Callable[[Any], Any] = identity,
+        transform: Callable[[Any], Any] | None = identity,
         s3client_config: S3ClientConfig | None = None,
         reader_constructor: ReaderKind | None = None,
     ) -> None:
@@ -124,8 +124,8 @@ class S3MapDataset(_Objects, MapDataset):
         store = store_options(region, endpoint, s3client_config)
         self.check_arguments(transform=transform)
         self._region, self._endpoint = region, endpoint
-        self._kind, self._given = reader_kind(reader_constructor), transform
-        super().__init__(_found(get_dataset_objects, store), transform=_OfSample(transform), store=store)
+        self._kind, self._given = reader_kind(reader_constructor), transform or identity
+        super().__init__(_found(get_dataset_objects, store), transform=_OfSample(self._given), store=store)
 
     @classmethod
     def from_objects(  # type: ignore[override]
@@ -134,7 +134,7 @@ class S3MapDataset(_Objects, MapDataset):
         *,
         region: str | None,
         endpoint: str | None = None,
-        transform: Callable[[Any], Any] = identity,
+        transform: Callable[[Any], Any] | None = identity,
         s3client_config: S3ClientConfig | None = None,
         reader_constructor: ReaderKind | None = None,
     ) -> Self:
@@ -160,7 +160,7 @@ class S3MapDataset(_Objects, MapDataset):
         *,
         region: str | None,
         endpoint: str | None = None,
-        transform: Callable[[Any], Any] = identity,
+        transform: Callable[[Any], Any] | None = identity,
         s3client_config: S3ClientConfig | None = None,
         reader_constructor: ReaderKind | None = None,
     ) -> Self:
@@ -200,7 +200,7 @@ class S3IterableDataset(_Objects, IterableDataset):
         region: str | None,
         get_dataset_objects: Objects,
         endpoint: str | None = None,
-        transform: Callable[[Any], Any] = identity,
+        transform: Callable[[Any], Any] | None = identity,
         s3client_config: S3ClientConfig | None = None,
         enable_sharding: bool = False,  # noqa: FBT001, FBT002  the original's
         reader_constructor: ReaderKind | None = None,
@@ -209,11 +209,11 @@ class S3IterableDataset(_Objects, IterableDataset):
         store = store_options(region, endpoint, s3client_config)
         self.check_arguments(transform=transform)
         self._region, self._endpoint = region, endpoint
-        self._kind, self._given = reader_kind(reader_constructor), transform
+        self._kind, self._given = reader_kind(reader_constructor), transform or identity
         self._sharded = enable_sharding
         place: PlaceLike = None if enable_sharding else "unsharded"
         catalog = _found(get_dataset_objects, store)
-        super().__init__(catalog, transform=_OfSample(transform), place=place, store=store)
+        super().__init__(catalog, transform=_OfSample(self._given), place=place, store=store)
 
     @classmethod
     def from_objects(  # type: ignore[override]  # noqa: PLR0913  the original's signature
@@ -222,7 +222,7 @@ class S3IterableDataset(_Objects, IterableDataset):
         *,
         region: str | None,
         endpoint: str | None = None,
-        transform: Callable[[Any], Any] = identity,
+        transform: Callable[[Any], Any] | None = identity,
         s3client_config: S3ClientConfig | None = None,
         enable_sharding: bool = False,
         reader_constructor: ReaderKind | None = None,
@@ -250,7 +250,7 @@ class S3IterableDataset(_Objects, IterableDataset):
         *,
         region: str | None,
         endpoint: str | None = None,
-        transform: Callable[[Any], Any] = identity,
+        transform: Callable[[Any], Any] | None = identity,
         s3client_config: S3ClientConfig | None = None,
         enable_sharding: bool = False,
         reader_constructor: ReaderKind | None = None,
