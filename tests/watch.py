@@ -9,6 +9,8 @@ import threading
 import traceback
 from time import monotonic, sleep
 
+import pytest
+
 LONG = 0.8  # of the time after which faulthandler ends the run
 
 
@@ -40,6 +42,11 @@ def pytest_configure(config):
         config.watch.start()
 
 
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    item.config.watch.since = monotonic()
-    item.config.watch.test = item.nodeid
+    watch = item.config.watch
+    watch.since, watch.test = monotonic(), item.nodeid
+    try:
+        return (yield)
+    finally:
+        watch.test = ""  # a worker process without tests waits for the others as long as they take
