@@ -238,7 +238,7 @@ def _killed(server, url, parent, kills, seed):
         assert save(step) == 0
         took.append(time.monotonic() - began)
     newest, killed = 5, 0
-    for step in range(6, 6 + kills):
+    for step in range(6, 6 + kills * 10 // 9):  # all others are to be killed
         began = time.monotonic()
         alone = step % 10 == 0  # such a step is saved in peace: even of few some are committed
         status = save(step, 0.0 if alone else rng.uniform(0.001, 1.2 * statistics.median(took)))
