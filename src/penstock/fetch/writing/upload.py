@@ -81,6 +81,7 @@ class Writer(io.BufferedIOBase):
         self._options = options
         self._part = self._into(bytearray(_FIRST_BYTES))
         self._written = 0
+        self._published = ""
         self._strayed = False  # asked to go back, and refused
         self._attributes = marked(attributes)
         self._parts = Parts(fetcher, key, options, self._attributes)
@@ -106,6 +107,11 @@ class Writer(io.BufferedIOBase):
     def name(self) -> str:
         """The object's URL."""
         return self.url
+
+    @property
+    def etag(self) -> str:
+        """The version that was published; empty before, and where the store has none."""
+        return self._published
 
     @property
     def mode(self) -> str:
@@ -219,6 +225,7 @@ class Writer(io.BufferedIOBase):
             except BaseException as error:
                 self._fail(error)
                 raise
+            self._published = found.etag
             self._end()
         if listening():
             emit(Committed(self.url, found.size, found.etag))

@@ -1,0 +1,33 @@
+"""Errors keep what they say under the names that obspec knows."""
+
+import pytest
+from obspec.exceptions import BaseError, map_exception
+
+from penstock.errors import Bug, Changed, Forbidden, NotFound, PenstockError, Throttled, Unauthenticated
+from penstock.interop.obspec.errors import named, renamed
+
+
+def test_what_was_said_stays():
+    error = NotFound("not there", url="s3://bucket/a", attempts=3, elapsed_s=1.5)
+    error.code = "NoSuchKey"
+    other = named(error)
+    assert (str(other), other.code, isinstance(other, NotFound), named(other)) == (str(error), "NoSuchKey", True, other)
+    assert isinstance(map_exception(other), BaseError)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(Changed, "PreconditionError"), (Forbidden, "PermissionDeniedError"), (Unauthenticated, "UnauthenticatedError")],
+)
+def test_names(kind, name):
+    with pytest.raises(PenstockError) as caught, renamed():
+        raise kind("x")
+    assert type(map_exception(caught.value)).__name__ == name
+    assert type(caught.value.__cause__) is kind
+
+
+@pytest.mark.parametrize("kind", [Throttled, Bug, KeyboardInterrupt])
+def test_what_obspec_has_no_name_for_stays(kind):
+    with pytest.raises(kind) as caught, renamed():
+        raise kind("x")
+    assert type(caught.value) is kind

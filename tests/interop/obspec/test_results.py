@@ -1,0 +1,29 @@
+"""Ranges and conditions are read as obspec has them."""
+
+import pytest
+
+from penstock.errors import Unusable
+from penstock.interop.obspec.results import bounds, described
+from penstock.values import ObjectMeta
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [(None, (0, 10)), ((2, 5), (2, 5)), ([2, 99], (2, 10)), ({"offset": 3}, (3, 10)), ({"suffix": 3}, (7, 10))],
+    ids=str,
+)
+def test_ranges(wanted, found):
+    assert bounds(wanted, 10) == found
+
+
+@pytest.mark.parametrize(
+    "wrong", [(5, 5), (5, 2), (-1, 2), (10, 12), {"offset": 10}, {"suffix": 0}, {}, (1,), "1-2"], ids=str
+)
+def test_no_ranges(wrong):
+    with pytest.raises(Unusable, match="range"):
+        bounds(wrong, 10)
+
+
+def test_what_a_store_does_not_say():
+    found = described(ObjectMeta("root/a", 3), "a")
+    assert (found["path"], found["e_tag"], found["last_modified"].timestamp()) == ("a", None, 0)
