@@ -94,6 +94,18 @@ def _dialects(condition: str) -> list[Bar]:
     ]
 
 
+def _tables(condition: str) -> list[Bar]:
+    script = "penstock_read_table"
+    return [
+        Bar(condition, script, "speed beside s3fs", rate_by_theirs, 1.5, at_least=True),
+        Bar(condition, script, "speed beside pyarrow's own S3", _speed_by_arrow, 1, at_least=True),
+    ]
+
+
+def _speed_by_arrow(ours: Row, table: Table) -> Values:
+    return ratio(ours.rate, table["pyarrow_read_table"].rate)
+
+
 def _written(condition: str) -> list[Bar]:
     speed = "speed beside obstore's multipart put"
     return [
@@ -183,6 +195,8 @@ BARS = (
     ),
     *_unknown("unknown", "unknown-busy"),
     *_dialects("dialects"),
+    Bar("ranges", "penstock_cat_ranges", "ranges/s beside s3fs's", rate_by_theirs, 5, at_least=True),
+    *_tables("table"),
     Bar("big", "penstock_open", "time beside raw sockets'", _time_by_floor, 1.5),
     Bar("big", "penstock_open", "peak RSS beyond the object", lambda ours, _: ours.beyond_mib, 64, unit="MiB"),
     Bar(

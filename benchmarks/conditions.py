@@ -78,6 +78,7 @@ LOADS = (
     Load("safetensors", 1 << 30, 1, layouts=("000000.bin", "model.safetensors")),
     Load("ranks", 1 << 30, 1, layouts=("000000.bin", "dcp-ours", "dcp-torch")),
     Load("array", 256 << 10, 2_000, array=True),
+    Load("table", 1 << 30, 1, table=True),
     Load("large", 4 << 30, 1, layouts=("000000.bin",)),
 )
 
@@ -87,6 +88,7 @@ _OBSTORE = "obstore==0.12.1"
 _BOTO3 = "boto3==1.44.5"
 # The newest botocore that its aiobotocore allows; our tests have a newer one.
 _S3FS = f"s3fs==2026.9.0 botocore==1.43.117 {_TORCH}"
+_ARROW = "pyarrow==26.0.1"
 _RUNAI = f"runai-model-streamer[s3]==0.17.0 {_TORCH}"
 _SAFETENSORS = f"safetensors==0.8.0 {_TORCH}"
 _ZARR = "zarr==3.1.6 obstore==0.12.1 s3fs==2026.9.0 botocore==1.43.117"
@@ -182,6 +184,15 @@ _LOAD_RANKS = (
     Run("s3torchconnector_dcp_load", _CONNECTOR),
     Run("s3fs_dcp_load", _S3FS),
 )
+_RANGES = (
+    Run("penstock_cat_ranges", most=10_000, beside="s3fs_cat_ranges"),
+    Run("s3fs_cat_ranges", _S3FS, most=10_000),
+)
+_TABLE = (
+    Run("penstock_read_table", beside="s3fs_read_table"),
+    Run("s3fs_read_table", f"{_S3FS} {_ARROW}"),
+    Run("pyarrow_read_table", f"{_ARROW} numpy==2.4.6"),
+)
 _BESIDE_25_MS = "; every batch of 64 is followed by 25 ms of pure Python in the main thread"
 
 CONDITIONS = (
@@ -242,6 +253,11 @@ CONDITIONS = (
         "plain",
         _EVENTS,
     ),
+    Condition("ranges", "10,000 ranges of 10 KiB by one cat_ranges", "tiny", "plain", _RANGES, rounds=3),
+    Condition(
+        "table", "4 of 40 columns of a Parquet file of 1 GiB by pq.read_table", "table", "plain", _TABLE, rounds=3
+    ),
+    Condition("table-late", "the same, 30 ms to the first byte", "table", "late", _TABLE, rounds=3),
     Condition("state-save", "a state of 1 GiB saved", "state", "plain", (*_SAVE, *_SAVE_MORE), writes=True, rounds=3),
     Condition("state-save-tls", "a state of 1 GiB saved, over TLS", "state", "tls", _SAVE, writes=True, rounds=3),
     Condition("state-load", "a state of 1 GiB loaded", "state", "plain", (*_LOAD, _AMAZON_LOAD), rounds=3),

@@ -30,7 +30,7 @@ _SAMPLES = 40  # objects of a load whose bytes are compared; the length of every
 
 @dataclass(frozen=True)
 class Load:
-    """``count`` objects of ``size`` bytes under ``name/``, or JPEG images of about that size.
+    """``count`` objects of ``size`` bytes under ``name/``, or JPEG images, or Parquet files, of about that size.
 
     Or the chunks of an array of zarr's, each of ``size`` bytes before it is compressed; or one state of tensors of
     ``size`` bytes in each of ``layouts``: names of ``peers/layouts.py``, the first a file.
@@ -42,6 +42,7 @@ class Load:
     photos: bool = False
     array: bool = False
     layouts: tuple[str, ...] = ()
+    table: bool = False
 
     def is_sample(self, number: int) -> bool:
         """Say whether an object's bytes are compared, and not its length alone."""
@@ -69,6 +70,9 @@ def fill(folder: Path, loads: list[Load]) -> None:
             path = folder / "data" / BUCKET / key
             path.parent.mkdir(parents=True, exist_ok=True)
             digest = 0
+            if load.table:
+                answer(OURS, "table", [str(path), str(load.size)], f"writing {key}")
+                continue
             with path.open("wb") as file:
                 for piece in _photo(number) if load.photos else _pieces(load.size, number):
                     file.write(piece)

@@ -32,7 +32,7 @@ MEASURED = {"wall_s", "objects", "bytes", "cpu_s", "peak_rss", "beyond", "comput
 # What is run by one command, and how many of its bars need no engine of others. Over another port, beside a busy thread
 # or on more, the same scripts run: each of them once, and each port.
 PARTS = {
-    "near": (["small", "events", "unknown"], 5),
+    "near": (["small", "events", "unknown", "ranges", "table"], 5),
     "dialects": (["dialects"], 6),
     "late": (["late", "late-busy", "unknown-busy"], 5),
     "whole": (["big", "big-tls", "write", "write-tls"], 4),
@@ -306,6 +306,8 @@ def _sized(only, load):
         assert only["beyond"] < only["peak_rss"]
     elif load["array"]:
         assert load["size"] * 0.3 < size < load["size"] * 0.9
+    elif load["table"]:
+        assert load["size"] <= size < load["size"] * 1.2
     else:
         assert size == load["size"] or (load["photos"] and 60 << 10 < size < 80 << 10)
 

@@ -219,6 +219,20 @@ def test_a_table_is_one_look_and_two_reads(counted):
         assert sum(requests.values()) <= 3
 
 
+def test_of_a_wide_table_just_the_wanted_columns_are_read(counted):
+    fs, asked, server = counted
+    table = _table(100_000)
+    with fs.open("bucket/wide.parquet", "wb") as file:
+        pq.write_table(table, file, compression="none", use_dictionary=False)
+    before = len(server.seen())
+    found, requests = asked(lambda: pq.read_table("bucket/wide.parquet", filesystem=fs, columns=["c2"]))
+    assert found.equals(table.select(["c2"]))
+    assert (requests["HEAD"], requests["GET"]) == (1, 2)
+    ranges = [each.headers["range"] for each in server.seen()[before:] if each.method == "GET"]
+    sizes = [int(stop) - int(start) + 1 for start, stop in (each[6:].split("-") for each in ranges)]
+    assert sum(sizes) < 1.2 * 100_000 * 8
+
+
 def test_pyarrow_never_mixes_two_versions(counted):
     fs, _, server = counted
     for rows in (20_000, 10_000):

@@ -24,9 +24,22 @@ if TYPE_CHECKING:
     from penstock.source import Reader, Source, Writer
     from penstock.values import ObjectMeta
 
-__all__ = ["Held", "block_bytes", "copy", "download", "is_folder", "open_to_read", "open_to_write", "pipe", "upload"]
+__all__ = [
+    "Held",
+    "block_bytes",
+    "copy",
+    "download",
+    "is_folder",
+    "open_planned",
+    "open_to_read",
+    "open_to_write",
+    "pipe",
+    "upload",
+]
 
 _PIECE_BYTES = 8 << 20
+_WHOLE_BYTES = 4 << 20  # one block of a reader
+_PLANNED_BYTES = 64 << 10  # what Arrow reads of a Parquet file's end, at least
 _LEAST_BLOCK_BYTES, _MOST_BLOCK_BYTES = 4 << 10, 64 << 20  # eight are held
 
 
@@ -53,6 +66,15 @@ def open_to_read(source: Source, key: str, meta: ObjectMeta | None, cache_type: 
     block_bytes(cache_type, block_size, 0)  # what is wrong is told before a request
     meta = meta or source.head(key)
     return source.open_read(key, meta, block_bytes=block_bytes(cache_type, block_size, meta.size))
+
+
+def open_planned(source: Source, key: str, meta: ObjectMeta | None) -> Reader:
+    """Open a file for a caller that plans its reads, as pyarrow does: up to 4 MiB whole, else just what is asked for.
+
+    Of a wide table few columns are read: blocks of 4 MiB would bring all the others, too.
+    """
+    meta = meta or source.head(key)
+    return source.open_read(key, meta, block_bytes=0 if meta.size <= _WHOLE_BYTES else _PLANNED_BYTES)
 
 
 def open_to_write(source: Source, key: str, mode: str) -> Writer:

@@ -231,11 +231,14 @@ class PenstockFileSystem(Coroutines):
         """
         if mode == "rb" and from_pyarrow(1):
             options["seen"] = self._looks.take(self._strip_protocol(path))
+            options["planned"] = True
         return super().open(path, mode, *args, **options)
 
     def _open(self, path: str, mode: str = "rb", **options: Any) -> Reader | Writer | files.Held:  # noqa: ANN401  fsspec's
         source, key = self._object(path)
         if mode == "rb":
+            if options.get("planned"):
+                return files.open_planned(source, key, options.get("seen"))
             how = (options.get("cache_type", "readahead"), options.get("block_size"))
             return files.open_to_read(source, key, options.get("seen"), *how)
         writer = files.open_to_write(source, key, mode)
