@@ -83,7 +83,7 @@ HOMES = {
     "upath": ("interop",),
     "xarray": ("compat",),
     "xxhash": ("checkpoint",),
-    "yaml": ("config.profiles.multistorage",),
+    "yaml": ("config.profiles.multistorage", "compat.multistorageclient"),
     "zarr": ("formats", "interop", "compat"),
 }
 ALWAYS_THERE = {"ctypes", "numpy", "pycurl", "xxhash"}  # dependencies without an extra, and the standard library's
@@ -103,6 +103,7 @@ FACING = {
     ),
     ("torch", "compat.filesystem"),
     ("torch", "compat.osstorchconnector"),
+    ("torch", "compat.multistorageclient.torch"),
 }
 
 PURE_FILES = {"plan", "backoff", "hedge", "evict", "select", "shuffle", "partition", "key", "layout", "compare"}
@@ -131,6 +132,11 @@ MIRRORS |= {
 }
 _MULTIPART = "penstock.compat.dataflux_pytorch.multipart_upload.multipart"
 MIRRORS |= {(_MULTIPART, "upload_chunks_concurrently_from_bytesio")}
+MIRRORS |= {
+    ("penstock.compat.multistorageclient.client", each) for each in ("open", "list", "list_recursive", "sync_from")
+}
+MIRRORS |= {("penstock.compat.multistorageclient.torch", "__init__")}
+MIRRORS |= {("penstock.compat.multistorageclient.shortcuts", each) for each in ("list", "list_recursive", "sync")}
 NAME = re.compile(r"[a-z][a-z0-9]*|__init__|__main__")
 THEIR_NAMES = {  # modules that other libraries' users import by these names: design/0036
     *("dataflux_pytorch", "dataflux_mapstyle_dataset", "dataflux_iterable_dataset", "dataflux_checkpoint"),

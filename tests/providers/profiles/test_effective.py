@@ -3,8 +3,9 @@
 import pytest
 
 import penstock as ps
+from penstock.config.profiles.multistorage import translated
 from penstock.errors import ConfigError, InvalidURL
-from penstock.providers.profiles.effective import check_files, profiles, settings
+from penstock.providers.profiles.effective import check_files, place_of, profiles, settings
 
 TEXT = """\
 [profiles.server]
@@ -117,3 +118,12 @@ def test_a_file_of_multi_storage_client_is_checked_and_shown(tmp_path, monkeypat
     found = {each.name: each for each in settings("msc://good/x")}
     assert found["options.region"].origin == f"{path}: profiles.good.storage_provider.options.region_name"
     assert {each.name: each.value for each in settings("msc://wide/other-bucket/x")}["url"] == "s3://other-bucket/"
+
+
+def test_a_profile_of_no_file_has_its_place_and_options():
+    content = {"storage_provider": {"type": "s3", "options": {"base_path": "bkt/a", "region_name": "$WHERE"}}}
+    table = translated("x", content, "a dictionary", {})
+    base, options = place_of(table, {"WHERE": "eu-west-1"})
+    assert (base, options.region) == ("s3://bkt/a/", "eu-west-1")
+    del content["storage_provider"]["options"]["base_path"]
+    assert place_of(translated("x", content, "a dictionary", {}), {"WHERE": "r"})[0] == "s3://"

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from penstock.config.profiles.files import File
+    from penstock.config.profiles.table import Table
+    from penstock.options import StoreOptions
     from penstock.providers.provider import Provider
 
-__all__ = ["Problem", "Setting", "check_files", "profiles", "settings"]
+__all__ = ["Problem", "Setting", "check_files", "place_of", "profiles", "settings"]
 
 
 class Setting(NamedTuple):
@@ -154,6 +156,19 @@ def _shown(value: object, *, secret: bool) -> str:
     if value is None:
         return "unset"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def place_of(table: Table, environ: Mapping[str, str] = os.environ) -> tuple[str, StoreOptions]:
+    """Return the URL that the paths of a profile begin at, and its options, for a table that is in no file.
+
+    Where the profile names no bucket, the URL is the scheme alone.
+
+    Raises:
+        ConfigError: It cannot work.
+
+    """
+    found = built(table.name, [table], environ.get)
+    return (f"{found.provider.schemes[0]}://" if found.target is None else found.target.url), found.options
 
 
 def profiles(environ: Mapping[str, str] = os.environ) -> list[tuple[str, str, str]]:

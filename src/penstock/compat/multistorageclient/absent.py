@@ -1,0 +1,64 @@
+"""Names of Multi-Storage Client that Penstock does not have: each raises ``Unsupported`` and says what to use."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from penstock.errors import Unsupported
+
+__all__ = [
+    "MODULES",
+    "CacheConfig",
+    "ProviderBundleV2",
+    "ResolvedPath",
+    "ResolvedPathState",
+    "StorageBackend",
+    "refuse",
+]
+
+MODULES = {
+    "async_fs": "fsspec finds its file system for msc://, penstock.interop.fsspec.PenstockFileSystem",
+    "ray": "map over URLs in your own tasks: each process opens its own connections",
+    "hydra": "read the configuration with ps.open",
+}
+
+
+def refuse(name: str, instead: str) -> NoReturn:
+    """Raise ``Unsupported``."""
+    raise Unsupported(f"{name} is not a part of penstock.compat.multistorageclient: {instead}")
+
+
+class _Absent:
+    """A class that refuses to be made."""
+
+    _instead = ""
+
+    def __init__(self, *_args: object, **_options: object) -> None:
+        """Raise ``Unsupported``."""
+        refuse(type(self).__name__, self._instead)
+
+
+class CacheConfig(_Absent):
+    """A cache on disk."""
+
+    _instead = "nothing is cached on disk; a configuration file with a cache is read, and the cache left out"
+
+
+class ProviderBundleV2(_Absent):
+    """Providers in code."""
+
+    _instead = "name a profile with a storage_provider, or add a provider to Penstock (penstock.providers)"
+
+
+class StorageBackend(ProviderBundleV2):
+    """A store in code."""
+
+
+class ResolvedPath(_Absent):
+    """A path that a metadata provider has resolved."""
+
+    _instead = "there are no metadata providers: list a dataset once and save it as a ps.Catalog"
+
+
+class ResolvedPathState(ResolvedPath):
+    """The state of such a path."""

@@ -1,0 +1,367 @@
+"""``StorageClient``: one profile's objects by path."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any, NoReturn
+
+from penstock.bulk.presign import presign
+from penstock.compat.multistorageclient.absent import refuse
+from penstock.compat.multistorageclient.config import FILESYSTEM, StorageClientConfig
+from penstock.compat.multistorageclient.listing import Listing
+from penstock.compat.multistorageclient.transfer import chosen_by, each, fetched, sent, synced
+from penstock.compat.multistorageclient.types import ExecutionMode, SymlinkHandling, SyncResult
+from penstock.errors import InvalidURL, NotFound, Unusable
+from penstock.providers.urls import LOCAL_ROOT, parse
+from penstock.source import object_at
+from penstock.values import Span
+from penstock.verbs import copy, delete, stat
+from penstock.verbs import open as open_object
+
+if TYPE_CHECKING:
+    import builtins
+    import os
+    from collections.abc import Iterator, Sequence
+
+    from penstock.compat.multistorageclient.types import ObjectMetadata, PatternList, Range
+
+__all__ = ["StorageClient"]
+
+_PIECE_BYTES = 8 << 20
+_AT_ONCE = 16
+
+
+class StorageClient:
+    """The objects of one profile by their paths below it. It pickles as its profile; it need not be closed."""
+
+    def __init__(self, config: StorageClientConfig) -> None:
+        """Use a profile: see ``StorageClientConfig``."""
+        if not isinstance(config, StorageClientConfig):
+            raise Unusable(f"a StorageClient is made of a StorageClientConfig, not of {type(config).__name__}")
+        self._config = config
+        self._store = config.store
+        self._listing = Listing(config)
+
+    def __repr__(self) -> str:
+        """Name the profile."""
+        return f"<StorageClient {self.profile}>"
+
+    @property
+    def profile(self) -> str:
+        """The profile's name."""
+        return self._config.profile
+
+    @property
+    def replicas(self) -> list[StorageClient]:
+        """[]: there are no replicas."""
+        return []
+
+    def is_default_profile(self) -> bool:
+        """Return whether paths are those of this machine."""
+        return self.profile == FILESYSTEM
+
+    def url(self, path: str) -> str:
+        """Return the URL of a path, for Penstock's own functions."""
+        return self._listing.url(path)
+
+    def get_posix_path(self, path: str) -> str | None:
+        """Return the path on this machine, where the profile's objects are files; None elsewhere."""
+        location = parse(self.url(path))
+        root = location.provider.target or location.root
+        return f"/{root.removeprefix(LOCAL_ROOT)}{location.key}" if root.startswith(LOCAL_ROOT) else None
+
+    def open(
+        self,
+        path: str,
+        mode: str = "rb",
+        buffering: int = -1,
+        encoding: str | None = None,
+        disable_read_cache: bool = False,
+        memory_load_limit: int = 0,
+        atomic: bool = True,
+        check_source_version: object = None,
+        attributes: dict[str, Any] | None = None,
+        prefetch_file: bool | None = None,
+    ) -> Any:
+        """Open an object as ``ps.open`` does; "a" and "ab" publish the old bytes and the new ones as a new object.
+
+        Arguments of buffers, memory, caches and versions are accepted and change nothing: a reader reads ahead in
+        bounded memory, held to one version, and a write is always atomic.
+
+        Raises:
+            NotFound: To read, and there is no such object.
+            ConfigError: Another mode.
+
+        """
+        opened: Any = partial(open_object, self.url(path), store=self._store)
+        if encoding is not None:
+            opened = partial(opened, encoding=encoding)
+        if "r" in mode:
+            return opened(mode)
+        file = opened(mode.replace("a", "w"), metadata=attributes or None)
+        if "a" in mode:
+            as_written = {} if "b" in mode else {"newline": ""}
+            with suppress(NotFound), opened(mode.replace("a", "r"), **as_written) as old:
+                shutil.copyfileobj(old, file, _PIECE_BYTES)
+        return file
+
+    def read(self, path: str, byte_range: Range | None = None, check_source_version: object = None) -> bytes:
+        """Read an object, verified: one request for each 16 MiB; of a part of it, a HEAD too. Raises ``NotFound``."""
+        if byte_range is None:
+            source, key = object_at(self.url(path), self._store)
+            return source.read(Span(key))
+        with open_object(self.url(path), store=self._store) as file:
+            file.seek(byte_range.offset)
+            return file.read(byte_range.size)
+
+    def write(self, path: str, body: bytes, attributes: dict[str, Any] | None = None) -> None:
+        """Write an object, atomically; ``attributes`` are its user metadata."""
+        with open_object(self.url(path), "wb", metadata=attributes or None, store=self._store) as file:
+            file.write(body)
+
+    def copy(self, src_path: str, dest_path: str) -> None:
+        """Copy an object: see ``ps.copy``. Raises ``NotFound``."""
+        copy(self.url(src_path), self.url(dest_path), store=self._store)
+
+    def delete(self, path: str, recursive: bool = False) -> None:
+        """Delete an object; with ``recursive``, all below a directory.
+
+        Raises:
+            NotFound: There is neither.
+            InvalidURL: A directory, and ``recursive`` is False.
+
+        """
+        if self.info(path).type == "file":
+            delete(self.url(path), store=self._store)
+        elif not recursive:
+            raise InvalidURL("this is a directory: pass recursive=True to delete all below it", url=self.url(path))
+        else:
+            self.delete_many([found.key for found in self.list(path)])
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Delete objects, in parallel; missing ones are no error."""
+        delete([self.url(path) for path in paths], store=self._store)
+
+    def info(self, path: str, strict: bool = True) -> ObjectMetadata:
+        """Describe an object: a HEAD; or with ``strict`` a directory, which is a prefix of keys: a LIST more.
+
+        Raises:
+            NotFound: There is neither.
+
+        """
+        return self._listing.info(path, strict=strict)
+
+    def is_file(self, path: str) -> bool:
+        """Return whether there is an object of this name."""
+        try:
+            return not path.endswith("/") and bool(stat(self.url(path), store=self._store).key)
+        except NotFound:
+            return False
+
+    def is_empty(self, path: str) -> bool:
+        """Return whether nothing lies at or below a path."""
+        return next(self.list(path), None) is None
+
+    def list(
+        self,
+        path: str = "",
+        start_after: str | None = None,
+        end_at: str | None = None,
+        include_directories: bool = False,
+        include_url_prefix: bool = False,
+        attribute_filter_expression: str | None = None,
+        show_attributes: bool = False,
+        patterns: PatternList | None = None,
+        symlink_handling: SymlinkHandling = SymlinkHandling.FOLLOW,
+    ) -> Iterator[ObjectMetadata]:
+        """Yield what lies below a directory, in the order of keys; of an object's path, that object.
+
+        Args:
+            path: A directory, with or without ``/`` at its end, or an object.
+            start_after: Yield keys after this one.
+            end_at: Yield keys up to this one.
+            include_directories: Yield one level, with its directories, and not all below.
+            include_url_prefix: Begin keys with ``msc://profile/``.
+            attribute_filter_expression: Refused.
+            show_attributes: Ask for each object's metadata, too: a HEAD for each.
+            patterns: Pairs of ``PatternType`` and glob (``fnmatch``'s) of the whole key; the last that matches counts.
+            symlink_handling: FOLLOW.
+
+        """
+        if attribute_filter_expression is not None:
+            refuse("attribute_filter_expression", "filter by the metadata that show_attributes=True yields")
+        _follows(symlink_handling)
+        found = self._listing.one_level(path) if include_directories else self._listing.below(path)
+        for entry in self._listing.chosen(found, start_after, end_at, patterns):
+            known = self.info(entry.key) if show_attributes and entry.type == "file" else entry
+            yield known.replace(key=self._listing.public(known.key)) if include_url_prefix else known
+
+    def list_recursive(
+        self,
+        path: str = "",
+        start_after: str | None = None,
+        end_at: str | None = None,
+        max_workers: int = 32,
+        look_ahead: int = 2,
+        include_url_prefix: bool = False,
+        patterns: PatternList | None = None,
+        symlink_handling: SymlinkHandling = SymlinkHandling.FOLLOW,
+    ) -> Iterator[ObjectMetadata]:
+        """Yield all objects below a directory: see ``list``. Penstock chooses how it lists."""
+        return self.list(
+            path,
+            start_after,
+            end_at,
+            include_url_prefix=include_url_prefix,
+            patterns=patterns,
+            symlink_handling=symlink_handling,
+        )
+
+    def glob(
+        self, pattern: str, include_url_prefix: bool = False, attribute_filter_expression: str | None = None
+    ) -> builtins.list[str]:
+        """Return the keys of objects and directories that match: ``*``, ``?``, ``**``, ``[a-z]``; sorted."""
+        if attribute_filter_expression is not None:
+            refuse("attribute_filter_expression", "filter by what StorageClient.info returns")
+        keys = self._listing.glob(pattern)
+        return [self._listing.public(key) for key in keys] if include_url_prefix else keys
+
+    def upload_file(
+        self, remote_path: str, local_path: str | os.PathLike[str] | IO[Any], attributes: dict[str, Any] | None = None
+    ) -> None:
+        """Write a file of this machine, or what a file-like object holds, as an object; atomically."""
+        sent(self.url(remote_path), local_path, attributes, self._store)
+
+    def download_file(
+        self, remote_path: str, local_path: str | os.PathLike[str] | IO[Any], metadata: object = None
+    ) -> None:
+        """Write an object to a file of this machine, or to a file-like object. Raises ``NotFound``."""
+        fetched(self.url(remote_path), local_path, self._store)
+
+    def upload_files(
+        self,
+        remote_paths: Sequence[str],
+        local_paths: Sequence[str],
+        attributes: Sequence[dict[str, Any] | None] | None = None,
+        max_workers: int = 16,
+        transfer_callback: object = None,
+    ) -> None:
+        """Upload files, ``max_workers`` at once. Raises the first failure, in order, when all have ended."""
+        _no_callback(transfer_callback)
+        extra = [None] * len(remote_paths) if attributes is None else attributes
+        each(self.upload_file, remote_paths, local_paths, extra, workers=max_workers)
+
+    def download_files(
+        self,
+        remote_paths: Sequence[str],
+        local_paths: Sequence[str],
+        metadata: object = None,
+        max_workers: int = 16,
+        transfer_callback: object = None,
+    ) -> None:
+        """Download objects, ``max_workers`` at once. Raises the first failure, in order, when all have ended."""
+        _no_callback(transfer_callback)
+        each(self.download_file, remote_paths, local_paths, workers=max_workers)
+
+    def generate_presigned_url(
+        self,
+        path: str,
+        *,
+        method: str = "GET",
+        signer_type: object = None,
+        signer_options: dict[str, Any] | None = None,
+    ) -> str:
+        """Return an address at which an object may be read or written for an hour: see ``ps.presign``.
+
+        ``signer_options={"expires_in": seconds}`` is another time.
+        """
+        options = dict(signer_options or {})
+        expires_s = options.pop("expires_in", None)
+        if options or getattr(signer_type, "value", signer_type) == "cloudfront":
+            refuse("this signer", "the store's own way signs, with signer_options={'expires_in': seconds}")
+        return str(presign(self.url(path), method=method, expires_s=expires_s, store=self._store))  # type: ignore[arg-type]
+
+    def sync_from(
+        self,
+        source_client: StorageClient,
+        source_path: str = "",
+        target_path: str = "",
+        delete_unmatched_files: bool = False,
+        description: str = "Syncing",
+        num_worker_processes: int | None = None,
+        execution_mode: ExecutionMode = ExecutionMode.LOCAL,
+        patterns: PatternList | None = None,
+        preserve_source_attributes: bool = False,
+        source_files: Sequence[str] | None = None,
+        ignore_hidden: bool = True,
+        commit_metadata: bool = True,
+        dryrun: bool = False,
+        dryrun_output_path: str | None = None,
+        symlink_handling: SymlinkHandling = SymlinkHandling.FOLLOW,
+    ) -> SyncResult:
+        """Make what lies below ``target_path`` what lies below ``source_path`` of another client: see ``ps.sync``.
+
+        Args:
+            source_client: The other client; both are of profiles in a file.
+            source_path: What is copied: a directory.
+            target_path: Where it goes.
+            delete_unmatched_files: Delete here what is not there, after all copies, if none failed.
+            description: Accepted, and changes nothing.
+            num_worker_processes: Accepted, and changes nothing: threads copy.
+            execution_mode: LOCAL.
+            patterns: Pairs of ``PatternType`` and glob of the relative key: includes alone, or excludes after them.
+            preserve_source_attributes: Accepted, and changes nothing: user metadata goes with an object.
+            source_files: Copy these, by their paths below ``source_path``, and compare nothing.
+            ignore_hidden: Leave out names that begin with a dot.
+            commit_metadata: Accepted, and changes nothing.
+            dryrun: Change nothing, and write what would be done into two files.
+            dryrun_output_path: The folder of these files; default a new temporary one.
+            symlink_handling: FOLLOW.
+
+        Raises:
+            NotFound: Nothing is there to be copied. Nothing was changed.
+            Unsupported: Another mode, or patterns that take back what others exclude.
+
+        """
+        _follows(symlink_handling)
+        if getattr(execution_mode, "value", execution_mode) != ExecutionMode.LOCAL.value:
+            refuse(f"execution_mode={execution_mode!r}", "threads of this process copy")
+        if source_client._store is not None or self._store is not None:
+            refuse("sync of a profile from a dictionary", "ps.sync takes the URLs of both sides and store=")
+        if source_files is not None:
+            if patterns is not None:
+                raise Unusable("pass source_files or patterns, not both")
+            return self._copied(source_client, source_path, target_path, source_files)
+        chosen = chosen_by(patterns, ignore_hidden=ignore_hidden)
+        source, target = source_client.url(source_path), self.url(target_path)
+        return synced(source, target, chosen, delete=delete_unmatched_files, dry_run=dryrun, output=dryrun_output_path)
+
+    def _copied(self, source: StorageClient, below: str, to: str, names: Sequence[str]) -> SyncResult:
+        def copied(name: str) -> None:
+            copy(source.url(f"{below}/{name}"), self.url(f"{to}/{name}"))
+
+        each(copied, names, workers=_AT_ONCE)
+        return SyncResult(total_work_units=len(names), total_files_added=len(names))
+
+    def sync_replicas(self, *_args: object, **_options: object) -> NoReturn:
+        """Raise ``Unsupported``: there are no replicas."""
+        refuse("sync_replicas", "sync to each store by its own profile")
+
+    def make_symlink(self, path: str, target: str) -> NoReturn:
+        """Raise ``Unsupported``: objects have no links."""
+        refuse("make_symlink", "copy the object")
+
+    def commit_metadata(self, prefix: str | None = None) -> None:
+        """Do nothing: there is no metadata provider, and what is written is there."""
+
+
+def _follows(handling: SymlinkHandling) -> None:
+    if handling is not SymlinkHandling.FOLLOW:
+        refuse(f"symlink_handling={handling.value!r}", "links of local files are followed")
+
+
+def _no_callback(callback: object) -> None:
+    if callback is not None:
+        refuse("transfer_callback", "subscribe to penstock.events")

@@ -1,0 +1,36 @@
+"""``pickle.load`` and ``dump`` by URL. Load only what you trust: a pickle runs code."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from penstock.compat.multistorageclient.pathlib import MultiStoragePath
+from penstock.compat.multistorageclient.shortcuts import open as open_url
+from penstock.errors import Unusable
+
+__all__ = ["dump", "load"]
+
+
+def load(file: Any, **options: Any) -> Any:
+    """Load what a URL, a path or an open file holds."""
+    if not isinstance(file, str | MultiStoragePath):
+        return pickle.load(file, **options)  # noqa: S301  what was asked for
+    with open_url(str(file)) as opened:
+        return pickle.load(opened, **options)  # noqa: S301  the same
+
+
+def dump(
+    obj: Any,
+    file_path: str | MultiStoragePath,
+    protocol: int | None = None,
+    *,
+    fix_imports: bool = True,
+    buffer_callback: Any = None,
+    attributes: dict[str, Any] | None = None,
+) -> None:
+    """Save an object, atomically; ``attributes`` are its metadata. Raises ``Unusable`` for an open file."""
+    if not isinstance(file_path, str | MultiStoragePath):
+        raise Unusable("dump takes a URL or a path; pickle.dump writes to an open file")
+    with open_url(str(file_path), "wb", attributes=attributes) as opened:
+        pickle.dump(obj, opened, protocol, fix_imports=fix_imports, buffer_callback=buffer_callback)

@@ -1,0 +1,21 @@
+"""``xarray.open_zarr`` by URL, as Multi-Storage Client had it up to 0.20; xarray takes ``msc://`` too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.compat.multistorageclient.zarr import stored
+
+__all__ = ["open_zarr"]
+
+
+def open_zarr(store: Any, *args: Any, msc_max_workers: int | None = None, **kwargs: Any) -> Any:
+    """Open a dataset of arrays; ``msc_max_workers`` is accepted and changes nothing.
+
+    Raises:
+        MissingExtra: zarr or xarray is not installed.
+
+    """
+    import xarray
+
+    return xarray.open_zarr(stored(store), *args, **kwargs)

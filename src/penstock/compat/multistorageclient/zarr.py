@@ -1,0 +1,30 @@
+"""``zarr.open_consolidated`` by URL, as Multi-Storage Client had it up to 0.20; ``zarr.open`` takes ``msc://`` too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.compat.multistorageclient.pathlib import MultiStoragePath
+
+__all__ = ["open_consolidated", "stored"]
+
+
+def open_consolidated(store: Any, *args: Any, msc_max_workers: int | None = None, **kwargs: Any) -> Any:
+    """Open a group whose metadata lies in one object; ``msc_max_workers`` is accepted and changes nothing.
+
+    Raises:
+        MissingExtra: zarr is not installed.
+
+    """
+    import zarr
+
+    return zarr.open_consolidated(stored(store), *args, **kwargs)
+
+
+def stored(store: Any) -> Any:
+    """Return Penstock's store for a URL or an ``msc.Path``; what is neither stays what it is."""
+    if not (isinstance(store, MultiStoragePath) or (isinstance(store, str) and "://" in store)):
+        return store
+    from penstock.interop.zarr import Store
+
+    return Store(str(MultiStoragePath(store)))
