@@ -10,7 +10,7 @@ RUN = "msc://cwb-diffusions/runs/1"
 
 class Days(torch.utils.data.Dataset):
     def __init__(self, url):
-        self.tas = msc.xarray.open_zarr(url)["tas"]
+        self.tas = msc.xarray.open_zarr(url, chunks=None)["tas"]  # without dask, whose threads do not survive a fork
 
     def __len__(self):
         return self.tas.sizes["time"]
@@ -23,7 +23,7 @@ model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
 days = Days(TAS)
 print("warmest", float(days[0].max()))
-for batch in torch.utils.data.DataLoader(days, batch_size=8, shuffle=True):
+for batch in torch.utils.data.DataLoader(days, batch_size=8, shuffle=True, num_workers=2):
     loss = model(batch[:, :, :4]).square().mean()
     optimizer.zero_grad()
     loss.backward()

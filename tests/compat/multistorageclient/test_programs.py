@@ -54,7 +54,7 @@ def test_zarr_opens_profiles(variables):
     assert out.endswith("3.0\n")
 
 
-def test_a_training_reads_and_saves(variables):
+def test_a_training_reads_in_forked_workers_and_saves(variables):
     out = printed(program(EXAMPLES / "msc_training.py", **variables))
     assert f"warmest {float(LAT * LON - 1)}\nfirst run\n" in out
     assert "['msc://cwb-diffusions/runs/1/log.txt', 'msc://cwb-diffusions/runs/1/model.pt']" in out
