@@ -51,9 +51,9 @@ def test_what_was_probably_meant_is_named(root, name):
 
 
 def test_a_marker_of_a_folder_is_no_object():
-    with ps.open("memory://markers/train/", "wb"):
+    with ps.open("memory://empty-folder/train/", "wb"):
         pass
-    for url in ("memory://markers/train/", "memory://markers/"):
+    for url in ("memory://empty-folder/train/", "memory://markers/"):
         with pytest.raises(NotFound, match=r"there: (the folder is there, and empty|.* holds no objects); pass"):
             ps.Catalog.scan(url)
 
