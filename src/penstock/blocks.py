@@ -202,6 +202,7 @@ class BlockReader(io.BufferedIOBase):
                     self._window.seek(start)
                 window = self._window
             yield window
+            del window  # not held while the next block comes
             line = _Line(self)
             yield line
             if line.empty:

@@ -283,7 +283,7 @@ MISUSES = [
     ("[profiles.x]\nurl='memory://a'\noptions.endpoint='x'", "penstock://x/", "StoreOptions has no option 'endpoint'"),
     ("[profiles.x]\nurl='memory://a'\nextends='y'\n[profiles.y]\nextends='x'", "penstock://x/", "x -> y -> x"),
     ("[profiles.x]\nurl='memory://a'\ncache.size_bytes=3", "penstock://x/", "Penstock has no cache"),
-    ("[profiles.x]\nurl='memory://a'", "penstock:///x", "a name has 1 to"),
+    ("[profiles.x]\nurl='memory://a'", "penstock:///x", "it is empty: write penstock://profile/key"),
     ("[profiles.x]\nurl='memory://a'", "penstock:/x/y", "neither a URL nor a plain path"),
     ("[profiles.x]\nurl='memory://a'", "penstock://a:b@x/y", "put them into its file"),
 ]
