@@ -1,7 +1,8 @@
 # What a newcomer types. Each target installs what it needs into .venv, once, from nothing but Python >= 3.11.
 #   make demo [ENDPOINT=https://…  BUCKET=…]   train from a bucket (by default one that it makes on this machine)
 #   make test [PENSTOCK_JOBS=0]                the tests, in a process for each core, four at most; 0: in one process
-#   make lint | bench | soak | clean
+#   make lint | bench | clean
+#   make soak [PENSTOCK_SEED=…]                every test with more examples and kills, and the slow ones
 PYTHON ?= python3
 PY := .venv/bin/python
 PIP := $(PY) -m pip --quiet --quiet --disable-pip-version-check
@@ -27,10 +28,10 @@ bench: .venv/dev.stamp
 	@$(PY) -m benchmarks
 
 # Everything, the slow tests too, with another seed each time: the header prints it, PENSTOCK_SEED=… repeats it.
-# In one process: slow tests measure what their own process holds, for minutes.
+soak: PENSTOCK_JOBS ?= logical
 soak: PENSTOCK_SEED ?= $(shell date +%s)
 soak: .venv/dev.stamp
-	@PENSTOCK_SOAK=1 PENSTOCK_SEED=$(PENSTOCK_SEED) $(PY) -m pytest -m "" --hypothesis-seed=$(PENSTOCK_SEED) \
+	@PENSTOCK_SOAK=1 PENSTOCK_SEED=$(PENSTOCK_SEED) $(PY) -m pytest -m "" -n $(PENSTOCK_JOBS) --maxprocesses=4 --hypothesis-seed=$(PENSTOCK_SEED) \
 	  -o faulthandler_timeout=1800
 
 clean:
