@@ -121,8 +121,12 @@ def _small() -> Iterator[None]:
     """Let go of the threads, connections and memory for all that a module met: every fork after it would pay for them.
 
     And of a test that hangs, the stacks would be among those of a thousand threads that wait for nothing.
+    Buckets in memory are emptied, since modules name theirs alike and come in any order.
     """
     yield
+    if memory := sys.modules.get("penstock.drivers.memory"):
+        for bucket in memory._buckets.values():
+            bucket.clear()
     if source := sys.modules.get("penstock.source"):
         source._engines.forget()
     gc.collect()

@@ -1,6 +1,7 @@
 """Checkpoints of OSS Connector for AI/ML's README; the import is changed, and nothing else."""
 
 import os
+from pathlib import Path
 
 import torch
 
@@ -8,7 +9,7 @@ from penstock.compat.osstorchconnector import OssCheckpoint
 
 ENDPOINT = os.environ.get("OSS_ENDPOINT", "http://oss-cn-beijing-internal.aliyuncs.com")
 CONFIG_PATH = "/etc/oss-connector/config.json"
-CRED_PATH = os.environ.get("CRED_PATH", "/root/.alibabacloud/credentials")
+CRED_PATH = os.environ.get("CRED_PATH", str(Path("~/.alibabacloud/credentials").expanduser()))
 
 checkpoint = OssCheckpoint(endpoint=ENDPOINT, cred_path=CRED_PATH, config_path=CONFIG_PATH)
 

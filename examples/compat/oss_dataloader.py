@@ -2,6 +2,7 @@
 
 import io
 import os
+from pathlib import Path
 
 import torch
 import torchvision.transforms as transforms
@@ -11,7 +12,7 @@ from penstock.compat.osstorchconnector import OssIterableDataset, OssMapDataset
 
 ENDPOINT = os.environ.get("OSS_ENDPOINT", "http://oss-cn-beijing-internal.aliyuncs.com")
 CONFIG_PATH = "/etc/oss-connector/config.json"
-CRED_PATH = os.environ.get("CRED_PATH", "/root/.alibabacloud/credentials")
+CRED_PATH = os.environ.get("CRED_PATH", str(Path("~/.alibabacloud/credentials").expanduser()))
 OSS_URI = "oss://ossconnectorbucket/EnglistImg/Img/BadImag/Bmp/Sample001/"
 NUM_WORKERS = int(os.environ.get("NUM_WORKERS", "32"))
 

@@ -3,12 +3,13 @@
 import io
 import os
 from collections.abc import Iterable
+from pathlib import Path
 
 from penstock.compat.osstorchconnector import OssIterableDataset, OssMapDataset
 
 ENDPOINT = os.environ.get("OSS_ENDPOINT", "http://oss-cn-beijing-internal.aliyuncs.com")
 CONFIG_PATH = "/etc/oss-connector/config.json"
-CRED_PATH = os.environ.get("CRED_PATH", "/root/.alibabacloud/credentials")
+CRED_PATH = os.environ.get("CRED_PATH", str(Path("~/.alibabacloud/credentials").expanduser()))
 OSS_URI = "oss://ossconnectorbucket/EnglistImg/Img/BadImag/Bmp/Sample001/"
 
 # IterableDataset: from_prefix

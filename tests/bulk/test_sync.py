@@ -14,6 +14,7 @@ import penstock as ps
 from penstock.errors import Changed, InvalidURL, NotFound, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from penstock.values import UNKNOWN_SIZE
+from tests.trees import contents, plant
 
 SCHEMES = {"s3": "s3", "gcs": "gs", "azure": "az", "oss": "oss"}
 MIB = 1 << 20
@@ -55,16 +56,7 @@ def faulty(s3_server_of_faults, request):
 
 @pytest.fixture
 def tree(tmp_path, seed):
-    draw = random.Random(seed)
-    for name, size in NAMES.items():
-        path = tmp_path / "tree" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(draw.randbytes(size))
-    return tmp_path / "tree"
-
-
-def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return plant(tmp_path / "tree", NAMES, seed)
 
 
 def verbs(server, *names):

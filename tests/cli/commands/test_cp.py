@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import random
 import signal
 import subprocess
 from dataclasses import replace
@@ -14,6 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.testing.faults import FAULTS, FaultServer, Match
+from tests.trees import contents, plant
 
 MIB = 1 << 20
 NAMES = {"zero": 0, "a b/ü+%&=~?#.txt": 10, "日本/🙂 [x]*.bin": 2000, "long": 40 * MIB}
@@ -36,16 +36,7 @@ def faulty(server, request):
 
 @pytest.fixture
 def tree(tmp_path, seed):
-    draw = random.Random(seed)
-    for name, size in NAMES.items():
-        path = tmp_path / "tree" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(draw.randbytes(size))
-    return tmp_path / "tree"
-
-
-def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return plant(tmp_path / "tree", NAMES, seed)
 
 
 def waiting(process, condition):

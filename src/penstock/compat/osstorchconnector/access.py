@@ -10,7 +10,7 @@ from penstock.errors import ConfigError, InvalidURL
 from penstock.options import OSSOptions
 from penstock.protocols.credentials import Credentials
 
-__all__ = ["Access"]
+__all__ = ["Access", "Connected"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,23 @@ class Access:
             credentials_file=self.cred_path or None,
             credentials=provided,
         )
+
+
+class Connected:
+    """What opens objects by URI has the connector's arguments."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        cred_path: str = "",
+        config_path: str = "",
+        cred_provider: Any = None,  # noqa: ANN401  any SDK's
+        region: str = "",
+    ) -> None:
+        """Use these for every URI: see ``OssMapDataset.from_prefix``. Raises ``ConfigError`` without an endpoint."""
+        if not endpoint:
+            raise ConfigError("the endpoint is empty: pass one such as https://oss-cn-beijing.aliyuncs.com")
+        self.access = Access(endpoint, cred_path, config_path, cred_provider, region)
 
 
 @dataclass(frozen=True, slots=True)

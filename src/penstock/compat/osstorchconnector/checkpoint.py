@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from penstock.checkpoint.safetensors.verbs import load_safetensors, open_safetensors, save_safetensors
 from penstock.checkpoint.torchfile.checkpoint import Checkpoint
-from penstock.compat.osstorchconnector.access import Access
-from penstock.errors import ConfigError
+from penstock.compat.osstorchconnector.access import Connected
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -20,51 +19,32 @@ if TYPE_CHECKING:
 __all__ = ["OssCheckpoint", "OssSafetensor"]
 
 
-class _Connected:
-    """What both have: the connector's arguments."""
-
-    def __init__(
-        self,
-        endpoint: str,
-        cred_path: str = "",
-        config_path: str = "",
-        cred_provider: Any = None,  # noqa: ANN401  any SDK's
-        region: str = "",
-    ) -> None:
-        """Use these for every URI: see ``OssMapDataset.from_prefix``. Raises ``ConfigError`` without an endpoint."""
-        if not endpoint:
-            raise ConfigError("the endpoint is empty: pass one such as https://oss-cn-beijing.aliyuncs.com")
-        self._access = Access(endpoint, cred_path, config_path, cred_provider, region)
-
-
-class OssCheckpoint(_Connected):
+class OssCheckpoint(Connected):
     """Opens checkpoints, and any other objects, as files for ``torch.load`` and ``torch.save``."""
 
     def reader(self, oss_uri: str) -> Reader:
         """Open an object to read: one HEAD. Raises ``NotFound``."""
-        return Checkpoint(self._access.store).reader(self._access.url(oss_uri))
+        return Checkpoint(self.access.store).reader(self.access.url(oss_uri))
 
     def writer(self, oss_uri: str) -> Writer:
         """Open an object to write; it appears, whole, when the ``with`` block ends well, and never otherwise."""
-        return Checkpoint(self._access.store).writer(self._access.url(oss_uri))
+        return Checkpoint(self.access.store).writer(self.access.url(oss_uri))
 
 
-class OssSafetensor(_Connected):
+class OssSafetensor(Connected):
     """Files of safetensors by URI, which ends in ``.safetensors``."""
 
     def safe_open(self, oss_uri: str, device: str | int = "cpu") -> _Opened:
         """Open a file to read single tensors. Raises ``NotFound``."""
-        return _Opened(open_safetensors(self._access.url(oss_uri), device=device, store=self._access.store))
+        return _Opened(open_safetensors(self.access.url(oss_uri), device=device, store=self.access.store))
 
     def load_file(self, oss_uri: str, device: str | int = "cpu") -> dict[str, Tensor]:
         """Load all tensors. Raises as ``ps.load_safetensors``."""
-        return load_safetensors(self._access.url(oss_uri), device=device, store=self._access.store)
+        return load_safetensors(self.access.url(oss_uri), device=device, store=self.access.store)
 
     def save_file(self, tensors: dict[str, Tensor], oss_uri: str, metadata: dict[str, str] | None = None) -> None:
         """Save tensors and replace what is there. Raises as ``ps.save_safetensors``."""
-        save_safetensors(
-            tensors, self._access.url(oss_uri), metadata=metadata, overwrite=True, store=self._access.store
-        )
+        save_safetensors(tensors, self.access.url(oss_uri), metadata=metadata, overwrite=True, store=self.access.store)
 
 
 class _Opened:

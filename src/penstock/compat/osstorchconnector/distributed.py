@@ -6,8 +6,8 @@ import os
 from typing import Any
 
 from penstock.checkpoint.dcp import StorageReader, StorageWriter
-from penstock.compat.osstorchconnector.access import Access
-from penstock.errors import ConfigError, InvalidURL, Unusable
+from penstock.compat.osstorchconnector.access import Access, Connected
+from penstock.errors import InvalidURL, Unusable
 
 __all__ = ["OssDCPFileSystem", "OssStorageReader", "OssStorageWriter"]
 
@@ -17,21 +17,8 @@ _UNUSED = (
 )
 
 
-class OssDCPFileSystem:
+class OssDCPFileSystem(Connected):
     """Makes the readers and writers of one store: ``dcp.save(state, storage_writer=fs.writer(uri))``."""
-
-    def __init__(
-        self,
-        endpoint: str,
-        cred_path: str = "",
-        config_path: str = "",
-        cred_provider: Any = None,  # noqa: ANN401  any SDK's
-        region: str = "",
-    ) -> None:
-        """Use these for every URI: see ``OssMapDataset.from_prefix``. Raises ``ConfigError`` without an endpoint."""
-        if not endpoint:
-            raise ConfigError("the endpoint is empty: pass one such as https://oss-cn-beijing.aliyuncs.com")
-        self.access = Access(endpoint, cred_path, config_path, cred_provider, region)
 
     def writer(self, path: str, **kwargs: Any) -> OssStorageWriter:  # noqa: ANN401  torch's options
         """Return what ``dcp.save`` writes through."""
