@@ -296,7 +296,7 @@ class TestProcesses:
         began = time.monotonic()
         ended = python(script, limit_s=60)
         assert (ended.returncode, ended.stderr) == (0, "")
-        assert time.monotonic() - began < 3 * upload._ABORT_S
+        assert time.monotonic() - began < 6 * upload._ABORT_S
 
 
 @pytest.mark.parametrize("end", ["with", "close", "handling"])
@@ -560,7 +560,7 @@ class TestThreads:
             assert came.wait(60)
             began = time.monotonic()
             file.abort()
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 30
             other.join(60)
             go.set()
             assert [type(each) for each in outcomes] == [Cancelled]
