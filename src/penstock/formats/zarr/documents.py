@@ -9,9 +9,10 @@ from typing import Any, TypeGuard
 from penstock.errors import Damaged
 from penstock.formats.zarr.dtypes import fill_value, v2_dtype, v3_dtype
 from penstock.formats.zarr.fields import Fields
+from penstock.formats.zarr.index import form_of
 from penstock.formats.zarr.layout import Layout
 
-__all__ = ["layout_of", "sharding"]
+__all__ = ["layout_of"]
 
 _MOST_CHUNK_BYTES = 64 << 30  # decoded: a chunk lies in memory as a whole
 _MOST_INNER = 1 << 24  # inner chunks of a shard: an index of 256 MiB
@@ -46,14 +47,6 @@ def layout_of(
     if isinstance(version, bool) or not isinstance(version, int) or version not in {2, 3}:
         raise fields.damaged("zarr_format", "2 or 3")
     return _v2(fields, attributes or {}, key, name) if version == 2 else _v3(fields, key, name)  # noqa: PLR2004
-
-
-def sharding(layout: Layout) -> Mapping[str, Any] | None:
-    """Return the configuration of the codec that shards an array, as the document has it; None where none does."""
-    if layout.shards is None:
-        return None
-    configuration: Mapping[str, Any] = layout.document["codecs"][0]["configuration"]
-    return configuration
 
 
 def _v2(fields: Fields, attributes: Mapping[str, Any], key: str, name: str) -> Layout:
@@ -124,7 +117,8 @@ def _check_v3(fields: Fields) -> None:
 def _inner(fields: Fields, grid: Fields, shards: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return the shape of inner chunks that can be read one by one; None where chunks are decoded as a whole.
 
-    A shard that another codec changes, before or after, has no inner chunks at known places.
+    A shard that another codec changes, before or after, has no inner chunks at known places; nor has one whose index is
+    encoded in another way than the specification proposes.
     """
     codecs = fields.extensions("codecs")
     name, configuration = codecs[0]
@@ -135,7 +129,7 @@ def _inner(fields: Fields, grid: Fields, shards: tuple[int, ...]) -> tuple[int, 
         raise configuration.damaged("chunk_shape", f"divisors of the shard's shape {list(shards)}")
     if prod(shards) // prod(inner) > _MOST_INNER:
         raise grid.unsupported("chunk_shape", f"a shard has at most {_MOST_INNER} inner chunks")
-    return inner
+    return inner if form_of(configuration) else None
 
 
 def _check_sizes(fields: Fields, name: str, shape: tuple[int, ...], chunks: tuple[int, ...], item_bytes: int) -> None:
