@@ -1,150 +1,92 @@
-"""Samples as their bytes come: in order, each with its own error, until someone closes."""
+"""Items that prepare, values that several samples wait for, and readings taken as lists."""
 
 from __future__ import annotations
 
+import gc
 import threading
+import traceback
+import weakref
 
 import pytest
 
-import penstock as ps
-from penstock.datasets.reading import Reading, lists, singles
-from penstock.errors import Cancelled, NotFound, Unusable
-from penstock.testing.faults import FAULTS, FaultServer, Match
-from tests.children import forked
-from tests.datasets.transforms import number, numbered
+from penstock.datasets.reading import Prepared, in_lists
+from penstock.errors import Damaged
+from tests.datasets.chunks import Chunked
 
-COUNT = 20
-BATCHES = [[3, 1, 2], [0], [9, 9], [19, 4, 5, 6]]
+BATCHES = [[3, 1, 9], [0], [2, 8, 4, 5]]
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return numbered(tmp_path / "data", COUNT)
+def test_lists_leave_out_items_that_prepare():
+    reading = Chunked(12).reading(iter(BATCHES), 1)
+    assert list(in_lists(reading)) == BATCHES
+    assert (reading.counts.requests, reading.closed) == (3, 1)
 
 
-@pytest.fixture
-def dataset(folder):
-    return ps.MapDataset.from_prefix(folder, transform=number)
+def test_lists_of_no_batches_are_none():
+    assert list(in_lists(Chunked(12).reading([], 1))) == []
 
 
-def test_items_say_where_they_belong(dataset):
-    with Reading(dataset, iter(BATCHES), 1) as reading:
-        items = [(item.batch, item.slot, item.size, item.url[-3:], item.make()) for item in reading]
-    assert items == [
-        (number, slot, len(batch), f"{index:03d}", index)
-        for number, batch in enumerate(BATCHES)
-        for slot, index in enumerate(batch)
-    ]
+def test_an_error_of_preparation_ends_lists_at_the_batch_that_needs_it():
+    reading = Chunked(12, broken=[1]).reading(iter(BATCHES), 1)
+    lists = in_lists(reading)
+    assert [next(lists), next(lists)] == BATCHES[:2]
+    with pytest.raises(Damaged, match="chunk 1"):
+        next(lists)
+    assert reading.closed == 1
+    assert list(lists) == []
 
 
-def test_nothing_is_drawn_before_the_first_next(dataset):
-    drawn = []
-    reading = Reading(dataset, map(lambda batch: drawn.append(batch) or batch, BATCHES), 1)  # noqa: C417
-    assert drawn == []
-    next(reading)
-    assert drawn
-    reading.close()
+def test_lists_that_are_dropped_close_their_reading():
+    reading = Chunked(12).reading(iter(BATCHES), 1)
+    lists = in_lists(reading)
+    next(lists)
+    lists.close()
+    assert reading.closed == 1
 
 
-def test_items_may_be_made_late_in_any_order_on_any_thread(dataset):
-    items = list(Reading(dataset, iter(BATCHES), 1))
-    found = {}
+def test_a_value_is_made_once_and_forgotten_when_told():
+    made = []
+    value = Prepared(lambda: made.append(1) or {"a"})
+    value.prepare()
+    value.prepare()
+    assert (value.get(), value.get(), made) == ({"a"}, {"a"}, [1])
+    held = weakref.ref(value.get())
+    value.forget()
+    gc.collect()
+    assert held() is None
 
-    def make(item):
-        found[item.batch, item.slot] = item.make()
 
-    threads = [threading.Thread(target=make, args=(item,)) for item in reversed(items)]
-    for thread in threads:
+def test_samples_wait_for_a_value_that_another_thread_makes():
+    begun, go = threading.Event(), threading.Event()
+
+    def make() -> str:
+        begun.set()
+        assert go.wait(60)
+        return "made"
+
+    value, got = Prepared(make), []
+    waiting = [threading.Thread(target=lambda: got.append(value.get())) for _ in range(3)]
+    making = threading.Thread(target=value.prepare)
+    for thread in (making, *waiting):
         thread.start()
-    for thread in threads:
+    assert begun.wait(60)
+    assert got == []
+    go.set()
+    for thread in (making, *waiting):
         thread.join(60)
-    assert [[found[number, slot] for slot in range(len(batch))] for number, batch in enumerate(BATCHES)] == BATCHES
+    assert got == ["made"] * 3
 
 
-def test_an_error_in_the_middle_is_its_own_samples_and_the_others_come(dataset, tmp_path):
-    for gone in ("001", "009"):
-        (tmp_path / "data" / gone).unlink()
-    found = []
-    for item in Reading(dataset, iter(BATCHES), 1):
-        try:
-            found.append(item.make())
-        except NotFound as error:
-            found.append(error.url[-3:])
-    assert found == [3, "001", 2, 0, "009", "009", 19, 4, 5, 6]
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, StopIteration])
+def test_an_error_is_kept_for_each_that_asks(kind):
+    def make() -> None:
+        raise kind("odd")
 
-
-def test_a_broken_order_is_raised_where_it_breaks(dataset):
-    def broken():
-        yield [1, 2]
-        raise ValueError("no more")
-
-    with pytest.raises(ValueError, match="no more"):
-        list(Reading(dataset, broken(), 1))
-    with pytest.raises(IndexError):
-        list(Reading(dataset, [[1], [COUNT]], 1))
-
-
-def test_of_no_batches_there_are_no_samples(dataset):
-    assert list(Reading(dataset, [], 1)) == list(lists(dataset, [], 1)) == list(singles(dataset, [], 1)) == []
-
-
-def test_closing_ends_it_and_twice_does_nothing(dataset):
-    reading = Reading(dataset, iter(BATCHES), 1)
-    first = next(reading)
-    reading.close()
-    reading.close()
-    assert list(reading) == []
-    assert first.make() == 3
-
-
-def test_closing_from_another_thread_wakes_who_waits():
-    """The server never answers; without the close, the wait would last until the test's own limit."""
-    with FaultServer.within() as server:
-        server.put("bucket", "000", b"0")
-        dataset = ps.MapDataset.from_prefix("s3://bucket/", store=server.store)
-        server.fail(FAULTS["stall"], when=Match(verb="get", times=None))
-        reading = Reading(dataset, iter([[0]]), 1)
-        waiting, outcome = threading.Event(), []
-
-        def wait() -> None:
-            waiting.set()
-            try:
-                outcome.append(next(reading).make())
-            except (Cancelled, StopIteration) as error:
-                outcome.append(error)
-
-        thread = threading.Thread(target=wait, daemon=True)
-        thread.start()
-        assert waiting.wait(60)
-        while thread.is_alive() and not server.seen("get", "bucket"):
-            thread.join(0.01)
-        reading.close()
-        thread.join(60)
-        assert not thread.is_alive()
-        assert isinstance(outcome[0], Cancelled | StopIteration)
-
-
-def test_a_reading_begun_before_a_fork_is_refused_in_the_child(dataset):
-    reading = Reading(dataset, iter(BATCHES), 1)
-    next(reading)
-
-    def child():
-        with pytest.raises(Unusable, match="fork"):
-            next(reading)
-
-    with forked(child) as status:
-        assert status() == 0
-    assert next(reading).make() == 1
-
-
-def test_lists_are_whole_batches_and_singles_their_samples(dataset):
-    assert list(lists(dataset, iter(BATCHES), 1)) == BATCHES
-    assert list(singles(dataset, iter(sum(BATCHES, [])), 1)) == sum(BATCHES, [])
-    assert list(lists(dataset, iter(BATCHES), 3)) == BATCHES
-
-
-def test_repeats_are_told_on_each_way(folder):
-    dataset = ps.MapDataset.from_prefix(folder, transform=lambda sample: sample.repeat)
-    batch = [1, ps.Repeat(1), 2]
-    assert next(lists(dataset, [batch], 1)) == list(singles(dataset, batch, 1)) == [False, True, False]
-    assert [item.make() for item in Reading(dataset, [batch], 1)] == [False, True, False]
+    value = Prepared(make)
+    value.prepare()
+    depths = []
+    for _ in range(5):
+        with pytest.raises(kind, match="odd") as caught:
+            value.get()
+        depths.append(len(traceback.extract_tb(caught.value.__traceback__)))
+    assert len(set(depths)) == 1, "each raise lengthens the traceback"

@@ -15,7 +15,7 @@ from time import monotonic
 import pytest
 
 import penstock as ps
-from penstock.datasets.reading import Reading
+from penstock.datasets.objects import ObjectReading
 from penstock.errors import Damaged, Unusable
 from penstock.loading import decoding
 from penstock.loading.decoding import DecodeOptions, DecodePool
@@ -61,22 +61,26 @@ def waits(function: str) -> bool:
 class Turnstile:
     """A transform that is done with samples in an order drawn at random."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, count: int = COUNT) -> None:
         self.random = random.Random(seed)
+        self.count = count
         self.waiting: list[threading.Event] = []
         self.come = threading.Condition()
         threading.Thread(target=self.release, daemon=True).start()
 
     def __call__(self, sample: ps.Sample) -> int:
+        self.hold()
+        return number(sample)
+
+    def hold(self) -> None:
         mine = threading.Event()
         with self.come:
             self.waiting.append(mine)
             self.come.notify()
         assert mine.wait(WAIT_S)
-        return number(sample)
 
     def release(self) -> None:
-        for _ in range(COUNT):
+        for _ in range(self.count):
             with self.come:
                 if not self.come.wait_for(lambda: self.waiting, WAIT_S):
                     return
@@ -192,7 +196,7 @@ def test_an_order_that_breaks_is_raised_and_ends_it(folder):
         raise ValueError("no more")
 
     dataset = ps.MapDataset.from_prefix(folder, transform=number)
-    decoded = DecodePool(Reading(dataset, order(), 1), None, DecodeOptions(3, 10, "raise", list))
+    decoded = DecodePool(ObjectReading(dataset, order(), 1), None, DecodeOptions(3, 10, "raise", list))
     with pytest.raises(ValueError, match="no more"):
         list(decoded)
     assert decoders() == []

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, Subset
 
 import penstock as ps
-from penstock.datasets.reading import Reading
+from penstock.datasets.objects import ObjectReading
 from penstock.errors import InvalidURL, ManifestError, PenstockError, StateMismatch, Unusable
 from tests.datasets.transforms import number, numbered
 
@@ -286,7 +286,7 @@ def test_a_batch_that_a_subclass_fails_to_read_is_read_once(catalog):
             raise ValueError("not this batch")
 
     dataset = Failing.from_catalog(catalog, transform=number)
-    for item in Reading(dataset, [[0, 1, 2]], 1):
+    for item in ObjectReading(dataset, [[0, 1, 2]], 1):
         with pytest.raises(ValueError, match="not this batch"):
             item.make()
     assert calls == [[0, 1, 2]]

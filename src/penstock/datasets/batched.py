@@ -11,21 +11,63 @@ from penstock.datasets.policy import Delivery, OnError, attempt, remaining
 from penstock.datasets.positions.conflicts import check_batching
 from penstock.datasets.positions.resumable import Resumable
 from penstock.datasets.positions.stateful import Progress, StatefulIterator
-from penstock.datasets.reading import Reading, lists
+from penstock.datasets.reading import in_lists
 from penstock.datasets.sample import Sample
 from penstock.errors import Unusable
 from penstock.order.indices import batch_indices
-from penstock.protocols.fetching import ReadCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.datasets.dataset import CatalogDataset
+    from penstock.datasets.positions.consistency import Contents
     from penstock.datasets.positions.iteration import Iterations
+    from penstock.datasets.reading import Reading
+    from penstock.order.partition import Tail
     from penstock.order.sampling import Cursor, SamplingPlan
+    from penstock.protocols.fetching import ReadCounts
     from penstock.values import Place
 
-__all__ = ["Batched"]
+__all__ = ["BatchableDataset", "Batched"]
+
+
+class BatchableDataset:
+    """A dataset whose batches are formed here, and read ahead as the order says: what ``penstock.DataLoader`` takes.
+
+    Attributes:
+        transform: Makes of a sample what is yielded; None: the sample itself.
+
+    """
+
+    transform: Callable[[Any], Any] | None = None
+
+    @property
+    def contents(self) -> Contents | None:
+        """What the samples are made of, for states and ranks to compare; None: they cannot."""
+        return None
+
+    @property
+    def decodes(self) -> bool:
+        """Whether making a sample takes time of a processor, so that several threads are worth it."""
+        return self.transform is not None
+
+    def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
+        """Return the samples of ``batches``, which are lists of indices, one by one; see ``Reading``.
+
+        ``workers`` is how many processes read in parallel, and share the budget. Nothing begins before the first
+        ``next``.
+        """
+        raise NotImplementedError
+
+    def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
+        """Return the samples of each batch as a list, made on the thread that iterates, and counts of their reads."""
+        reading = self.reading(batches, workers)
+        return in_lists(reading), reading.counts
+
+    def batched(
+        self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
+    ) -> Batched:
+        """Return this dataset's batches of ``batch_size`` per rank: see ``IterableDataset.batched``."""
+        raise NotImplementedError
 
 
 class Batched(Resumable, TorchIterableDataset[Any]):
@@ -39,13 +81,13 @@ class Batched(Resumable, TorchIterableDataset[Any]):
 
     def __init__(
         self,
-        dataset: CatalogDataset,
+        dataset: BatchableDataset,
         plan: SamplingPlan,
         iterations: Iterations,
         collate_fn: Callable[[list[Any]], Any] | None = None,
     ) -> None:
         """Form the batches that ``plan`` says of ``dataset``'s samples."""
-        super().__init__(plan, dataset.catalog, iterations)
+        super().__init__(plan, dataset.contents, iterations)
         if collate_fn is not None and not callable(collate_fn):
             raise Unusable(f"collate_fn is a function that makes a batch of a list, not {collate_fn!r}")
         self.dataset = dataset
@@ -65,7 +107,7 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         return batches
 
     def _collated(self, cursor: Cursor, place: Place) -> Iterator[Any]:
-        whole = lists(self.dataset, batch_indices(self.plan, cursor, place), place.workers)
+        whole, _ = self.dataset.lists(batch_indices(self.plan, cursor, place), place.workers)
         return (self.collate_fn(samples) for samples in whole)  # not map: a StopIteration in it would end the epoch
 
     def state_dict(self) -> dict[str, Any]:
@@ -99,21 +141,23 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         cursor, place = self.begin()
         batches = batch_indices(self.plan, cursor, place)
         if on_error == "raise":
-            counts = ReadCounts()
-            whole = lists(self.dataset, batches, place.workers, counts)
+            whole, counts = self.dataset.lists(batches, place.workers)
             return (Delivery(self.collate_fn(samples), cursor, (), len(samples)) for samples in whole), counts
-        reading = Reading(self.dataset, batches, place.workers)
+        reading = self.dataset.reading(batches, place.workers)
         return self._skipping(reading, cursor), reading.counts
 
     def reading(self) -> tuple[Cursor, Reading]:
         """Begin the next epoch: return where, and this process's samples as they arrive."""
         cursor, place = self.begin()
-        return cursor, Reading(self.dataset, batch_indices(self.plan, cursor, place), place.workers)
+        return cursor, self.dataset.reading(batch_indices(self.plan, cursor, place), place.workers)
 
     def _skipping(self, reading: Reading, cursor: Cursor) -> Iterator[Delivery]:
         made: list[Any] = []
         with reading:
             for item in reading:
+                if not item.size:
+                    item.make()
+                    continue
                 made.append(attempt(item, "skip"))
                 if item.slot + 1 == item.size:
                     samples, skipped = remaining(made)

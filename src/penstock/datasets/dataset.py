@@ -6,21 +6,24 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from penstock.catalog.catalog import Catalog
+from penstock.datasets.batched import BatchableDataset
+from penstock.datasets.objects import ObjectReading, lists
 from penstock.datasets.sample import Sample
 from penstock.errors import Unusable, public_url
 from penstock.options import StoreOptions
 from penstock.order.partition import Repeat
+from penstock.protocols.fetching import ReadCounts
 from penstock.source import open_source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from penstock.values import Span
 
 __all__ = ["CatalogDataset"]
 
 
-class CatalogDataset:
+class CatalogDataset(BatchableDataset):
     """A catalog, a transform and a store. One listing per job: workers map its result."""
 
     def __init__(
@@ -40,13 +43,18 @@ class CatalogDataset:
         self.catalog = catalog
         # A subclass may have a transform as a method.
         own = getattr(self, "transform", None)
-        self.transform: Callable[[Sample], Any] | None = own if transform is None else transform
+        self.transform = own if transform is None else transform
         self._source = open_source(catalog.root + catalog.base, store)[0]
 
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of the classes: ``classes[sample.label]``; () for a catalog without classes."""
         return self.catalog.classes
+
+    @property
+    def contents(self) -> Catalog:
+        """The catalog."""
+        return self.catalog
 
     @property
     def overrides(self) -> str:
@@ -62,6 +70,15 @@ class CatalogDataset:
 
         """
         _check(transform, store)
+
+    def reading(self, batches: Iterable[list[int]], workers: int) -> ObjectReading:
+        """Return the samples of ``batches`` one by one, as their objects are read."""
+        return ObjectReading(self, batches, workers)
+
+    def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
+        """Return the samples of each batch as a list, and counts of their reads."""
+        counts = ReadCounts()
+        return lists(self, batches, workers, counts), counts
 
     def _sample(self, index: int, span: Span, data: bytes) -> Any:  # noqa: ANN401  whatever the transform returns
         """Make what is yielded of entry ``index``; an error of the transform leaves with the object's name on it."""

@@ -11,11 +11,11 @@ from penstock.catalog.catalog import Catalog
 from penstock.datasets.batched import Batched
 from penstock.datasets.constructors import constructor, listed, named, saved
 from penstock.datasets.dataset import CatalogDataset
+from penstock.datasets.objects import singles
 from penstock.datasets.positions.iteration import Iterations
 from penstock.datasets.positions.place import check
 from penstock.datasets.positions.resumable import Resumable
 from penstock.datasets.positions.stateful import StatefulIterator
-from penstock.datasets.reading import singles
 from penstock.errors import StateMismatch, Unusable
 from penstock.order.indices import sample_indices
 from penstock.order.orders import order_of

@@ -13,8 +13,8 @@ from penstock.catalog.catalog import Catalog
 from penstock.datasets.batched import Batched
 from penstock.datasets.constructors import constructor, listed, named, saved
 from penstock.datasets.dataset import CatalogDataset
+from penstock.datasets.objects import singles
 from penstock.datasets.positions.iteration import Iterations
-from penstock.datasets.reading import singles
 from penstock.order.orders import order_of
 from penstock.order.partition import Repeat
 from penstock.order.sampling import SamplingPlan

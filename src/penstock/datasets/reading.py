@@ -1,65 +1,33 @@
-"""From indices to samples: the objects of many batches, read ahead, in order."""
+"""The items that a loader makes samples of: one at a time, in order, some of which prepare what others need."""
 
 from __future__ import annotations
 
-from collections import deque
-from functools import partial
-from itertools import chain, tee
-from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
-
-from penstock.errors import Unusable
+from abc import ABC, abstractmethod
+from threading import Event
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
 
-    from penstock.datasets.dataset import CatalogDataset
     from penstock.protocols.fetching import ReadCounts
-    from penstock.values import Span
 
-__all__ = ["Item", "Reading", "lists", "singles"]
+__all__ = ["Item", "Prepared", "Reading", "in_lists"]
 
-
-def singles(dataset: CatalogDataset, indices: Iterable[int], workers: int) -> Iterator[Any]:
-    """Yield samples one by one, transformed on this thread; the first error ends it.
-
-    ``workers`` is how many processes read in parallel, and share the budget.
-    """
-    drawn, rows = tee(indices)
-    spans, names = tee(map(dataset.catalog.span, drawn))
-    with dataset._source.lookahead(spans, workers) as bodies:  # noqa: SLF001  a dataset's own other half
-        yield from map(dataset._sample, rows, names, bodies)  # noqa: SLF001  the same
-
-
-def lists(
-    dataset: CatalogDataset, batches: Iterable[list[int]], workers: int, counts: ReadCounts | None = None
-) -> Iterator[list[Any]]:
-    """Yield the samples of each batch as a list, and add their reads to ``counts``; else as ``singles``."""
-    if dataset.overrides:
-        yield from ([make() for make in _makers(dataset, batch)] for batch in batches)
-        return
-    pending: deque[tuple[list[int], list[Span]]] = deque()
-
-    def drawn() -> Iterator[Span]:
-        for batch in batches:
-            spans = [dataset.catalog.span(index) for index in batch]
-            pending.append((batch, spans))
-            yield from spans
-
-    with dataset._source.lookahead(drawn(), workers) as bodies:  # noqa: SLF001  see singles
-        bodies.counts = counts or bodies.counts
-        for data in bodies:
-            batch, spans = pending.popleft()
-            yield list(map(dataset._sample, batch, spans, chain((data,), bodies)))  # noqa: SLF001  see singles
+T = TypeVar("T")
 
 
 class Item(NamedTuple):
-    """One sample whose read has ended, well or not.
+    """One sample whose read has ended, well or not; or, where ``size`` is 0, work that later samples wait for.
+
+    An item that prepares (say, decodes a chunk that many samples are cut from) belongs to no batch. It comes before
+    every sample that needs it, so the ``make`` of a sample may wait for one that another thread has begun. Its own
+    ``make`` returns nothing, and raises nothing: a ``Prepared`` keeps an error for the samples that need the value.
 
     Attributes:
-        batch: Its batch, counted from 0.
+        batch: Its batch, counted from 0; of an item that prepares, any number.
         slot: Its place in it.
-        size: How many samples that batch has.
+        size: How many samples that batch has; 0: the item prepares.
         url: Its object's.
         make: Returns what the dataset yields of it, or raises what went wrong; any thread may call it, once.
 
@@ -72,50 +40,31 @@ class Item(NamedTuple):
     make: Callable[[], Any]
 
 
-class Reading:
-    """The samples of ``batches`` one by one, read ahead in order; an error is its own sample's and ends nothing.
+class Reading(ABC):
+    """The items of some batches in order, read ahead; an error of a sample is the sample's own and ends nothing.
 
-    What a subclass of the dataset reads its own way is not read ahead: ``Item.make`` reads.
-    ``next`` is for one thread at a time; ``close`` may be called from another, and wakes one that waits.
+    The items of a batch come in the order of their slots, one batch after the other. Every item is made once, in any
+    order and on any thread, but for what ``Item`` says of those that prepare: they are made in the order in which they
+    came, or begun at least. ``next`` is for one thread at a time; ``close`` may be called from another, wakes one that
+    waits, and does nothing the second time. Nothing is read before the first ``next``.
     """
 
-    def __init__(self, dataset: CatalogDataset, batches: Iterable[list[int]], workers: int) -> None:
-        """Begin with the first ``next``."""
-        self._dataset = dataset
-        self._drawn: deque[tuple[int, int, int, int, Span]] = deque()
-        self._own = _own(dataset, batches) if dataset.overrides else None
-        drawn = iter(()) if dataset.overrides else self._draw(batches)
-        self._ahead = dataset._source.lookahead(drawn, workers)  # noqa: SLF001  see singles
-
-    def _draw(self, batches: Iterable[list[int]]) -> Iterator[Span]:
-        for number, batch in enumerate(batches):
-            for slot, index in enumerate(batch):
-                span = self._dataset.catalog.span(index)
-                self._drawn.append((number, slot, len(batch), index, span))
-                yield span
-
     @property
+    @abstractmethod
     def counts(self) -> ReadCounts:
-        """The reads so far of the samples that were taken."""
-        return self._ahead.counts
+        """The reads so far of what was taken; always the same object."""
+
+    @abstractmethod
+    def __next__(self) -> Item:
+        """Return the next item as soon as its bytes, or an error, are there."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Cancel reads in flight; the iteration ends."""
 
     def __iter__(self) -> Self:
         """Return itself."""
         return self
-
-    def __next__(self) -> Item:
-        """Return the next sample as soon as its bytes, or an error, are there."""
-        if self._own is not None:
-            return next(self._own)
-        read = self._ahead.advance()
-        number, slot, size, index, span = self._drawn.popleft()
-        dataset = self._dataset
-        url = dataset.catalog.root + span.key
-        return Item(number, slot, size, url, lambda: dataset._sample(index, span, read.take()))  # noqa: SLF001  see singles
-
-    def close(self) -> None:
-        """Cancel reads in flight."""
-        self._ahead.close()
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -126,41 +75,58 @@ class Reading:
         self.close()
 
 
-class _Together:
-    """The samples of a batch that a subclass reads together, in the thread that needs the first of them."""
-
-    def __init__(self, dataset: Any, batch: list[int]) -> None:  # noqa: ANN401  a MapDataset
-        self._read: Callable[[], list[Any]] = partial(dataset.__getitems__, batch)
-        self._size = len(batch)
-        self._lock = Lock()
-        self._samples: list[Any] | None = None
-        self._failure: Exception | None = None
-
-    def __call__(self, slot: int) -> Any:  # noqa: ANN401  a sample
-        with self._lock:
-            if self._failure is not None:
-                raise self._failure
-            if self._samples is None:
-                try:
-                    self._samples = list(self._read())
-                except Exception as error:
-                    self._failure = error
-                    raise
-        if len(self._samples) != self._size:
-            raise Unusable(f"__getitems__ returned {len(self._samples)} samples for {self._size} indices")
-        return self._samples[slot]
+def in_lists(reading: Reading) -> Iterator[list[Any]]:
+    """Yield the samples of each batch as a list, made on this thread; the first error ends it. Closes the reading."""
+    made: list[Any] = []
+    with reading:
+        for item in reading:
+            if not item.size:
+                item.make()
+                continue
+            made.append(item.make())
+            if item.slot + 1 == item.size:
+                yield made
+                made = []
 
 
-def _makers(dataset: Any, batch: list[int]) -> list[Callable[[], Any]]:  # noqa: ANN401  a MapDataset
-    """Return what makes each sample of a batch by the methods of a subclass."""
-    if dataset.overrides == "__getitem__":
-        return [partial(dataset.__getitem__, index) for index in batch]
-    together = _Together(dataset, batch)
-    return [partial(together, slot) for slot in range(len(batch))]
+class Prepared(Generic[T]):
+    """A value that is made once, by an item that prepares, and that several samples wait for."""
 
+    __slots__ = ("_done", "_failure", "_make", "_traceback", "_value")
 
-def _own(dataset: CatalogDataset, batches: Iterable[list[int]]) -> Iterator[Item]:
-    name = type(dataset).__name__
-    for number, batch in enumerate(batches):
-        for slot, make in enumerate(_makers(dataset, batch)):
-            yield Item(number, slot, len(batch), f"sample {batch[slot]} of {name}", make)
+    def __init__(self, make: Callable[[], T]) -> None:
+        """Make nothing yet."""
+        self._make: Callable[[], T] | None = make
+        self._value: T | None = None
+        self._failure: BaseException | None = None
+        self._traceback: TracebackType | None = None
+        self._done = Event()
+
+    def prepare(self) -> None:
+        """Make the value, or keep the error of it; for ``Item.make``. The second time does nothing."""
+        make, self._make = self._make, None
+        if make is None:
+            return
+        try:
+            self._value = make()
+        except BaseException as error:  # noqa: BLE001  the samples' to raise, in their turn
+            self._failure, self._traceback = error, error.__traceback__
+        finally:
+            self._done.set()
+
+    def get(self) -> T:
+        """Return the value, once it is there.
+
+        Raises:
+            BaseException: What making it raised; each sample that asks raises it.
+
+        """
+        self._done.wait()
+        if self._failure is not None:
+            # With the first traceback: each raise would lengthen it by frames, and keep what they hold.
+            raise self._failure.with_traceback(self._traceback)
+        return self._value  # type: ignore[return-value]  # done, and without an error
+
+    def forget(self) -> None:
+        """Let go of the value, after the last sample that needs it."""
+        self._value = None

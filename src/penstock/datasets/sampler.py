@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import Sampler
 
+from penstock.datasets.batched import BatchableDataset
 from penstock.datasets.positions.conflicts import check_sharding
 from penstock.datasets.positions.iteration import Iterations
 from penstock.datasets.positions.resumable import Resumable
@@ -20,6 +21,7 @@ from penstock.order.sampling import SamplingPlan
 if TYPE_CHECKING:
     from collections.abc import Sized
 
+    from penstock.datasets.positions.consistency import Contents
     from penstock.datasets.positions.place import PlaceLike
     from penstock.order.partition import Tail
     from penstock.order.sampling import Cursor
@@ -64,7 +66,7 @@ class BatchSampler(Resumable, Sampler[list[int]]):
                 "which it orders and shares out over ranks; batches of an IterableDataset are formed by batched(…)"
             )
         plan = SamplingPlan(samples=len(data_source), batch=batch_size, order=order_of(shuffle), seed=seed, tail=tail)
-        super().__init__(plan, getattr(data_source, "catalog", None), Iterations(place))
+        super().__init__(plan, _contents(data_source), Iterations(place))
         self.batch_size = plan.batch
 
     @property
@@ -81,3 +83,7 @@ class BatchSampler(Resumable, Sampler[list[int]]):
         self._check_ranks()
         check_sharding(self._iterations.rank())
         return self._iterations.epochs.begin(), self._iterations.rank()
+
+
+def _contents(data_source: object) -> Contents | None:
+    return data_source.contents if isinstance(data_source, BatchableDataset) else getattr(data_source, "catalog", None)

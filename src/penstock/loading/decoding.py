@@ -183,10 +183,13 @@ class _Shared:
         while (item := self._draw()) is not None:
             began_s = monotonic()
             try:
-                made = attempt(item, self.options.on_error)
+                made = attempt(item, self.options.on_error) if item.size else item.make()
             except BaseException as error:  # noqa: BLE001  the training loop's to hear, in its turn
                 made = _Failure(error)
-            self._put(item, made)
+            if item.size:
+                self._put(item, made)
+            elif isinstance(made, _Failure):  # which the item ought to have kept for the samples that need it
+                self._end(made.error)
             self.working_s[number] += monotonic() - began_s
 
     def _draw(self) -> Item | None:
@@ -206,9 +209,11 @@ class _Shared:
             return item
 
     def _begin(self, item: Item) -> None:
+        if not item.size:
+            return  # it prepares, and belongs to no batch
         with self._lock:
-            if item.slot == 0:
-                self._batches[item.batch] = _Batch([None] * item.size, item.size)
+            if item.slot == 0:  # unless this batch is where an error has ended it meanwhile
+                self._batches.setdefault(item.batch, _Batch([None] * item.size, item.size))
             self._begun = item.batch + (item.slot + 1 == item.size)
 
     def _end(self, error: BaseException | None) -> None:

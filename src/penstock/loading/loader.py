@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import get_worker_info
 
+from penstock.datasets.batched import BatchableDataset
 from penstock.datasets.iterable import IterableDataset
 from penstock.datasets.map import MapDataset
 from penstock.datasets.subsets import without_subsets
@@ -83,8 +84,8 @@ class DataLoader:
         on_error: ``"raise"``, or ``"skip"``: a sample that cannot be read or transformed is left out of its batch,
             logged, and counted in ``skipped``. An empty batch raises ``Damaged``, because this rank would be out of
             step with the others.
-        decode_threads: Threads that transform, with ``num_workers=0``. Default: one for each processor that this rank
-            may use, at most 16; one without a transform.
+        decode_threads: Threads that decode and transform, with ``num_workers=0``. Default: one for each processor that
+            this rank may use, at most 16; one where there is nothing to decode and no transform.
         prefetch: Most batches that are being made or wait for the training loop; with workers, for each worker.
         pin_memory: Copy batches into page-locked memory, if there is a CUDA device.
         device: Move batches to this device; to CUDA one step ahead.
@@ -105,7 +106,7 @@ class DataLoader:
 
     def __init__(  # noqa: PLR0913  torch's own signature, and see design/0008
         self,
-        dataset: MapDataset | IterableDataset,
+        dataset: BatchableDataset,
         batch_size: int = 1,
         *,
         shuffle: bool | Order | None = None,
@@ -138,7 +139,7 @@ class DataLoader:
         self.skipped: deque[Skipped] = deque(maxlen=_REMEMBERED)
         self.skipped_count = 0
         self._on_error = on_error
-        self._threads = decode_threads or (processors() if dataset.transform is not None else 1)
+        self._threads = decode_threads or (processors() if dataset.decodes else 1)
         self._prefetch = prefetch
         self._meter: Meter | None = None
         self._worker_batches = _WorkerBatches(self._batches, on_error)
@@ -284,12 +285,14 @@ def _batches(
     """Return a dataset as batches; ``order`` has those of shuffle, seed and place that were given."""
     if isinstance(dataset, MapDataset):
         return dataset.batched(size, collate_fn, tail=tail, **order)
-    if not isinstance(dataset, IterableDataset):
+    if not isinstance(dataset, BatchableDataset):
         raise not_a_dataset(dataset)
     if order:
+        ours = isinstance(dataset, IterableDataset)
+        kind, made = ("IterableDataset", ".from_prefix(url, ") if ours else (type(dataset).__name__, "(…, ")
+        article = "an" if kind[0] in "AEIO" else "a"
         raise Unusable(
-            "an IterableDataset has shuffle, seed and place of its own: "
-            "write IterableDataset.from_prefix(url, shuffle=True, seed=…)"
+            f"{article} {kind} has shuffle, seed and place of its own: write {kind}{made}shuffle=True, seed=…)"
         )
     return dataset.batched(size, collate_fn, tail=tail)
 

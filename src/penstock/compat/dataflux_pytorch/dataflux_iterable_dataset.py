@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.compat.dataflux_pytorch.listing import Bytes, Config, Listed, data_format_default, listed
 from penstock.datasets.batched import Batched
 from penstock.datasets.iterable import IterableDataset
-from penstock.datasets.reading import singles
+from penstock.datasets.objects import singles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ from penstock.datasets.batched import Batched
 from penstock.datasets.constructors import listed
 from penstock.datasets.iterable import IterableDataset
 from penstock.datasets.map import MapDataset
-from penstock.datasets.reading import singles
+from penstock.datasets.objects import singles
 from penstock.errors import Unusable
 from penstock.values import ObjectMeta, Place
 

@@ -9,7 +9,7 @@ import weakref
 from collections import Counter
 from hashlib import sha256
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch.distributed
 
@@ -19,16 +19,37 @@ from penstock.waiting import received
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.catalog.catalog import Catalog
+__all__ = ["Contents", "check_same_catalog", "check_same_order", "grouped"]
 
-__all__ = ["check_same_catalog", "check_same_order", "grouped"]
 
-_catalogs: weakref.WeakKeyDictionary[Catalog, weakref.ref[Any]] = weakref.WeakKeyDictionary()  # in which store
+class Contents(Protocol):
+    """What tells the data of one dataset from those of another: a ``Catalog``, or what says as much.
+
+    It can be hashed and weakly referenced.
+    """
+
+    @property
+    def root(self) -> str:
+        """The URL of the store, ending in "/"."""
+
+    @property
+    def base(self) -> str:
+        """What all of it lies below, within the store; ``root + base`` is the URL that errors name."""
+
+    @property
+    def digest(self) -> str:
+        """A short text, equal wherever the samples are."""
+
+    def __len__(self) -> int:
+        """Return how many objects, or samples, there are."""
+
+
+_catalogs: weakref.WeakKeyDictionary[Contents, weakref.ref[Any]] = weakref.WeakKeyDictionary()  # in which store
 _made: Counter[str] = Counter()  # catalogs compared so far, by what they are of
 _orders: weakref.WeakKeyDictionary[Any, dict[str, list[Mapping[str, object]]]] = weakref.WeakKeyDictionary()  # by store
 
 
-def check_same_catalog(catalog: Catalog) -> None:
+def check_same_catalog(catalog: Contents) -> None:
     """Compare the catalog's digest with the other ranks', once per catalog; no collective, no rank waits for another.
 
     The first rank to come writes its digest into the process group's store, and the others compare theirs: one request,
@@ -108,7 +129,7 @@ def _store() -> Any:  # noqa: ANN401  torch's Store is untyped
     return _get_default_store()
 
 
-def _is_compared(catalog: Catalog, store: object) -> bool:
+def _is_compared(catalog: Contents, store: object) -> bool:
     seen = _catalogs.get(catalog)
     return seen is not None and seen() is store
 

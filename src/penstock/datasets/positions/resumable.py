@@ -13,7 +13,7 @@ from penstock.order.sampling import Cursor
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.catalog.catalog import Catalog
+    from penstock.datasets.positions.consistency import Contents
     from penstock.datasets.positions.iteration import Iterations
     from penstock.order.sampling import SamplingPlan
     from penstock.values import Place
@@ -32,7 +32,7 @@ class Resumable:
 
     """
 
-    def __init__(self, plan: SamplingPlan, catalog: Catalog | None, iterations: Iterations) -> None:
+    def __init__(self, plan: SamplingPlan, catalog: Contents | None, iterations: Iterations) -> None:
         """Follow ``plan`` over ``catalog`` (None: a state cannot tell whether it is the same one later)."""
         self.plan = plan
         self._catalog = catalog
