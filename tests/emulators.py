@@ -189,6 +189,12 @@ _ROWS = (
                 Settings(dialect="azure", tokens=("good",)),
                 _WHOLE | {"create-parts", "replace-parts"},
             ),
+            (
+                "azure-hns",
+                "the fault server: Azure, an account with a hierarchical namespace",
+                Settings(dialect="azure-hns"),
+                _WHOLE | {"create-parts", "replace-parts"},
+            ),
         )
     ),
 )

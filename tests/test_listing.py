@@ -1,5 +1,7 @@
 """A page is taken for what it is: what was asked for, or damage."""
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.errors import Damaged
@@ -73,6 +75,16 @@ def test_what_was_not_asked_for_is_damage(asked, pages, word):
         listing.take(page)
     with pytest.raises(Damaged, match=word):
         listing.take(pages[-1])
+
+
+def test_a_driver_that_knows_it_has_advanced_may_send_any_number_of_empty_pages():
+    """It walks through folders without objects; a token that comes twice ends the listing as ever."""
+    listing = Listing("")
+    for number in range(3000):
+        listing.take(replace(_page(token=str(number)), advanced=True))
+    with pytest.raises(Damaged, match="only empty pages"):
+        for number in range(3000, 4001):
+            listing.take(_page(token=str(number)))
 
 
 def _uploads(*found, token=""):

@@ -84,7 +84,7 @@ class Listing(_Pages):
         if self.delimiter:
             self._check_delimited(keys, groups)
         _check_sizes(page.entries)
-        self._turn(page.token, empty=not (keys or groups))
+        self._turn(page.token, empty=not (keys or groups or page.advanced))
         if keys or groups:
             self._last = max(*keys[-1:], *groups[-1:], self._last)
         return page

@@ -101,12 +101,14 @@ class Page:
         entries: Objects on this page.
         prefixes: Common prefixes (only with a delimiter).
         token: Pass it on to get the next page; empty on the last one.
+        advanced: The listing has come further, even where the page is empty: a folder without objects was looked at.
 
     """
 
     entries: tuple[ObjectMeta, ...]
     prefixes: tuple[str, ...] = ()
     token: str = ""
+    advanced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

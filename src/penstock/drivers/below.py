@@ -86,7 +86,7 @@ class _List(_Below):
 
     def _page(self, page: Page) -> Page:
         entries = tuple(replace(each, key=self._relative(each.key)) for each in page.entries)
-        return Page(entries, tuple(self._relative(each) for each in page.prefixes), page.token)
+        return replace(page, entries=entries, prefixes=tuple(self._relative(each) for each in page.prefixes))
 
     def _relative(self, key: str) -> str:
         # What does not lie below is left as it is: the caller compares the page with what was asked for.

@@ -1,5 +1,6 @@
 """Azure's dialect keeps every promise on a server that checks signatures, and believes none that is odd."""
 
+import random
 import uuid
 from base64 import b64encode
 
@@ -16,6 +17,7 @@ from penstock.errors import (
     InvalidURL,
     NotFound,
     Unauthenticated,
+    Unsupported,
 )
 from penstock.options import TransportOptions
 from penstock.protocols.credentials import BearerToken
@@ -87,6 +89,56 @@ class TestFaultServer(DriverContract):
         fault_server.make(name)
         credentials = BearerToken("good") if request.param == "token" else None
         return driver_of(account_of(fault_server), name, credentials), connect(TransportOptions())
+
+
+@pytest.fixture(scope="module")
+def hierarchical_server():
+    with FaultServer.start(Settings(dialect="azure-hns")) as server:
+        yield server
+
+
+class TestHierarchical(DriverContract):
+    """An account with a hierarchical namespace: names are paths, folders are there, and are never objects."""
+
+    # Parts without a name are left out by the service.
+    keys = tuple(key for key in NAMES if all(key.split("/")))
+    page_keys = 50
+    part_bytes = 100_000
+
+    @pytest.fixture
+    def store(self, hierarchical_server):
+        name = f"test-{uuid.uuid4().hex}"
+        hierarchical_server.make(name)
+        return driver_of(account_of(hierarchical_server), name), connect(TransportOptions())
+
+    def test_the_pages_of_folders_join_to_all_keys_in_order(self, trial, seed):
+        draw = random.Random(seed)
+        parts = ("a", "a!", "a-", "a.txt", "a0", "é", "\uffee", "🐶", "日本")
+        keys = {"/".join(draw.choice(parts) for _ in range(draw.randint(1, 4))) for _ in range(150)}
+        keys = sorted((key for key in keys if not any(each.startswith(f"{key}/") for each in keys)), key=str.encode)
+        trial.put_all(keys)
+        trial.driver.page_keys = 7
+        for prefix in ("", "a", "a/", "a!", "é/", "nothing"):
+            found = [key for key in keys if key.startswith(prefix)]
+            assert trial.keys(prefix) == found
+            assert trial.keys(prefix, start_after=f"{prefix}a/é") == [
+                key for key in found if key.encode() > f"{prefix}a/é".encode()
+            ]
+
+    def test_a_folder_is_no_object_and_is_not_deleted_while_it_holds_one(self, trial):
+        trial.put_all(["a/b/c"])
+        for folder in ("a", "a/b"):
+            with pytest.raises(NotFound, match="a folder is none"):
+                trial.head(folder)
+            trial.do(trial.driver.delete(folder))
+        assert trial.keys() == ["a/b/c"]
+        trial.do(trial.driver.delete("a/b/c"))
+        assert trial.keys() == []
+
+    def test_only_slashes_delimit(self, trial):
+        trial.put_all(["a/b"])
+        with pytest.raises(Unsupported, match="delimiter"):
+            next(trial.pages(delimiter="-"))
 
 
 class TestAnswers:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from penstock.drivers.azure.listing import is_folder, read_blobs, read_uncommitted
+from penstock.drivers.azure.listing import is_folder, page_of, read_blobs, read_uncommitted
 from penstock.drivers.http.xml import parse_xml
 from penstock.errors import Damaged, Unsupported
 
@@ -46,14 +46,14 @@ def test_folders_are_no_objects():
 
 
 def test_what_comes_before_the_beginning_is_dropped_until_it_is_reached():
-    page = read_blobs(_listing(_blob("a"), _blob("b"), marker="m1"), "c")
+    page = page_of(read_blobs(_listing(_blob("a"), _blob("b"), marker="m1")), "c")
     assert (_keys(page), page.token) == ([], "m1\0c")
-    page = read_blobs(_listing(_blob("c"), _blob("d"), marker="m2"), "c")
+    page = page_of(read_blobs(_listing(_blob("c"), _blob("d"), marker="m2")), "c")
     assert (_keys(page), page.token) == (["d"], "m2")
-    page = read_blobs(_listing(_blob("a")), "c")
+    page = page_of(read_blobs(_listing(_blob("a"))), "c")
     assert (_keys(page), page.token) == ([], "")
     prefixes = "".join(f"<BlobPrefix><Name>{name}</Name></BlobPrefix>" for name in ("a/", "d/"))
-    assert read_blobs(_listing(prefixes), "c").prefixes == ("d/",)
+    assert page_of(read_blobs(_listing(prefixes)), "c").prefixes == ("d/",)
 
 
 def test_names_that_xml_cannot_hold_come_encoded():
@@ -69,7 +69,20 @@ def test_the_order_of_utf_16_is_mended(seed):
     assert _keys(page) == sorted(names, key=str.encode) != listed
 
 
-def test_the_order_of_a_hierarchical_namespace_is_refused_by_name():
+def test_a_hierarchical_namespace_is_known_by_its_types_and_sorted():
+    kind = "<ResourceType>{}</ResourceType>".format
+    listed = [_blob("a", 0, more=kind("directory")), _blob("a/1", more=kind("file")), _blob("a-b", more=kind("file"))]
+    found = read_blobs(_listing(*listed, marker="m"))
+    assert (_keys(found), found.hierarchical, found.folders, found.last) == (["a-b", "a/1"], True, True, "a/1")
+    groups = [
+        f"<BlobPrefix><Name>{name}/</Name><Properties>{kind('directory')}</Properties></BlobPrefix>" for name in "ab"
+    ]
+    found = read_blobs(_listing(*groups))
+    assert (found.prefixes, found.hierarchical, found.folders, found.last) == (["a/", "b/"], True, False, "b")
+    assert not read_blobs(_listing(_blob("a"))).hierarchical
+
+
+def test_its_order_is_refused_of_a_service_that_does_not_say_so():
     for entries in (
         map(_blob, ("a/1", "a-b/2")),
         (f"<BlobPrefix><Name>{name}</Name></BlobPrefix>" for name in ("a/", "a-b/")),

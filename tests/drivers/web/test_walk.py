@@ -5,8 +5,9 @@ from itertools import count
 
 import pytest
 
+from penstock.drivers.http.walks import Walks
 from penstock.drivers.web.index import Named
-from penstock.drivers.web.walk import Walk, Walks
+from penstock.drivers.web.walk import Walk
 from penstock.errors import Damaged
 from penstock.listing import Listing
 
@@ -50,7 +51,7 @@ def test_a_walk_tells_what_a_listing_of_keys_tells(trial, seed):
 @pytest.mark.parametrize("every", [1, 3])
 def test_a_listing_whose_walk_is_forgotten_goes_on_where_it_was(every, seed):
     keys = _some_keys(seed)
-    walks, found, walk = Walks(), [], Walk.begin("")
+    walks, found, walk = Walks(Walk.begin), [], Walk.begin("")
     for number in count():
         page, following = walk.enter(_children(keys, walk.directory))
         found += [each.key for each in page.entries]
@@ -83,15 +84,3 @@ def test_a_directory_in_itself_ends():
     with pytest.raises(Damaged, match="deep"):
         while walk is not None:
             _, walk = walk.enter([Named("loop/")])
-
-
-def test_walks_are_bounded_and_told_apart():
-    walks = Walks()
-    walk = Walk.begin("a/", "a/x")
-    tokens = [walks.keep(walk, f"a/{number}") for number in range(1000)]
-    assert len(set(tokens)) == 1000
-    assert len(walks._walks) < 1000
-    assert walks.find(tokens[0], "a/", flat=False).after == "a/0"
-    assert walks.find(tokens[-1], "a/", flat=False) is walk
-    assert walks.find(tokens[-1], "b/", flat=False).prefix == "b/"
-    assert walks.keep(None, "a") == ""

@@ -28,7 +28,9 @@ from penstock.errors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["AZURE_CODES"]
+__all__ = ["AZURE_CODES", "FULL_FOLDER"]
+
+FULL_FOLDER = "DirectoryIsNotEmpty"  # a hierarchical namespace was asked to delete a folder that holds something
 
 _WAYS = "account_key= or AZURE_STORAGE_ACCOUNT_KEY, sas_token= or AZURE_STORAGE_SAS_TOKEN"
 _WHO = f"; check the account's key or SAS, which may have expired ({_WAYS}), {{where}}, and this machine's clock"
@@ -78,6 +80,7 @@ _CODES: Mapping[str, Meaning] = {
     "ContentLengthLargerThanTierLimit": Meaning(Unusable, "; larger than the tier allows"),
     "CopyAcrossAccountsNotSupported": Meaning(Unsupported, _NOT_OFFERED),
     "Crc64Mismatch": Meaning(ChecksumMismatch, _DAMAGED),
+    FULL_FOLDER: Meaning(NotFound, "; there is a folder of this name, and no object", missing="object"),
     "EmptyMetadataKey": Meaning(Unusable),
     "FeatureVersionMismatch": Meaning(Unsupported, _NOT_OFFERED),
     "InsufficientAccountPermissions": Meaning(Forbidden, "; the account takes no such request at present"),

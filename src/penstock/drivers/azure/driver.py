@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
+from dataclasses import replace
 from functools import partial
 from hashlib import md5
 from typing import TYPE_CHECKING, Literal
 
-from penstock.drivers.azure.codes import AZURE_CODES
-from penstock.drivers.azure.listing import is_folder, read_blobs, read_uncommitted
+from penstock.drivers.azure.codes import AZURE_CODES, FULL_FOLDER
+from penstock.drivers.azure.folders import Walk
+from penstock.drivers.azure.listing import is_folder, page_of, read_blobs, read_uncommitted
 from penstock.drivers.azure.signing import AccountKey, Signer
 from penstock.drivers.azure.writing import (
     METADATA,
@@ -29,10 +31,11 @@ from penstock.drivers.http.lifetime import lifetime
 from penstock.drivers.http.metadata import read_metadata
 from penstock.drivers.http.reads import Reads
 from penstock.drivers.http.verify import Verification
-from penstock.errors import InvalidURL, NotFound, PenstockError
+from penstock.drivers.http.walks import Walks
+from penstock.errors import InvalidURL, NotFound, PenstockError, Unsupported
 from penstock.protocols.driver import Abilities, Payload
 from penstock.protocols.exchange import Exchange, Request
-from penstock.values import ObjectMeta, Presigned, Span
+from penstock.values import ObjectMeta, Page, Presigned, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,13 +45,15 @@ if TYPE_CHECKING:
     from penstock.protocols.credentials import Identity
     from penstock.protocols.driver import Attributes, Digest, Part
     from penstock.protocols.exchange import Response
-    from penstock.values import Page, Uploads
+    from penstock.values import Uploads
 
 __all__ = ["ABILITIES", "Azure"]
 
 _LISTING_BYTES = 64 << 20  # a page: 5,000 names of 1,024 characters with all properties, and metadata
 _PLAIN = re.compile(r"[A-Za-z0-9/_.~-]+").fullmatch  # keys that need no escaping: nearly all
 _MOST_ABORTED = 1024
+_WALK = "\0"  # begins the tokens of walks; a marker has none
+_NOTHING = Page((), advanced=True)
 _MOST_S = 10 * 365 * 86_400  # of a signed address: Azure has no bound, and a key does not last longer
 _PRESIGNED: dict[str, tuple[str, dict[str, str]]] = {
     "GET": ("r", {}),
@@ -93,6 +98,8 @@ class Azure(Reads):
         self._wants = verify.range_headers, verify.whole_headers
         self._sized = verify.sized_headers
         self._aborted: dict[str, None] = {}
+        self._hierarchical = False  # as far as is known
+        self._walks = Walks(Walk.begin)
 
     def url(self, key: str) -> str:
         """Return ``scheme://container/key``."""
@@ -132,15 +139,32 @@ class Azure(Reads):
         return Exchange(self._request("HEAD", key), parse)
 
     def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
-        """List one page of at most ``page_keys`` keys; those up to ``start_after`` are listed and left out."""
+        """List one page of at most ``page_keys`` keys; those up to ``start_after`` are listed and left out.
+
+        The first names tell whether the account has a hierarchical namespace, which is listed folder by folder.
+        """
+        flat = bool(delimiter)
+        walk: Walk | None = None
+        if token.startswith(_WALK):
+            walk = self._walks.find(token[1:], prefix, flat=flat)
+        elif self._hierarchical:
+            walk = Walk.begin(prefix, start_after, flat=flat)
         marker, _, after = token.partition("\0") if token else ("", "", start_after)
-        query = {"include": "metadata", "prefix": prefix, "delimiter": delimiter, "marker": marker}
+        query = walk.query if walk else {"prefix": prefix, "delimiter": delimiter, "marker": marker}
 
         def parse(response: Response) -> Page:
             with self._answers.locating(prefix):
-                return read_blobs(self._answers.document(response, "list", prefix, "EnumerationResults"), after)
+                found = read_blobs(self._answers.document(response, "list", prefix, "EnumerationResults"))
+                if walk is None and not found.hierarchical:
+                    return page_of(found, after)
+                if delimiter not in ("", "/"):
+                    raise Unsupported("an account with a hierarchical namespace has folders: the delimiter is '/'")
+                self._hierarchical = True
+                here = walk or Walk.begin(prefix, after, flat=flat)
+                page, following = here.enter(found) if walk or not marker else (_NOTHING, here)
+            return replace(page, token=_WALK + self._walks.keep(following, following.after) if following else "")
 
-        return Exchange(self._listing(query), parse)
+        return Exchange(self._listing({"include": "metadata", **query}), parse)
 
     def read(self, span: Span, target: Buffer) -> Exchange[int]:
         """Read one span; no range is sent where it is the whole object, and a HEAD where it is empty."""
@@ -169,8 +193,17 @@ class Azure(Reads):
         return Exchange(request, self._versioned("replace" if attributes.replaces else "write", key))
 
     def delete(self, key: str) -> Exchange[None]:
-        """Delete one object; a missing one is no error, a missing container is one."""
-        return Exchange(self._request("DELETE", key), self._answers.deletion("delete", key))
+        """Delete one object; a missing one is no error, a missing container is one. A folder is no object."""
+        deleted = self._answers.deletion("delete", key)
+
+        def parse(response: Response) -> None:
+            try:
+                deleted(response)
+            except NotFound as error:
+                if error.code != FULL_FOLDER:
+                    raise
+
+        return Exchange(self._request("DELETE", key), parse)
 
     def copy(self, source: str, key: str, etag: str = "") -> Exchange[str]:
         """Copy within the container, server side; objects up to 256 MiB."""

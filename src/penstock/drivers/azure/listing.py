@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter, ge
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from xml.etree.ElementTree import Element
 
-__all__ = ["is_folder", "read_blobs", "read_uncommitted"]
+__all__ = ["Blobs", "is_folder", "page_of", "read_blobs", "read_uncommitted", "utf_16"]
 
 _FOLDER = (
     "hdi_isfolder"  # metadata of what stands for a folder: in accounts with a hierarchical namespace, and Hadoop's
@@ -29,38 +30,78 @@ def is_folder(metadata: dict[str, str], kind: str) -> bool:
     return kind == "directory" or metadata.get(_FOLDER, "").lower() == "true"
 
 
-def read_blobs(root: Element, after: str = "") -> Page:
-    """Read the answer to List Blobs with metadata: what lies beyond ``after`` (exclusive), without folders.
+@dataclass(frozen=True, slots=True)
+class Blobs:
+    """What one answer lists, in the order of bytes.
 
-    The page's token is the marker of the next one, and what is left of ``after`` behind a NUL.
-
-    Raises:
-        Damaged: A blob lacks its name or size, or there is no list.
-        Unsupported: The order is that of a hierarchical namespace, in a place where it is not the order of bytes.
+    Attributes:
+        entries: Objects; what stands for a folder is none.
+        prefixes: Common prefixes.
+        marker: Continues the listing; empty where it is over.
+        last: The last name in the service's order, without the delimiter at the end of a prefix.
+        hierarchical: The account has a hierarchical namespace, as its answers say of each name.
+        folders: Folders are among the names, and not as prefixes.
 
     """
-    entries, prefixes, last = [], [], ""
+
+    entries: list[ObjectMeta]
+    prefixes: list[str]
+    marker: str
+    last: str
+    hierarchical: bool
+    folders: bool
+
+
+def read_blobs(root: Element) -> Blobs:
+    """Read the answer to List Blobs with metadata.
+
+    Raises:
+        Damaged: A blob lacks its name or size, or there is no list, or it is in no order.
+        Unsupported: The order is that of a hierarchical namespace, and the account does not say that it has one.
+
+    """
+    entries, prefixes, names, hierarchical, folders = [], [], [], False, False
     for child in _children(root, "Blobs"):
         name = _name(child)
-        last = max(last, name)
-        if local_name(child) == "BlobPrefix":
-            prefixes.append(name)
-            continue
         parts = {local_name(part): part for part in child}
         fields = child_texts(parts["Properties"]) if "Properties" in parts else {}
-        if not is_folder(_metadata(parts.get("Metadata")), fields.get("ResourceType", "")):
-            size, etag = required_size(fields, "Content-Length"), unquoted(fields.get("Etag", ""))
-            entries.append(ObjectMeta(name, size, etag, parse_date(fields.get("Last-Modified", ""))))
-    _check_order([each.key for each in entries])
-    _check_order(prefixes)
+        kind = fields.get("ResourceType", "")  # of accounts with a hierarchical namespace alone
+        hierarchical = hierarchical or bool(kind)
+        if local_name(child) == "BlobPrefix":
+            prefixes.append(name)
+            names.append(name[:-1])
+            continue
+        names.append(name)
+        if is_folder(_metadata(parts.get("Metadata")), kind):
+            folders = True
+            continue
+        size, etag = required_size(fields, "Content-Length"), unquoted(fields.get("Etag", ""))
+        entries.append(ObjectMeta(name, size, etag, parse_date(fields.get("Last-Modified", ""))))
+    if not hierarchical:
+        _check_order([each.key for each in entries])
+        _check_order(prefixes)
     entries.sort(key=attrgetter("key"))  # by code points, which is the order of UTF-8
     prefixes.sort()
-    marker = child_texts(root).get("NextMarker", "")
+    last = max(names, key=None if all(map(str.isascii, names)) else utf_16, default="")
+    return Blobs(entries, prefixes, child_texts(root).get("NextMarker", ""), last, hierarchical, folders)
+
+
+def page_of(found: Blobs, after: str = "") -> Page:
+    """Return what lies beyond ``after`` (exclusive) as a page, of an account without a hierarchical namespace.
+
+    The page's token is the marker of the next one, and what is left of ``after`` behind a NUL.
+    """
+    entries, prefixes, marker = found.entries, found.prefixes, found.marker
     if after:
         entries = [each for each in entries if each.key > after]
         prefixes = [each for each in prefixes if each > after]
-        marker = f"{marker}\0{after}" if marker and last <= after else marker
+        marker = f"{marker}\0{after}" if marker and found.last <= after else marker
     return Page(tuple(entries), tuple(prefixes), marker)
+
+
+def utf_16(name: str) -> bytes:
+    """Return what the service orders names by."""
+    return name.encode("utf-16-be", "surrogatepass")
 
 
 def read_uncommitted(root: Element) -> Uploads:
@@ -105,10 +146,10 @@ def _check_order(names: Sequence[str]) -> None:
     for before, after in pairwise(names):
         if before > after and before.replace("/", "\0") < after.replace("/", "\0"):
             raise Unsupported(
-                f"this account has a hierarchical namespace, which lists {before[:200]!r} before {after[:200]!r}: that "
-                "is not the order of bytes, which Penstock needs. List folders one by one, or name the objects in a "
-                "manifest"
+                f"the service lists {before[:200]!r} before {after[:200]!r}, as accounts with a hierarchical namespace "
+                "do, but does not say that it is one. Penstock needs the order of bytes: list folders one by one, or "
+                "name the objects in a manifest"
             )
-    coded = [name.encode("utf-16-be", "surrogatepass") for name in names]
+    coded = [*map(utf_16, names)]
     if any(map(ge, coded, coded[1:])):
         raise Damaged("the listing is in no order")

@@ -10,11 +10,12 @@ from penstock.drivers.direct import too_large
 from penstock.drivers.http.headers import is_strong
 from penstock.drivers.http.reads import Ranged
 from penstock.drivers.http.verify import heeds_ranges
+from penstock.drivers.http.walks import Walks
 from penstock.drivers.web.answers import BY_DATE, BY_ETAG, check_encoding, described, moved, verification, version_of
 from penstock.drivers.web.directory import check_listable, index_of
 from penstock.drivers.web.paths import escaped, plain, shown
 from penstock.drivers.web.route import Route, Way
-from penstock.drivers.web.walk import Walk, Walks
+from penstock.drivers.web.walk import Walk
 from penstock.errors import PenstockError, Unsupported
 from penstock.protocols.driver import RANGE_IGNORED, UNKNOWN_BYTES, Abilities, Beginning, Ending
 from penstock.protocols.exchange import Exchange, Request
@@ -50,7 +51,7 @@ class Web(Ranged):
         self._root = root
         self._route = Route(root, headers, hint)
         self._lines, self._targets = self._route.lines, self._route.targets
-        self._walks = Walks()
+        self._walks = Walks(Walk.begin)
         self._headless = False  # HEAD gives nothing here
         self._by_etag = (*BY_ETAG.range_headers, _ENCODING), (*BY_ETAG.whole_headers, _ENCODING)
         self._by_date = (*BY_DATE.range_headers, _ENCODING), (*BY_DATE.whole_headers, _ENCODING)

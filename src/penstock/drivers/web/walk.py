@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import TYPE_CHECKING
 
 from penstock.drivers.direct import key_bytes
@@ -17,10 +15,9 @@ if TYPE_CHECKING:
 
     from penstock.drivers.web.index import Named
 
-__all__ = ["Walk", "Walks"]
+__all__ = ["Walk"]
 
 _MOST_DEEP = 100  # directories in one another: more is a link that leads back into itself
-_MOST_WALKS = 256  # kept; a listing whose walk is gone begins again, at the place where it was
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,32 +91,6 @@ class Walk:
                 files.append(item)
             rest = rest.above
         return Page(tuple(files)), None
-
-
-class Walks:
-    """The walks of one store's listings, by the tokens that continue them."""
-
-    def __init__(self) -> None:
-        """None is under way."""
-        self._walks: OrderedDict[str, Walk] = OrderedDict()
-        self._serial = count(1)
-
-    def find(self, token: str, prefix: str, *, flat: bool) -> Walk:
-        """Return the walk that a token continues. Where it is not kept any more it begins again after its place."""
-        walk = self._walks.get(token)
-        if walk is None or (walk.prefix, walk.flat) != (prefix, flat):
-            walk = Walk.begin(prefix, token.partition("\0")[2], flat=flat)
-        return walk
-
-    def keep(self, walk: Walk | None, last: str) -> str:
-        """Return the token that continues a walk, whose last key so far is ``last``; empty where it is over."""
-        if walk is None:
-            return ""
-        token = f"{next(self._serial)}\0{last}"
-        self._walks[token] = walk
-        while len(self._walks) > _MOST_WALKS:
-            self._walks.popitem(last=False)
-        return token
 
 
 def _order(item: ObjectMeta | str) -> bytes:

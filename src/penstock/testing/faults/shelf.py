@@ -62,6 +62,7 @@ class Bucket:
         self.objects: dict[str, Stored] = {}
         self.uploads: dict[str, Upload] = {}
         self.committed: dict[str, dict[int | str, Stored]] = {}  # by key, the blocks that an object was made of (Azure)
+        self.folders: dict[str, float] = {}  # when they were made, in a hierarchical namespace (Azure)
         self._least_part_bytes = least_part_bytes
         self._names = count(1)
 

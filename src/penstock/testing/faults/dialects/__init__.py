@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["DIALECTS", "spoken"]
 
 # Name -> module of this folder that holds WORDS; imported when a server first speaks it.
-DIALECTS = {"s3": "amazon", "gcs": "google", "oss": "alibaba", "azure": "azure"}
+DIALECTS = {"s3": "amazon", "gcs": "google", "oss": "alibaba", "azure": "azure", "azure-hns": "hierarchical"}
 
 
 def spoken(dialect: str) -> Words:

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from penstock.testing.faults.dialects.words import Shelves
     from penstock.testing.faults.settings import Settings
 
-__all__ = ["WORDS"]
+__all__ = ["WORDS", "entry", "listing"]
 
 _MOST_KEYS = 5000
+_NO_TEXTS: Mapping[str, str] = {}
 _CODES = {
     "InvalidRequest": "InvalidInput",
     "KeyTooLongError": "OutOfRangeInput",
@@ -197,13 +198,15 @@ def _list(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     most = min(_MOST_KEYS, int(asked.get("maxresults", _MOST_KEYS)))
     after = base64.b64decode(asked.get("marker", "")).decode()
     page = bucket.page(asked.get("prefix", ""), asked.get("delimiter", ""), after, most)
-    rows = [_entry(key, stored, asked.get("include", "")) for key, stored in page.entries]
+    rows = [entry(key, stored, asked.get("include", "")) for key, stored in page.entries]
     rows += [_element("BlobPrefix", {"Name": each}) for each in page.prefixes]
-    return _listing(asked, "".join(rows), base64.b64encode(page.token.encode()).decode())
+    return listing(asked, "".join(rows), base64.b64encode(page.token.encode()).decode())
 
 
-def _entry(key: str, stored: Stored, include: str = "") -> str:
+def entry(key: str, stored: Stored, include: str = "", more: Mapping[str, str] = _NO_TEXTS) -> str:
+    """Return a listing's row of an object, with ``more`` properties."""
     properties = {
+        **more,
         "Last-Modified": formatdate(stored.modified, usegmt=True),
         "Etag": stored.etag,
         "Content-Length": str(len(stored.data)),
@@ -224,11 +227,12 @@ def _uploads(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     begun = [key for key in bucket.uploads if key not in bucket.objects and key.startswith(prefix)]
     properties = _element("Properties", {"Content-Length": "0", "BlobType": "BlockBlob"})
     rows = [document("Blob", {"Name": key}, properties).decode().partition("\n")[2] for key in sorted(begun)]
-    rows += [_entry(key, stored) for key, stored in bucket.objects.items() if key.startswith(prefix)]
-    return _listing(request.parameters, "".join(rows), "")
+    rows += [entry(key, stored) for key, stored in bucket.objects.items() if key.startswith(prefix)]
+    return listing(request.parameters, "".join(rows), "")
 
 
-def _listing(asked: Mapping[str, str], rows: str, marker: str) -> Answer:
+def listing(asked: Mapping[str, str], rows: str, marker: str) -> Answer:
+    """Return an answer to List Blobs."""
     texts = {"Prefix": asked.get("prefix", "")}
     inner = f"<Blobs>{rows}</Blobs>{_element('NextMarker', {}) if not marker else f'<NextMarker>{marker}</NextMarker>'}"
     return Answer(200, {"Content-Type": "application/xml"}, document("EnumerationResults", texts, inner))
