@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from penstock.errors import ConfigError, InvalidURL, NotFound
 from penstock.modes import TextReader, TextWriter, read_mode
@@ -68,6 +68,19 @@ def open(  # noqa: A001  see below
     metadata: Mapping[str, str] | None = None,
     store: StoreOptions | str | None = None,
 ) -> TextWriter: ...
+
+
+@overload
+def open(  # noqa: A001  a mode that is known when the program runs
+    url: str | os.PathLike[str],
+    mode: str,
+    *,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    store: StoreOptions | str | None = None,
+) -> Any: ...  # noqa: ANN401  as of the built-in, whose IO[Any] these are not
 
 
 def open(  # noqa: A001, PLR0913  the built-in's name and arguments for the built-in's job, always called as ps.open

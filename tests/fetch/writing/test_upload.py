@@ -157,6 +157,14 @@ class TestInterrupted:
     def test_trap_02_a_dropped_writer_publishes_nothing(self, source, size):
         source.open_write("key").write(bytes(size))
 
+    @SIZES
+    @pytest.mark.parametrize("wrap", [io.TextIOWrapper, io.BufferedWriter], ids=["text", "buffer"])
+    def test_trap_02_a_dropped_wrapper_of_io_publishes_nothing(self, source, size, wrap):
+        file = wrap(source.open_write("key"))
+        file.write("\0" * size if wrap is io.TextIOWrapper else bytes(size))
+        with pytest.warns(ResourceWarning, match=r"was not closed: nothing was published at s3://.*/key"):
+            del file
+
     def test_garbage_may_be_collected_on_the_thread_that_sends(self, source):
         file = source.open_write("key")
         file.write(bytes(PART + 1))

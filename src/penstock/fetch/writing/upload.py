@@ -6,6 +6,7 @@ import atexit
 import io
 import os
 import sys
+import warnings
 import weakref
 from dataclasses import replace
 from functools import partial
@@ -297,6 +298,13 @@ class Writer(io.BufferedIOBase):
         """Abort: only ``close`` publishes. Without waiting: any thread may be the one that collects garbage."""
         if not getattr(self, "_ended", True):
             self._leave()
+
+    def _dealloc_warn(self, wrapper: object) -> None:
+        """Abort, and say so: ``io`` calls this before a wrapper (text, buffer) that is dropped closes its file."""
+        if not self._ended:
+            self._leave()
+            message = f"{wrapper!r} was not closed: nothing was published at {self.url}"
+            warnings.warn(message, ResourceWarning, stacklevel=2, source=wrapper)
 
     def __reduce__(self) -> str:
         """Refuse: half an object cannot move to another process."""

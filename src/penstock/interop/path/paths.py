@@ -199,8 +199,8 @@ class PenstockPath(UPath):
         metadata: Mapping[str, str] | None = None,
     ) -> IO[Any]:
         """Open it as ``ps.open`` does; the default is text, as pathlib has it."""
-        how = {"encoding": encoding, "errors": errors, "newline": newline, "metadata": metadata}
-        return open_object(self._absolute(), mode, store=self._store, **how)  # type: ignore[call-overload, no-any-return]
+        how = {"encoding": encoding, "errors": errors, "newline": newline}
+        return open_object(self._absolute(), mode, metadata=metadata, store=self._store, **how)  # type: ignore[no-any-return]
 
     def read_bytes(self) -> bytes:
         """Return all bytes: one request for an object of up to 16 MiB."""
