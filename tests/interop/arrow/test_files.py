@@ -11,7 +11,7 @@ import pytest
 
 from penstock.errors import Changed
 from penstock.interop.arrow.files import RandomFile
-from penstock.interop.arrow.recent import Recent
+from penstock.interop.recent import Recent
 from penstock.source import open_source
 from penstock.testing.faults import FaultServer
 
@@ -123,3 +123,19 @@ def test_what_only_looks_like_parquet_is_read(server):
         assert file.read() == data[-200:]
         file.seek(0)
         assert file.read(100) == data[:100]
+
+
+@pytest.mark.parametrize("columns", [60, 150], ids=["longer than is asked for", "longer than is read first"])
+def test_a_long_footer_is_read_once_and_known(server, columns):
+    table = pa.table({f"column-{n:03}": np.arange(12_000.0) for n in range(columns)})
+    file = io.BytesIO()
+    pq.write_table(table, file, row_group_size=1_000, compression="none", use_dictionary=False)
+    footer = int.from_bytes(file.getvalue()[-8:-4], "little")
+    assert footer > (64 << 10)
+    assert (footer > 128 << 10) is (columns == 150)
+    opened = _opened(server, file.getvalue())
+    found = pq.ParquetFile(pa.PythonFile(opened), pre_buffer=False).metadata
+    assert (found.num_columns, opened._layout is not None) == (columns, True)
+    spans = [tuple(map(int, each[6:].split("-"))) for each in _ranges(server)]
+    assert sum(stop - start + 1 for start, stop in spans) == max(footer + 8, 128 << 10)
+    assert len(spans) == (2 if columns == 150 else 1)

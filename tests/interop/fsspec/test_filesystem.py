@@ -23,7 +23,8 @@ from fsspec.registry import _registry
 from pyarrow.dataset import dataset, field
 
 import penstock as ps
-from penstock.errors import AlreadyExists, ConfigError, InvalidURL, NotFound, PenstockError, Unusable
+from penstock.errors import AlreadyExists, ConfigError, InvalidURL, NotFound, PenstockError, Unsupported, Unusable
+from penstock.interop.arrow.files import RandomFile
 from penstock.interop.fsspec import PenstockFileSystem, register
 from penstock.interop.fsspec.schemes import kind_of
 from penstock.testing.faults import FaultServer, Settings
@@ -233,6 +234,33 @@ def test_of_a_wide_table_just_the_wanted_columns_are_read(counted):
     assert sum(sizes) < 1.2 * 100_000 * 8
 
 
+def test_a_table_of_many_row_groups_is_read_ahead(counted, monkeypatch):
+    """pyarrow lets one thread at a time read a file: what it asks for next is on its way by then."""
+    fs, asked, _ = counted
+    begun = Counter()
+    monkeypatch.setattr(
+        RandomFile, "_begin", lambda self, *span, real=RandomFile._begin: (begun.update([1]), real(self, *span))
+    )
+    table = _table(120_000)
+    with fs.open("bucket/groups.parquet", "wb") as file:
+        pq.write_table(table, file, row_group_size=6_000, compression="none", use_dictionary=False)
+    found, requests = asked(lambda: pq.read_table("bucket/groups.parquet", filesystem=fs, columns=["c2", "c5"]))
+    assert found.equals(table.select(["c2", "c5"]))
+    assert requests["HEAD"] == 1
+    assert begun.total() > 20, "of 40 column chunks"
+    assert requests["GET"] <= 1 + 1.5 * 40
+
+
+def test_a_stream_of_pyarrow_is_read_ahead(counted):
+    fs, _, _ = counted
+    fs.pipe_file("bucket/t.csv", b"n\n" + b"1\n" * 10_000)
+    handler = pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(fs))
+    with handler.open_input_stream("bucket/t.csv") as file:
+        assert file.read() == b"n\n" + b"1\n" * 10_000
+    found = dataset("bucket/t.csv", filesystem=fs, format="csv").to_table()
+    assert found.num_rows == 10_000
+
+
 def test_pyarrow_never_mixes_two_versions(counted):
     fs, _, server = counted
     for rows in (20_000, 10_000):
@@ -351,5 +379,7 @@ def test_chained_file_systems_stand_on_it(opened, tmp_path):
         assert file.read() == b"data"
     with fsspec.open(f"filecache::{opened.url}a/k", filecache=cached) as file:
         assert file.read() == b"data"
+    with pytest.raises(Unsupported, match="two versions"):
+        fsspec.open(f"blockcache::{opened.url}a/k", blockcache={"cache_storage": f"{tmp_path}/b"}).open()
     below = fsspec.filesystem("dir", path=f"{opened.name}/a", fs=fsspec.filesystem("s3"))
     assert below.cat("k") == b"data"

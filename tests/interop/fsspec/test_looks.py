@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.interop.fsspec import looks
-from penstock.interop.fsspec.looks import Looks, from_pyarrow
+from penstock.interop.fsspec.looks import Looks, asked_by_pyarrow
 from penstock.values import ObjectMeta
 
 META = ObjectMeta("k", 3, "e")
@@ -36,7 +36,7 @@ def test_looks_are_bounded():
 
 
 def test_only_pyarrow_is_pyarrow():
-    assert not from_pyarrow(0)
-    scope = {"__name__": "pyarrow.fs", "look": lambda: from_pyarrow(1)}
+    assert not asked_by_pyarrow(0)
+    scope = {"__name__": "pyarrow.fs", "look": lambda: asked_by_pyarrow(1)}
     exec("def handler():\n    return look()", scope)  # noqa: S102  a function of a module of that name
-    assert scope["handler"]()
+    assert scope["handler"]() == "handler"

@@ -13,7 +13,7 @@ from penstock.values import Span
 from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
-    from penstock.interop.arrow.recent import Recent
+    from penstock.interop.recent import Recent
     from penstock.protocols.fetching import PendingRead
     from penstock.source import Source
     from penstock.values import ObjectMeta
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["RandomFile"]
 
 _WHOLE_BYTES = 1 << 20  # files up to here are one request: a second one takes longer than their bytes
+_ASKED_BYTES = 64 << 10  # of a Parquet file's end pyarrow asks for first (kDefaultFooterReadSize)
+_TAIL_BYTES = 128 << 10  # that are read then, as the footer may be longer
 _MAGIC = b"PAR1"
+_ENDING = 8  # bytes of a Parquet file after its footer: the footer's length, and the magic
 _AHEAD_READS = 16
 _PATIENCE = 24  # reads that come before one that was expected: three for each of pyarrow's threads
 _AHEAD_BYTES = 64 << 20
@@ -42,12 +45,14 @@ class RandomFile(io.RawIOBase):
     the next row group, too, and two more at once for each of these that was asked for: up to 16, and 64 MiB. Where
     others are asked for, as a filter leaves out row groups, there are fewer.
 
-    A file of up to 1 MiB is one request, whatever is read of it.
+    A file of up to ``whole_bytes`` is one request, whatever is read of it.
     """
 
     mode = "rb"
 
-    def __init__(self, source: Source, meta: ObjectMeta, layouts: Recent[Layout]) -> None:
+    def __init__(
+        self, source: Source, meta: ObjectMeta, layouts: Recent[Layout], *, whole_bytes: int = _WHOLE_BYTES
+    ) -> None:
         """Read the object ``meta`` describes; ``layouts`` keeps what the footers of Parquet files say.
 
         pyarrow reads a footer through one file, and the columns through another one.
@@ -56,7 +61,8 @@ class RandomFile(io.RawIOBase):
         self._source = source
         self._meta = meta
         self._at = 0
-        self._whole = b""
+        self._tail = b""  # the file's last bytes; all of a small file
+        self._tail_bytes = meta.size if meta.size <= whole_bytes else _TAIL_BYTES
         self._inbox = Inbox()
         self._ahead: OrderedDict[tuple[int, int], _Ahead] = OrderedDict()
         self._layouts = layouts
@@ -113,29 +119,42 @@ class RandomFile(io.RawIOBase):
             if waiting:
                 self._source.fetching().cancel_reads(waiting)
             self._ahead.clear()
-            self._whole, self._layout = b"", None
+            self._tail, self._layout = b"", None
         super().close()
 
     def _range(self, start: int, stop: int) -> bytes | memoryview:
         size = self._meta.size
-        if size <= _WHOLE_BYTES:
-            if not self._whole:
-                self._whole = self._source.read(self._span(0, size))
-            return memoryview(self._whole)[start:stop]
+        least = max(0, size - self._tail_bytes)
+        if not least or (stop == size and start >= least) or self._is_footer(start, stop):
+            self._hold(least if not least or size - start == _ASKED_BYTES else start)
+        held = size - len(self._tail)
+        if start >= held:
+            return memoryview(self._tail)[start - held : stop - held]
         ahead = self._ahead.pop((start, stop), None)
         self._predict(start, stop, hit=ahead is not None)
         if ahead is None:
-            data = self._source.read(self._span(start, stop))
-        else:
-            self._inbox.wait(ahead.read)
-            data = ahead.read.take()
-        if stop == size and data.endswith(_MAGIC):
-            self._learn(data)
-        return data
+            return self._source.read(self._span(start, stop))
+        self._inbox.wait(ahead.read)
+        return ahead.read.take()
 
-    def _learn(self, tail: bytes) -> None:
+    def _is_footer(self, start: int, stop: int) -> bool:
+        """Say whether this is a Parquet file's footer, as its last bytes have it; these were read before."""
+        ends = stop == self._meta.size - _ENDING and self._tail.endswith(_MAGIC)
+        return ends and stop - start == int.from_bytes(self._tail[-_ENDING:-4], "little")
+
+    def _hold(self, start: int) -> None:
+        """Keep the file's bytes from ``start`` on; what is kept already is not read again."""
+        held = self._meta.size - len(self._tail)
+        if start < held:
+            self._tail = self._source.read(self._span(start, held)) + self._tail
+            if start:
+                self._learn()
+
+    def _learn(self) -> None:
         """Read a Parquet file's footer, where the end of the file holds all of it."""
-        if self._layout is None and len(tail) >= int.from_bytes(tail[-8:-4], "little") + 8:
+        tail = self._tail
+        footer = int.from_bytes(tail[-_ENDING:-4], "little") if tail.endswith(_MAGIC) else len(tail)
+        if self._layout is None and len(tail) >= footer + _ENDING:
             from pyarrow import ArrowException, BufferReader
             from pyarrow.parquet import read_metadata
 

@@ -9,7 +9,7 @@ from pyarrow.fs import FileInfo, FileSystemHandler, FileType, PyFileSystem
 
 from penstock.errors import InvalidURL, NotFound, Unsupported
 from penstock.interop.arrow.files import RandomFile
-from penstock.interop.arrow.recent import Recent
+from penstock.interop.recent import Recent
 from penstock.options import StoreOptions
 from penstock.providers.protected import check_deletable
 from penstock.providers.urls import parse, scheme_provider

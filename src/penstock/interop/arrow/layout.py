@@ -39,7 +39,9 @@ class Layout:
         self._metadata = metadata
         self._count = metadata.num_row_groups
         self._chunks: dict[int, list[tuple[int, int, int]]] = {}
-        self._starts = [self._ranges(number)[0][0] for number in range(self._count)] if self._count > 1 else []
+        # Of the first column alone: a footer of 1,000 columns and 1,000 row groups has a million places to look at.
+        groups = [metadata.row_group(number) for number in range(self._count)] if self._count > 1 else []
+        self._starts = [_range(group, 0)[0] for group in groups if group.num_columns]
 
     def place(self, start: int, stop: int) -> tuple[int, tuple[int, ...]] | None:
         """Return the row group, and the columns, whose chunks are ``[start, stop)``, one behind the other.

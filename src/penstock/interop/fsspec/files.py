@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from fsspec.callbacks import Callback
 
     from penstock.source import Reader, Source, Writer
-    from penstock.values import ObjectMeta
 
 __all__ = [
     "Held",
@@ -30,7 +29,6 @@ __all__ = [
     "copy",
     "download",
     "is_folder",
-    "open_planned",
     "open_to_read",
     "open_to_write",
     "pipe",
@@ -38,8 +36,6 @@ __all__ = [
 ]
 
 _PIECE_BYTES = 8 << 20
-_WHOLE_BYTES = 4 << 20  # one block of a reader
-_PLANNED_BYTES = 64 << 10  # what Arrow reads of a Parquet file's end, at least
 _LEAST_BLOCK_BYTES, _MOST_BLOCK_BYTES = 4 << 10, 64 << 20  # eight are held
 
 
@@ -61,20 +57,11 @@ def block_bytes(cache_type: object, block_size: object, size: int) -> int:
     return max(_LEAST_BLOCK_BYTES, min(wanted, _MOST_BLOCK_BYTES)) if wanted else 0
 
 
-def open_to_read(source: Source, key: str, meta: ObjectMeta | None, cache_type: object, block_size: object) -> Reader:
-    """Open a file of the version that ``meta`` describes, or of its present one: a HEAD."""
+def open_to_read(source: Source, key: str, cache_type: object, block_size: object) -> Reader:
+    """Open a file of its present version: a HEAD."""
     block_bytes(cache_type, block_size, 0)  # what is wrong is told before a request
-    meta = meta or source.head(key)
+    meta = source.head(key)
     return source.open_read(key, meta, block_bytes=block_bytes(cache_type, block_size, meta.size))
-
-
-def open_planned(source: Source, key: str, meta: ObjectMeta | None) -> Reader:
-    """Open a file for a caller that plans its reads, as pyarrow does: up to 4 MiB whole, else just what is asked for.
-
-    Of a wide table few columns are read: blocks of 4 MiB would bring all the others, too.
-    """
-    meta = meta or source.head(key)
-    return source.open_read(key, meta, block_bytes=0 if meta.size <= _WHOLE_BYTES else _PLANNED_BYTES)
 
 
 def open_to_write(source: Source, key: str, mode: str) -> Writer:
@@ -225,6 +212,9 @@ class Held(io.BufferedIOBase):
         if kind is not None:
             self.discard()
         self.close()
+
+    def _dealloc_warn(self, wrapper: object) -> None:
+        self._writer._dealloc_warn(wrapper)  # noqa: SLF001  io's name for it
 
     def _check_open(self) -> None:
         if self.closed:

@@ -11,24 +11,34 @@ from fsspec.asyn import get_loop
 from fsspec.utils import stringify_path
 
 from penstock.bulk.presign import presign
-from penstock.errors import NotFound, Unusable
+from penstock.errors import NotFound, Unsupported, Unusable
 from penstock.interop.fsspec import entries, files
+from penstock.interop.fsspec.compressed import Compressed, compressor
 from penstock.interop.fsspec.coroutines import Coroutines
 from penstock.interop.fsspec.listings import Listings, check_limits
-from penstock.interop.fsspec.looks import Looks, from_pyarrow
+from penstock.interop.fsspec.looks import STREAM, Looks, asked_by_pyarrow
 from penstock.interop.fsspec.names import parent, stripped, url_of
 from penstock.interop.fsspec.places import Places
 from penstock.interop.fsspec.reads import read_slice_here
 from penstock.interop.fsspec.storage import Storage
+from penstock.interop.recent import Recent
 
 if TYPE_CHECKING:
     import asyncio
 
+    from penstock.interop.arrow.files import RandomFile
+    from penstock.interop.arrow.layout import Layout
     from penstock.options import StoreOptions
-    from penstock.source import Reader, Source, Writer
+    from penstock.source import Reader, Source
+    from penstock.values import ObjectMeta
 
 __all__ = ["PenstockFileSystem"]
 
+_LAYOUTS = 64  # of Parquet files that pyarrow has opened
+_WHOLE_BYTES = 4 << 20  # Parquet files up to here are one request: pyarrow opens each twice, and reads its end alone
+_NO_BLOCKS = (  # as fsspec 2026.9 does, on any file system, with check_files=True, too
+    "blockcache:: joins blocks of two versions where a file is replaced: take filecache:: or simplecache::"
+)
 _LIMITS = ("use_listings_cache", "listings_expiry_time", "max_paths")
 
 
@@ -70,6 +80,7 @@ class PenstockFileSystem(Coroutines):
         self._places = Places(self._storage)
         self._listings = Listings(self.dircache if limits.get("use_listings_cache") else None)
         self._looks = Looks()
+        self._layouts: Recent[Layout] = Recent(_LAYOUTS)
 
     @property
     def store(self) -> StoreOptions | str | None:
@@ -135,7 +146,7 @@ class PenstockFileSystem(Coroutines):
         if (kept := self._listings.find(name)) is not None:
             return dict(kept)
         source, key = self._place(name)
-        if from_pyarrow(1) and key:
+        if asked_by_pyarrow(1) and key:
             try:
                 meta = source.head(key)
             except NotFound:
@@ -154,7 +165,7 @@ class PenstockFileSystem(Coroutines):
 
     def isfile(self, path: str) -> bool:
         """Say whether it is an object, as ``exists`` does."""
-        return from_pyarrow(1) or self._kind(path) == "file"  # pyarrow opens it next: see looks
+        return bool(asked_by_pyarrow(1)) or self._kind(path) == "file"  # pyarrow opens it next: see looks
 
     def modified(self, path: str) -> datetime:
         """Return when an object was written, by the store's clock; of a directory the newest below.
@@ -217,7 +228,15 @@ class PenstockFileSystem(Coroutines):
         files.copy(*self._place(path1), *self._place(path2))
         self.invalidate_cache(path2)
 
-    def open(self, path: str, mode: str = "rb", *args: Any, **options: Any) -> Any:  # noqa: ANN401  fsspec's signature
+    def open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: object = None,
+        cache_options: object = None,
+        compression: str | None = None,
+        **options: Any,  # noqa: ANN401  fsspec's signature
+    ) -> Any:  # noqa: ANN401  the same
         """Open a file: ``rb``, ``wb`` (replaces), ``xb`` (creates), or in text mode with ``encoding=``.
 
         ``cache_type`` and ``block_size`` say how a file is read ahead (docs/fsspec.md). A writer publishes when it is
@@ -226,24 +245,37 @@ class PenstockFileSystem(Coroutines):
         Raises:
             NotFound: There is no such file to read.
             AlreadyExists: ``x``, and there is one.
-            Unusable: Another mode, or ``cache_type``.
+            Unusable: Another mode, ``cache_type`` or ``compression``.
 
         """
-        if mode == "rb" and from_pyarrow(1):
-            options["seen"] = self._looks.take(self._strip_protocol(path))
-            options["planned"] = True
-        return super().open(path, mode, *args, **options)
+        if mode == "rb" and (asked := asked_by_pyarrow(1)):
+            options["pyarrow"] = asked, self._looks.take(self._strip_protocol(path))
+        compression = compressor(path, compression)
+        if compression and "b" in mode and "r" not in mode:
+            return Compressed(super().open(path, mode, block_size, cache_options, **options), compression)
+        return super().open(path, mode, block_size, cache_options, compression, **options)
 
-    def _open(self, path: str, mode: str = "rb", **options: Any) -> Reader | Writer | files.Held:  # noqa: ANN401  fsspec's
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:  # noqa: ANN401  fsspec's signature
         source, key = self._object(path)
         if mode == "rb":
-            if options.get("planned"):
-                return files.open_planned(source, key, options.get("seen"))
-            how = (options.get("cache_type", "readahead"), options.get("block_size"))
-            return files.open_to_read(source, key, options.get("seen"), *how)
+            if "pyarrow" in options:
+                return self._open_for_pyarrow(source, key, *options["pyarrow"])
+            kind = options.get("cache_type", "readahead")
+            if kind == "none" and "size" in options:
+                raise Unsupported(_NO_BLOCKS, url=self._url(path))
+            return files.open_to_read(source, key, kind, options.get("block_size"))
         writer = files.open_to_write(source, key, mode)
         self.invalidate_cache(path)
         return writer if options.get("autocommit", True) else files.Held(writer)
+
+    def _open_for_pyarrow(self, source: Source, key: str, asked: str, seen: ObjectMeta | None) -> RandomFile | Reader:
+        """Open the file that pyarrow's own handler of ours would read from; what is read from front to back, ahead."""
+        from penstock.interop.arrow.files import RandomFile
+
+        meta = seen or source.head(key)
+        if asked == STREAM:
+            return source.open_read(key, meta)
+        return RandomFile(source, meta, self._layouts, whole_bytes=_WHOLE_BYTES)
 
     def rm_file(self, path: str) -> None:
         """Delete a file: one request. A missing one is no error."""

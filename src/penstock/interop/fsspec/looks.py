@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from penstock.values import ObjectMeta
 
-__all__ = ["Looks", "from_pyarrow"]
+__all__ = ["STREAM", "Looks", "asked_by_pyarrow"]
 
+STREAM = "open_input_stream"  # pyarrow's method that opens what is read from front to back
 _OPENS = 2
 _LASTS_S = 5.0
 _MOST = 256
 
 
-def from_pyarrow(depth: int) -> bool:
-    """Say whether the function ``depth`` calls above the caller is pyarrow's."""
-    return sys._getframe(depth + 1).f_globals.get("__name__") == "pyarrow.fs"  # noqa: SLF001  CPython has it
+def asked_by_pyarrow(depth: int) -> str:
+    """Return which function of pyarrow's handler is ``depth`` calls above the caller; empty where none of it is."""
+    frame = sys._getframe(depth + 1)  # noqa: SLF001  CPython has it
+    return frame.f_code.co_name if frame.f_globals.get("__name__") == "pyarrow.fs" else ""
 
 
 class Looks:

@@ -1,6 +1,6 @@
 """What was learned lately is forgotten in order, and after so many uses."""
 
-from penstock.interop.arrow.recent import Recent
+from penstock.interop.recent import Recent
 
 
 def test_the_oldest_is_forgotten():
