@@ -14,6 +14,7 @@ from penstock.cli.exits import MEANINGS
 from penstock.cli.many import MANY
 from penstock.cli.objects import OBJECTS
 from penstock.cli.store import with_store
+from penstock.cli.zarr import zarr
 
 if TYPE_CHECKING:
     import typer
@@ -34,7 +35,7 @@ def build() -> "typer.Typer":
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for add in (_versions, _ls, *OBJECTS, *MANY, steps, config, _doctor, _demo):
+    for add in (_versions, _ls, *OBJECTS, *MANY, steps, zarr, config, _doctor, _demo):
         add(app)
     return app
 

@@ -12,7 +12,7 @@ from penstock.errors import Damaged, Denied, NoSpace, PenstockError, Transient, 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["CODES", "MEANINGS", "exit_on_error", "outgoing", "write"]
+__all__ = ["CODES", "INTERRUPTED", "MEANINGS", "exit_on_error", "outgoing", "write"]
 
 MEANINGS = {
     0: "done",
@@ -26,7 +26,8 @@ MEANINGS = {
     141: "the output's reader has gone",
 }
 CODES: dict[type[PenstockError], int] = {Unusable: 2, Denied: 3, Transient: 4, Damaged: 5, NoSpace: 6}
-_OTHER, _INTERRUPTED, _PIPE_CLOSED = 1, 130, 141  # the last two as a shell counts a signal's death: 128 + its number
+INTERRUPTED = 130
+_OTHER, _PIPE_CLOSED = 1, 141  # the last two as a shell counts a signal's death: 128 + its number
 
 
 @contextmanager
@@ -35,7 +36,7 @@ def exit_on_error() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise SystemExit(_INTERRUPTED) from None
+        raise SystemExit(INTERRUPTED) from None
     except PenstockError as error:
         if os.environ.get("PENSTOCK_DEBUG") == "1":
             raise

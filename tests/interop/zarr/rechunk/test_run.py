@@ -1,0 +1,332 @@
+"""Copies: equal bit for bit, in bounded memory, with each chunk read once, and nothing half done that looks whole."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import uuid
+
+import numpy as np
+import pytest
+import zarr
+from zarr.storage import MemoryStore
+
+import penstock as ps
+from penstock.errors import AlreadyExists, ChecksumMismatch, Damaged, InvalidURL, NotFound, StateMismatch, Unusable
+from penstock.interop.zarr import Store, copy
+from penstock.interop.zarr.rechunk import run as running
+from penstock.interop.zarr.rechunk.run import CopyOptions, Run
+from penstock.source import Source, open_source
+from penstock.testing.faults import FaultServer
+from tests.children import PEAK_KIB, python
+
+KILLS = 10
+SHAPE = (48, 10, 12)
+
+
+@pytest.fixture(scope="module")
+def server():
+    with FaultServer.within() as running:
+        yield running
+
+
+@pytest.fixture
+def bucket(server):
+    server.make(name := f"test-{uuid.uuid4().hex}")
+    return name
+
+
+@pytest.fixture
+def folder():
+    return f"memory://copies/{uuid.uuid4().hex}"
+
+
+def values_of(dtype, shape=SHAPE, seed=0):
+    draw = np.random.default_rng(seed)
+    return draw.integers(0, 200, shape).astype(dtype) if dtype != "U" else draw.choice(["a", "bcd", ""], shape)
+
+
+def fill(url, *, dtype="f4", **how):
+    how = {"chunks": (16, 5, 12), "shape": SHAPE, "fill_value": 3} | how
+    array = zarr.create_array(Store(url), dtype=dtype, attributes={"units": "K"}, **how)
+    array[:] = values_of(dtype, how["shape"])
+    return array
+
+
+NESTED = {"name": "v2", "separator": "/"}
+LAYOUTS = {
+    "v2": {"zarr_format": 2},
+    "v2, F, big, nested": {
+        "zarr_format": 2,
+        "order": "F",
+        "dtype": ">f4",
+        "chunk_key_encoding": {"name": "v2", "separator": "/"},
+    },
+    "v3": {"dimension_names": ("time", "y", "x")},
+    "sharded": {"chunks": (4, 5, 6), "shards": (16, 10, 12)},
+    "small": {"dtype": "u1", "chunks": (1, 10, 12)},
+}
+WISHES = {
+    "as is": {},
+    "one step": {"chunks": (1, -1, -1)},
+    "across": {"chunks": (48, 3, 7), "codec": "blosc-lz4"},
+    "shards": {"chunks": (1, 10, 12), "shards": (20, 10, 12), "codec": "none"},
+}
+
+
+@pytest.mark.parametrize("wish", WISHES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_copy_is_equal_in_whatever_layout(folder, layout, wish):
+    source = fill(f"{folder}/a", **LAYOUTS[layout])
+    how = dict(WISHES[wish])
+    if layout.startswith("v2") and "shards" in how:
+        how["zarr_format"] = 3
+    if layout == "sharded" and "chunks" in how and "shards" not in how:
+        how["shards"] = "none"
+    done = copy(f"{folder}/a", f"{folder}/b", **how)
+    assert (done.complete, done.resumed) == (True, 0)
+    made = zarr.open_array(Store(f"{folder}/b"), mode="r")
+    assert np.array_equal(made[:], source[:])
+    assert (made.attrs.asdict(), made.fill_value) == ({"units": "K"}, 3)
+    assert made.metadata.zarr_format == how.get("zarr_format", source.metadata.zarr_format)
+    if "chunks" in how:
+        assert made.chunks == tuple(
+            size if each == -1 else each for each, size in zip(how["chunks"], SHAPE, strict=True)
+        )
+    assert (made.shards or "none") == how.get("shards", source.shards or "none")
+    assert made.metadata.to_dict().get("dimension_names") == source.metadata.to_dict().get("dimension_names")
+    assert not [each for each in ps.list(f"{folder}/b/") if ".zarr-copy" in each.key]
+
+
+def test_groups_and_open_objects_of_other_stores(folder):
+    memory = MemoryStore()
+    root = zarr.open_group(memory, mode="w", zarr_format=2, attributes={"title": "era"})
+    for name, dtype in (("a/tas", "f8"), ("a/time", "i8"), ("words", "U")):
+        values = values_of(dtype, (6, 4))
+        root.create_array(name, shape=(6, 4), chunks=(3, 2), dtype="U3" if dtype == "U" else dtype)[:] = values
+    root.create_array("empty", shape=(0, 4), chunks=(3, 2), dtype="f4")
+    root.create_array("scalar", shape=(), dtype="i4")[...] = 42
+    zarr.consolidate_metadata(memory)
+    copy(zarr.open(memory, mode="r"), f"{folder}/all", chunks={"a/tas": (1, 4)})
+    made = zarr.open_consolidated(Store(f"{folder}/all"), mode="r")
+    assert made["a/tas"].chunks == (1, 4)
+    for name in ("a/tas", "a/time", "words", "scalar", "empty"):
+        assert np.array_equal(made[name][...], root[name][...]), name
+
+
+def test_bits_that_zarr_takes_for_the_fill_value_are_kept(folder):
+    other_nan = np.array([0x7FC00001], "u4").view("f4")
+    array = zarr.create_array(Store(f"{folder}/a"), shape=8, chunks=4, dtype="f4", fill_value=np.nan)
+    array.with_config({"write_empty_chunks": True})[:4] = np.repeat(other_nan, 4)
+    copy(f"{folder}/a", f"{folder}/b", chunks=2)
+    found = zarr.open_array(Store(f"{folder}/b"), mode="r")[:]
+    assert np.array_equal(found.view("u4"), array[:].view("u4"))
+
+
+def test_what_is_filled_stays_absent(folder):
+    array = zarr.create_array(Store(f"{folder}/a"), shape=(8, 4), chunks=(2, 4), dtype="f4", fill_value=np.nan)
+    array[6] = 1
+    copy(f"{folder}/a", f"{folder}/b", chunks=(1, 4))
+    assert [each.key[-5:] for each in ps.list(f"{folder}/b/c/")] == ["c/6/0"]
+    assert np.array_equal(zarr.open_array(Store(f"{folder}/b"), mode="r")[:], array[:], equal_nan=True)
+
+
+def test_each_chunk_is_read_once_and_what_is_written_is_read_back(server, bucket):
+    source = zarr.create_array(
+        Store(f"s3://{bucket}/a", store=server.store), shape=SHAPE, chunks=(16, 5, 12), dtype="f4"
+    )
+    source[:] = values_of("f4")
+    before = len(server.seen("", bucket))
+    done = copy(f"s3://{bucket}/a", f"s3://{bucket}/b", chunks=(1, 10, 12), store=server.store)
+    seen = server.seen("", bucket)[before:]
+    reads = [each.key for each in seen if each.verb == "get" and each.key.startswith("a/c/")]
+    assert len(reads) == len(set(reads)) == 6
+    assert done.arrays[0].reads == 1
+    puts = [each.key for each in seen if each.verb == "put" and each.key.startswith("b/")]
+    assert len([key for key in puts if key.startswith("b/c/")]) == 48
+    assert puts[-1] == "b/zarr.json", "the metadata comes last"
+    assert {each.key for each in seen if each.verb == "get"} >= {key for key in puts if key.startswith("b/c/")}
+
+
+def killed(work, moment, after):
+    """Run ``work`` in a child that is killed at its ``moment``-th write, before or ``after`` it; how it ended."""
+    pid = os.fork()
+    if not pid:
+        status, original, writes = 1, Source.put, itertools.count(1)
+
+        def put(*arguments, **more):
+            number = next(writes)
+            if number == moment and not after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            original(*arguments, **more)
+            if number == moment:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        Source.put = put
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_kill_9_at_any_moment_and_the_next_run_goes_on(tmp_path, seed):
+    draw = random.Random(seed)
+    source = zarr.create_array(zarr.storage.LocalStore(tmp_path / "a"), shape=(200, 6), chunks=(7, 6), dtype="f4")
+    source[:] = values_of("f4", (200, 6))
+
+    def work():
+        options = CopyOptions(chunks=(1, 6), resume=True, memory_bytes=4000)
+        run = Run(f"{tmp_path}/a", f"{tmp_path}/b", options, None)
+        run.journal_s = 0
+        run.execute(progress=False)
+
+    kills = 0
+    for _ in range(KILLS):
+        status = killed(work, draw.randint(1, 40), after=draw.random() < 0.5)
+        assert status in (-signal.SIGKILL, 0)
+        kills += status != 0
+        if status:
+            with pytest.raises(FileNotFoundError):
+                zarr.open_array(Store(f"{tmp_path}/b"), mode="r")
+    assert kills >= KILLS - 1
+    rest = Run(f"{tmp_path}/a", f"{tmp_path}/b", CopyOptions(chunks=(1, 6), resume=True, memory_bytes=4000), None)
+    rest.execute()
+    assert rest.result.complete
+    assert rest.result.resumed > 0
+    assert np.array_equal(zarr.open_array(Store(f"{tmp_path}/b"), mode="r")[:], source[:])
+    assert not [each for each in ps.list(f"{tmp_path}/b/") if ".zarr-copy" in each.key]
+
+
+def test_a_kill_between_the_last_steps_leaves_a_complete_copy(folder, monkeypatch):
+    fill(f"{folder}/a")
+    monkeypatch.setattr(running.Journal, "end", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        copy(f"{folder}/a", f"{folder}/b")
+    monkeypatch.undo()
+    done = copy(f"{folder}/a", f"{folder}/b", resume=True)
+    assert (done.complete, done.resumed, done.size_bytes) == (True, done.regions, 0)
+    again = copy(f"{folder}/a", f"{folder}/b", resume=True)
+    assert (again.complete, again.size_bytes) == (True, 0)
+    assert not [each for each in ps.list(f"{folder}/b/") if ".zarr-copy" in each.key]
+
+
+def test_a_failure_leaves_what_is_done_and_the_next_run_does_the_rest(folder, monkeypatch):
+    fill(f"{folder}/a", chunks=(1, 10, 12))
+    original, calls = running._copy, []
+
+    def breaking(*arguments):
+        calls.append(1)
+        if len(calls) > 3:
+            raise Damaged("broken")
+        original(*arguments)
+
+    monkeypatch.setattr(running, "_copy", breaking)
+    with pytest.raises(Damaged, match="broken"):
+        copy(f"{folder}/a", f"{folder}/b", memory_bytes=6000)
+    monkeypatch.undo()
+    with pytest.raises(AlreadyExists, match="unfinished copy is there: --resume"):
+        copy(f"{folder}/a", f"{folder}/b", memory_bytes=6000)
+    with pytest.raises(StateMismatch, match="other chunks, shards or codecs"):
+        copy(f"{folder}/a", f"{folder}/b", chunks=(2, 10, 12), resume=True)
+    done = copy(f"{folder}/a", f"{folder}/b", resume=True)  # with more memory: the regions stay what they were
+    assert 0 < done.resumed <= 3
+    assert np.array_equal(zarr.open_array(Store(f"{folder}/b"), mode="r")[:], values_of("f4"))
+
+
+def test_what_is_there_is_not_written_over_unless_one_says_so(folder):
+    fill(f"{folder}/a")
+    fill(f"{folder}/b", shape=(4, 4), chunks=(2, 2))
+    with pytest.raises(AlreadyExists, match="not empty: choose another, or --overwrite"):
+        copy(f"{folder}/a", f"{folder}/b")
+    with pytest.raises(AlreadyExists, match="not empty"):
+        copy(f"{folder}/a", f"{folder}/b", resume=True)
+    assert not copy(f"{folder}/a", f"{folder}/b", dry_run=True).complete
+    assert zarr.open_array(Store(f"{folder}/b"), mode="r").shape == (4, 4)
+    copy(f"{folder}/a", f"{folder}/b", overwrite=True)
+    assert np.array_equal(zarr.open_array(Store(f"{folder}/b"), mode="r")[:], values_of("f4"))
+    assert not [each for each in ps.list(f"{folder}/b/c/1/1/") if each.key.count("/") < 4]
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "said"),
+    [
+        ({"chunks": (1, 2)}, Unusable, "are 2, and the array of shape"),
+        ({"chunks": {"tmie": 1}}, Unusable, "called 'tmie': did you mean 'time'"),
+        ({"chunks": (4, 10, 12), "shards": (6, 10, 12)}, Unusable, "no multiple of chunks"),
+        ({"codec": "zsdt"}, Unusable, "did you mean 'zstd'"),
+        ({"memory_bytes": 1000}, Unusable, "needs 1 MiB of memory to be copied, and 1 MiB are allowed"),
+        ({"resume": True, "overwrite": True}, Unusable, "choose one"),
+        ({"zarr_format": 2}, Unusable, "becomes no format 2"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(folder, how, error, said):
+    fill(f"{folder}/a", dimension_names=("time", "y", "x"))
+    with pytest.raises(error, match=said):
+        copy(f"{folder}/a", f"{folder}/b", **how)
+    assert not [*ps.list(f"{folder}/b/")]
+
+
+def test_places_that_lie_in_one_another_and_wrong_ones_are_refused(folder):
+    fill(f"{folder}/a")
+    for dest in (f"{folder}/a", f"{folder}/a/b", folder, f"{folder}/a/"):
+        with pytest.raises(Unusable, match="lie in one another"):
+            copy(f"{folder}/a", dest, overwrite=True)
+    with pytest.raises(NotFound, match="no zarr array or group"):
+        copy(f"{folder}/none", f"{folder}/b")
+    with pytest.raises(InvalidURL, match="working directory"):
+        copy(f"{folder}/a", ".", overwrite=True)
+    with pytest.raises(Unusable):
+        copy(f"{folder}/a", "https://example.invalid/b")
+
+
+def test_a_chunk_that_cannot_be_decoded_is_named(folder):
+    fill(f"{folder}/a")
+    source, key = open_source(f"{folder}/a/c/1/0/0")
+    source.put(key, b"no zstd at all")
+    with pytest.raises(Damaged, match=r"array '/'\[.*\] cannot be decoded"):
+        copy(f"{folder}/a", f"{folder}/b")
+
+
+def test_a_store_that_loses_bits_is_noticed(folder, monkeypatch):
+    fill(f"{folder}/a")
+    original = Source.put
+
+    def put(self, key, data, **more):
+        bits = bytearray(data)
+        if "/b/c/" in key:
+            bits[-1] ^= 1
+        original(self, key, bytes(bits), **more)
+
+    monkeypatch.setattr(Source, "put", put)
+    with pytest.raises(ChecksumMismatch, match="is not what was written"):
+        copy(f"{folder}/a", f"{folder}/b", codec="none")
+
+
+def test_memory_stays_below_the_figure(tmp_path, monkeypatch):
+    array = zarr.create_array(tmp_path / "a", shape=(64, 512, 512), chunks=(8, 128, 512), dtype="u4", compressors=None)
+    draw = np.random.default_rng(0)
+    for start in range(0, 64, 8):
+        array[start : start + 8] = draw.integers(1 << 32, size=(8, 512, 512), dtype="u4")
+    script = (
+        PEAK_KIB
+        + """
+import sys
+import numpy, zarr
+from penstock.interop.zarr import copy
+small = zarr.create_array(zarr.storage.MemoryStore(), shape=4, dtype="f4")
+copy(small, sys.argv[2] + "/warm")
+before = peak_kib()
+done = copy(sys.argv[1], sys.argv[2] + "/b", chunks=(1, 512, 512), memory_bytes=48 << 20)
+print((peak_kib() - before) >> 10, done.arrays[0].reads)
+"""
+    )
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "65536")  # what is freed is given back: the allocator keeps some else
+    ended = python(script, str(tmp_path / "a"), str(tmp_path))
+    assert ended.returncode == 0, ended.stderr
+    grown_mib, reads = ended.stdout.split()
+    assert float(reads) == 1
+    assert int(grown_mib) <= 48
