@@ -12,9 +12,11 @@ from penstock.budget import Budget
 from penstock.buffer import Buffer
 from penstock.errors import InvalidURL, Unusable
 from penstock.events import followed, operation
-from penstock.fetch.each import Started, each_key, unless_missing
+from penstock.fetch.calls import Calls
+from penstock.fetch.each import each_key, unless_missing
 from penstock.fetch.engines import Engines
 from penstock.fetch.fetcher import Fetcher
+from penstock.fetch.operation import Operation
 from penstock.fetch.pager import Pager
 from penstock.fetch.pages import next_page, pages, uploads
 from penstock.fetch.reading.batch import read_into, read_many
@@ -35,6 +37,7 @@ from penstock.support import require, supports
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 
+    from penstock.events import Scope
     from penstock.protocols.credentials import Identity, Renewable
     from penstock.protocols.driver import Driver
     from penstock.protocols.exchange import Exchange
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
 
     Layer = Callable[[Fetching], Fetching]
 
-__all__ = ["Reader", "Source", "Started", "Writer", "object_at", "open_source"]
+__all__ = ["Calls", "Operation", "Reader", "Source", "Writer", "object_at", "open_source"]
 
 T = TypeVar("T")
 
@@ -168,7 +171,7 @@ class Source:
     def fetching(self) -> Fetching:
         """Return what reads of this process ask: its engine, or the layer that stands before it. May open the engine.
 
-        For code that waits in another way than ``read_many``: on an event loop (``penstock.interop.awaiting``).
+        For code that waits in another way than ``read_many`` does (``penstock.interop.awaiting``).
         """
         fetcher = self._fetcher()
         if self._layer is None:
@@ -187,10 +190,9 @@ class Source:
         opened = engine is not None and engine[0] == os.getpid() and engine[1].usable()
         return not opened or self._layer is not None or self._fetcher().waits(spans)
 
-    def start_heads(self, keys: Sequence[str], inbox: Inbox) -> Started[ObjectMeta]:
-        """Prepare to describe objects, one request each; ``inbox`` is told of each that ends. See ``fetching``."""
-        fetcher = self._fetcher()
-        return Started(fetcher, keys, fetcher.driver.head, inbox)
+    def calls(self, inbox: Inbox, scope: Scope | None = None) -> Calls:
+        """Return what prepares verbs and sends them together, within ``scope``; ``inbox`` is told of each that ends."""
+        return Calls(self._fetcher, self.fetching, inbox, scope)
 
     def page(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Page:
         """List one page of up to 1,000 keys in UTF-8 byte order: one request.
@@ -265,11 +267,10 @@ class Source:
     ) -> Writer:
         """Open an object as a file that publishes when it is closed well; no request yet.
 
-        ``content_type`` is by default the options'.
-
-        ``create_only`` raises ``AlreadyExists`` then, where there is one already; ``replaces`` (an ETag)
-        ``PreconditionFailed``, where that version is not there. Not both. On stores without conditional writes (Ceph's
-        multipart, OSS) that is a look beforehand: two writers within a moment may both win (docs/stores.md).
+        ``content_type`` is by default the options'. ``create_only`` raises ``AlreadyExists`` then, where there is one
+        already; ``replaces`` (an ETag) ``PreconditionFailed``, where that version is not there. Not both. On stores
+        without conditional writes (Ceph's multipart, OSS) that is a look beforehand: two writers within a moment may
+        both win (docs/stores.md).
         """
         kind = content_type or self.options.write.content_type
         attributes = Attributes(kind, metadata or {}, create_only, replaces)

@@ -19,6 +19,7 @@ __all__ = [
     "Upload",
     "Uploads",
     "as_folder",
+    "content_type_of",
     "whole",
 ]
 
@@ -200,3 +201,11 @@ class Place:
 def as_folder(key: str) -> str:
     """Return the prefix of all keys below ``key``, ending in ``/``; "" is the whole bucket."""
     return key if key.endswith("/") or not key else key + "/"
+
+
+def content_type_of(key: str) -> str:
+    """Guess a content type by a name; of what is compressed nothing: it would be what it is a type of unpacked."""
+    from mimetypes import guess_type  # reads the machine's tables: few programs need it
+
+    kind, packed = guess_type(f"x/{key}")  # not a URL, whatever it begins with
+    return "" if packed else kind or ""

@@ -235,9 +235,9 @@ def test_a_source_that_changes_between_the_look_and_the_copy_is_told(faulty, tmp
 
     original = module.copy
 
-    def later(job, moved, stop):
+    async def later(job, moved, stop):
         faulty.put(faulty.bucket, "a/k", b"other")
-        original(job, moved, stop)
+        await original(job, moved, stop)
 
     monkeypatch.setattr(module, "copy", later)
     with pytest.raises(Changed):

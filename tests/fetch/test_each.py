@@ -8,12 +8,11 @@ import pytest
 from penstock.drivers.memory import Memory
 from penstock.errors import Cancelled, Forbidden, NotFound
 from penstock.fetch import each as module
-from penstock.fetch.each import Started, each_key, unless_missing
+from penstock.fetch.each import each_key, unless_missing
 from penstock.fetch.fetcher import Fetcher
 from penstock.options import ReadOptions, RetryOptions
 from penstock.protocols.driver import Attributes
 from penstock.transport.work import Threads
-from penstock.waiting import Inbox
 
 KEYS = [f"{number:02}" for number in range(10)]
 
@@ -102,22 +101,3 @@ def test_leaving_calls_off_what_has_not_begun(look, monkeypatch):
         assert type(operation.error) is Cancelled
     assert len(operations) == len(KEYS)
     assert carried_out in (["00"], ["00", "01"])
-
-
-def test_what_is_started_is_told_of_and_can_be_called_off():
-    gate = threading.Event()
-    fetcher = Fetcher(Bucket(lambda _key: gate.wait(60)), Threads(1), RetryOptions(attempts=1), ReadOptions())
-    inbox = Inbox()
-    started = Started(fetcher, KEYS[:3], fetcher.driver.head, inbox)
-    started.send()
-    started.call_off()
-    gate.set()
-    for each in started.operations:
-        inbox.wait(each)
-    assert all(isinstance(each.error, Cancelled) for each in started.operations[1:])
-    again = Started(fetcher, KEYS[:2], fetcher.driver.head, inbox)
-    again.send()
-    for each in again.operations:
-        inbox.wait(each)
-    assert [each.result().key for each in again.operations] == KEYS[:2]
-    fetcher.close()

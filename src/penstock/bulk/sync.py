@@ -10,15 +10,16 @@ from threading import Event
 from typing import TYPE_CHECKING, Unpack
 
 from penstock.bulk.compare import Rule, merged, verdict
-from penstock.bulk.copy import Job, copy, cost_bytes
-from penstock.bulk.evidence import is_proven
 from penstock.bulk.guard import link_on_the_way
 from penstock.bulk.ledger import ledger
 from penstock.bulk.mirror import SyncKeywords, SyncOptions, opened
 from penstock.bulk.outcome import Outcome, Synced
-from penstock.bulk.pool import run_jobs
 from penstock.bulk.progress import bar
 from penstock.bulk.selection import left_out, local
+from penstock.bulk.tasks import steps
+from penstock.bulk.tasks.copy import Job, copy, cost_bytes
+from penstock.bulk.tasks.evidence import is_proven
+from penstock.bulk.tasks.pool import run_jobs
 from penstock.errors import Changed, NoSpace, NotFound, PenstockError, Unusable
 from penstock.options import StoreOptions
 
@@ -112,20 +113,20 @@ class Run:
 
         What fails does not stop the others, unless there is no space left; nothing is deleted then.
         """
-        steps = self.mirror.steps(empty=self.options.allow_empty, deleting=self.options.delete)
+        planned = self.mirror.steps(empty=self.options.allow_empty, deleting=self.options.delete)
         for path, kind in left_out(self.mirror.selection):
             yield Outcome(path, "", 0, "skipped", kind)
         whole = True
         with bar(None, None, shown=False if self.options.dry_run else progress) as self._count:
-            for outcome in self._copies(steps):
+            for outcome in self._copies(planned):
                 yield outcome
                 whole = whole and outcome.error is None
             yield from self._deletions() if whole else self._kept()
 
-    def _copies(self, steps: Iterator[Step]) -> Generator[Outcome]:
+    def _copies(self, planned: Iterator[Step]) -> Generator[Outcome]:
         stop = Event()
         work = partial(self._copy, stop)
-        with closing(run_jobs(self._tasks(steps), work, lambda task: cost_bytes(task.step.meta), stop)) as results:
+        with closing(run_jobs(self._tasks(planned), work, lambda task: cost_bytes(task.step.meta), stop)) as results:
             for task, result in results:
                 self._count(1, 0)
                 if result is None:
@@ -135,9 +136,9 @@ class Run:
                 if isinstance(result, NoSpace):  # what comes next would be read in vain
                     return
 
-    def _tasks(self, steps: Iterator[Step]) -> Iterator[_Task]:
+    def _tasks(self, planned: Iterator[Step]) -> Iterator[_Task]:
         """Yield what differs, or may; remember what is too much, and count what is the same."""
-        for step, there in merged(steps, self.mirror.existing()):
+        for step, there in merged(planned, self.mirror.existing()):
             if step is None:
                 if there is not None and self.options.delete and self.mirror.deletable(there):
                     self._surplus.append(there)
@@ -153,7 +154,7 @@ class Run:
                 else:
                     yield _Task(step, there if found == "unsure" else None)
 
-    def _copy(self, stop: Event, task: _Task) -> Status | None:
+    async def _copy(self, stop: Event, task: _Task) -> Status | None:
         """Copy one object; None where the destination has it already."""
         mirror, step = self.mirror, task.step
         if step.fault:
@@ -161,11 +162,11 @@ class Run:
         if local(mirror.target) and (path := link_on_the_way(mirror.base, step.to)):
             raise Unusable("written through this link to a directory? remove it, or name it as DEST", url=path)
         job = Job(mirror.source, step.meta, mirror.target, step.to, stamped=True)
-        if task.there is not None and is_proven(job, task.there, by_time=not self.options.checksum):
+        if task.there is not None and await is_proven(job, task.there, by_time=not self.options.checksum):
             return None
         if self.options.dry_run:
             return "planned"
-        copy(job, lambda moved_bytes: self._count(0, moved_bytes), stop)
+        await copy(job, lambda moved_bytes: self._count(0, moved_bytes), stop)
         return "copied"
 
     def _deletions(self) -> Generator[Outcome]:
@@ -177,17 +178,17 @@ class Run:
                 self._count(1, 0)
                 yield self._outcome(meta, meta.key, result, deleted=True)
 
-    def _delete(self, meta: ObjectMeta) -> Status:
+    async def _delete(self, meta: ObjectMeta) -> Status:
         """Delete what the source has not, if it is still what was listed: two requests."""
         target = self.mirror.target
         try:
-            now = target.head(meta.key)
+            now = await steps.head(target, meta.key)
         except NotFound:
             return "deleted"
         alike = now.etag == meta.etag if meta.etag else now.modified == meta.modified
         if now.size != meta.size or not alike:
             raise Changed("it was written to since it was compared: not deleted", url=target.url(meta.key))
-        target.delete([meta.key])
+        await steps.delete(target, meta.key)
         return "deleted"
 
     def _kept(self) -> Generator[Outcome]:

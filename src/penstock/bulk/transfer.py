@@ -8,14 +8,14 @@ from itertools import chain, islice
 from threading import Event
 from typing import TYPE_CHECKING
 
-from penstock.bulk.copy import Job, copy, cost_bytes, delete_source
-from penstock.bulk.evidence import is_there
 from penstock.bulk.guard import check_links, check_names, check_tree, link_on_the_way
 from penstock.bulk.outcome import Outcome
 from penstock.bulk.plan import check, plan
-from penstock.bulk.pool import run_jobs
 from penstock.bulk.progress import bar
 from penstock.bulk.selection import destination, left_out, local, require, select
+from penstock.bulk.tasks.copy import Job, copy, cost_bytes, delete_source
+from penstock.bulk.tasks.evidence import is_there
+from penstock.bulk.tasks.pool import run_jobs
 from penstock.errors import NoSpace, PenstockError, Unusable
 from penstock.protocols.driver import Delete, Put
 
@@ -98,7 +98,7 @@ class _Work:
         self._sources = sources
         self._target, self._base = dest
 
-    def __call__(self, step: Step) -> Status:
+    async def __call__(self, step: Step) -> Status:
         """Do it; returns its status."""
         job = Job(self._sources[step.root], step.meta, self._target, step.to)
         if step.fault:
@@ -107,14 +107,14 @@ class _Work:
             return "skipped"
         if local(self._target) and (path := link_on_the_way(self._base, step.to)):
             raise Unusable("written through this link to a directory? remove it, or name it as DEST", url=path)
-        there = self.how.resume and is_there(job, surely=self.how.move)
+        there = self.how.resume and await is_there(job, surely=self.how.move)
         if there and not self.how.move:
             return "skipped"
         if not self.how.dry_run:
             if not there:
-                copy(job, lambda moved_bytes: self.count(0, moved_bytes), self.stop)
+                await copy(job, lambda moved_bytes: self.count(0, moved_bytes), self.stop)
             if self.how.move:
-                delete_source(job)
+                await delete_source(job)
         return self.how.verb
 
     def outcome(self, step: Step, result: Status | PenstockError) -> Outcome:

@@ -7,7 +7,6 @@ import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from errno import EDQUOT, EIO
-from mimetypes import guess_type
 from typing import TYPE_CHECKING
 
 from penstock.drivers.direct import direct, page_of, too_large
@@ -26,7 +25,7 @@ from penstock.errors import (
     Unusable,
 )
 from penstock.protocols.driver import UNKNOWN_BYTES, Abilities, Ending
-from penstock.values import ObjectMeta, Uploads
+from penstock.values import ObjectMeta, Uploads, content_type_of
 
 if TYPE_CHECKING:
     import io
@@ -68,7 +67,7 @@ class Local:
         def run() -> ObjectMeta:
             with self._errors(key):
                 found = regular.describe(self._allowed(key))
-                return replace(_meta(key, found), content_type=_type(key))
+                return replace(_meta(key, found), content_type=content_type_of(key))
 
         return direct(run)
 
@@ -331,12 +330,6 @@ def _etag(found: os.stat_result) -> str:
 
 def _meta(key: str, found: os.stat_result) -> ObjectMeta:
     return ObjectMeta(key, found.st_size, _etag(found), found.st_mtime)
-
-
-def _type(key: str) -> str:
-    """Guess a content type by a name; of what is compressed nothing: it would be what it is a type of unpacked."""
-    kind, packed = guess_type(f"x/{key}")  # not a URL, whatever it begins with
-    return "" if packed else kind or ""
 
 
 def _set_time(path: str, metadata: Mapping[str, str]) -> None:

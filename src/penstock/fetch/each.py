@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import NotFound
 from penstock.waiting import Inbox
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.fetch.operation import Operation
     from penstock.protocols.exchange import Exchange
 
-__all__ = ["Started", "each_key", "unless_missing"]
+__all__ = ["each_key", "unless_missing"]
 
 T = TypeVar("T")
 
@@ -37,29 +37,6 @@ def each_key(fetcher: Fetcher, keys: Sequence[str], verb: Callable[[str], Exchan
                 yield operation
         finally:
             fetcher.call_off(operations)
-
-
-class Started(Generic[T]):
-    """One verb for each of several keys, prepared: ``send`` starts all of them, and the inbox is told of each end.
-
-    Attributes:
-        operations: In the order of the keys; the result of one that is ``complete`` is its ``result()``.
-
-    """
-
-    __slots__ = ("_fetcher", "operations")
-
-    def __init__(self, fetcher: Fetcher, keys: Sequence[str], verb: Callable[[str], Exchange[T]], inbox: Inbox) -> None:
-        self._fetcher = fetcher
-        self.operations = [fetcher.operation(partial(verb, key), inbox) for key in keys]
-
-    def send(self) -> None:
-        """Start them; returns at once where ``Fetcher.waits`` says so."""
-        self._fetcher.send(self.operations)
-
-    def call_off(self) -> None:
-        """End those that are not complete with ``Cancelled``, soon; returns at once."""
-        self._fetcher.call_off(self.operations)
 
 
 def unless_missing(looking: Operation[T]) -> T | None:

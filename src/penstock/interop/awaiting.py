@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from penstock.errors import PenstockError
     from penstock.protocols.fetching import Fetching, PendingRead
-    from penstock.source import Source, Started
+    from penstock.source import Operation, Source
     from penstock.values import ObjectMeta, Span
     from penstock.waiting import Item
 
@@ -55,12 +55,12 @@ async def read_each(source: Source, spans: Sequence[Span]) -> list[bytes | Penst
 
 async def stat(source: Source, key: str) -> ObjectMeta:
     """Describe one object as ``Source.head`` does: one request."""
-    return (await _looks(source, (key,))).operations[0].result()
+    return (await _looks(source, (key,)))[0].result()
 
 
 async def stat_each(source: Source, keys: Sequence[str]) -> list[ObjectMeta | PenstockError]:
     """Describe objects, one request each, all at once; the description of each, or why there is none, in order."""
-    return [each.error or each.result() for each in (await _looks(source, keys)).operations]
+    return [each.error or each.result() for each in await _looks(source, keys)]
 
 
 async def call(function: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
@@ -72,19 +72,20 @@ async def call(function: Callable[P, T], /, *args: P.args, **options: P.kwargs) 
     return await asyncio.get_running_loop().run_in_executor(_pool.threads(), work)
 
 
-async def _looks(source: Source, keys: Sequence[str]) -> Started[ObjectMeta]:
-    """Look at objects; all looks are complete."""
+async def _looks(source: Source, keys: Sequence[str]) -> list[Operation[ObjectMeta]]:
+    """Look at objects; all looks are complete, in order."""
     with operation("stat", source.url, keys[0] if len(keys) == 1 else ""):
         arrivals = _Arrivals(_loop())
         if source.waits():
             await call(_prepared, source, (), arrivals)  # engine and credentials are there afterwards
-        heads = source.start_heads(keys, arrivals)
+        calls = source.calls(arrivals)
+        heads = [calls.head(key) for key in keys]
         try:
             arrivals.expect(len(keys))
-            heads.send()
-            await arrivals.all(heads.operations)
+            calls.send()
+            await arrivals.all(heads)
         except BaseException:
-            heads.call_off()
+            calls.call_off(heads)
             raise
         return heads
 

@@ -10,9 +10,10 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from penstock.bulk.guard import check_tree, link
-from penstock.bulk.pool import run_jobs
 from penstock.bulk.progress import bar
 from penstock.bulk.selection import require, select
+from penstock.bulk.tasks import steps
+from penstock.bulk.tasks.pool import run_jobs
 from penstock.cli.exits import write
 from penstock.cli.report import Report
 from penstock.cli.text import harmless, readable
@@ -94,7 +95,7 @@ def _delete(victims: Iterable[Victim], *, as_json: bool) -> None:
     report, stop = Report("deleted", as_json=as_json), Event()
     with (
         bar(None, None) as count,
-        closing(run_jobs(victims, lambda each: each[0].delete([each[1].key]), lambda _: 0, stop)) as results,
+        closing(run_jobs(victims, _deleted, lambda _: 0, stop)) as results,
     ):
         for (source, meta), result in results:
             count(1, meta.size)
@@ -103,3 +104,8 @@ def _delete(victims: Iterable[Victim], *, as_json: bool) -> None:
             else:
                 report.add({"url": source.url(meta.key)}, meta.size, "deleted")
     report.end()
+
+
+async def _deleted(victim: Victim) -> None:
+    source, meta = victim
+    await steps.delete(source, meta.key)

@@ -6,26 +6,27 @@ from hashlib import md5
 from typing import TYPE_CHECKING
 
 from penstock.bulk.compare import content_tag, same_time
-from penstock.bulk.copy import MTIME, READERS, spans
 from penstock.bulk.selection import local
+from penstock.bulk.tasks import steps
+from penstock.bulk.tasks.copy import MTIME, READERS, spans
 from penstock.errors import NotFound
 
 if TYPE_CHECKING:
-    from penstock.bulk.copy import Job
+    from penstock.bulk.tasks.copy import Job
     from penstock.source import Source
     from penstock.values import ObjectMeta
 
 __all__ = ["is_proven", "is_there"]
 
 
-def is_there(job: Job, *, surely: bool) -> bool:
+async def is_there(job: Job, *, surely: bool) -> bool:
     """Say whether what is at the destination is this object: one request.
 
     Its size must be the same; and its ETag, where both stores made it of the content. Else its time must not be before
     the source's, or, ``surely``, files are read for their MD5, and what cannot be compared is not there.
     """
     try:
-        found = job.target.head(job.to)
+        found = await steps.head(job.target, job.to)
     except NotFound:
         return False
     if found.size != job.meta.size:
@@ -34,11 +35,11 @@ def is_there(job: Job, *, surely: bool) -> bool:
     if here and there:
         return here == there
     if surely:
-        return _alike(job, found)
+        return await _alike(job, found)
     return found.modified is not None and job.meta.modified is not None and found.modified >= job.meta.modified
 
 
-def is_proven(job: Job, found: ObjectMeta, *, by_time: bool) -> bool:
+async def is_proven(job: Job, found: ObjectMeta, *, by_time: bool) -> bool:
     """Say whether ``found``, of the same size at the destination, is surely this object.
 
     It is where both have one MD5, a file being read for it. Where a store has none, and ``by_time`` allows it, the
@@ -46,26 +47,28 @@ def is_proven(job: Job, found: ObjectMeta, *, by_time: bool) -> bool:
     """
     here, there = content_tag(job.meta.etag), content_tag(found.etag)
     if (here or local(job.source)) and (there or local(job.target)) and (here or there):
-        return _alike(job, found)
+        return await _alike(job, found)
     if not by_time:
-        return local(job.source) and local(job.target) and _alike(job, found)
+        return local(job.source) and local(job.target) and await _alike(job, found)
     if found.modified is None or job.meta.modified is None:
         return False
-    made = [job.meta.modified, *_kept(job.source, job.meta)]
+    made = [job.meta.modified, *await _kept(job.source, job.meta)]
     # When a store wrote an object says nothing of what it was made of, but for what a file was made of.
-    kept = [found.modified] if local(job.target) else _kept(job.target, found)
+    kept = [found.modified] if local(job.target) else await _kept(job.target, found)
     return any(same_time(one, other) for one in made for other in kept)
 
 
-def _alike(job: Job, found: ObjectMeta) -> bool:
-    content = _content(job.source, job.meta)
-    return content != "" and content == _content(job.target, found)
+async def _alike(job: Job, found: ObjectMeta) -> bool:
+    content = await _content(job.source, job.meta)
+    return content != "" and content == await _content(job.target, found)
 
 
-def _content(source: Source, meta: ObjectMeta) -> str:
+async def _content(source: Source, meta: ObjectMeta) -> str:
     """Return an object's MD5, for which a file is read; empty where the store does not tell it."""
-    if not local(source):
-        return content_tag(meta.etag)
+    return await steps.blocking(_digest, source, meta) if local(source) else content_tag(meta.etag)
+
+
+def _digest(source: Source, meta: ObjectMeta) -> str:
     digest = md5(usedforsecurity=False)
     with source.lookahead(spans(meta), READERS) as pieces:
         for piece in pieces:
@@ -73,11 +76,11 @@ def _content(source: Source, meta: ObjectMeta) -> str:
     return digest.hexdigest()
 
 
-def _kept(source: Source, meta: ObjectMeta) -> list[float]:
+async def _kept(source: Source, meta: ObjectMeta) -> list[float]:
     """Return the time of change of what an object was made of, where its writer kept it."""
     if local(source):
         return []
     try:
-        return [float(source.head(meta.key).metadata.get(MTIME, ""))]
+        return [float((await steps.head(source, meta.key)).metadata.get(MTIME, ""))]
     except ValueError:
         return []

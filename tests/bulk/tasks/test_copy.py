@@ -8,10 +8,11 @@ from threading import Event
 import pytest
 
 import penstock as ps
-from penstock.bulk.copy import Job, copy, cost_bytes, delete_source
+from penstock.bulk.tasks.copy import Job, copy, cost_bytes, delete_source
 from penstock.errors import Changed, Damaged, NotFound
 from penstock.source import open_source
 from penstock.values import ObjectMeta
+from tests.bulk.carry import carry
 
 MIB = 1 << 20
 
@@ -31,7 +32,7 @@ def test_a_file_that_changes_while_it_goes_up_publishes_nothing(tmp_path):
                 file.write(b"more")
 
     with pytest.raises(Changed, match="written to while it was copied"):
-        copy(job, write_to_it, Event())
+        carry(copy(job, write_to_it, Event()))
     assert list(ps.list("memory://changing/")) == []
     assert sum(sizes) == 40 * MIB
 
@@ -43,7 +44,7 @@ def test_an_object_that_was_replaced_since_it_was_listed_is_not_mixed_with_its_s
     listed = replace(source.head("key"), content_type="")  # as stores list it
     source.put("key", b"new", metadata={"of": "new"})
     with pytest.raises(Changed):
-        copy(Job(source, listed, target, "copy"), lambda _: None, Event())
+        carry(copy(Job(source, listed, target, "copy"), lambda _: None, Event()))
     assert target.page("").entries == ()
 
 
@@ -57,8 +58,8 @@ def job(request):
 
 
 def test_a_source_is_deleted_once_its_copy_was_seen_whole(job):
-    copy(job, lambda _: None, stop=None)
-    delete_source(job)
+    carry(copy(job, lambda _: None, stop=None))
+    carry(delete_source(job))
     assert job.target.head("b").size == 5
     with pytest.raises(NotFound):
         job.source.head("a")
@@ -67,21 +68,21 @@ def test_a_source_is_deleted_once_its_copy_was_seen_whole(job):
 def test_a_copy_of_another_size_saves_the_source(job):
     job.target.put("b", b"trunc"[:2])
     with pytest.raises(Damaged, match="5 bytes were copied, 2 are there; the source was not deleted"):
-        delete_source(job)
+        carry(delete_source(job))
     assert job.source.head("a").size == 5
 
 
 def test_a_copy_that_is_not_there_saves_the_source(job):
     with pytest.raises(NotFound):
-        delete_source(job)
+        carry(delete_source(job))
     assert job.source.head("a").size == 5
 
 
 def test_a_source_that_was_written_since_is_not_deleted(job):
-    copy(job, lambda _: None, stop=None)
+    carry(copy(job, lambda _: None, stop=None))
     job.source.put("a", b"other")
     with pytest.raises(Changed):
-        delete_source(job)
+        carry(delete_source(job))
     assert job.source.head("a").size == 5
 
 

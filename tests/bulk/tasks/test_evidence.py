@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.bulk.copy import Job, copy
-from penstock.bulk.evidence import is_proven, is_there
+from penstock.bulk.tasks.copy import Job, copy
+from penstock.bulk.tasks.evidence import is_proven, is_there
 from penstock.source import open_source
+from tests.bulk.carry import carry
 
 
 @pytest.fixture
@@ -21,11 +22,11 @@ def job(bucket):
 
 
 def test_a_copy_is_there_by_its_etag_where_both_stores_tell_the_content_s(job):
-    assert not is_there(job, surely=False), "nothing was copied yet"
+    assert not carry(is_there(job, surely=False)), "nothing was copied yet"
     job.target.put("b", b"other")
-    assert not is_there(job, surely=False), "the same size, later, and another content"
-    copy(job, lambda _: None, stop=None)
-    assert is_there(job, surely=True)
+    assert not carry(is_there(job, surely=False)), "the same size, later, and another content"
+    carry(copy(job, lambda _: None, stop=None))
+    assert carry(is_there(job, surely=True))
 
 
 def test_a_file_is_read_where_its_time_is_not_proof_enough(tmp_path):
@@ -34,10 +35,10 @@ def test_a_file_is_read_where_its_time_is_not_proof_enough(tmp_path):
     source.put(key, b"first")
     job = Job(source, source.head(key), target, to)
     target.put(to, b"other")  # later than the source, and as long
-    assert is_there(job, surely=False)
-    assert not is_there(job, surely=True)
+    assert carry(is_there(job, surely=False))
+    assert not carry(is_there(job, surely=True))
     target.put(to, b"first")
-    assert is_there(job, surely=True)
+    assert carry(is_there(job, surely=True))
 
 
 @pytest.fixture
@@ -61,8 +62,8 @@ def pair(tmp_path, moto_server):
 @pytest.mark.parametrize("up", [True, False])
 def test_a_file_is_compared_with_the_md5_of_an_object(up, pair):
     for by_time in (True, False):
-        assert is_proven(*pair(up=up, theirs=b"same", mine=b"same"), by_time=by_time)
-        assert not is_proven(*pair(up=up, theirs=b"same", mine=b"else"), by_time=by_time)
+        assert carry(is_proven(*pair(up=up, theirs=b"same", mine=b"same"), by_time=by_time))
+        assert not carry(is_proven(*pair(up=up, theirs=b"same", mine=b"else"), by_time=by_time))
 
 
 @pytest.mark.parametrize("up", [True, False])
@@ -75,11 +76,11 @@ def test_where_there_is_no_md5_the_time_that_was_kept_decides(up, pair, tmp_path
     def blind(meta):  # as of an upload in parts
         return replace(meta, etag=f"{meta.etag}-2") if len(meta.etag) == 32 else meta
 
-    assert is_proven(replace(job, meta=blind(job.meta)), blind(found), by_time=True)
-    assert not is_proven(replace(job, meta=blind(job.meta)), blind(found), by_time=False)
+    assert carry(is_proven(replace(job, meta=blind(job.meta)), blind(found), by_time=True))
+    assert not carry(is_proven(replace(job, meta=blind(job.meta)), blind(found), by_time=False))
     os.utime(tmp_path / "file", ns=(1234567999000, 1234567999000))
     job, found = replace(job, meta=job.source.head(job.meta.key)), job.target.head(job.to)
-    assert not is_proven(replace(job, meta=blind(job.meta)), blind(found), by_time=True)
+    assert not carry(is_proven(replace(job, meta=blind(job.meta)), blind(found), by_time=True))
 
 
 def test_two_stores_that_wrote_in_the_same_second_prove_nothing(moto_server):
@@ -90,15 +91,15 @@ def test_two_stores_that_wrote_in_the_same_second_prove_nothing(moto_server):
     store.put("a", b"one")
     store.put("b", b"two")
     here, there = (replace(store.head(key), etag="x-2", modified=1.0) for key in "ab")
-    assert not is_proven(Job(store, here, store, "b"), there, by_time=True)
+    assert not carry(is_proven(Job(store, here, store, "b"), there, by_time=True))
 
 
 def test_a_copy_keeps_the_time_of_its_source_in_both_directions(pair, tmp_path):
     job, _ = pair(up=True, theirs=b"", mine=b"data")
     os.utime(tmp_path / "file", ns=(1500000000123456000, 1500000000123456000))
     job = replace(job, meta=job.source.head(job.meta.key), stamped=True)
-    copy(job, lambda _: None, stop=None)
+    carry(copy(job, lambda _: None, stop=None))
     assert job.target.head("k").metadata == {"mtime": "1500000000.123456"}
     back = Job(job.target, job.target.head("k"), job.source, job.meta.key, stamped=True)
-    copy(back, lambda _: None, stop=None)
+    carry(copy(back, lambda _: None, stop=None))
     assert (tmp_path / "file").stat().st_mtime == back.meta.modified

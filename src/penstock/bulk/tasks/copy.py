@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.bulk.selection import local
-from penstock.errors import Cancelled, Changed, Damaged, NoSpace
-from penstock.protocols.driver import Copy
-from penstock.values import Span
+from penstock.bulk.tasks import steps
+from penstock.errors import Cancelled, Changed, Damaged, NoSpace, Unsupported
+from penstock.protocols.driver import Attributes, Copy
+from penstock.values import Span, content_type_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from threading import Event
 
     from penstock.source import Source
@@ -42,7 +44,7 @@ def cost_bytes(meta: ObjectMeta) -> int:
     return meta.size if meta.size <= _WHOLE_BYTES else _STREAM_BYTES
 
 
-def copy(job: Job, moved: Callable[[int], None], stop: Event) -> None:
+async def copy(job: Job, moved: Callable[[int], None], stop: Event) -> None:
     """Copy one object: on the server within a bucket, in two requests when it is small, else in pieces.
 
     ``moved`` is told the bytes as they go. Once ``stop`` is set nothing is published that still comes in pieces.
@@ -52,15 +54,14 @@ def copy(job: Job, moved: Callable[[int], None], stop: Event) -> None:
         NoSpace: The disk is full, or a quota used up; the text says how much the object takes.
 
     """
-    size = job.meta.size
     if job.source.root == job.target.root and not local(job.source) and job.source.supports(Copy):
-        job.source.copy(job.meta.key, job.to, job.meta)
-        moved(size)
+        await _on_server(job)
+        moved(job.meta.size)
     else:
-        _relay(job, moved, stop)
+        await _relay(job, moved, stop)
 
 
-def delete_source(job: Job) -> None:
+async def delete_source(job: Job) -> None:
     """Delete a copied source after a check that the copy is complete and the source unchanged: three requests.
 
     Raises:
@@ -68,40 +69,51 @@ def delete_source(job: Job) -> None:
         Changed: The source was written since. It stands, and the copy is of its former version.
 
     """
-    found = job.target.head(job.to)
+    found = await steps.head(job.target, job.to)
     if found.size != job.meta.size:
         message = f"{job.meta.size} bytes were copied, {found.size} are there; the source was not deleted"
         raise Damaged(message, url=job.target.url(job.to))
-    _unchanged(job)
-    job.source.delete([job.meta.key])
+    _check_unchanged(job, await steps.head(job.source, job.meta.key))
+    await steps.delete(job.source, job.meta.key)
 
 
-def _relay(job: Job, moved: Callable[[int], None], stop: Event) -> None:
+async def _on_server(job: Job) -> None:
+    if job.meta.size <= _WHOLE_BYTES:
+        with suppress(Unsupported):
+            await steps.copy(job.source, job.meta, job.to)
+            return
+    await steps.blocking(job.source.copy, job.meta.key, job.to, job.meta)
+
+
+async def _relay(job: Job, moved: Callable[[int], None], stop: Event) -> None:
     """Copy through this machine, with content type and user metadata."""
-    size, described = job.meta.size, _with_metadata(job)
-    if size <= _WHOLE_BYTES:
-        data = job.source.read(Span(job.meta.key, 0, size, job.meta.etag, whole=True))
-        job.target.put(job.to, data, metadata=_metadata(job, described), content_type=described.content_type)
+    size, described = job.meta.size, await _with_metadata(job)
+    metadata, kind = _metadata(job, described), described.content_type
+    if size <= min(_WHOLE_BYTES, job.source.options.read.split_bytes):
+        data = await steps.read(job.source, Span(job.meta.key, 0, size, job.meta.etag, whole=True))
+        await steps.put(job.target, job.to, data, metadata=metadata, content_type=kind)
         moved(size)
         return
     try:
-        _stream(job, described, moved, stop)
+        await steps.blocking(_stream, job, Attributes(kind, metadata), moved, stop)
     except NoSpace as error:
         error.message += f"; the whole object takes {size}"
         raise
 
 
-def _with_metadata(job: Job) -> ObjectMeta:
-    """Return the object with its metadata where the destination can hold it: one request."""
+async def _with_metadata(job: Job) -> ObjectMeta:
+    """Return the object with its metadata where the destination can hold it: one request, of a store."""
     if local(job.target) or job.meta.content_type:
         return job.meta
-    described = job.source.head(job.meta.key)
+    if local(job.source):
+        return replace(job.meta, content_type=content_type_of(job.meta.key))
+    described = await steps.head(job.source, job.meta.key)
     if described.etag != job.meta.etag:
         raise Changed("it was written to since it was listed: copy it again", url=job.source.url(job.meta.key))
     return described
 
 
-def _metadata(job: Job, described: ObjectMeta) -> dict[str, str]:
+def _metadata(job: Job, described: ObjectMeta) -> Mapping[str, str]:
     """Return the copy's metadata. A file gets the source's time; a store keeps one that the source came with."""
     modified = job.meta.modified
     if not job.stamped or modified is None:
@@ -110,8 +122,8 @@ def _metadata(job: Job, described: ObjectMeta) -> dict[str, str]:
     return own if local(job.target) else {**own, **described.metadata}
 
 
-def _stream(job: Job, described: ObjectMeta, moved: Callable[[int], None], stop: Event) -> None:
-    target = job.target.open_write(job.to, metadata=_metadata(job, described), content_type=described.content_type)
+def _stream(job: Job, said: Attributes, moved: Callable[[int], None], stop: Event) -> None:
+    target = job.target.open_write(job.to, metadata=said.metadata, content_type=said.content_type)
     with job.source.lookahead(spans(job.meta), READERS) as pieces, target as writer:
         for piece in pieces:
             if stop.is_set():
@@ -119,7 +131,7 @@ def _stream(job: Job, described: ObjectMeta, moved: Callable[[int], None], stop:
             writer.write(piece)
             moved(len(piece))
         if local(job.source):  # a store holds every read to the version that was listed; a file may yet have moved on
-            _unchanged(job)
+            _check_unchanged(job, job.source.head(job.meta.key))
 
 
 def spans(meta: ObjectMeta) -> Iterator[Span]:
@@ -128,7 +140,6 @@ def spans(meta: ObjectMeta) -> Iterator[Span]:
         yield Span(meta.key, start, min(start + _PIECE_BYTES, meta.size), meta.etag)
 
 
-def _unchanged(job: Job) -> None:
-    now = job.source.head(job.meta.key)
+def _check_unchanged(job: Job, now: ObjectMeta) -> None:
     if (now.size, now.etag) != (job.meta.size, job.meta.etag):
         raise Changed("it was written to while it was copied: copy it again", url=job.source.url(job.meta.key))
