@@ -6,7 +6,6 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated
 
 import penstock as ps
-from penstock.cli.commands import doctor as examining
 from penstock.cli.commands import ls as listing
 from penstock.cli.commands.config import config
 from penstock.cli.commands.steps import steps
@@ -15,6 +14,7 @@ from penstock.cli.many import MANY
 from penstock.cli.objects import OBJECTS
 from penstock.cli.store import with_store
 from penstock.cli.zarr import zarr
+from penstock.demo import EPOCHS
 
 if TYPE_CHECKING:
     import typer
@@ -90,13 +90,13 @@ def _doctor(app: "typer.Typer") -> None:
 
         Writes about 6 MiB into a new folder below URL, and deletes them. The exit code is that of the first failure.
         """
+        from penstock.cli.commands import doctor as examining  # with all that examines: no other command waits for it
+
         examining.doctor(url, examining.as_json if json else examining.as_text, store, read_only=read_only)
 
 
 def _demo(app: "typer.Typer") -> None:
     import typer
-
-    from penstock.demo.story import EPOCHS, Demo
 
     @app.command()
     def demo(
@@ -114,4 +114,6 @@ def _demo(app: "typer.Typer") -> None:
         keep: Annotated[bool, typer.Option("--keep", help="Leave the objects in your bucket.")] = False,
     ) -> None:
         """Fill a bucket with images, train from it, kill the training, resume it in mid-epoch, and report."""
+        from penstock.demo.story import Demo  # with a server for tests
+
         Demo(bucket=bucket, provider=provider, endpoint=endpoint, epochs=epochs, keep=keep).run()

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from penstock.demo import EPOCHS
 from penstock.demo.digits import COUNT, upload
 from penstock.demo.life import live
 from penstock.demo.screen import Screen
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-__all__ = ["EPOCHS", "Demo"]
+__all__ = ["Demo"]
 
-EPOCHS = 4  # 98 % and more
 _LEAST_ACCURACY = 0.95
 _NEEDED = {"torch": "torch", "sklearn": "scikit-learn", "PIL": "pillow", "rich": "rich"}
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 from penstock.cli.exits import write
 from penstock.cli.text import harmless
 from penstock.errors import NotFound
-from penstock.providers.profiles.effective import check_files, profiles, settings
 
 if TYPE_CHECKING:
     import typer
@@ -41,6 +40,8 @@ def _show(app: "typer.Typer") -> None:
 
         Secrets are shown as set or unset. No request is made.
         """
+        from penstock.providers.profiles.effective import profiles, settings
+
         rows = settings(place) if place else profiles()
         if not rows:
             raise NotFound("no profiles: there is no penstock.toml here, above, in ~/.config/penstock or /etc/penstock")
@@ -69,6 +70,8 @@ def _validate(app: "typer.Typer") -> None:
 
         A variable that is not set here is reported, and is no failure. No request is made.
         """
+        from penstock.providers.profiles.effective import check_files
+
         count, problems = check_files(file)
         for name, text, note in problems:
             record = {"profile": name, "severity": "note" if note else "error", "text": text}

@@ -6,7 +6,6 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 import penstock as ps
-from penstock.checkpoint.commit.saving import CommittedCheckpoint
 from penstock.cli.exits import write
 from penstock.cli.store import with_store
 from penstock.cli.text import harmless, readable
@@ -98,6 +97,8 @@ def _one(url: str, store: ps.StoreOptions | str) -> "Iterator[str]":
     """Verify the one checkpoint that a URL itself names, if there is none of a run's below it."""
     source, key = open_source(url, store)
     try:
+        from penstock.checkpoint.commit.saving import CommittedCheckpoint
+
         return CommittedCheckpoint(source, as_folder(key)).verify()
     except NotFound:
         raise NotFound("no checkpoint is committed there", url=url) from None
