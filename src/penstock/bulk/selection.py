@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING
 
 from penstock.bulk.plan import Destination, Origin
-from penstock.catalog.select import selector
+from penstock.catalog.select import fixed_part, selector
 from penstock.errors import Denied, NotFound, Unusable
 from penstock.providers.urls import LOCAL_ROOT
 from penstock.source import Source, open_source
@@ -63,7 +63,7 @@ class Selection:
     def _listed(self) -> Iterator[ObjectMeta]:
         prefix, glob = self.origin.prefix, self.origin.glob
         chosen = selector(glob or (), markers=not glob)
-        for page in self.source.pages(prefix + _still(glob)):
+        for page in self.source.pages(prefix + fixed_part(glob)[0]):
             yield from sized(self.source, [each for each in page.entries if chosen(each.key[len(prefix) :], each.size)])
 
 
@@ -189,14 +189,9 @@ def _tree(source: Source, key: str) -> Origin:
 
 
 def _glob(source: Source, key: str) -> Origin:
-    folder = _still(key).rpartition("/")[0]
-    cut = len(folder) + 1 if folder else 0
-    return Origin(source.root, key[:cut], "glob", glob=key[cut:])
-
-
-def _still(glob: str) -> str:
-    """Return what stands before the first wildcard."""
-    return glob[: min((at for each in _WILD if (at := glob.find(each)) >= 0), default=0)]
+    folders = takewhile(set(_WILD).isdisjoint, key.split("/")[:-1])
+    prefix = "".join(f"{each}/" for each in folders)
+    return Origin(source.root, prefix, "glob", glob=key[len(prefix) :])
 
 
 def _the_one(tree: Selection, meta: ObjectMeta | None, *, recursive: bool) -> Selection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from penstock.errors import Unusable
@@ -12,7 +12,7 @@ from penstock.values import ObjectMeta, Page
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["direct", "key_bytes", "page_of", "too_large"]
+__all__ = ["direct", "grouped", "key_bytes", "page_from", "page_of", "too_large"]
 
 T = TypeVar("T")
 _PAGE = 1000  # keys, as on S3
@@ -45,17 +45,24 @@ def page_of(metas: Iterable[ObjectMeta], prefix: str, *, after: str, delimiter: 
 
     A common prefix is listed once and serves as a token itself: what lies under it is not listed after it.
     """
-    items = list(islice(_grouped(metas, prefix, after, delimiter), _PAGE + 1))
-    shown = items[:_PAGE]
-    final = shown[-1] if len(items) > _PAGE else ""
-    return Page(
+    return page_from(grouped(metas, prefix, after, delimiter))[0]
+
+
+def page_from(items: Iterator[ObjectMeta | str]) -> tuple[Page, Iterator[ObjectMeta | str]]:
+    """Return a page of what ``grouped`` has yielded, and what is left for the pages after it."""
+    found = list(islice(items, _PAGE + 1))
+    shown, more = found[:_PAGE], found[_PAGE:]
+    final = shown[-1] if more else ""
+    page = Page(
         tuple(item for item in shown if isinstance(item, ObjectMeta)),
         tuple(item for item in shown if isinstance(item, str)),
         final if isinstance(final, str) else final.key,
     )
+    return page, chain(more, items)
 
 
-def _grouped(metas: Iterable[ObjectMeta], prefix: str, after: str, delimiter: str) -> Iterator[ObjectMeta | str]:
+def grouped(metas: Iterable[ObjectMeta], prefix: str, after: str, delimiter: str) -> Iterator[ObjectMeta | str]:
+    """Yield sorted ``metas`` that follow ``after``, and instead of those below a common prefix that prefix."""
     bound, last = key_bytes(after), ""
     for meta in metas:
         head, mark, _ = meta.key[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")

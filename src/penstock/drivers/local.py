@@ -9,9 +9,10 @@ from dataclasses import replace
 from errno import EDQUOT, EIO
 from typing import TYPE_CHECKING
 
-from penstock.drivers.direct import direct, page_of, too_large
+from penstock.drivers.direct import direct, grouped, page_from, too_large
 from penstock.drivers.files import aside as asides
 from penstock.drivers.files import regular, tree
+from penstock.drivers.files.walks import Walks
 from penstock.errors import (
     Changed,
     Damaged,
@@ -52,6 +53,7 @@ class Local:
     def __init__(self, root: str = "/") -> None:
         """Serve the tree under ``root``."""
         self._root = root.rstrip("/") + "/"
+        self._walks = Walks()
         self._times: dict[str, Mapping[str, str]] = {}  # by the file aside: what its upload was begun with
 
     def url(self, key: str) -> str:
@@ -76,9 +78,15 @@ class Local:
 
         def run() -> Page:
             with self._errors(prefix):
-                after = token or start_after
-                found = (_meta(*each) for each in tree.walk(self._root, prefix, after))
-                return page_of(found, prefix, after=after, delimiter=delimiter)
+                items = self._walks.left(prefix, delimiter, token)
+                if items is None:
+                    after = token or start_after
+                    found = (_meta(*each) for each in tree.walk(self._root, prefix, after))
+                    items = grouped(found, prefix, after, delimiter)
+                page, left = page_from(items)
+                if token:  # of many listings only the first page is asked for
+                    self._walks.keep(prefix, delimiter, page.token, left)
+                return page
 
         return direct(run)
 
