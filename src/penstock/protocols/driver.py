@@ -59,11 +59,13 @@ class Payload:
     Attributes:
         data: A buffer that stays untouched until it has been sent.
         digest: Of the data, by the store's ``Abilities.digest``, in hexadecimal; empty where the store checks none.
+        later: Other digests by name, which a store asked for when the body had been made.
 
     """
 
     data: bytes | bytearray | memoryview
     digest: str = ""
+    later: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
 
 class Digest(Protocol):

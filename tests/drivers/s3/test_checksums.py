@@ -6,12 +6,16 @@ import base64
 import hashlib
 import os
 import zlib
+from base64 import b64encode
+from hashlib import md5, sha256
 
 import pytest
 
 from penstock.drivers.s3 import checksums
+from penstock.drivers.s3.checksums import WithMD5, md5_of, sha256_of
 from penstock.errors import ChecksumMismatch
 from penstock.options import RetryOptions, S3Options
+from penstock.protocols.driver import Payload
 from penstock.source import open_source
 from penstock.testing.servers import Scripted, reply
 from penstock.values import Span
@@ -79,3 +83,18 @@ def test_a_forked_child_computes_as_its_parent_does():
     if child == 0:
         os._exit(0 if nvme(stored, memoryview(DATA)) and not nvme(stored, data) else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_body_has_its_md5_once_whether_it_was_made_with_it_or_before(monkeypatch):
+    digest, made = WithMD5(), []
+    digest.update(b"da")
+    digest.update(b"ta")
+    body = Payload(b"data", digest.hexdigest())
+    before = Payload(b"data", sha256(b"data").hexdigest())
+    monkeypatch.setattr(checksums, "md5", lambda data, **_: made.append(data) or md5(data, usedforsecurity=False))
+    expected = b64encode(md5(b"data", usedforsecurity=False).digest()).decode()
+    for each in (body, before, before, before):
+        assert sha256_of(each) == sha256(b"data").hexdigest()
+        assert md5_of(each) == expected
+    assert made == [b"data"]
+    assert sha256_of(Payload(b"data")) == ""

@@ -169,6 +169,11 @@ def test_a_bucket_whose_objects_are_locked_gets_the_md5_of_bodies_after_one_refu
         assert (caught.value.code, caught.value.retries) == (MOVED, 1)
     again = made()
     assert _headers(again)["content-md5"] == b64encode(md5(b"data", usedforsecurity=False).digest()).decode()
+    digest = driver.abilities.digest()
+    digest.update(b"data")
+    body = Payload(b"data", digest.hexdigest())  # as it is made from now on, where the bytes come from
+    assert _headers(made()) == _headers(again)
+    assert body.later == {}, "nothing was digested for the request"
     with pytest.raises(Unusable) as caught:
         again.parse(refused)
     assert caught.value.retries == 0, "it had what it wants"

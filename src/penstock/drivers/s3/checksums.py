@@ -8,7 +8,7 @@ from __future__ import annotations
 from base64 import b64encode
 from contextlib import suppress
 from functools import cache
-from hashlib import sha256
+from hashlib import md5, sha256
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -17,10 +17,44 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from penstock.drivers.http.verify import Digest
+    from penstock.protocols.driver import Payload
 
-__all__ = ["digests", "load"]
+__all__ = ["WithMD5", "digests", "load", "md5_of", "sha256_of"]
 
 _PREFIX = "x-amz-checksum-"
+_SHA256, _MD5 = 64, 32  # hexadecimal digits
+
+
+class WithMD5:
+    """The SHA-256 that a signature takes and, behind it, the MD5 that some buckets want of each body."""
+
+    __slots__ = ("_md5", "_sha256")
+
+    def __init__(self) -> None:
+        """Begin both."""
+        self._sha256, self._md5 = sha256(), md5(usedforsecurity=False)
+
+    def update(self, data: bytes | bytearray | memoryview, /) -> None:
+        """Add bytes."""
+        self._sha256.update(data)
+        self._md5.update(data)
+
+    def hexdigest(self) -> str:
+        """Return both digests of all bytes so far."""
+        return self._sha256.hexdigest() + self._md5.hexdigest()
+
+
+def sha256_of(body: Payload) -> str:
+    """Return the SHA-256 of a body in hexadecimal; empty where it was not computed."""
+    return body.digest[:_SHA256]
+
+
+def md5_of(body: Payload) -> str:
+    """Return the MD5 of a body for ``Content-MD5``; it is computed here, once, where the body was made before."""
+    named = body.digest[_SHA256:] or body.later.get("md5", "")
+    if len(named) != _MD5:
+        named = body.later["md5"] = md5(body.data, usedforsecurity=False).hexdigest()
+    return b64encode(bytes.fromhex(named)).decode()
 
 
 def _compared(compute: Callable[[memoryview | bytes], bytes]) -> Digest:

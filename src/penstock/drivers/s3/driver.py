@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from base64 import b64encode
+from dataclasses import replace
 from functools import partial
-from hashlib import md5, sha256
+from hashlib import sha256
 from html import escape as html_escape
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
@@ -19,6 +19,7 @@ from penstock.drivers.http.metadata import read_metadata, write_metadata
 from penstock.drivers.http.reads import Reads
 from penstock.drivers.http.verify import heeds_ranges
 from penstock.drivers.http.xml import child_texts
+from penstock.drivers.s3.checksums import WithMD5, md5_of, sha256_of
 from penstock.drivers.s3.route import Route
 from penstock.drivers.s3.signing import EMPTY_SHA256, UNSIGNED
 from penstock.drivers.s3.vocabulary import AMAZON
@@ -289,10 +290,7 @@ class S3(Reads):
         """Return the headers that the body's digest is sent in, where the signature does not hold it."""
         words = self._words
         headers = words.body_headers(body.digest) if words.body_headers is not None and body.digest else {}
-        if self._wants_md5:  # here, on the I/O thread: few buckets want it, and a retry has no other place
-            md5_digest = md5(body.data, usedforsecurity=False).digest()
-            return {**headers, _MD5: b64encode(md5_digest).decode()}
-        return headers
+        return {**headers, _MD5: md5_of(body)} if self._wants_md5 else headers
 
     def _learning(self, parse: Callable[[Response], str], sent: Mapping[str, str]) -> Callable[[Response], str]:
         """Return ``parse``, which learns that the bucket wants the MD5 of bodies, and has the request sent again.
@@ -308,6 +306,8 @@ class S3(Reads):
             except Unusable as error:
                 if _MD5 not in sent and "content-md5" in error.message.lower():
                     self._wants_md5, error.code, error.retries = True, MOVED, 1
+                    # What is written from now on is digested as it comes; what waits already, before it is sent again.
+                    self.abilities = replace(self.abilities, digest=WithMD5)
                 raise
 
         return learned
@@ -347,7 +347,7 @@ class S3(Reads):
             raise InvalidURL("this names a bucket, not an object in it", url=self.url(key))
         path = self._route.base + escape(key) if key else self._route.root
         search = query_string(query) if query else ""
-        digest = EMPTY_SHA256 if body is None else body.digest or UNSIGNED
+        digest = EMPTY_SHA256 if body is None else sha256_of(body) or UNSIGNED
         origin, search, sign = self._route.next(path, search)
         lines = sign(method, path, search, trimmed(headers or {}), digest)
         if body is None or "content-type" not in (headers or {}):
