@@ -121,9 +121,12 @@ def _small() -> Iterator[None]:
     """Let go of the threads, connections and memory for all that a module met: every fork after it would pay for them.
 
     And of a test that hangs, the stacks would be among those of a thousand threads that wait for nothing.
-    Buckets in memory are emptied, since modules name theirs alike and come in any order.
+    Buckets in memory are emptied, and what texts of errors hide or add is forgotten, since modules come in any order.
     """
     yield
+    if errors := sys.modules.get("penstock.errors"):
+        errors._aliases.clear()
+        errors._secrets.clear()
     if memory := sys.modules.get("penstock.drivers.memory"):
         for bucket in memory._buckets.values():
             bucket.clear()

@@ -6,7 +6,6 @@ import os
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
-from urllib.parse import urlsplit
 
 from penstock.budget import Budget
 from penstock.buffer import Buffer
@@ -29,7 +28,6 @@ from penstock.fetch.writing.upload import Writer, put
 from penstock.listing import Listing
 from penstock.options import StoreOptions
 from penstock.protocols.driver import Attributes, Copy, Delete, Multipart
-from penstock.protocols.exchange import Request
 from penstock.providers.provider import Opening, Route
 from penstock.providers.urls import Location, parse
 from penstock.support import require, supports
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from penstock.events import Scope
-    from penstock.protocols.credentials import Identity, Renewable
     from penstock.protocols.driver import Driver
     from penstock.protocols.exchange import Exchange
     from penstock.protocols.fetching import Fetching
@@ -87,7 +84,11 @@ class Source:
         """
         self._resolve = (provider := location.provider).resolve
         self._given = store
-        self.options = options = provider.take(_options(location, store))
+        if isinstance(store, str):
+            from penstock.providers.profiles.penstock import chosen  # few programs have profiles
+
+            store = chosen(location, store)
+        self.options = options = provider.take(store or StoreOptions())
         settings, identity = self._resolve(options, os.environ)
         self._provider = provider.variant(settings) or provider
         self._store = _Store(location.scheme, location.bucket, options, settings, identity)
@@ -137,19 +138,6 @@ class Source:
         """Carry out one verb of the store's driver, without what reads and writes add to it: for examining a store."""
         fetcher = self._fetcher()
         return fetcher.run(partial(verb, fetcher.driver))
-
-    def origin(self) -> str:
-        """Return ``scheme://host[:port]`` that requests go to; empty where there is no network. Loads credentials."""
-        request = self._fetcher().driver.head("penstock").request
-        parts = urlsplit(request.url) if isinstance(request, Request) else None
-        return f"{parts.scheme}://{parts.netloc}" if parts else ""
-
-    def credentials(self) -> Renewable | None:
-        """Return what requests are signed with, fresh; None where they are not signed. May ask where it comes from."""
-        driver = self._fetcher().driver
-        driver.prepare()
-        identity: Identity[Renewable] | None = getattr(driver, "identity", None)  # of drivers that sign
-        return identity.current() if identity else None
 
     def head(self, key: str) -> ObjectMeta:
         """Describe one object: one request."""
@@ -393,14 +381,6 @@ def open_source(url: str | os.PathLike[str], store: StoreOptions | str | None = 
     """
     location = parse(url)
     return Source(location, store), location.key
-
-
-def _options(location: Location, store: StoreOptions | str | None) -> StoreOptions:
-    if not isinstance(store, str):
-        return StoreOptions() if store is None else store
-    from penstock.providers.profiles.penstock import chosen  # few programs have profiles
-
-    return chosen(location, store)
 
 
 def object_at(url: str | os.PathLike[str], store: StoreOptions | str | None = None) -> tuple[Source, str]:

@@ -7,7 +7,7 @@ import pytest
 
 from penstock import options
 from penstock.errors import ConfigError
-from penstock.options import S3Options, StoreOptions
+from penstock.options import GCSOptions, OSSOptions, S3Options, StoreOptions
 
 KINDS = [getattr(options, name) for name in options.__all__]
 
@@ -29,3 +29,11 @@ def test_neutral_options_refuse_an_option_of_s3_and_name_its_class():
         S3Options(acess_key="a")
     with pytest.raises(ConfigError, match="only transport, retry, read, write"):
         StoreOptions(bucket="a")
+
+
+def test_an_option_that_is_called_otherwise_here_is_named():
+    with pytest.raises(ConfigError, match=r"'requester_pays': here it is 'user_project', write GCSOptions\(us"):
+        GCSOptions(requester_pays=True)
+    for kind in (S3Options, OSSOptions):
+        with pytest.raises(ConfigError, match=rf"'user_project': here it is 'requester_pays', write {kind.__name__}\("):
+            kind(user_project="mine")

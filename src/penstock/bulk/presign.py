@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import Unusable
-from penstock.protocols.driver import Presign
+from penstock.protocols.driver import Driver, Presign
 from penstock.source import object_at
 
 if TYPE_CHECKING:
@@ -40,6 +40,5 @@ def presign(
     if method not in ("GET", "PUT"):
         raise Unusable(f"an address is for GET or PUT, not {method!r}")
     source, key = object_at(url, store)
-    driver = source.require(Presign, key)
-    source.credentials()  # renewed, if it is time
-    return driver.presign(key, method, expires_s, time.time())
+    source.require(Driver).prepare()  # credentials are renewed, if it is time
+    return source.require(Presign, key).presign(key, method, expires_s, time.time())

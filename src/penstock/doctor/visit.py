@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from penstock.config.network import ca_file
@@ -16,7 +17,8 @@ from penstock.doctor.reading import listing, reading
 from penstock.doctor.writing import body, clear, deleting, writing
 from penstock.errors import PenstockError, Unauthenticated
 from penstock.options import RetryOptions
-from penstock.protocols.driver import Put
+from penstock.protocols.driver import Driver, Put
+from penstock.protocols.exchange import Request
 from penstock.providers.provider import Route
 from penstock.providers.urls import parse
 from penstock.source import Source
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.options import StoreOptions
+    from penstock.protocols.credentials import Identity, Renewable
     from penstock.providers.urls import Location
 
 __all__ = ["examine"]
@@ -91,13 +94,20 @@ def _reached(source: Source, location: Location) -> Iterator[Finding]:
 def _origin(source: Source, location: Location) -> str | None:
     """Return where requests go, also where there are no credentials to sign with; None where it cannot be told."""
     try:
-        return source.origin()
+        return _host(source)
     except PenstockError:
         try:
             with Source(location, replace(source.options, anonymous=True)) as unsigned:  # type: ignore[call-arg]
-                return unsigned.origin()
+                return _host(unsigned)
         except (PenstockError, TypeError):
             return None
+
+
+def _host(source: Source) -> str:
+    """Return ``scheme://host[:port]`` that requests go to; empty where there is no network. Loads credentials."""
+    request = source.require(Driver).head("penstock").request
+    parts = urlsplit(request.url) if isinstance(request, Request) else None
+    return f"{parts.scheme}://{parts.netloc}" if parts else ""
 
 
 def _proxy(source: Source, origin: str) -> bool:
@@ -111,7 +121,10 @@ def _proxy(source: Source, origin: str) -> bool:
 def _credentials(source: Source, location: Location) -> Finding:
     with step("credentials") as finding:
         try:
-            found = source.credentials()
+            driver = source.require(Driver)
+            driver.prepare()
+            identity: Identity[Renewable] | None = getattr(driver, "identity", None)  # of drivers that sign
+            found = identity.current() if identity else None
         except Unauthenticated as error:
             if _is_public(source, location):
                 raise Unauthenticated(f"{error.args[0]}; this place is public: pass anonymous=True") from error

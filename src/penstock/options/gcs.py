@@ -51,7 +51,7 @@ class GCSOptions(StoreOptions):
     """
 
     endpoint: str | None = field(default=None, metadata=PUBLIC)
-    user_project: str | None = field(default=None, metadata=PUBLIC)
+    user_project: str | None = field(default=None, metadata=PUBLIC | {"elsewhere": ("requester_pays",)})
     credentials_file: str | None = field(default=None, metadata=PUBLIC)
     credentials_json: str | None = field(default=None, repr=False)
     credentials: Callable[[], object] | None = field(default=None, hash=False)  # anyone's, so perhaps unhashable

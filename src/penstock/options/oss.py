@@ -60,7 +60,7 @@ class OSSOptions(StoreOptions):
     credentials: Callable[[], object] | None = field(default=None, hash=False)  # anyone's, so perhaps unhashable
     credentials_process: str | tuple[str, ...] | None = None
     anonymous: bool = False
-    requester_pays: bool = False
+    requester_pays: bool = field(default=False, metadata={"elsewhere": ("user_project",)})
 
     def __post_init__(self) -> None:
         """Refuse halves and contradictions at once, not at the first request."""

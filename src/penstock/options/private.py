@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PUBLIC", "Part", "Private", "hidden"]
 
-PUBLIC = {"public": True}  # metadata of a field that never holds a secret: ``field(default="", metadata=PUBLIC)``
+# Metadata of a field that never holds a secret: ``field(default="", metadata=PUBLIC)``. Metadata may also name what
+# other stores call the same, for those who write that: ``"elsewhere": (name, …)``.
+PUBLIC: dict[str, object] = {"public": True}
 
 
 class Part:

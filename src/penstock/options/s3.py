@@ -66,7 +66,7 @@ class S3Options(StoreOptions):
     credentials: Callable[[], object] | None = field(default=None, hash=False)  # anyone's, so perhaps unhashable
     credentials_process: str | tuple[str, ...] | None = None
     anonymous: bool = False
-    requester_pays: bool = False
+    requester_pays: bool = field(default=False, metadata={"elsewhere": ("user_project",)})
     addressing: Literal["auto", "path", "virtual"] = field(default="auto", metadata=PUBLIC)
     provider: str | None = field(default=None, metadata=PUBLIC)
     account: str | None = field(default=None, metadata=PUBLIC)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Self
@@ -43,6 +43,8 @@ class StoreOptions(Private):
 
 def _unknown(kind: type[StoreOptions], name: str) -> str:
     """Say what to do about an option that ``kind`` does not have."""
+    if here := next((each for each in fields(kind) if name in each.metadata.get("elsewhere", ())), None):
+        return f"{kind.__name__} has no option {name!r}: here it is {here.name!r}, write {kind.__name__}({here.name}=…)"
     own = import_module(__package__)
     classes = [getattr(own, each) for each in own.__all__]
     if has := [each for each in classes if issubclass(each, StoreOptions) and name in each.__dataclass_fields__]:
