@@ -103,6 +103,38 @@ def test_the_reads_of_row_groups_overlap(server, parquet):
     assert len(_ranges(server)) - before <= 4 + 16
 
 
+def test_columns_of_a_second_row_group_are_taken_for_all_row_groups(server, parquet):
+    """pyarrow's threads ask in any order: all that was asked for before is expected of each row group."""
+    file = _opened(server, parquet)
+    metadata = pq.ParquetFile(pa.PythonFile(file), pre_buffer=False).metadata
+    other = RandomFile(file._source, file._meta, file._layouts)
+    for group, number in ((0, 1), (2, 4), (1, 4)):
+        column = metadata.row_group(group).column(number)
+        other.seek(column.data_page_offset)
+        other.read(column.total_compressed_size)
+    places = {other._layout.place(*span) for span in other._ahead}
+    assert places >= {(0, (4,)), (1, (1,)), (2, (1,)), (3, (1,)), (3, (4,))}
+    assert len(places) == 1 + 1 + 8
+    other.close()
+
+
+def test_what_was_expected_in_vain_is_not_expected_again(server, parquet):
+    """A filter leaves out nine row groups of ten."""
+    file, read = _opened(server, parquet), set()
+    metadata = pq.ParquetFile(pa.PythonFile(file), pre_buffer=False).metadata
+    other = RandomFile(file._source, file._meta, file._layouts)
+    for group in (0, 9, 19):
+        column = metadata.row_group(group).column(2)
+        other.seek(column.data_page_offset)
+        read.add(other.read(column.total_compressed_size))
+        for _ in range(60):  # as if another column followed
+            other._count += 1
+        other._forget()
+    assert len(read) == 3
+    assert (other._given_up > 0, other._most) == (True, 0)
+    other.close()
+
+
 def test_columns_that_are_not_wanted_are_given_up(server, parquet):
     """A filter leaves row groups out: what was expected there costs little."""
     file = _opened(server, parquet)

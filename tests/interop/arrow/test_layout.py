@@ -40,9 +40,12 @@ def test_what_is_no_chunk_is_none(metadata):
 
 def test_the_same_columns_elsewhere(metadata):
     layout = Layout(metadata)
-    assert [*layout.alike(0, (2,))] == [_range(metadata, group, 2) for group in range(1, GROUPS)]
-    assert [*layout.alike(4, (1, 2))] == [_range(metadata, group, 1, 2) for group in (5, 3, 2, 1)]
-    assert [*layout.alike(5, (0,))] == [_range(metadata, group, 0) for group in (4, 3, 2)]
+    assert [*layout.ahead(0, [(2,)])] == [_range(metadata, group, 2) for group in range(GROUPS)]
+    both = [_range(metadata, group, *which) for group in (3, 4, 5) for which in ((1, 2), (0,))]
+    assert [*layout.ahead(3, [(1, 2), (0,)])] == both
+    assert [*layout.ahead(3, [(1, 2), (0,)])] == both
+    assert next(layout.ahead(-1, [(3,)])) == _range(metadata, 0, 3)
+    assert [*layout.ahead(GROUPS, [(3,)])] == [*layout.ahead(0, [])] == []
 
 
 def test_one_row_group_has_no_others():

@@ -25,8 +25,10 @@ _ASKED_BYTES = 64 << 10  # of a Parquet file's end pyarrow asks for first (kDefa
 _TAIL_BYTES = 128 << 10  # that are read then, as the footer may be longer
 _MAGIC = b"PAR1"
 _ENDING = 8  # bytes of a Parquet file after its footer: the footer's length, and the magic
-_AHEAD_READS = 16
-_PATIENCE = 24  # reads that come before one that was expected: three for each of pyarrow's threads
+_AHEAD_READS = 32
+_PATIENCE = 48  # reads that come before one that was expected: six for each of pyarrow's 8 threads
+_BEHIND = 4  # row groups: these threads get their turns in any order
+_HIT, _SCAN = 2, 8  # more reads ahead for one that was asked for; for columns of a second row group
 _AHEAD_BYTES = 64 << 20
 
 
@@ -41,9 +43,10 @@ class RandomFile(io.RawIOBase):
     """One version of an object, read where it is asked for, without blocks; pyarrow's threads take turns at it.
 
     pyarrow lets one thread at a time read from a file of Python's. So the requests for a Parquet file's columns would
-    follow one another. Once its footer was read, a read of some columns therefore begins a read of the same columns in
-    the next row group, too, and two more at once for each of these that was asked for: up to 16, and 64 MiB. Where
-    others are asked for, as a filter leaves out row groups, there are fewer.
+    follow one another. Once its footer was read, the columns that were asked for so far are therefore read in the next
+    row groups, too: one read ahead for each run of columns, eight more when a run is asked for in a second row group,
+    and two more for each that was asked for; up to 32, and 64 MiB. Where others are asked for, as a filter leaves out
+    row groups, there are fewer.
 
     A file of up to ``whole_bytes`` is one request, whatever is read of it.
     """
@@ -68,8 +71,9 @@ class RandomFile(io.RawIOBase):
         self._layouts = layouts
         self._layout = layouts.get(self._version)
         self._asked: set[tuple[int, int]] = set()  # of a Parquet file, also by reading ahead
-        self._columns: set[tuple[int, ...]] = set()
-        self._most = self._count = 0  # reads ahead at once; reads so far
+        self._runs: dict[tuple[int, ...], None] = {}  # of columns that were asked for, in this order
+        self._first = 0  # row group of these
+        self._most = self._count = self._given_up = 0  # reads ahead at once; reads so far; those in vain
 
     @property
     def name(self) -> str:
@@ -167,24 +171,37 @@ class RandomFile(io.RawIOBase):
         place = self._layout.place(start, stop) if self._layout else None
         if self._layout is None or place is None:
             return
+        group, columns = place
+        self._first = min(self._first, group) if self._runs else group
+        self._expect(columns, hit=hit)
         self._asked.add((start, stop))
-        self._most += 2 if hit else place[1] not in self._columns
-        self._columns.add(place[1])
         self._count += 1
         self._forget()
-        for first, end in self._layout.alike(*place):
+        for first, end in self._layout.ahead(max(self._first, group - _BEHIND), self._runs):
             held = sum(stop - start for start, stop in self._ahead)
-            if len(self._ahead) >= min(self._most, _AHEAD_READS) or held + end - first > _AHEAD_BYTES:
+            if len(self._ahead) >= self._most or held + end - first > _AHEAD_BYTES:
                 return
             if (first, end) not in self._asked:
                 self._asked.add((first, end))
                 self._begin(first, end)
+
+    def _expect(self, columns: tuple[int, ...], *, hit: bool) -> None:
+        """Read more ahead where that is of use: as was asked for, or as all row groups seem to be."""
+        if hit:
+            more = _HIT
+        elif columns not in self._runs:
+            more = 1
+        else:
+            more = 0 if self._given_up else _SCAN
+        self._most = min(self._most + more, _AHEAD_READS)
+        self._runs[columns] = None
 
     def _forget(self) -> None:
         """Give up reads ahead that were not asked for while many others were."""
         while self._ahead and self._count - next(iter(self._ahead.values())).at > _PATIENCE:
             _, (read, _) = self._ahead.popitem(last=False)
             self._most -= 1
+            self._given_up += 1
             if not read.complete:
                 self._source.fetching().cancel_reads((read,))
 

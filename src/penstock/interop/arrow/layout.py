@@ -6,11 +6,9 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterable, Iterator
 
 __all__ = ["Layout"]
-
-_BEHIND = 4  # row groups: pyarrow's 8 threads get their turns in any order
 
 
 class _Column(Protocol):
@@ -39,6 +37,7 @@ class Layout:
         self._metadata = metadata
         self._count = metadata.num_row_groups
         self._chunks: dict[int, list[tuple[int, int, int]]] = {}
+        self._runs: dict[tuple[int, int, int], tuple[int, int]] = {}
         # Of the first column alone: a footer of 1,000 columns and 1,000 row groups has a million places to look at.
         groups = [metadata.row_group(number) for number in range(self._count)] if self._count > 1 else []
         self._starts = [_range(group, 0)[0] for group in groups if group.num_columns]
@@ -54,14 +53,21 @@ class Layout:
             return None
         return at, tuple(column for *_, column in held)
 
-    def alike(self, group: int, columns: Collection[int]) -> Iterator[tuple[int, int]]:
-        """Yield the bytes that hold the same columns in other row groups: the next ones, and then those just before.
+    def ahead(self, first: int, runs: Iterable[tuple[int, ...]]) -> Iterator[tuple[int, int]]:
+        """Yield the bytes that hold each of these runs of columns, as ``place`` names them, from a row group on."""
+        for number in range(max(0, first), self._count):
+            for columns in runs:
+                start, stop = self._run(number, columns)
+                if start < stop:  # another row group may have its columns in another order
+                    yield start, stop
 
-        pyarrow's threads ask for row groups nearly in order.
-        """
-        for number in (*range(group + 1, self._count), *range(group - 1, max(-1, group - _BEHIND), -1)):
-            found = [(start, stop) for start, stop, column in self._ranges(number) if column in columns]
-            yield found[0][0], found[-1][1]
+    def _run(self, number: int, columns: tuple[int, ...]) -> tuple[int, int]:
+        key = number, columns[0], columns[-1]
+        found = self._runs.get(key)
+        if found is None:
+            group = self._metadata.row_group(number)
+            found = self._runs[key] = _range(group, columns[0])[0], _range(group, columns[-1])[1]
+        return found
 
     def _ranges(self, number: int) -> list[tuple[int, int, int]]:
         found = self._chunks.get(number)
