@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         WriteOptions,
     )
     from penstock.order.blocks import BlockShuffle
+    from penstock.order.lanes import Lanes
     from penstock.order.partition import Repeat
     from penstock.protocols.credentials import BearerToken, Credentials
     from penstock.values import ObjectMeta, Place
@@ -65,6 +66,7 @@ _HOMES = {
     "HTTPOptions": "options",
     "OSSOptions": "options",
     "IterableDataset": "datasets.iterable",
+    "Lanes": "order.lanes",
     "MapDataset": "datasets.map",
     "ObjectMeta": "values",
     "Path": "interop.path",
@@ -110,6 +112,7 @@ __all__ = [
     "GCSOptions",
     "HTTPOptions",
     "IterableDataset",
+    "Lanes",
     "MapDataset",
     "OSSOptions",
     "ObjectMeta",

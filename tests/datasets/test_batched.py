@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 
 import penstock as ps
 from penstock.errors import Damaged, NotFound, Unusable
+from penstock.order.sampling import Cursor
 from tests.datasets.transforms import number, numbered
 
 COUNT = 10
@@ -123,8 +124,12 @@ def test_deliveries_say_where_the_epoch_began_and_what_was_left_out(folder):
     of.load_state_dict(of.state_at(1, epoch=2))
     (first, second), counts = of.deliveries("skip")
     assert (counts.requests, counts.errors) == (6, 0)
-    assert (first.batch, first.cursor, [skipped.url[-3:] for skipped in first.skipped]) == ([4, 5, 6], (2, 4), ["007"])
-    assert (second.batch, second.cursor, second.skipped) == ([8, 9], (2, 4), ())
+    assert (first.batch, first.cursor, [skipped.url[-3:] for skipped in first.skipped]) == (
+        [4, 5, 6],
+        Cursor(2, 4),
+        ["007"],
+    )
+    assert (second.batch, second.cursor, second.skipped) == ([8, 9], Cursor(2, 4), ())
     assert first.skipped[0].error == "ValueError: seven"
     with pytest.raises(ValueError, match="seven"):
         list(of.deliveries("raise")[0])

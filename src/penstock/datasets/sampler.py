@@ -82,7 +82,9 @@ class BatchSampler(Resumable, Sampler[list[int]]):
         """Begin the next epoch: return where, and for which rank; workers form no batches."""
         self._check_ranks()
         check_sharding(self._iterations.rank())
-        return self._iterations.epochs.begin(), self._iterations.rank()
+        cursor, place = self._iterations.epochs.begin(), self._iterations.rank()
+        self.plan.check_lanes(cursor, place.world)
+        return cursor, place
 
 
 def _contents(data_source: object) -> Contents | None:

@@ -252,14 +252,17 @@ class DataLoader:
             return self._batches.state(self._batches.coming())
         return self._batches.state(self._began, self._received)
 
-    def load_state_dict(self, state: Mapping[str, Any], *, allow_new_global_batch: bool = False) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, Any], *, allow_new_global_batch: bool = False, allow_rereads: bool = False
+    ) -> None:
         """Make the next iteration resume where ``state`` was taken, with any number of ranks and workers.
 
         Raises:
             StateMismatch: See ``Batched.load_state_dict``.
 
         """
-        self._batches.load_state_dict(state, allow_new_global_batch=allow_new_global_batch)
+        allowed = {"allow_new_global_batch": allow_new_global_batch, "allow_rereads": allow_rereads}
+        self._batches.load_state_dict(state, **allowed)
         self._began = None
 
 

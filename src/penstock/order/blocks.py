@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 
     from penstock.protocols.order import Lookup
 
-__all__ = ["BlockPermutation", "BlockShuffle", "EqualBlockPermutation"]
+__all__ = [
+    "BlockPermutation",
+    "BlockShuffle",
+    "EqualBlockPermutation",
+    "WindowedBlocks",
+    "check_sizes",
+    "lengths",
+    "sizes_text",
+]
 
 _WINDOW = 16
 _MOST_BLOCKS = 1 << 31  # so that arithmetic with them fits 64 bits
@@ -62,23 +70,18 @@ class BlockShuffle:
         """Check, and make what was given immutable."""
         given = self.block_samples
         single = not hasattr(given, "__len__")
-        size = whole(given, "block_samples", 1) if single else tuple(_lengths(given).tolist())  # type: ignore[arg-type]
+        size = whole(given, "block_samples", 1) if single else tuple(lengths(given).tolist())  # type: ignore[arg-type]
         object.__setattr__(self, "block_samples", size)
         object.__setattr__(self, "window_blocks", whole(self.window_blocks, "window_blocks", 1))
 
     @property
     def identity(self) -> str:
         """The arguments, and the version of the arithmetic."""
-        size = self.block_samples
-        if not isinstance(size, int):
-            digest = hashlib.sha256(np.asarray(size, dtype="<i8").tobytes()).hexdigest()[:32]
-            return f"blocks 1: {len(size)} of sizes {digest}, window {self.window_blocks}"
-        return f"blocks 1: {size} samples, window {self.window_blocks}"
+        return f"blocks 1: {sizes_text(self.block_samples)}, window {self.window_blocks}"
 
     def positions(self, samples: int) -> int:
         """Return ``samples``."""
-        if not isinstance(self.block_samples, int) and (held := sum(self.block_samples)) != samples:
-            raise Unusable(f"the blocks of block_samples hold {held} samples, and the dataset has {samples}")
+        check_sizes(self.block_samples, samples)
         return samples
 
     def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:
@@ -88,7 +91,7 @@ class BlockShuffle:
         return BlockPermutation(self.block_samples, seed, epoch, self.window_blocks).of
 
 
-class _Windowed(EpochOrder):
+class WindowedBlocks(EpochOrder):
     """Permuted blocks, the samples of each window of them permuted; where the blocks lie is the subclass's to say."""
 
     _blocks: int  # how many
@@ -96,31 +99,31 @@ class _Windowed(EpochOrder):
     _count: int  # windows
 
     @abstractmethod
-    def _ranks(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def ranks(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return which of the permuted blocks each position lies in."""
 
     @abstractmethod
-    def _starts(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+    def starts(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the first position of each permuted block; of the one past the last, the end."""
 
     @abstractmethod
-    def _shifts(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+    def shifts(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return what lies between the positions of each permuted block and its samples."""
 
     def _samples(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        windows = ((self._ranks(positions) + 1) * self._count - 1) // max(self._blocks, 1)
+        windows = ((self.ranks(positions) + 1) * self._count - 1) // max(self._blocks, 1)
         by_window = np.argsort(windows, kind="stable")
         mixed = np.empty(positions.size, dtype=np.int64)
         for part in np.split(by_window, np.flatnonzero(np.diff(windows[by_window])) + 1) if positions.size else ():
             number = int(windows[part[0]])
             bounds = np.array([number, number + 1]) * self._blocks // self._count
-            start, stop = self._starts(bounds).tolist()
+            start, stop = self.starts(bounds).tolist()
             order = _mixing(stop - start, *self._key, number)
             mixed[part] = start + order.of(positions[part] - start)
-        return mixed + self._shifts(self._ranks(mixed))
+        return mixed + self.shifts(self.ranks(mixed))
 
 
-class BlockPermutation(_Windowed):
+class BlockPermutation(WindowedBlocks):
     """The order of epoch ``epoch`` over consecutive blocks of samples, such as shards or Zarr chunks.
 
     Block b holds the ``sizes[b]`` samples after those of the blocks before it. The blocks are permuted, the permuted
@@ -159,24 +162,27 @@ class BlockPermutation(_Windowed):
         """Permute the blocks; nothing is computed for samples yet."""
         if window < 1:
             raise Unusable(f"a window has at least one block, not {window}")
-        lengths = _lengths(sizes)
-        blocks = Permutation(lengths.size, seed, epoch, "blocks ").block(0, lengths.size)
-        self._bounds = _bounds(lengths[blocks])  # of the permuted blocks, in positions
-        self._offsets = _bounds(lengths)[blocks] - self._bounds[:-1]
+        each = lengths(sizes)
+        blocks = Permutation(each.size, seed, epoch, "blocks ").block(0, each.size)
+        self._bounds = _bounds(each[blocks])  # of the permuted blocks, in positions
+        self._offsets = _bounds(each)[blocks] - self._bounds[:-1]
         self.n, self._key = int(self._bounds[-1]), (seed, epoch)
         self._blocks, self._count = blocks.size, -(-blocks.size // window)
 
-    def _ranks(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def ranks(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Find them among the blocks' bounds."""
         return np.searchsorted(self._bounds[1:], positions, side="right")
 
-    def _starts(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+    def starts(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Look them up."""
         return self._bounds[ranks]
 
-    def _shifts(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+    def shifts(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Look them up."""
         return self._offsets[ranks]
 
 
-class EqualBlockPermutation(_Windowed):
+class EqualBlockPermutation(WindowedBlocks):
     """``BlockPermutation`` where all blocks but the last have the same size, in O(1) memory at any number of samples.
 
     The order is the one that ``BlockPermutation`` computes of the same sizes. Below 65,536 blocks their permutation is
@@ -210,15 +216,18 @@ class EqualBlockPermutation(_Windowed):
         self._missing = blocks * size - n  # samples that the last block has fewer
         self._short = self._permutation.position(blocks - 1) if self._missing else blocks  # where that block comes
 
-    def _ranks(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def ranks(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Divide, with regard to the one block that is short."""
         beyond = positions >= (self._short + 1) * self._size - self._missing
         return (positions + beyond * self._missing) // self._size
 
-    def _starts(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+    def starts(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Multiply, with regard to the one block that is short."""
         return ranks * self._size - (ranks > self._short) * self._missing
 
-    def _shifts(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self._permutation.of(ranks) * self._size - self._starts(ranks)
+    def shifts(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Ask the permutation."""
+        return self._permutation.of(ranks) * self._size - self.starts(ranks)
 
 
 # Typed, as numbers that are equal may be spelt differently (1 and True), and the keys come from the spelling.
@@ -227,7 +236,22 @@ def _mixing(n: int, seed: int, epoch: int, number: int) -> Permutation:
     return Permutation(n, seed, epoch, f"window {number} ")
 
 
-def _lengths(sizes: Sequence[int] | NDArray[np.integer]) -> NDArray[np.int64]:
+def sizes_text(sizes: int | Sequence[int] | NDArray[np.int64]) -> str:
+    """Return what tells these sizes of blocks from others, for an order's identity."""
+    if isinstance(sizes, int):
+        return f"{sizes} samples"
+    digest = hashlib.sha256(np.asarray(sizes, dtype="<i8").tobytes()).hexdigest()[:32]
+    return f"{len(sizes)} of sizes {digest}"
+
+
+def check_sizes(sizes: int | Sequence[int] | NDArray[np.int64], samples: int) -> None:
+    """Raise ``Unusable`` where blocks of these sizes do not hold so many samples."""
+    if not isinstance(sizes, int) and (held := int(np.sum(sizes, dtype=np.int64))) != samples:
+        raise Unusable(f"the blocks of block_samples hold {held} samples, and the dataset has {samples}")
+
+
+def lengths(sizes: Sequence[int] | NDArray[np.integer]) -> NDArray[np.int64]:
+    """Return sizes of blocks as int64, a copy; ``Unusable`` where they are none."""
     given = np.asarray(sizes)
     whole = given.ndim == 1 and (given.dtype.kind in "iu" or not given.size)
     if not whole or (given < 0).any() or given.sum(dtype=np.float64) > MOST:

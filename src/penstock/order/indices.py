@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.order.lanes import by_lane
 from penstock.order.partition import Repeat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
+    from penstock.order.partition import Partition
     from penstock.order.sampling import Cursor, SamplingPlan
     from penstock.values import Place
 
@@ -22,12 +26,14 @@ _AT_ONCE = 4096  # positions looked up together: the permutation is vectorised
 
 def batch_indices(plan: SamplingPlan, cursor: Cursor, place: Place) -> Iterator[list[int]]:
     """Yield each batch's sample indices, those of repeats as ``Repeat``. O(1) memory, lazily, some batches ahead."""
-    source, indices = iter(plan.batches(cursor, place)), plan.indices(cursor.epoch)
+    partition, lanes = plan.batches(cursor, place), plan.lanes(cursor, place.world)
+    source, indices = iter(partition), plan.indices(cursor.epoch, lanes)
     while chunk := list(islice(source, max(1, _AT_ONCE // plan.batch))):
         starts, stops = np.array(chunk, dtype=np.int64).T
         sizes = stops - starts
         ends = np.cumsum(sizes)
         positions = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
+        positions = _dealt(partition, lanes, positions) if lanes > 1 else positions
         samples: list[int] = indices(positions % plan.total).tolist()
         for at in np.flatnonzero(positions >= plan.total).tolist():
             samples[at] = Repeat(samples[at])
@@ -36,9 +42,25 @@ def batch_indices(plan: SamplingPlan, cursor: Cursor, place: Place) -> Iterator[
 
 
 def sample_indices(plan: SamplingPlan, cursor: Cursor, place: Place) -> Iterator[int]:
-    """Yield sample indices one by one, no repeats: position p goes to rank p, then worker p // world, in turn."""
-    indices, every = plan.indices(cursor.epoch), place.world * place.workers
+    """Yield sample indices one by one, no repeats: position p goes to rank p, then worker p // world, in turn.
+
+    So where ranks divide the lanes of an order, each lane is one rank's here, too.
+    """
+    indices = plan.indices(cursor.epoch, plan.lanes(cursor, place.world))
+    every = place.world * place.workers
     mine = range(cursor.position + place.worker * place.world + place.rank, plan.total, every)
     for at in range(0, len(mine), _AT_ONCE):
         some = mine[at : at + _AT_ONCE]
         yield from indices(np.arange(some.start, some.stop, some.step)).tolist()
+
+
+def _dealt(partition: Partition, lanes: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return what is at these positions where each global batch is read lane by lane: ranks' slices are then lanes."""
+    every = partition.batch * partition.place.world
+    at = (positions - partition.start) % every
+    firsts = positions - at
+    sizes = np.full_like(firsts, every)
+    incomplete = firsts + every > partition.total  # one batch: the last
+    if incomplete.any():
+        sizes[incomplete] = partition.size(int(firsts[incomplete][0]))
+    return by_lane(firsts, sizes, lanes, at)

@@ -87,9 +87,13 @@ class Partition:
         complete, rest = divmod(self.total - self.start, every)
         return range(self.place.worker, complete + (rest > 0 and self.tail != "drop"), self.place.workers)
 
+    def size(self, first: int) -> int:
+        """Return how many positions the global batch has that begins at ``first``, over all ranks."""
+        every = self.batch * self.place.world
+        return every if self.tail == "pad" else min(every, max(self.total - first, self.place.world))
+
     def _slice(self, number: int) -> tuple[int, int]:
         rank, world = self.place.rank, self.place.world
-        every = self.batch * world
-        first = self.start + number * every
-        size = every if self.tail == "pad" else min(every, max(self.total - first, world))
+        first = self.start + number * self.batch * world
+        size = self.size(first)
         return first + size * rank // world, first + size * (rank + 1) // world

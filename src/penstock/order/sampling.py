@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from penstock.errors import StateMismatch, Unusable
+from penstock.order.lanes import MOST_LANES
 from penstock.order.orders import CatalogOrder, FullShuffle
 from penstock.order.partition import Partition, Tail
+from penstock.protocols.order import LaneOrder
 from penstock.values import Place, whole
 
 if TYPE_CHECKING:
@@ -34,11 +36,13 @@ class Cursor(NamedTuple):
     Attributes:
         epoch: Which one, from 0.
         position: First position of it not yet delivered, in [0, samples]; the latter: it is over.
+        lanes: How many lanes the state had that the run resumed from, where its order has lanes; 0: it is not known.
 
     """
 
     epoch: int = 0
     position: int = 0
+    lanes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +83,51 @@ class SamplingPlan:
         """Return the place's batches from the cursor on, as positions."""
         return Partition(total=self.total, batch=self.batch, place=place, start=cursor.position, tail=self.tail)
 
-    def indices(self, epoch: int) -> Lookup:
-        """Return the function from positions of the epoch to samples.
+    def lanes(self, cursor: Cursor, world: int) -> int:
+        """Return how many lanes the epoch at ``cursor`` has for ``world`` ranks; 0: the order has none.
+
+        An epoch under way keeps its lanes. A new one has those that the run had before, else those that the order asks
+        for, else one for each rank: the first that the ranks can share evenly.
+        """
+        if not isinstance(self.order, LaneOrder):
+            return 0
+        known = [lanes for lanes in (cursor.lanes, self.order.lanes) if lanes]
+        if cursor.position and known:
+            return known[0]
+        return next((lanes for lanes in known if self._shared(lanes, world)), world)
+
+    def check_lanes(self, cursor: Cursor, world: int) -> None:
+        """Raise ``Unusable`` where a run begins with lanes that the order asks for and ``world`` ranks cannot share."""
+        asked = self.order.lanes if isinstance(self.order, LaneOrder) else None
+        if asked and not cursor.lanes and not self._shared(asked, world):
+            raise Unusable(
+                f"{world} ranks with batches of {self.batch} cannot share lanes={asked}: several would read the same "
+                f"blocks; the ranks have to divide the lanes, and the lanes the global batch of {self.batch * world} "
+                f"(lanes={world} would do, or lanes=None)"
+            )
+
+    def rereads(self, cursor: Cursor, world: int) -> str:
+        """Return why ranks read blocks again that others read, in the epoch at ``cursor``; "" where they do not."""
+        lanes = self.lanes(cursor, world)
+        if not lanes or cursor.position in (0, self.total) or self._shared(lanes, world):
+            return ""
+        return (
+            f"{world} ranks with batches of {self.batch} cannot share the {lanes} lanes of this epoch: until it ends, "
+            f"several read the same blocks (the ranks would have to divide {lanes}, and {lanes} the global batch of "
+            f"{self.batch * world})"
+        )
+
+    def _shared(self, lanes: int, world: int) -> bool:
+        return world == 1 or (lanes % world == 0 and self.batch * world % lanes == 0)
+
+    def indices(self, epoch: int, lanes: int = 0) -> Lookup:
+        """Return the function from positions of the epoch to samples; with so many lanes, where the order has any.
 
         The function raises ``Unusable`` where the order returns something else: an index below 0 would read another
         sample in silence.
         """
-        lookup = self.order.epoch(self.samples, self.seed, epoch)
+        order = self.order.with_lanes(lanes) if lanes and isinstance(self.order, LaneOrder) else self.order
+        lookup = order.epoch(self.samples, self.seed, epoch)
         if self.order.identity in _UNNAMED:
             return lookup  # of ours, and as cheap as a look at the result
 
@@ -103,7 +145,8 @@ class SamplingPlan:
         """Return the cursor after each of ``world`` ranks has received ``batches`` batches from ``cursor`` on."""
         if batches < 0:
             raise Unusable(f"{batches} batches received")
-        return Cursor(cursor.epoch, min(self.total, cursor.position + batches * self.batch * world))
+        position = min(self.total, cursor.position + batches * self.batch * world)
+        return Cursor(cursor.epoch, position, self.lanes(cursor, world))
 
     def state(self, cursor: Cursor, world: int, catalog: str) -> dict[str, Any]:
         """Return what any other layout needs to resume at ``cursor``: a few numbers that JSON can hold, below 1 KB."""
@@ -116,12 +159,15 @@ class SamplingPlan:
             "seed": self._seed,
             "catalog": catalog,
         }
+        if lanes := self.lanes(cursor, world):
+            state["lanes"] = int(lanes)
         return state if self.order.identity in _UNNAMED else state | {"order": self.order.identity}
 
     def arguments(self) -> dict[str, object]:
         """Return what the plans of all ranks of an epoch have in common, as the user writes it; JSON can hold it."""
         identity = self.order.identity
-        return {
+        lanes = {"lanes": self.order.lanes} if isinstance(self.order, LaneOrder) else {}
+        return lanes | {
             "shuffle": isinstance(self.order, FullShuffle) if identity in _UNNAMED else identity,
             "seed": self._seed,
             "batch_size": self.batch,
@@ -133,18 +179,27 @@ class SamplingPlan:
     def _seed(self) -> int | None:
         return None if self.order.identity == CatalogOrder.identity else int(self.seed)
 
-    def resume(self, state: object, world: int, catalog: str, *, allow_new_global_batch: bool = False) -> Cursor:
+    def resume(
+        self,
+        state: object,
+        world: int,
+        catalog: str,
+        *,
+        allow_new_global_batch: bool = False,
+        allow_rereads: bool = False,
+    ) -> Cursor:
         """Return the cursor a state holds, once sure that it belongs to this plan.
 
         Raises:
-            StateMismatch: It is of another version, catalog, order or seed, or of another global batch without
-                ``allow_new_global_batch``; or it is no state at all.
+            StateMismatch: It is of another version, catalog, order or seed, of another global batch without
+                ``allow_new_global_batch``, or of lanes that this number of ranks cannot share without
+                ``allow_rereads``; or it is no state at all.
 
         """
         ours = self.state(Cursor(), world, catalog)
         if not isinstance(state, Mapping) or "penstock" not in state:
             raise StateMismatch(f"this is no state of a dataset: {_shown(state)}")
-        if _same(state["penstock"], _VERSION) and (set(state) ^ set(ours)) - {"order"}:
+        if _same(state["penstock"], _VERSION) and (set(state) ^ set(ours)) - {"order", "lanes"}:
             raise StateMismatch(f"this state has lost something, or gained it: {_shown(list(state))}")
         for name, meaning in _MEANINGS.items():
             if not _same(state.get(name), ours.get(name)) and not (name == "global_batch" and allow_new_global_batch):
@@ -154,7 +209,20 @@ class SamplingPlan:
         whole = all(type(number) is int for number in (epoch, position, state["global_batch"]))
         if not (whole and abs(epoch) < _LARGEST and 0 <= position <= self.total):
             raise StateMismatch(f"no such position: {_shown(position)} of epoch {_shown(epoch)}")
-        return Cursor(epoch, position)
+        cursor = Cursor(epoch, position, self._lanes_of(state))
+        if not allow_rereads and (why := self.rereads(cursor, world)):
+            raise StateMismatch(f"{why}; pass allow_rereads=True if that is meant: each sample comes once either way")
+        return cursor
+
+    def _lanes_of(self, state: Mapping[str, Any]) -> int:
+        if not isinstance(self.order, LaneOrder):
+            if "lanes" in state:
+                raise StateMismatch("this state has lanes, and the order has none")
+            return 0
+        lanes = state.get("lanes")
+        if type(lanes) is not int or not 1 <= lanes <= MOST_LANES:
+            raise StateMismatch(f"no such number of lanes: {_shown(lanes)}")
+        return lanes
 
     def _check_identity(self) -> None:
         identity: object = self.order.identity  # of any class

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Lookup", "Order"]
+__all__ = ["LaneOrder", "Lookup", "Order"]
 
 Lookup: TypeAlias = "Callable[[NDArray[np.int64]], NDArray[np.int64]]"
 
@@ -48,3 +48,18 @@ class Order(Protocol):
         samples in [0, ``samples``), as integers. Memory does not grow with the number of samples; the function is
         called with thousands of positions at once, in batches' order.
         """
+
+
+@runtime_checkable
+class LaneOrder(Order, Protocol):
+    """An order in which position p belongs to lane p % lanes, and ranks share the lanes: see ``penstock.Lanes``.
+
+    The identity leaves the number of lanes out, which a resume state has apart.
+    """
+
+    @property
+    def lanes(self) -> int | None:
+        """How many; None: as many as ranks, which ``with_lanes`` says before an epoch is asked for."""
+
+    def with_lanes(self, lanes: int) -> Order:
+        """Return the same order with so many lanes, at least 1."""

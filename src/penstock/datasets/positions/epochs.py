@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Epochs", "rank_pid"]
 
-_HEAD = struct.Struct("qqqqq")  # the next epoch and position; the latest begun; how many iterations have been noted
-# Of an iteration: its loader's seed, its workers, its number within each; its epoch and position; a bit per worker that
-# joined.
-_NOTE = struct.Struct("qqqqq64s")
+_HEAD = struct.Struct("qqqqqqq")  # the next cursor; the one begun latest; how many iterations have been noted
+# Of an iteration: its loader's seed, its workers, its number within each; its cursor; a bit per worker that joined.
+_NOTE = struct.Struct("qqqqqq64s")
 _NOTES = 16
 _MOST_WORKERS = 512
 _MOST_EPOCHS = 1 << 62  # either way, so that counting on fits 64 bits
@@ -63,8 +62,10 @@ class Epochs:
         if not abs(epoch) < _MOST_EPOCHS:
             raise Unusable(f"an epoch is a whole number below 2^62, not {epoch!r}")
         with self._exclusive():
-            if epoch != self._read()[0].epoch:
-                self._write(Cursor(epoch), Cursor(epoch))
+            coming = self._read()[0]
+            if epoch != coming.epoch:
+                cursor = _start(epoch, coming)
+                self._write(cursor, cursor)
 
     def resume(self, cursor: Cursor) -> None:
         """Make ``cursor`` the next iteration's start; later ones are the epochs after it."""
@@ -77,7 +78,7 @@ class Epochs:
         Each worker may do so in turn, with a cursor of its own in the same epoch.
         """
         with self._exclusive():
-            self._write(Cursor(cursor.epoch + 1), cursor)
+            self._write(_start(cursor.epoch + 1, cursor), cursor)
 
     def next(self) -> Cursor:
         """Return where the next iteration will begin."""
@@ -133,14 +134,14 @@ class Epochs:
     def _read(self) -> tuple[Cursor, Cursor, int]:
         """Return the next cursor, the latest, and how many iterations have been noted."""
         *numbers, noted = _HEAD.unpack_from(self._slot.view)
-        return Cursor(*numbers[:2]), Cursor(*numbers[2:]), noted
+        return Cursor(*numbers[:3]), Cursor(*numbers[3:]), noted
 
     def _write(self, following: Cursor, latest: Cursor, noted: int | None = None) -> None:
         _HEAD.pack_into(self._slot.view, 0, *following, *latest, self._read()[2] if noted is None else noted)
 
     def _begin(self, noted: int | None = None) -> Cursor:
         cursor = self._read()[0]
-        self._write(Cursor(cursor.epoch + 1), cursor, noted)
+        self._write(_start(cursor.epoch + 1, cursor), cursor, noted)
         return cursor
 
     def _join(self, key: tuple[int, int, int], bit: int) -> Cursor:
@@ -187,6 +188,11 @@ def _settle() -> None:
 
 # A rank that hands a dataset it inherited straight to a loader with forked workers never uses it itself.
 os.register_at_fork(before=_settle)
+
+
+def _start(epoch: int, run: Cursor) -> Cursor:
+    """Return where an epoch begins of the run that ``run`` is a cursor of: lanes stay."""
+    return Cursor(epoch, lanes=run.lanes)
 
 
 def _place(number: int) -> int:

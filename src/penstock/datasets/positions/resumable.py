@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -56,20 +57,29 @@ class Resumable:
         No worker is asked, so it does not matter how far they have read ahead. With ``epoch``, of that epoch, counted
         from its start. The first call computes the catalog's digest, at about 0.1 µs per object.
         """
-        return self.state(self._iterations.epochs.latest() if epoch is None else Cursor(epoch), batches)
+        latest = self._iterations.epochs.latest()
+        return self.state(latest if epoch is None else Cursor(epoch, lanes=latest.lanes), batches)
 
-    def load_state_dict(self, state: Mapping[str, Any], *, allow_new_global_batch: bool = False) -> None:
+    def load_state_dict(
+        self, state: Mapping[str, Any], *, allow_new_global_batch: bool = False, allow_rereads: bool = False
+    ) -> None:
         """Make the next iteration resume where ``state`` was taken: each remaining sample comes once.
 
         Any number of ranks and workers may resume. Another global batch (batch size times ranks) is refused unless
-        allowed: nothing is lost or repeated then either, but other samples share a batch.
+        allowed: nothing is lost or repeated then either, but other samples share a batch. So is a number of ranks that
+        cannot share the lanes of an epoch under way (``penstock.Lanes``), unless rereads are allowed: until that epoch
+        ends, several ranks read the same blocks then, and a warning says so.
 
         Raises:
-            StateMismatch: The state is of another catalog, order, version or global batch, or is none; or another rank
-                has another catalog or order.
+            StateMismatch: The state is of another catalog, order, version or global batch, or of lanes that the ranks
+                cannot share, or is none; or another rank has another catalog or order.
 
         """
-        self._iterations.epochs.resume(self._cursor(state, allow_new_global_batch))
+        allowed = {"allow_new_global_batch": allow_new_global_batch, "allow_rereads": allow_rereads}
+        cursor = self._cursor(state, **allowed)
+        if why := self.plan.rereads(cursor, self._iterations.rank().world):
+            warnings.warn(why, stacklevel=2)
+        self._iterations.epochs.resume(cursor)
 
     def coming(self) -> Cursor:
         """Return where the next iteration will begin."""
@@ -78,7 +88,9 @@ class Resumable:
     def begin(self) -> tuple[Cursor, Place]:
         """Begin the next iteration: return its cursor and place, which may be a loader's worker's."""
         self._check_ranks()
-        return self._iterations.begin()
+        cursor, place = self._iterations.begin()
+        self.plan.check_lanes(cursor, place.world)
+        return cursor, place
 
     def restart(self, state: Mapping[str, Any]) -> tuple[Cursor, Place]:
         """Begin an iteration again where ``state`` was taken: the next one is the epoch after it.
@@ -98,9 +110,8 @@ class Resumable:
         world = self._iterations.rank().world
         return self.plan.state(self.plan.after(cursor, batches, world), world, self._digest())
 
-    def _cursor(self, state: Mapping[str, Any], allow_new_global_batch: bool = False) -> Cursor:  # noqa: FBT001, FBT002
-        world, digest = self._iterations.rank().world, self._digest()
-        cursor = self.plan.resume(state, world, digest, allow_new_global_batch=allow_new_global_batch)
+    def _cursor(self, state: Mapping[str, Any], **allowed: bool) -> Cursor:
+        cursor = self.plan.resume(state, self._iterations.rank().world, self._digest(), **allowed)
         self._check_ranks()
         return cursor
 
