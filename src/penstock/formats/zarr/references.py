@@ -1,0 +1,197 @@
+"""Virtual arrays: references of kerchunk and manifests of VirtualiZarr, which say where in other files each chunk lies.
+
+A document of references is untrusted, as a catalog is (design/0014): one that lies in a store names no file and no
+profile of this machine, and every range is checked.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.errors import Damaged, InvalidURL, UnknownScheme, Unsupported
+from penstock.formats.zarr.opening import Arrays, check_name, collected, parsed
+from penstock.providers.urls import parse
+
+if TYPE_CHECKING:
+    from penstock.formats.zarr.layout import Layout
+
+__all__ = ["References", "Target", "references_of", "references_of_manifests"]
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+# What means another thing on each machine, as a path does: fsspec's schemes among them, which may be local.
+_HERE = ("file:", "memory:", "fsspec+", "penstock:", "msc:")
+_TEMPLATE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+_MOST = 1 << 62  # a byte's place in an object
+_RANGE = 3  # items of a reference to a part of an object
+
+
+class Target(NamedTuple):
+    """Where a chunk lies: bytes ``[start, stop)`` of the object at ``url``, all of it where ``stop`` is None."""
+
+    url: str
+    start: int = 0
+    stop: int | None = None
+
+
+class References:
+    """Arrays whose chunks lie in other objects. Immutable and picklable.
+
+    Attributes:
+        arrays: Their layouts by name; ``layout.key`` is a name within the document, and no key of a store.
+        url: Of the document.
+
+    """
+
+    def __init__(self, arrays: Arrays, entries: Mapping[str, Any], url: str, templates: Mapping[str, str]) -> None:
+        self.arrays, self.url = arrays, url
+        self._entries, self._templates = entries, templates
+        self._local = _is_local(url)
+        self._roots: dict[str, None] = {}  # URLs' beginnings that were found to be well
+
+    def find(self, layout: Layout, chunk: tuple[int, ...]) -> Target | bytes | None:
+        """Return where the object of a chunk lies (the shard, where the array is sharded), or its bytes.
+
+        None where there is none, so that the chunk is full of the fill value.
+
+        Raises:
+            Damaged: The reference is none, or has no such range.
+            Unsupported: It needs an expression, or it names a file or profile of this machine and lies in a store.
+
+        """
+        key = layout.object_key(chunk)
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        if isinstance(entry, str):
+            return self._inline(entry, key)
+        if not isinstance(entry, list | tuple) or len(entry) not in {1, _RANGE} or not isinstance(entry[0], str):
+            raise Damaged(f"the reference {key!r} should be text, [URL] or [URL, offset, length]", url=self.url)
+        url = self._url(entry[0], key)
+        if len(entry) == 1:
+            return Target(url)
+        if not all(isinstance(each, int) and not isinstance(each, bool) and 0 <= each < _MOST for each in entry[1:]):
+            raise Damaged(f"the reference {key!r} has no range: {str(entry[1:])[:80]}", url=self.url)
+        return Target(url, entry[1], entry[1] + entry[2])
+
+    def _inline(self, text: str, key: str) -> bytes:
+        if not text.startswith("base64:"):
+            return text.encode("utf-8", "surrogatepass")
+        try:
+            return base64.b64decode(text[7:], validate=True)
+        except (binascii.Error, ValueError):
+            raise Damaged(f"the reference {key!r} has data that is no Base64", url=self.url) from None
+
+    def _url(self, text: str, key: str) -> str:
+        url = _TEMPLATE.sub(lambda found: self._templates.get(found[1], found[0]), text)
+        if "{{" in url:
+            message = f"the reference {key!r} needs the expression {url[:80]!r}: only names of templates are filled in"
+            raise Unsupported(message, url=self.url)
+        root = url[: url.find("/", url.find("://") + 3) + 1] if "://" in url else ""
+        if not root or root not in self._roots:
+            self._check(url, key)
+            if root:
+                self._roots[root] = None
+        return url
+
+    def _check(self, url: str, key: str) -> None:
+        scheme = _SCHEME.match(url)
+        if not self._local and (scheme is None or scheme[0].lower().startswith(_HERE)):
+            reason = "names a file or a profile of this machine, and the document does not lie on it"
+            raise Unsupported(f"the reference {key!r} {reason}: {url[:80]!r}", url=self.url)
+        try:
+            parse(url)
+        except (InvalidURL, UnknownScheme) as error:
+            raise Damaged(f"the reference {key!r} has no URL: {error.message}", url=self.url) from error
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle document and layouts."""
+        return References, (self.arrays, self._entries, self.url, self._templates)
+
+
+def references_of(data: bytes | Mapping[str, Any], url: str) -> References:
+    """Return the references in kerchunk's JSON (version 0 or 1), as bytes or parsed; ``url`` is where it lies.
+
+    Raises:
+        Damaged: It is no such document; for one of its arrays, once that is looked up.
+        Unsupported: It has references that are generated by expressions (``gen``), or templates that are.
+
+    """
+    document = parsed(data, url) if isinstance(data, bytes) else data
+    entries = document.get("refs", document)
+    templates = document.get("templates", {}) if "refs" in document else {}
+    if "refs" in document and document.get("gen"):
+        raise Unsupported("references that expressions generate (gen) are not supported: write them out", url=url)
+    if not isinstance(entries, Mapping) or not isinstance(templates, Mapping):
+        raise Damaged("these are no references: 'refs' and 'templates' should be objects", url=url)
+    if not all(isinstance(each, str) and "{" not in each for each in templates.values()):
+        raise Unsupported("templates that are expressions are not supported: write the URLs out", url=url)
+    documents = {name: _document(value, url) for name, value in entries.items() if _is_document(name)}
+    arrays = Arrays(url)
+    if ".zmetadata" in documents and not any(name.endswith(".zarray") for name in documents):
+        collected(documents[".zmetadata"], "", arrays, url)
+    for name, value in documents.items():
+        path, _, file = name.rpartition("/")
+        if file == ".zarray" or (file == "zarr.json" and value.get("node_type") == "array"):
+            attributes = documents.get(f"{path}/.zattrs" if path else ".zattrs")
+            arrays.put(path, f"{path}/" if path else "", value, attributes, url)
+    return References(arrays, entries, url, templates)
+
+
+def references_of_manifests(
+    manifests: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]], url: str = ""
+) -> References:
+    """Return the references of VirtualiZarr's arrays: name → (``metadata.to_dict()``, ``manifest.dict()``).
+
+    A manifest's keys are coordinates of chunks (``0.0.1``), its values ``{"path", "offset", "length"}``. ``url`` is
+    where they were loaded from; by default they are this program's own, and may name files of this machine.
+    """
+    arrays, entries = Arrays(url), dict[str, Any]()
+    for name, (document, manifest) in manifests.items():
+        check_name(name, url)
+        arrays.put(name, f"{name}/" if name else "", document, document.get("attributes") or {}, url)
+        layout = arrays.get(name)
+        if layout is None:
+            continue
+        for place, entry in manifest.items():
+            chunk = _coordinates(place, layout)
+            if chunk is None or not isinstance(entry, Mapping):
+                raise Damaged(f"the manifest of {name!r} has {place!r}, which is no chunk", url=url)
+            entries[layout.object_key(chunk)] = [entry.get("path"), entry.get("offset"), entry.get("length")]
+    return References(arrays, entries, url, {})
+
+
+def _coordinates(place: str, layout: Layout) -> tuple[int, ...] | None:
+    """Return the coordinates that a manifest's key names; None where the array has no such object."""
+    shape = layout.shards or layout.chunks
+    if not shape:
+        return () if place in {"", "0"} else None
+    parts = place.split(".")
+    if len(parts) != len(shape) or not all(part.isdecimal() and len(part) < 20 for part in parts):  # noqa: PLR2004  digits
+        return None
+    # Of a shard, those of its first inner chunk: both name the same object.
+    return tuple(int(part) * ratio for part, ratio in zip(parts, layout.ratios, strict=True))
+
+
+def _is_local(url: str) -> bool:
+    return not url or not _SCHEME.match(url) or parse(url).local
+
+
+def _is_document(name: str) -> bool:
+    return name.rpartition("/")[2] in {".zarray", ".zattrs", ".zmetadata", "zarr.json"}
+
+
+def _document(value: object, url: str) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if not isinstance(value, str):
+        raise Damaged("a metadata document among references should be text or an object", url=url)
+    if value.startswith("base64:"):
+        try:
+            return parsed(base64.b64decode(value[7:], validate=True), url)
+        except (binascii.Error, ValueError):
+            raise Damaged("a metadata document among references is no Base64", url=url) from None
+    return parsed(value.encode("utf-8", "surrogatepass"), url)
