@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from penstock.bulk.compare import SKEW_S, Rule, content_tag, merged, same_time, verdict
+from penstock.bulk.compare import SKEW_S, Rule, content_tag, merged, part_sizes, parts_tag, same_time, verdict
 from penstock.bulk.plan import Step
 from penstock.values import ObjectMeta
 
@@ -56,6 +56,14 @@ def test_the_rules_in_their_order(here, there, rule, found):
 def test_an_etag_is_an_md5_or_says_nothing():
     assert content_tag(ONE.upper()) == ONE
     assert [content_tag(each) for each in ("", f"{ONE}-2", "0x8DC", ONE[:-1])] == [""] * 4
+
+
+def test_an_etag_of_parts_says_how_many_and_sizes_that_make_as_many_are_guessed():
+    assert [parts_tag(each) for each in (f"{ONE}-12", ONE, "", "0x8DC-2", f"{ONE}-x", f"{ONE}-")] == [12, 0, 0, 0, 0, 0]
+    mib = 1 << 20
+    assert part_sizes(100 * mib, 7, 16 * mib) == [15 * mib, 16 * mib]
+    assert part_sizes(100 * mib, 3, 40 * mib) == [40 * mib]
+    assert part_sizes(100 * mib, 99, 16 * mib) == []
 
 
 def test_times_are_one_to_six_digits():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bulk.guard import check_names, link_on_the_way
+from penstock.bulk.guard import check_names, clear, in_the_way, link_on_the_way
 from penstock.errors import Unusable
 from penstock.source import open_source
 from tests.cli.conftest import COMMAND
@@ -167,3 +167,34 @@ def test_one_store_under_two_names_is_refused_where_they_overlap(tmp_path, monke
         (profile, "x/", profile, "x/y"),  # one name: object by object
     ):
         check_names([(source, prefix)], target, key)
+
+
+def test_what_is_in_a_file_s_way_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "folder" / "below").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    (tmp_path / "to-folder").symlink_to(tmp_path / "folder")
+    base = f"{tmp_path}/"[1:]
+    for key, found in (
+        ("file", ""),
+        ("new/x", ""),
+        ("folder/new", ""),
+        ("folder", "folder"),
+        ("folder/below", "folder/below"),
+        ("file/x", "file"),
+        ("file/x/y", "file"),
+        ("link/x", "link"),
+        ("to-folder", "to-folder"),
+    ):
+        assert in_the_way(base, base + key) == (f"{tmp_path}/{found}" if found else ""), key
+
+
+def test_only_directories_without_files_are_removed(tmp_path):
+    for path in ("a/empty/too", "a/kept", "b/c"):
+        (tmp_path / path).mkdir(parents=True)
+    (tmp_path / "a" / "kept" / "file").touch()
+    (tmp_path / "b" / "link").symlink_to(tmp_path / "a")
+    for path in ("a", "b", "none"):
+        clear(f"{tmp_path}/{path}")
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert left == ["a", "a/kept", "a/kept/file", "b", "b/link"]

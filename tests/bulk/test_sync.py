@@ -14,6 +14,7 @@ import penstock as ps
 from penstock.errors import Changed, InvalidURL, NotFound, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from penstock.values import UNKNOWN_SIZE
+from tests.emulators import names
 from tests.trees import contents, plant
 
 SCHEMES = {"s3": "s3", "gcs": "gs", "azure": "az", "oss": "oss"}
@@ -286,6 +287,84 @@ def test_by_content_a_newer_copy_of_other_bytes_is_replaced(faulty, tree):
     assert faulty.objects(faulty.bucket)["t/x.y"] == (tree / "x.y").read_bytes()
 
 
+def test_contents_that_no_etag_tells_are_compared_and_copied_once(server, tree, tmp_path):
+    store, other = replace(server.store, write=PARTS), replace(server.store, write=ps.WriteOptions())
+    dest = f"{server.root}/t"
+    ps.sync(tree, dest, store=store)
+    for path in (each for each in tree.rglob("*") if each.is_file()):
+        os.utime(path, (1, 1))  # no time tells
+    for source, target in ((tree, dest), (dest, tree), (tree, dest)):
+        for options in (store, other):
+            again = ps.sync(source, target, checksum=True, store=options)
+            assert (again.copied, again.unchanged) == (0, len(NAMES))
+    down = ps.sync(dest, tmp_path / "down", checksum=True, store=other)
+    assert down.copied == len(NAMES)
+    data = bytearray((tree / "long").read_bytes())
+    data[-1] ^= 1
+    (tree / "long").write_bytes(data)
+    changed = ps.sync(tree, dest, checksum=True, store=store)
+    assert (changed.copied, changed.unchanged) == (1, len(NAMES) - 1)
+    assert server.objects(server.bucket)["t/long"] == bytes(data)
+
+
+@pytest.mark.parametrize("place", names(), indirect=True)
+def test_every_store_is_made_equal_in_both_directions_and_once(place, tree, tmp_path):
+    top = place.url
+    for key in ("up/old", "outside"):
+        place.put(key, b"old")
+    up = ps.sync(tree, f"{top}up", delete=True, store=place.store)
+    assert (up.copied, up.deleted, up.failed) == (len(NAMES), 1, 0)
+    stands = place.objects()
+    assert stands.pop("outside") == b"old"
+    assert {key.removeprefix("up/"): data for key, data in stands.items()} == contents(tree)
+    across = ps.sync(f"{top}up", f"{top}across", store=place.store)
+    assert across.copied == len(NAMES)
+    down = ps.sync(f"{top}across", tmp_path / "down", store=place.store)
+    assert down.copied == len(NAMES)
+    assert contents(tmp_path / "down") == contents(tree)
+    for source, dest in ((tree, f"{top}up"), (f"{top}up", tree), (f"{top}across", tmp_path / "down")):
+        for checksum in (False, True):
+            again = ps.sync(source, dest, delete=True, checksum=checksum, store=place.store)
+            assert (again.copied, again.deleted, again.unchanged) == (0, 0, len(NAMES))
+
+
+def test_a_directory_in_a_file_s_place_and_the_other_way_are_told_or_replaced(tree, tmp_path):
+    out = tmp_path / "out"
+    ps.sync(tree, out)
+    (tree / "x.y").unlink()
+    (tree / "x.y" / "deep").mkdir(parents=True)
+    (tree / "x.y" / "deep" / "file").write_bytes(b"new")
+    (tree / "x" / "y" / "z").unlink()
+    (tree / "x" / "y").rmdir()
+    (tree / "x" / "y").write_bytes(b"was a directory")
+    (out / "x" / "y" / "empty" / "too").mkdir(parents=True)
+    before = contents(out)
+    with pytest.raises(Unusable, match=r"in a directory's place: .*--delete|in the place of this file: .*--delete"):
+        ps.sync(tree, out)
+    assert contents(out) == before
+    planned = ps.sync(tree, out, delete=True, dry_run=True)
+    assert (planned.planned, contents(out)) == (4, before)
+    done = ps.sync(tree, out, delete=True, report=tmp_path / "report")
+    assert (done.copied, done.deleted, done.failed) == (2, 2, 0)
+    assert contents(out) == contents(tree)
+    lines = [json.loads(line)["status"] for line in (tmp_path / "report").read_text().splitlines()]
+    assert lines == ["deleted", "deleted", "copied", "copied"]
+    assert ps.sync(tree, out, delete=True).unchanged == len(contents(tree))
+
+
+def test_a_directory_that_holds_what_is_not_deleted_stays(tree, tmp_path):
+    out = tmp_path / "out"
+    (out / "x.y" / "kept").mkdir(parents=True)
+    (out / "x.y" / "kept" / "a.log").write_bytes(b"kept")
+    (out / "x.y" / "old").write_bytes(b"old")
+    with pytest.raises(Unusable, match="in the place of this file: remove it: nothing is deleted that is excluded"):
+        ps.sync(tree, out, delete=True, exclude="**/*.log")
+    assert contents(out) == {
+        **{key: data for key, data in contents(tree).items() if key != "x.y"},
+        "x.y/kept/a.log": b"kept",
+    }
+
+
 def test_links_are_treated_as_by_cp(tree, tmp_path):
     (tree / "to-file").symlink_to(tree / "x.y")
     (tree / "to-folder").symlink_to(tree / "x")
@@ -399,3 +478,12 @@ def test_objects_of_unknown_size_are_asked_for_theirs(served, tmp_path):
     assert {each.size for each in ps.list(served.roots["index"])} <= {5, UNKNOWN_SIZE}
     assert ps.sync(served.roots["index"], tmp_path / "out").copied == 1
     assert contents(tmp_path / "out") == {"a": b"12345"}
+
+
+def test_nothing_is_replaced_through_a_link_below_the_destination(tree, tmp_path):
+    (tmp_path / "elsewhere" / "y" / "z" / "empty").mkdir(parents=True)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "x").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Unusable, match="written through this link"):
+        ps.sync(tree, tmp_path / "out", delete=True)
+    assert (tmp_path / "elsewhere" / "y" / "z" / "empty").is_dir()

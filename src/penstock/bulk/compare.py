@@ -10,17 +10,31 @@ if TYPE_CHECKING:
     from penstock.bulk.plan import Step
     from penstock.values import ObjectMeta
 
-__all__ = ["SKEW_S", "Rule", "content_tag", "merged", "same_time", "verdict"]
+__all__ = ["SKEW_S", "Rule", "content_tag", "merged", "part_sizes", "parts_tag", "same_time", "verdict"]
 
 SKEW_S = 900.0  # most that a clock may be wrong: with more, S3, GCS, OSS and Azure refuse what it signs
 
-
 _MD5_HEX = 32
+_MIB = 1 << 20
+# What tools cut uploads into: S3's least and rclone 5, boto3 and aws 8, s3cmd 15, this one 16, s5cmd 50; MiB.
+_PART_BYTES = tuple(mib * _MIB for mib in (5, 8, 10, 15, 16, 20, 25, 32, 50, 64, 100, 128, 256, 512))
 
 
 def content_tag(etag: str) -> str:
     """Return the MD5 that an ETag is; empty where it is none: of uploads in parts and of files, and of some stores."""
     return etag.lower() if len(etag) == _MD5_HEX and etag.isalnum() else ""
+
+
+def parts_tag(etag: str) -> int:
+    """Return the number of parts that an ETag of S3's form says (``MD5-number``); 0 where it is of another form."""
+    digest, _, number = etag.partition("-")
+    return int(number) if content_tag(digest) and number.isdecimal() else 0
+
+
+def part_sizes(size: int, number: int, own_bytes: int) -> list[int]:
+    """Return the usual sizes of parts that make ``number`` of ``size`` bytes, ``own_bytes`` among them."""
+    usual = sorted({own_bytes, *_PART_BYTES})
+    return [each for each in usual if -(-size // each) == number]
 
 
 def same_time(one: float, other: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock.bulk.plan import Origin
@@ -14,12 +15,12 @@ from penstock.source import open_source
 from penstock.values import ObjectMeta
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from penstock.options import StoreOptions
     from penstock.source import Source
 
-__all__ = ["check_links", "check_names", "check_tree", "link", "link_on_the_way"]
+__all__ = ["check_links", "check_names", "check_tree", "clear", "in_the_way", "link", "link_on_the_way"]
 
 
 def check_tree(selected: Selection, advice: str, *, whole_bucket: bool = False) -> None:
@@ -100,8 +101,27 @@ def link_on_the_way(base: str, key: str) -> str:
 
     Empty where there is none. Who writes a tree into ``base`` means what is below it, not where a link leads.
     """
+    return next((path for path in _above(base, key) if os.path.islink(path)), "")
+
+
+def in_the_way(base: str, key: str) -> str:
+    """Return the path of what no file ``key`` can be written over: a directory, or a file where one is needed.
+
+    Empty where there is none.
+    """
+    files = (path for path in _above(base, key) if os.path.lexists(path) and not os.path.isdir(path))
+    return next(files, "") or (f"/{key}" if os.path.isdir(f"/{key}") else "")
+
+
+def clear(path: str) -> None:
+    """Remove a directory that holds no file, only directories; any other stays, but for the empty ones in it."""
+    for folder, _, _ in os.walk(path, topdown=False):
+        with suppress(OSError):
+            os.rmdir(folder)
+
+
+def _above(base: str, key: str) -> Iterator[str]:
+    """Yield the paths of the directories below ``base`` that ``key`` lies in."""
     at = len(base) if base.endswith("/") or not base else len(base) + 1
     while at := key.find("/", at) + 1:
-        if os.path.islink(path := f"/{key[: at - 1]}"):
-            return path
-    return ""
+        yield f"/{key[: at - 1]}"

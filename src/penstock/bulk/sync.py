@@ -6,11 +6,12 @@ import os
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Unpack
 
 from penstock.bulk.compare import Rule, merged, verdict
-from penstock.bulk.guard import link_on_the_way
+from penstock.bulk.guard import clear, in_the_way, link_on_the_way
 from penstock.bulk.ledger import ledger
 from penstock.bulk.mirror import SyncKeywords, SyncOptions, opened
 from penstock.bulk.outcome import Outcome, Synced
@@ -106,28 +107,38 @@ class Run:
         here, there = local(self.mirror.source), local(self.mirror.target)
         self._rule = Rule(options.checksum, self.mirror.one_clock, here or there)
         self._surplus: list[ObjectMeta] = []
+        self._put_off: list[_Task] | None = [] if options.delete else None  # until deletions have made room
         self._count: Callable[[int, int], None] = lambda _objects, _moved_bytes: None
 
     def outcomes(self, *, progress: bool | None = None) -> Generator[Outcome]:
         """Yield what comes of each object that is not unchanged: first all copies, then all deletions.
 
-        What fails does not stop the others, unless there is no space left; nothing is deleted then.
+        Last come copies that a deletion had to make room for: a file for a directory, or the other way. What fails does
+        not stop the others, unless there is no space left; nothing is deleted then.
         """
         planned = self.mirror.steps(empty=self.options.allow_empty, deleting=self.options.delete)
         for path, kind in left_out(self.mirror.selection):
             yield Outcome(path, "", 0, "skipped", kind)
         whole = True
         with bar(None, None, shown=False if self.options.dry_run else progress) as self._count:
-            for outcome in self._copies(planned):
+            for outcome in self._copies(self._tasks(planned)):
                 yield outcome
                 whole = whole and outcome.error is None
-            yield from self._deletions() if whole else self._kept()
+            for outcome in self._deletions() if whole else self._kept():
+                yield outcome
+                whole = whole and outcome.error is None
+            yield from self._replacements(whole=whole)
 
-    def _copies(self, planned: Iterator[Step]) -> Generator[Outcome]:
+    def _copies(self, tasks: Iterator[_Task]) -> Generator[Outcome]:
         stop = Event()
         work = partial(self._copy, stop)
-        with closing(run_jobs(self._tasks(planned), work, lambda task: cost_bytes(task.step.meta), stop)) as results:
-            for task, result in results:
+        with closing(run_jobs(tasks, work, self._cost_bytes, stop)) as results:
+            for task, ended in results:
+                path = self._in_the_way(task.step) if isinstance(ended, Unusable) else ""
+                if path and self._put_off is not None:
+                    self._put_off.append(task)
+                    continue
+                result = self._hindered(path) if path else ended
                 self._count(1, 0)
                 if result is None:
                     self.unchanged += 1
@@ -135,6 +146,31 @@ class Run:
                 yield self._outcome(task.step.meta, task.step.to, result)
                 if isinstance(result, NoSpace):  # what comes next would be read in vain
                     return
+
+    def _in_the_way(self, step: Step) -> str:
+        base, to = self.mirror.base, step.to
+        if not local(self.mirror.target) or step.fault or link_on_the_way(base, to):
+            return ""
+        return in_the_way(base, to)
+
+    def _hindered(self, path: str) -> Unusable:
+        folder = Path(path).is_dir()
+        kind = "a directory is in the place of this file" if folder else "a file is in a directory's place"
+        remedy = "remove it, or say --delete (delete=True)"
+        if self.options.delete:
+            remedy = "remove it: nothing is deleted that is excluded or a link, and nothing at all after a failure"
+        return Unusable(f"{kind}: {remedy}", url=path)
+
+    def _replacements(self, *, whole: bool) -> Generator[Outcome]:
+        """Copy what had to wait: what was in its way is deleted by now, but for empty directories, or it stays."""
+        put_off, self._put_off = self._put_off or [], None
+        for task in put_off if whole else ():
+            clear(f"/{task.step.to}")
+        yield from self._copies(iter(put_off))
+
+    def _cost_bytes(self, task: _Task) -> int:
+        both = self.options.checksum and task.there is not None  # are held, to be compared
+        return cost_bytes(task.step.meta) * (2 if both else 1)
 
     def _tasks(self, planned: Iterator[Step]) -> Iterator[_Task]:
         """Yield what differs, or may; remember what is too much, and count what is the same."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hashlib import md5
 from typing import TYPE_CHECKING
 
 from penstock.bulk.compare import content_tag, same_time
 from penstock.bulk.selection import local
 from penstock.bulk.tasks import steps
-from penstock.bulk.tasks.copy import MTIME, READERS, spans
+from penstock.bulk.tasks.content import same_bytes, same_digest
+from penstock.bulk.tasks.copy import MTIME
 from penstock.errors import NotFound
 
 if TYPE_CHECKING:
@@ -34,46 +34,33 @@ async def is_there(job: Job, *, surely: bool) -> bool:
     here, there = content_tag(job.meta.etag), content_tag(found.etag)
     if here and there:
         return here == there
+    if surely and local(job.source) and local(job.target):
+        return await steps.blocking(same_bytes, job, found)
     if surely:
-        return await _alike(job, found)
+        return bool(here or there) and await steps.blocking(same_digest, job, found)
     return found.modified is not None and job.meta.modified is not None and found.modified >= job.meta.modified
 
 
 async def is_proven(job: Job, found: ObjectMeta, *, by_time: bool) -> bool:
     """Say whether ``found``, of the same size at the destination, is surely this object.
 
-    It is where both have one MD5, a file being read for it. Where a store has none, and ``by_time`` allows it, the
-    times decide that the writer of either object kept with it (``copy.MTIME``): a HEAD of each that lies in a store.
+    Unless ``by_time`` allows less, contents are compared (``tasks.content``). Else a file is read for the MD5 that an
+    object has; where a store has none, the times decide that the writer of either object kept with it
+    (``copy.MTIME``): a HEAD of each that lies in a store.
     """
-    here, there = content_tag(job.meta.etag), content_tag(found.etag)
-    if (here or local(job.source)) and (there or local(job.target)) and (here or there):
-        return await _alike(job, found)
     if not by_time:
-        return local(job.source) and local(job.target) and await _alike(job, found)
+        return await steps.blocking(same_bytes, job, found)
+    here, there = content_tag(job.meta.etag), content_tag(found.etag)
+    if here and there:
+        return here == there
+    if (local(job.source) and there) or (local(job.target) and here):
+        return await steps.blocking(same_digest, job, found)
     if found.modified is None or job.meta.modified is None:
         return False
     made = [job.meta.modified, *await _kept(job.source, job.meta)]
     # When a store wrote an object says nothing of what it was made of, but for what a file was made of.
     kept = [found.modified] if local(job.target) else await _kept(job.target, found)
     return any(same_time(one, other) for one in made for other in kept)
-
-
-async def _alike(job: Job, found: ObjectMeta) -> bool:
-    content = await _content(job.source, job.meta)
-    return content != "" and content == await _content(job.target, found)
-
-
-async def _content(source: Source, meta: ObjectMeta) -> str:
-    """Return an object's MD5, for which a file is read; empty where the store does not tell it."""
-    return await steps.blocking(_digest, source, meta) if local(source) else content_tag(meta.etag)
-
-
-def _digest(source: Source, meta: ObjectMeta) -> str:
-    digest = md5(usedforsecurity=False)
-    with source.lookahead(spans(meta), READERS) as pieces:
-        for piece in pieces:
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 async def _kept(source: Source, meta: ObjectMeta) -> list[float]:

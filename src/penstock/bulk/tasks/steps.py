@@ -13,7 +13,7 @@ from penstock.events import Committed, emit, listening
 from penstock.protocols.driver import Attributes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 
     from penstock.source import Source
     from penstock.values import ObjectMeta, Span
@@ -79,6 +79,6 @@ async def put(source: Source, key: str, data: bytes, *, metadata: Mapping[str, s
     return etag
 
 
-def blocking(function: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> Step[T]:
+def blocking(function: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> Awaitable[T]:
     """Call a function that blocks, on a thread of the pool's."""
     return Step(None, partial(function, *args, **options), _RESULT)
