@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from penstock.errors import Unusable
 
 __all__ = [
+    "PAUSE",
     "UNKNOWN_SIZE",
     "ObjectMeta",
     "Page",
@@ -68,6 +69,9 @@ class Span(NamedTuple):
     etag: str = ""
     whole: bool = False
     most: int = 0
+
+
+PAUSE: Final = Span("")  # among spans that are drawn from ahead: none for now, ask again once some have been taken
 
 
 @dataclass(frozen=True, slots=True)

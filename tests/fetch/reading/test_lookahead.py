@@ -11,7 +11,7 @@ from penstock.budget import Budget
 from penstock.errors import NotFound, Unusable
 from penstock.fetch.reading.lookahead import Lookahead
 from penstock.options import ReadOptions
-from penstock.values import Span
+from penstock.values import PAUSE, Span
 from tests.children import forked
 from tests.fetch.store import Gate, serving
 
@@ -63,6 +63,25 @@ def test_nothing_is_sent_before_it_is_asked_for_nor_beyond_the_window():
         next(ahead)
         assert len(drawn) <= 9, "the window, and the one that did not fit"
         ahead.close()
+
+
+def test_a_pause_ends_nothing_and_the_spans_are_asked_again_once_reads_were_taken():
+    with serving(DATA) as (server, engine):
+        known = []
+
+        def spans():
+            for span in _spans():
+                while span.key not in known:
+                    yield PAUSE
+                yield span
+
+        ahead = Lookahead(engine, spans(), Budget(1 << 20, 8))
+        for name, data in list(DATA.items())[:20]:
+            known.append(name)
+            assert next(ahead) == data
+        assert len(server.received) == 20
+        known += DATA
+        assert list(ahead) == list(DATA.values())[20:]
 
 
 def test_the_window_is_filled_at_once():

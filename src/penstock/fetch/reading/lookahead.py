@@ -12,6 +12,7 @@ from penstock.events import Scope
 from penstock.fetch.reading.batch import start_reads
 from penstock.fetch.sizes import Sizes
 from penstock.protocols.fetching import ReadCounts
+from penstock.values import PAUSE
 from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Lookahead:
     def __init__(self, fetching: Fetching, spans: Iterator[Span], budget: Budget, scope: Scope | None = None) -> None:
         """Begin at the first ``next``; ``spans`` is drawn from lazily, on the consumer's thread.
 
+        ``spans`` may yield ``PAUSE`` where the next ones are not known yet: it is asked again when reads have been taken.
         The requests belong to the operation ``scope``, which ends with the iterator.
         """
         self._fetching = fetching
@@ -126,6 +128,8 @@ class Lookahead:
         budget, batch = self._budget, []
         while budget.items_held < self._window:
             span = self._next or next(self._spans, None)
+            if span is PAUSE:
+                break
             self._next = span
             if span is None:
                 self._drained = True
