@@ -1,0 +1,88 @@
+"""What a sample takes of an array: which chunks, which elements of each, and where they belong. Pure."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.datasets.zarr.segments import Cut, Segment
+
+__all__ = ["Extraction", "Part"]
+
+
+class Part(NamedTuple):
+    """A part of a sample that lies in one chunk.
+
+    Attributes:
+        chunk: The chunk's number: row by row in the grid of the array's chunks, from the first one's number on.
+        inside: Which elements of it.
+        place: Where they belong in the sample.
+
+    """
+
+    chunk: int
+    inside: tuple[int | slice, ...]
+    place: tuple[slice, ...]
+
+
+class Extraction:
+    """What samples take of one array.
+
+    Attributes:
+        cuts: Of each of its dimensions.
+        shape: Of a sample.
+
+    """
+
+    def __init__(self, cuts: Sequence[Cut], grid: Sequence[int], first: int = 0) -> None:
+        """Take ``cuts`` of an array with ``grid`` chunks along each dimension, numbered from ``first`` on."""
+        self.cuts = tuple(cuts)
+        self._first = first
+        self.shape = tuple(cut.length for cut in cuts if cut.length is not None)
+        steps = [1]
+        for count in reversed(grid[1:]):
+            steps.append(steps[-1] * count)
+        self._steps = steps[::-1][: len(cuts)]
+        self._rest: list[tuple[Segment, ...]] = [cut.at(0) if cut.axis is None else () for cut in cuts]
+        self._moving = [(number, cut.axis, cut) for number, cut in enumerate(cuts) if cut.axis is not None]
+
+    def parts(self, position: Sequence[int]) -> list[Part]:
+        """Return the parts of the sample at ``position``, which has a number for each axis of the index space."""
+        along = self._rest
+        if self._moving:
+            along = along.copy()
+            for dimension, axis, cut in self._moving:
+                along[dimension] = cut.at(position[axis])
+        return [self._part(each) for each in product(*along)]
+
+    def _part(self, along: tuple[Segment, ...]) -> Part:
+        chunk, inside, place = self._first, [], []
+        for (number, elements, where), step in zip(along, self._steps, strict=True):
+            chunk += number * step
+            inside.append(elements)
+            if where is not None:
+                place.append(where)
+        return Part(chunk, tuple(inside), tuple(place))
+
+    def chunks(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the chunks that the samples at these positions touch, each once in a row; -1 fills rows up.
+
+        ``positions`` has the shape (samples, axes); the result (samples, most chunks of one of them).
+        """
+        found = np.full((len(positions), 1), self._first, dtype=np.int64)
+        for cut, segments, step in zip(self.cuts, self._rest, self._steps, strict=True):
+            if cut.axis is None:
+                each = np.array(sorted({segment.chunk for segment in segments}), dtype=np.int64)[None, :]
+            else:
+                each = cut.chunks(positions[:, cut.axis])
+            none = (found < 0)[:, :, None] | (each < 0)[:, None, :]
+            width = found.shape[1] * each.shape[1]
+            found = np.where(none, -1, found[:, :, None] + step * each[:, None, :]).reshape(len(positions), width)
+        return found
