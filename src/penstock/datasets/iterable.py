@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.protocols.order import Order
     from penstock.values import Place
 
-__all__ = ["IterableDataset"]
+__all__ = ["IterableDataset", "ResumableSamples"]
 
 
 class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
@@ -241,7 +241,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         def samples(cursor: Cursor, place: Place) -> Iterator[Any]:
             return singles(self, sample_indices(plan, cursor, place), place.workers)
 
-        iterator = StatefulIterator(_ResumableSamples(plan, self.catalog, self._iterations), samples)
+        iterator = StatefulIterator(ResumableSamples(plan, self.catalog, self._iterations), samples)
         iterator.begin()
         return iterator
 
@@ -249,7 +249,7 @@ class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
         return SamplingPlan(samples=len(self.catalog), batch=batch_size, order=self._order, seed=self._seed, tail=tail)
 
 
-class _ResumableSamples(Resumable):
+class ResumableSamples(Resumable):
     """Single samples, of which a loader makes batches in each worker: only the same number of workers may resume."""
 
     def _check_ranks(self) -> None:
