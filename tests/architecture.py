@@ -123,6 +123,7 @@ MIRRORS = {("penstock.loading.loader", "__init__")}  # signatures that are someo
 MIRRORS |= {("penstock.verbs", "open")}  # the built-in's: design/0034
 MIRRORS |= {("penstock.datasets.map", f"from_{each}") for each in ("prefix", "manifest")}  # design/0020
 MIRRORS |= {("penstock.datasets.iterable", f"from_{each}") for each in ("prefix", "objects", "manifest")}  # design/0020
+MIRRORS |= {("penstock.datasets.zarr.dataset", "__init__")}  # design/0045
 # Drop-ins have the signatures of the library whose name they have: design/0037.
 MIRRORS |= {
     ("penstock.compat.osstorchconnector.datasets", f"from_{each}") for each in ("prefix", "objects", "manifest_file")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.datasets.positions.stateful import elastic_state
     from penstock.datasets.sample import Sample
     from penstock.datasets.sampler import BatchSampler
+    from penstock.datasets.zarr.dataset import ZarrDataset
     from penstock.errors import PenstockError
     from penstock.interop.path import Path
     from penstock.loading.loader import DataLoader
@@ -80,6 +81,7 @@ _HOMES = {
     "StoreOptions": "options",
     "TransportOptions": "options",
     "WriteOptions": "options",
+    "ZarrDataset": "datasets.zarr.dataset",
     "copy": "verbs",
     "delete": "verbs",
     "elastic_state": "datasets.positions.stateful",
@@ -127,6 +129,7 @@ __all__ = [
     "StoreOptions",
     "TransportOptions",
     "WriteOptions",
+    "ZarrDataset",
     "copy",
     "delete",
     "elastic_state",

@@ -51,7 +51,7 @@ def test_one_dimension_is_numbered_as_it_lies():
 
 def test_blocks_follow_what_was_chosen():
     chosen = [0, 1, 8, 9, 2, 3]
-    assert Axis.of("t", range(6), chosen, 4).starts == (0, 2, 4)
+    assert Axis.of("t", range(6), chosen, 4).starts.tolist() == [0, 2, 4]
 
 
 def test_the_digest_tells_numberings_apart():
@@ -65,4 +65,6 @@ def test_the_digest_tells_numberings_apart():
 
 def test_what_cannot_be_numbered_is_refused():
     with pytest.raises(Unusable, match="too many to be numbered"):
-        IndexSpace([Axis.of("t", range(1 << 27), range(1 << 27), 1)] * 2)
+        IndexSpace([Axis.of("t", range(10_000), range(10_000), 1)] * 2)
+    with pytest.raises(Unusable, match="too many to be numbered"):
+        Axis.of("t", range(1 << 27), range(1 << 27), 1)

@@ -92,7 +92,7 @@ class Schedule:
         self._rows = np.empty((0, 0), dtype=np.int64)  # their chunks
         self._look = _LEAST
         self._left: dict[int, int] = {}  # samples that were looked at and need a chunk, by chunk
-        self.queue: deque[Need] = deque()  # chunks in order of first need, for whoever reads them
+        self.queue: deque[Need] = deque()  # chunks in order of first need, for the caller to read
         self.position = self.frontier = self.held_bytes = 0
 
     def extend(self, *, must: bool = False) -> bool:

@@ -23,7 +23,7 @@ _MOST_BLOCKS = 1 << 26
 _MOST_MASKED = 1 << 31  # samples that a mask chooses from: 8 bytes each while it is applied
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Axis:
     """A dimension that samples are numbered along.
 
@@ -32,11 +32,14 @@ class Axis:
         positions: Where samples lie, counted among the chosen elements.
         starts: The number, within ``positions``, of the first sample of each block; begins with 0.
 
+    Raises:
+        Unusable: There are too many blocks to be numbered.
+
     """
 
     name: str
     positions: range
-    starts: tuple[int, ...] | range
+    starts: NDArray[np.int64]
 
     @classmethod
     def of(cls, name: str, positions: range, chosen: Sequence[int], block: int) -> Axis:
@@ -44,10 +47,13 @@ class Axis:
         if isinstance(chosen, range) and chosen.step == 1 and positions.step == 1:
             first = chosen.start + positions.start
             bounds = range((first // block + 1) * block - first, len(positions), block)
-            return cls(name, positions, (0, *bounds) if len(positions) else ())
+            if len(bounds) > _MOST_BLOCKS:
+                raise Unusable(f"{len(bounds)} chunks along {name!r} are too many to be numbered")
+            changes = np.arange(bounds.start, bounds.stop, bounds.step, dtype=np.int64)
+            return cls(name, positions, np.concatenate((np.arange(min(1, len(positions))), changes)))
         numbers = np.asarray(chosen, dtype=np.int64)[np.asarray(positions, dtype=np.int64)] // block
         changes = np.flatnonzero(np.diff(numbers)) + 1
-        return cls(name, positions, (0, *changes.tolist()) if len(positions) else ())
+        return cls(name, positions, np.concatenate((np.arange(min(1, len(positions))), changes)))
 
 
 class IndexSpace:
@@ -72,7 +78,7 @@ class IndexSpace:
         samples, blocks = prod(len(axis.positions) for axis in axes), prod(self._grid)
         if samples > _MOST_SAMPLES or blocks > _MOST_BLOCKS or (valid is not None and samples > _MOST_MASKED):
             raise Unusable(f"{samples} samples in {blocks} chunks are too many to be numbered: take larger patches")
-        self._starts = [np.asarray(axis.starts, dtype=np.int64) for axis in axes]
+        self._starts = [axis.starts for axis in axes]
         ends = [np.append(starts[1:], len(axis.positions)) for starts, axis in zip(self._starts, axes, strict=True)]
         self._lengths = [end - start for end, start in zip(ends, self._starts, strict=True)]
         sizes = np.ones(1, dtype=np.int64)
@@ -112,4 +118,3 @@ class IndexSpace:
             left, within = np.divmod(left, self._lengths[axis][cells[axis]])
             found[:, axis] = self._starts[axis][cells[axis]] + within
         return found
-

@@ -44,7 +44,7 @@ class Lookahead:
     def __init__(self, fetching: Fetching, spans: Iterator[Span], budget: Budget, scope: Scope | None = None) -> None:
         """Begin at the first ``next``; ``spans`` is drawn from lazily, on the consumer's thread.
 
-        ``spans`` may yield ``PAUSE`` where the next ones are not known yet: it is asked again when reads have been taken.
+        ``spans`` may yield ``PAUSE`` where the next ones are not known yet: it is asked again once reads were taken.
         The requests belong to the operation ``scope``, which ends with the iterator.
         """
         self._fetching = fetching

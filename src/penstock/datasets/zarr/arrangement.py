@@ -1,0 +1,343 @@
+"""Which samples some arrays have together, and what each sample takes of each array. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, prod
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from penstock.datasets.zarr.extraction import Extraction
+from penstock.datasets.zarr.segments import Cut
+from penstock.datasets.zarr.space import Axis, IndexSpace
+from penstock.errors import Unusable
+from penstock.values import whole
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from penstock.formats.zarr.layout import Layout
+
+__all__ = ["Arrangement", "Shape", "arrange", "dims_of"]
+
+_OVERLAP = 0.1  # of a block's reads: what the neighbours of a run of chunks may add to it
+_RUN_PART = 4  # a block of several chunks takes this part of the window at most
+_ANY = 1 << 62  # elements of a block along an axis that no chunk ends along
+_KEPT_BYTES, _KEPT_CHUNKS = 8 << 20, 64  # an array that is not larger is read once and kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What makes a sample, as the user says it.
+
+    Attributes:
+        dims: The dimensions that samples are numbered along; () for the first of the first array.
+        offsets: Which elements along the first of ``dims`` a sample takes, relative to its own.
+        target_offsets: The same of a target.
+        stride: Between samples along a dimension; default: 1, and the patch's own size.
+        patch: Elements of a patch along dimensions that are cut into patches.
+        halo: Elements that a patch has more on either side, of samples and not of targets.
+        select: Elements of dimensions that there are at all.
+
+    """
+
+    dims: tuple[str, ...] = ()
+    offsets: int | tuple[int, ...] = 0
+    target_offsets: int | tuple[int, ...] = 0
+    stride: Mapping[str, int] = field(default_factory=dict)
+    patch: Mapping[str, int] = field(default_factory=dict)
+    halo: Mapping[str, int] = field(default_factory=dict)
+    select: Mapping[str, int | slice | Sequence[int]] = field(default_factory=dict)
+
+
+class Arrangement(NamedTuple):
+    """Samples and what they take.
+
+    Attributes:
+        space: The samples.
+        extractions: What each takes of each array, in the arrays' order. Chunks are numbered through all arrays; an
+            array that is kept is one chunk, ``-1`` minus the array's number.
+        kept: Which arrays are read once and kept whole: those that all samples share, and small ones.
+        block_bytes: Decoded bytes of the chunks that the samples of one block need, at most.
+        chunk_bytes: The same of one sample.
+        sample_bytes: Of one sample's values.
+        kept_bytes: Of the arrays that are kept.
+
+    """
+
+    space: IndexSpace
+    extractions: tuple[Extraction, ...]
+    kept: tuple[bool, ...]
+    block_bytes: int
+    chunk_bytes: int
+    sample_bytes: int
+    kept_bytes: int
+
+
+def dims_of(layout: Layout) -> tuple[str, ...]:
+    """Return the names of an array's dimensions; one without a name is ``dim_0``, by its place, as xarray has it."""
+    return tuple(name or f"dim_{number}" for number, name in enumerate(layout.dims))
+
+
+def arrange(
+    layouts: Sequence[Layout], targets: int, shape: Shape, *, valid: object = None, window_bytes: int
+) -> Arrangement:
+    """Number the samples of some arrays, of which the last ``targets`` are targets.
+
+    Args:
+        layouts: Of the arrays.
+        targets: How many of them, at the end, are targets.
+        shape: What makes a sample.
+        valid: For each element along ``shape.dims`` whether it may be part of a sample; None: all may.
+        window_bytes: Decoded bytes of the chunks of a window of blocks: a block has a part of it at most.
+
+    Raises:
+        Unusable: The arrays do not fit together, or ``shape`` does not fit them.
+
+    """
+    sampled = _dims(layouts, shape)
+    if "" in shape.stride:  # a number, for the first of them
+        shape = replace(shape, stride={sampled[0]: shape.stride[""]})
+    lengths = _lengths(layouts, {*sampled, *shape.patch, *shape.select})
+    chosen = {name: _chosen(name, lengths[name], shape.select.get(name)) for name in lengths}
+    sides = [number >= len(layouts) - targets for number in range(len(layouts))]
+    windows = [_windows(sampled, shape, is_target=side) for side in (False, True)]
+    taken = [windows[side][sampled[0]] for side in {*sides}]
+    reaches = _reaches(sampled, shape, [_spread(each) for each in taken])
+    kept = tuple(_is_kept(layout, reaches) for layout in layouts)
+    cuts = [
+        _cuts(layout, chosen, windows[side], shape, kept=keeps)
+        for layout, side, keeps in zip(layouts, sides, kept, strict=True)
+    ]
+    read = [number for number, keeps in enumerate(kept) if not keeps]
+    moving = [(layouts[number], cuts[number]) for number in read]
+    edges = _edges(moving, [*reaches.values()], window_bytes)
+    axes = [
+        Axis.of(name, _positions(name, len(chosen[name]), reach, shape), chosen[name], edge)
+        for (name, reach), edge in zip(reaches.items(), edges, strict=True)
+    ]
+    offsets = {each for some in taken for each in ((some,) if isinstance(some, int) else some)}
+    space = IndexSpace(axes, None if valid is None else _mask(valid, axes, chosen, lengths, shape, offsets))
+    first, extractions = 0, []
+    for number, (layout, each, keeps) in enumerate(zip(layouts, cuts, kept, strict=True)):
+        grid = [1] * len(layout.shape) if keeps else layout.grid
+        extractions.append(Extraction(each, grid, -1 - number if keeps else first))
+        first += prod(layout.grid)
+    return Arrangement(
+        space,
+        tuple(extractions),
+        kept,
+        block_bytes=_block_bytes(moving, edges, [*reaches.values()]),
+        chunk_bytes=_block_bytes(moving, [1] * len(edges), [*reaches.values()]),
+        sample_bytes=sum(prod(each.shape) * of.dtype.itemsize for each, of in zip(extractions, layouts, strict=True)),
+        kept_bytes=sum(_bytes(of) for of, keeps in zip(layouts, kept, strict=True) if keeps),
+    )
+
+
+def _dims(layouts: Sequence[Layout], shape: Shape) -> tuple[str, ...]:
+    """Return the dimensions that samples are numbered along, once sure that they, and those of patches, exist."""
+    there = dict.fromkeys(name for layout in layouts for name in dims_of(layout))
+    if not there:
+        raise Unusable("an array without dimensions has no samples")
+    sampled = shape.dims or (next(iter(there)),)
+    names = {"dims": sampled, "patch": shape.patch, "halo": shape.halo, "stride": shape.stride, "select": shape.select}
+    for argument, some in names.items():
+        for name in some:
+            if name and name not in there:
+                raise Unusable(f"{argument} names {name!r}, and the dimensions are {', '.join(map(repr, there))}")
+    if not any(name in dims_of(layouts[0]) for name in sampled):
+        raise Unusable(f"the first array has none of dims {sampled}: its dimensions are {dims_of(layouts[0])}")
+    _check_axes(sampled, shape)
+    return sampled
+
+
+def _check_axes(sampled: Sequence[str], shape: Shape) -> None:
+    """Refuse to mean two things by one dimension, or something by one that does not move."""
+    if twice := set(sampled) & set(shape.patch):
+        raise Unusable(f"{min(twice)!r} is one of dims, an element for each sample, not one to cut into patches")
+    for name in shape.halo:
+        if name not in shape.patch:
+            raise Unusable(f"halo names {name!r}, which is not cut into patches: patch names {[*shape.patch]}")
+    for name in shape.stride:
+        if name and name not in (*shape.patch, *sampled):
+            raise Unusable(f"stride names {name!r}, and samples lie along {', '.join((*sampled, *shape.patch))}")
+    for name in (*sampled, *shape.patch):
+        if isinstance(shape.select.get(name), int):
+            raise Unusable(f"select takes one element of {name!r}, along which samples lie: give a slice")
+
+
+def _lengths(layouts: Sequence[Layout], shared: set[str]) -> dict[str, int]:
+    """Return the lengths of dimensions, once sure that arrays agree on those that samples and patches are cut from."""
+    lengths: dict[str, tuple[int, Layout]] = {}
+    for layout in layouts:
+        for name, length in zip(dims_of(layout), layout.shape, strict=True):
+            known, first = lengths.setdefault(name, (length, layout))
+            if known != length and name in shared:
+                raise Unusable(
+                    f"the arrays differ in length along {name!r}: {_shown(first)} and {_shown(layout)}; pass arrays of "
+                    f"one length, or cut them alike beforehand"
+                )
+    return {name: length for name, (length, _) in lengths.items()}
+
+
+def _shown(layout: Layout) -> str:
+    return f"{layout.name or 'the array'} has the shape {layout.shape} of {dims_of(layout)}"
+
+
+def _chosen(name: str, length: int, selected: int | slice | Sequence[int] | None) -> Sequence[int]:
+    if selected is None:
+        return range(length)
+    if isinstance(selected, slice):
+        return range(length)[selected]
+    single = not isinstance(selected, Sequence | np.ndarray)
+    numbers = [whole(each, f"select's {name!r}") for each in ([selected] if single else selected)]  # type: ignore[union-attr]
+    if any(not -length <= each < length for each in numbers):
+        raise Unusable(f"select goes beyond {name!r}, which has {length} elements: {numbers[:8]}")
+    return tuple(each % length for each in numbers)
+
+
+def _spread(window: Sequence[int] | int) -> tuple[int, int]:
+    return (window, window) if isinstance(window, int) else (min(window), max(window))
+
+
+def _reaches(sampled: Sequence[str], shape: Shape, spreads: Sequence[tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """Return how far samples reach from their position, along each axis of the index space: first and last element."""
+    reaches = dict.fromkeys(sampled, (0, 0))
+    reaches[sampled[0]] = min(first for first, _ in spreads), max(last for _, last in spreads)
+    for name, size in shape.patch.items():
+        halo = shape.halo.get(name, 0)
+        reaches[name] = (-halo, size + halo - 1)
+    return reaches
+
+
+def _positions(name: str, length: int, reach: tuple[int, int], shape: Shape) -> range:
+    """Return where along an axis samples lie: where everything that they reach exists."""
+    stride = shape.stride.get(name, shape.patch.get(name, 1))
+    found = range(max(0, -reach[0]), min(length, length - reach[1]), stride)
+    if not found:
+        why = (
+            f"a patch of {shape.patch[name]} and its halo"
+            if name in shape.patch
+            else f"offsets {reach[0]} to {reach[1]}"
+        )
+        raise Unusable(f"there is no sample along {name!r}: {why} do not fit into {length} elements")
+    return found
+
+
+def _windows(sampled: Sequence[str], shape: Shape, *, is_target: bool) -> dict[str, Sequence[int] | int]:
+    windows: dict[str, Sequence[int] | int] = dict.fromkeys(sampled, 0)
+    windows[sampled[0]] = shape.target_offsets if is_target else shape.offsets
+    for name, size in shape.patch.items():
+        halo = 0 if is_target else shape.halo.get(name, 0)
+        windows[name] = range(-halo, size + halo)
+    for name, window in windows.items():
+        if isinstance(window, tuple) and window == tuple(range(window[0], window[0] + len(window))):
+            windows[name] = range(window[0], window[0] + len(window))
+    return windows
+
+
+def _cuts(
+    layout: Layout,
+    chosen: Mapping[str, Sequence[int]],
+    windows: Mapping[str, Sequence[int] | int],
+    shape: Shape,
+    *,
+    kept: bool,
+) -> list[Cut]:
+    axes, cuts = [*windows], []
+    for name, length, stored in zip(dims_of(layout), layout.shape, layout.chunks, strict=True):
+        chunk = max(length, 1) if kept else stored
+        if name in windows:
+            cuts.append(Cut(chunk, chosen[name], windows[name], axes.index(name)))
+        elif name in shape.select:
+            single = isinstance(shape.select[name], int)
+            cuts.append(Cut(chunk, chosen[name], 0 if single else range(len(chosen[name]))))
+        else:
+            cuts.append(Cut(chunk, range(length), range(length)))
+    return cuts
+
+
+def _is_kept(layout: Layout, windows: Mapping[str, object]) -> bool:
+    """Say whether an array is read once and kept: one that all samples share, or a small one."""
+    shared = not any(name in windows for name in dims_of(layout))
+    return shared or (_bytes(layout) <= _KEPT_BYTES and prod(layout.grid) <= _KEPT_CHUNKS)
+
+
+def _bytes(layout: Layout) -> int:
+    return prod(layout.shape) * layout.dtype.itemsize
+
+
+def _edges(
+    arrays: Sequence[tuple[Layout, Sequence[Cut]]], reaches: Sequence[tuple[int, int]], window_bytes: int
+) -> list[int]:
+    """Return how many elements a block of samples has along each axis.
+
+    The chunks of the array that has most of a sample's bytes; those of the array with the largest chunks, if a window
+    has room for them; and several in a row, where samples reach into the next ones.
+    """
+    if not arrays:
+        return [_ANY] * len(reaches)
+    largest = max(arrays, key=lambda pair: prod(cut.length or 1 for cut in pair[1]) * pair[0].dtype.itemsize)
+    own = [_chunk_along(axis, [largest]) or _chunk_along(axis, arrays) or _ANY for axis in range(len(reaches))]
+    edges = [_chunk_along(axis, arrays) or _ANY for axis in range(len(reaches))]
+    if _block_bytes(arrays, edges, reaches) > window_bytes // _RUN_PART:
+        edges = own
+    spread = reaches[0][1] - reaches[0][0]
+    run = ceil(spread / (_OVERLAP * edges[0])) if spread else 1
+    while run > 1 and _block_bytes(arrays, [run * edges[0], *edges[1:]], reaches) > window_bytes // _RUN_PART:
+        run = run * 3 // 4
+    return [run * edges[0], *edges[1:]]
+
+
+def _chunk_along(axis: int, arrays: Sequence[tuple[Layout, Sequence[Cut]]]) -> int:
+    return max((cut.chunk for _, cuts in arrays for cut in cuts if cut.axis == axis), default=0)
+
+
+def _block_bytes(
+    arrays: Sequence[tuple[Layout, Sequence[Cut]]], edges: Sequence[int], reaches: Sequence[tuple[int, int]]
+) -> int:
+    total = 0
+    for layout, cuts in arrays:
+        chunks = 1
+        for cut, count in zip(cuts, layout.grid, strict=True):
+            if cut.axis is None:
+                chunks *= len({segment.chunk for segment in cut.at(0)})
+                continue
+            edge, spread = edges[cut.axis], reaches[cut.axis][1] - reaches[cut.axis][0]
+            aligned = not spread and not edge % cut.chunk
+            chunks *= min(count, edge // cut.chunk if aligned else (edge + spread - 1) // cut.chunk + 2)
+        total += chunks * layout.chunk_bytes
+    return total
+
+
+def _mask(
+    valid: object,
+    axes: Sequence[Axis],
+    chosen: Mapping[str, Sequence[int]],
+    lengths: Mapping[str, int],
+    shape: Shape,
+    taken: set[int],
+) -> NDArray[np.bool_]:
+    """Return which positions are valid: those at which every element along the dims that a sample takes is."""
+    sampled = [axis for axis in axes if axis.name not in shape.patch]
+    mask = np.asarray(valid)
+    of = tuple(lengths[axis.name] for axis in sampled)
+    if mask.shape not in (of, of[:1]):
+        names = tuple(axis.name for axis in sampled)
+        raise Unusable(f"valid has the shape {mask.shape}, and the arrays have {of} elements along {names}")
+    if mask.dtype.kind not in "biu" or (mask.dtype.kind != "b" and not np.isin(mask, (0, 1)).all()):
+        raise Unusable(f"valid says True or False (or 1 or 0) of each element, and has values of {mask.dtype}")
+    mask = mask.astype(bool)
+    elements = [np.asarray(chosen[axis.name], dtype=np.int64) for axis in sampled[: mask.ndim]]
+    grid = [np.asarray(axis.positions, dtype=np.int64) for axis in sampled[: mask.ndim]]
+    found = np.ones([len(each) for each in grid], dtype=bool)
+    for offset in sorted(taken):
+        found &= mask[
+            np.ix_(elements[0][grid[0] + offset], *(e[g] for e, g in zip(elements[1:], grid[1:], strict=True)))
+        ]
+    if not found.any():
+        raise Unusable("valid leaves no sample")
+    whole_grid = [len(axis.positions) for axis in axes]
+    return np.broadcast_to(found.reshape(*found.shape, *[1] * (len(axes) - found.ndim)), whole_grid)

@@ -1,0 +1,113 @@
+"""The chunks of some arrays, by number: where each lies, and what its bytes mean. Of one process."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import NotFound, Unusable
+from penstock.formats.zarr.codecs import decoder_of
+from penstock.formats.zarr.index import chunk_span
+from penstock.values import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from penstock.datasets.zarr.arrays import Missing, StoredArray
+    from penstock.datasets.zarr.indexes import ShardIndexes
+    from penstock.formats.zarr.layout import Layout
+    from penstock.protocols.fetching import PendingRead
+
+__all__ = ["Chunks"]
+
+
+class Chunks:
+    """The chunks of arrays, numbered through: those of the first array, row by row, then those of the next."""
+
+    def __init__(self, arrays: Sequence[StoredArray], missing: Missing) -> None:
+        """Number them; nothing is read."""
+        self._arrays, self._missing = tuple(arrays), missing
+        self.bases = [0]
+        for array in arrays:
+            self.bases.append(self.bases[-1] + prod(array.layout.grid))
+        self._decoders = [decoder_of(array.layout, array.url) for array in arrays]
+        self._sizes = [
+            prod(array.layout.chunks) * dtype.itemsize for array, dtype in zip(arrays, self.dtypes, strict=True)
+        ]
+        self._filled: dict[int, NDArray[Any]] = {}
+
+    @cached_property
+    def dtypes(self) -> list[np.dtype[Any]]:
+        """Of the values of each array, decoded."""
+        return [array.decoded.dtype for array in self._arrays]
+
+    def size_of(self, chunk: int) -> int:
+        """Return the decoded bytes of a chunk."""
+        return self._sizes[bisect_right(self.bases, chunk) - 1]
+
+    def _at(self, chunk: int) -> tuple[int, Layout, tuple[int, ...]]:
+        number = bisect_right(self.bases, chunk) - 1
+        layout, left = self._arrays[number].layout, chunk - self.bases[number]
+        place = []
+        for count in reversed(layout.grid):
+            left, at = divmod(left, count)
+            place.append(at)
+        return number, layout, tuple(reversed(place))
+
+    def shards(self, chunks: Iterable[int]) -> Iterator[tuple[int, str]]:
+        """Yield the shards that some chunks lie in: the array's number, and the shard's key."""
+        for chunk in chunks:
+            number, layout, place = self._at(chunk)
+            if layout.shards is not None:
+                yield number, layout.object_key(place)
+
+    def span(self, chunk: int, indexes: ShardIndexes) -> Span | None:
+        """Return where a chunk lies; None where it is known to be missing. May wait for the index of its shard.
+
+        Raises:
+            PenstockError: That index could not be read.
+
+        """
+        number, layout, place = self._at(chunk)
+        key = layout.object_key(place)
+        if layout.shards is None:
+            return Span(key, most=layout.most_bytes)
+        index = indexes.get((number, key))
+        return None if index is None else chunk_span(layout, place, index)
+
+    def decode(self, chunk: int, read: PendingRead | None) -> NDArray[Any]:
+        """Return the values of a chunk, of which ``read`` has the bytes; None: it is missing.
+
+        Raises:
+            NotFound: It is missing, and that is an error.
+            PenstockError: It could not be read, or does not decode.
+
+        """
+        number, layout, place = self._at(chunk)
+        url = self._arrays[number].source.url(layout.object_key(place))
+        try:
+            data = None if read is None else read.take()
+        except NotFound as error:
+            if error.missing == "bucket":
+                raise Unusable(error.message, url=error.url) from error
+            data = None
+        if data is None:
+            return self._fill(number, url)
+        return self._meant(number, self._decoders[number].decode(data, url=url))
+
+    def _meant(self, number: int, values: NDArray[Any]) -> NDArray[Any]:
+        meaning = self._arrays[number].meaning
+        return values if meaning is None else meaning.apply(values)
+
+    def _fill(self, number: int, url: str) -> NDArray[Any]:
+        if self._missing == "error":
+            raise NotFound('this chunk of the array was never written; missing="fill" reads its fill value', url=url)
+        filled = self._filled.get(number)
+        if filled is None:
+            filled = self._filled[number] = self._meant(number, self._decoders[number].filled())
+        return filled

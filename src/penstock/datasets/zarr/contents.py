@@ -1,0 +1,146 @@
+"""What a dataset of arrays consists of: the arrays, the samples, and what one process holds of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.datasets.zarr.chunks import Chunks
+from penstock.datasets.zarr.indexes import IndexCache, ShardIndexes
+from penstock.protocols.fetching import ReadCounts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.datasets.zarr.arrangement import Arrangement
+    from penstock.datasets.zarr.arrays import Missing, StoredArray
+    from penstock.datasets.zarr.extraction import Part
+    from penstock.values import Span
+
+__all__ = ["ZarrContents"]
+
+
+class ZarrContents:
+    """Arrays and the samples that are cut from them. Picklable; each process decodes and keeps arrays by itself.
+
+    Attributes:
+        arrays: What is read.
+        names: Of the arrays.
+        arrangement: Of the samples.
+
+    """
+
+    def __init__(
+        self, arrays: Sequence[StoredArray], names: Sequence[str], arrangement: Arrangement, missing: Missing
+    ) -> None:
+        """Read nothing yet."""
+        self.arrays, self.names = tuple(arrays), tuple(names)
+        self.arrangement = arrangement
+        self._missing = missing
+        self._chunks: Chunks | None = None
+        self._kept: dict[int, NDArray[Any]] | None = None
+        self.indexes = IndexCache()
+
+    @property
+    def root(self) -> str:
+        """The store of the first array."""
+        return self.arrays[0].source.root
+
+    @property
+    def base(self) -> str:
+        """Where the first array lies in it."""
+        return self.arrays[0].layout.key
+
+    @property
+    def digest(self) -> str:
+        """Of everything that says which samples there are, in which order: not of the values, nor of where they lie."""
+        layouts = [array.layout for array in self.arrays]
+        space = self.arrangement.space
+        shown = [
+            [name, layout.shape, layout.dtype.str, layout.dims, repr(extraction.cuts)]
+            for name, layout, extraction in zip(self.names, layouts, self.arrangement.extractions, strict=True)
+        ]
+        axes = [[axis.name, repr(axis.positions)] for axis in space.axes]
+        text = json.dumps([1, shown, axes, space.samples, space.digest], default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def __len__(self) -> int:
+        """Return how many samples there are."""
+        return self.arrangement.space.samples
+
+    @property
+    def chunks(self) -> Chunks:
+        """The chunks, by number."""
+        if self._chunks is None:
+            self._chunks = Chunks(self.arrays, self._missing)
+        return self._chunks
+
+    def name_of(self, position: Sequence[int]) -> str:
+        """Return the URL of the first array with the sample's place in it, for reports."""
+        axes = self.arrangement.space.axes
+        place = ", ".join(f"{axis.name}={at}" for axis, at in zip(axes, position, strict=True))
+        return f"{self.arrays[0].url} at {place}"
+
+    def uses(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the chunks that samples at these positions need, but for arrays that are kept."""
+        pairs = zip(self.arrangement.extractions, self.arrangement.kept, strict=True)
+        found = [extraction.chunks(positions) for extraction, keeps in pairs if not keeps]
+        return np.concatenate(found, axis=1) if found else np.empty((len(positions), 0), dtype=np.int64)
+
+    def parts(self, position: Sequence[int]) -> list[list[Part]]:
+        """Return what the sample at a position takes of each array."""
+        return [extraction.parts(position) for extraction in self.arrangement.extractions]
+
+    def assembled(
+        self, parts: Sequence[Sequence[Part]], values: Mapping[int, NDArray[Any]], *, own: bool
+    ) -> list[NDArray[Any]]:
+        """Return a sample's arrays; views of chunks where they can be, unless they are to be the sample's ``own``."""
+        kept, dtypes, found = self.kept, self.chunks.dtypes, []
+        for number, (some, extraction) in enumerate(zip(parts, self.arrangement.extractions, strict=True)):
+            if len(some) == 1:
+                chunk, inside, _ = some[0]
+                view = np.asarray((kept[number] if chunk < 0 else values[chunk])[inside])
+                found.append(view.copy() if own else view)
+                continue
+            out = np.empty(extraction.shape, dtypes[number])
+            for chunk, inside, place in some:
+                out[place] = (kept[number] if chunk < 0 else values[chunk])[inside]
+            found.append(out)
+        return found
+
+    @property
+    def kept(self) -> dict[int, NDArray[Any]]:
+        """The values of arrays that are kept, by number: read when they are first asked for, once a process."""
+        if self._kept is None:
+            self._kept = {number: self._whole(number) for number, keeps in enumerate(self.arrangement.kept) if keeps}
+        return self._kept
+
+    def _whole(self, number: int) -> NDArray[Any]:
+        """Read all of an array."""
+        array, chunks = self.arrays[number], self.chunks
+        layout, first = array.layout, chunks.bases[number]
+        out = np.empty(layout.shape, chunks.dtypes[number])
+        indexes = ShardIndexes(self.arrays, array.source, self.indexes, ReadCounts())
+        some = range(first, first + prod(layout.grid))
+        indexes.ask(chunks.shards(some))
+        spans: list[Span | None] = [chunks.span(chunk, indexes) for chunk in some]
+        with array.source.lookahead(span for span in spans if span is not None) as ahead:
+            for chunk, span in zip(some, spans, strict=True):
+                values = chunks.decode(chunk, None if span is None else ahead.advance())
+                place = map(int, np.unravel_index(chunk - first, layout.grid))
+                box = tuple(
+                    slice(at * size, min((at + 1) * size, length))
+                    for at, size, length in zip(place, layout.chunks, layout.shape, strict=True)
+                )
+                out[box] = values[tuple(slice(each.stop - each.start) for each in box)]
+        return out
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave what this process has decoded and read behind."""
+        return self.__dict__ | {"_chunks": None, "_kept": None, "indexes": IndexCache()}

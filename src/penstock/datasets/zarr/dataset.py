@@ -1,0 +1,226 @@
+"""``ZarrDataset``: samples cut from n-dimensional arrays, each chunk read and decoded once."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch.utils.data import IterableDataset as TorchIterableDataset
+
+from penstock.datasets.batched import BatchableDataset, Batched
+from penstock.datasets.iterable import ResumableSamples
+from penstock.datasets.positions.iteration import Iterations
+from penstock.datasets.positions.stateful import StatefulIterator
+from penstock.datasets.reading import in_lists
+from penstock.datasets.zarr.arguments import shape_of
+from penstock.datasets.zarr.arrangement import arrange
+from penstock.datasets.zarr.collation import stacked, stacked_tensors
+from penstock.datasets.zarr.contents import ZarrContents
+from penstock.datasets.zarr.memory import limits_of
+from penstock.datasets.zarr.opening import opened
+from penstock.datasets.zarr.reading import ZarrReading
+from penstock.order.blocks import BlockShuffle
+from penstock.order.indices import sample_indices
+from penstock.order.orders import CatalogOrder, FullShuffle, order_of
+from penstock.order.sampling import SamplingPlan
+from penstock.values import whole
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from penstock.datasets.positions.place import PlaceLike
+    from penstock.datasets.zarr.arrangement import Arrangement
+    from penstock.datasets.zarr.arrays import Missing
+    from penstock.datasets.zarr.extraction import Part
+    from penstock.datasets.zarr.memory import Limits
+    from penstock.options import StoreOptions
+    from penstock.order.partition import Tail
+    from penstock.order.sampling import Cursor
+    from penstock.protocols.order import Order
+    from penstock.values import Place
+
+__all__ = ["ZarrDataset"]
+
+_MIB = 1 << 20
+_BATCHES = 3  # being made, and waiting for the training loop
+_MOST_AHEAD = 1 << 20  # samples
+
+Output = Literal["torch", "numpy"]
+
+
+class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
+    """Samples cut from Zarr arrays, read ahead; each chunk is read and decoded once per epoch.
+
+    A sample is one index along ``dims``: of each array what lies there, whole along all other dimensions. So
+    ``ps.ZarrDataset("s3://bucket/era5.zarr/t2m", dims="time")[…]`` yields ``array[t]`` for each ``t``. Samples are
+    tensors; of a group or a mapping, a dict of them by name; with ``targets`` a tuple of both.
+
+    ``shuffle=True`` permutes chunks, and mixes the samples of some of them (``window_bytes``), so that a chunk is read
+    once although its samples are spread. ``penstock.DataLoader(dataset, B)`` and ``batched(B)`` form equal batches on
+    every rank and resume exactly, as those of an ``IterableDataset`` do.
+
+    Only an object that is not there (404) counts as a missing chunk; any other failure is an error.
+
+    Args:
+        samples: The URL of an array or group, or a mapping from names to URLs of arrays. Of a group all arrays are read
+            but coordinates (named as their own dimension, or in another's ``coordinates``).
+        targets: The same, of targets.
+        dims: The dimensions that samples are numbered along; default: the first of the first array. An array without
+            one of them is the same for all samples along it.
+        offsets: Elements that a sample takes along the first of ``dims``, relative to its own: ``(-1, 0)`` stacks two.
+            A number takes one, and adds no dimension.
+        target_offsets: The same of targets: ``range(1, 5)`` are the next four.
+        stride: From one sample to the next along the first of ``dims``, or a mapping by dimension; default: 1, and the
+            size of a patch.
+        patch: Sizes of patches along other dimensions: ``{"lat": 64, "lon": 64}``. Where the last patch is incomplete
+            it is left out.
+        halo: Elements that samples, and not targets, have more on either side of a patch; or a mapping by dimension.
+        select: What there is of a dimension: an index (which drops the dimension), a slice or a list.
+        valid: Which elements along ``dims`` may be used, as an array of bool; samples that would touch others do not
+            exist.
+        shuffle: Permute; or an order such as ``ps.BlockShuffle(…)``.
+        seed: Of the order.
+        window_bytes: Decoded bytes of the chunks whose samples are mixed with one another.
+        missing: What a chunk that was never written is: ``"fill"``, the array's fill value, or ``"error"``.
+        decode_cf: Decode values by the CF attributes (``scale_factor``, ``add_offset``, ``_FillValue``, …) as xarray
+            does; times stay numbers. Default: those of arrays that have such an attribute, or that xarray wrote.
+        transform: Makes of a sample what is yielded.
+        output: ``"torch"`` or ``"numpy"`` arrays.
+        place: This process's rank, as in ``IterableDataset``.
+        memory_bytes: What this process may hold: compressed chunks read ahead (``ReadOptions.ahead_bytes``), decoded
+            chunks, arrays that are kept, and batches.
+        store: Options, or the name of a profile.
+
+    Raises:
+        Unusable: Arguments that cannot be meant, arrays that do not fit together, or too little memory.
+        NotFound: Nothing is there.
+        Damaged: The metadata cannot be what it says.
+        Unsupported: It uses an extension that Penstock has not.
+
+    """
+
+    def __init__(  # noqa: PLR0913  see design/0045
+        self,
+        samples: str | os.PathLike[str] | Mapping[str, Any],
+        targets: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+        *,
+        dims: str | Sequence[str] | None = None,
+        offsets: int | Sequence[int] = 0,
+        target_offsets: int | Sequence[int] = 0,
+        stride: int | Mapping[str, int] | None = None,
+        patch: Mapping[str, int] | None = None,
+        halo: int | Mapping[str, int] = 0,
+        select: Mapping[str, int | slice | Sequence[int]] | None = None,
+        valid: ArrayLike | None = None,
+        shuffle: bool | Order = False,
+        seed: int = 0,
+        window_bytes: int = 256 * _MIB,
+        missing: Missing = "fill",
+        decode_cf: bool | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        output: Output = "torch",
+        place: PlaceLike = None,
+        memory_bytes: int = 1024 * _MIB,
+        store: StoreOptions | str | None = None,
+    ) -> None:
+        """Read the metadata: two or three requests for each URL. Arguments are checked before the first of them."""
+        shape = shape_of(dims, (offsets, target_offsets), stride, (patch, halo), select)
+        self._seed = seed
+        self.transform = getattr(self, "transform", None) if transform is None else transform
+        self._numpy = output == "numpy"
+        inputs = opened(samples, "samples", store, decode_cf=decode_cf)
+        outputs = {} if targets is None else opened(targets, "targets", store, decode_cf=decode_cf)
+        self._groups = ([*inputs], None if targets is None else [*outputs])
+        arrays = [*inputs.values(), *outputs.values()]
+        window_bytes = whole(window_bytes, "window_bytes", 1)
+        layouts = [array.decoded for array in arrays]
+        arrangement = arrange(layouts, len(outputs), shape, valid=valid, window_bytes=window_bytes)
+        self._contents = ZarrContents(arrays, [*inputs, *outputs], arrangement, missing)
+        self._iterations = Iterations(place)
+        self._own = True  # a sample's arrays are its own; else they may be views of chunks
+        self._order, self._blocks = _ordered(order_of(shuffle), arrangement, window_bytes)
+        self._memory_bytes = whole(memory_bytes, "memory_bytes", 1)
+        self._limits = self._limited(1)
+        self._plan(1)  # an order that does not fit is refused here and now
+
+    @property
+    def contents(self) -> ZarrContents:
+        """The arrays and the samples."""
+        return self._contents
+
+    @property
+    def decodes(self) -> bool:
+        """True: chunks are decoded by several threads."""
+        return True
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next iteration epoch ``epoch``, also in persistent workers; later iterations count on from it."""
+        self._iterations.epochs.set(epoch)
+
+    def batched(
+        self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
+    ) -> Batched:
+        """Return this dataset as batches of ``batch_size`` per rank: see ``IterableDataset.batched``.
+
+        ``collate_fn`` takes a list of samples; default: arrays are stacked.
+        """
+        plan = self._plan(batch_size, tail)
+        dataset = copy(self)
+        dataset._limits = self._limited(plan.batch)  # noqa: SLF001  itself
+        if collate_fn is None and self.transform is None:
+            dataset._own, collate_fn = False, stacked if self._numpy else stacked_tensors  # noqa: SLF001  itself
+        return Batched(dataset, plan, self._iterations, collate_fn)
+
+    def reading(self, batches: Iterable[list[int]], workers: int) -> ZarrReading:
+        """Return the samples of ``batches``, and the items that decode their chunks."""
+        return ZarrReading(self._contents, batches, workers, self._limits, self._made)
+
+    def __iter__(self) -> StatefulIterator:
+        """Begin the next epoch, here and now; reads begin with the first ``next``."""
+        plan = self._plan(1)
+
+        def samples(cursor: Cursor, place: Place) -> Iterator[Any]:
+            single = ([index] for index in sample_indices(plan, cursor, place))
+            return (each for [each] in in_lists(self.reading(single, place.workers)))
+
+        iterator = StatefulIterator(ResumableSamples(plan, self._contents, self._iterations), samples)
+        iterator.begin()
+        return iterator
+
+    def _made(self, index: int, parts: Sequence[Sequence[Part]], values: Mapping[int, NDArray[Any]]) -> Any:  # noqa: ANN401, ARG002
+        """Return what is yielded of a sample."""
+        found: list[Any] = self._contents.assembled(parts, values, own=self._own)
+        if self._own and not self._numpy:
+            found = [torch.from_numpy(each) for each in found]
+        inputs, targets = self._groups
+        sample = _named(inputs, found)
+        if targets is not None:
+            sample = sample, _named(targets, found[len(inputs) :])
+        return sample if self.transform is None else self.transform(sample)
+
+    def _limited(self, batch: int) -> Limits:
+        ahead_bytes = self._contents.arrays[0].source.options.read.ahead_bytes
+        arrangement, memory_bytes = self._contents.arrangement, self._memory_bytes
+        return limits_of(arrangement, self._blocks, batch, memory_bytes=memory_bytes, ahead_bytes=ahead_bytes)
+
+    def _plan(self, batch_size: int, tail: Tail = "short") -> SamplingPlan:
+        samples = len(self._contents)
+        return SamplingPlan(samples=samples, batch=batch_size, order=self._order, seed=self._seed, tail=tail)
+
+
+def _ordered(order: Order, arrangement: Arrangement, window_bytes: int) -> tuple[Order, int]:
+    """Return the order of samples that ``shuffle=`` means for arrays, and how many blocks of them it mixes."""
+    if not isinstance(order, FullShuffle):
+        return order, isinstance(order, CatalogOrder)
+    sizes = arrangement.space.sizes
+    blocks = min(len(sizes), max(1, window_bytes // max(arrangement.block_bytes, 1)))
+    alike = bool((sizes[:-1] == sizes[:1]).all() and sizes[-1] <= sizes[0])
+    return BlockShuffle(int(sizes[0]) if alike else sizes.tolist(), blocks), blocks
+
+
+def _named(names: Sequence[str], arrays: Sequence[Any]) -> Any:  # noqa: ANN401  one array, or a dict of them
+    return arrays[0] if [*names] == [""] else dict(zip(names, arrays, strict=False))

@@ -1,0 +1,110 @@
+"""The indexes of shards: read ahead of the chunks that they name, once, and kept."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from penstock.errors import Cancelled, NotFound, Unusable
+from penstock.formats.zarr.index import index_span, read_index
+from penstock.waiting import Inbox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from penstock.datasets.zarr.arrays import StoredArray
+    from penstock.protocols.fetching import PendingRead, ReadCounts
+    from penstock.source import Source
+
+    Index = NDArray[np.uint64]
+    Shard = tuple[int, str]  # the array's number, and the shard's key
+
+__all__ = ["IndexCache", "ShardIndexes"]
+
+_MOST_BYTES = 64 << 20
+
+
+class IndexCache:
+    """Indexes that were read, up to 64 MiB of them; the oldest go first. Shared by all readings of a process."""
+
+    def __init__(self) -> None:
+        """Hold nothing yet."""
+        self._held: OrderedDict[Shard, Index] = OrderedDict()
+        self._held_bytes = 0
+
+    def get(self, shard: Shard) -> Index | None:
+        """Return the index of a shard; None where it is not held."""
+        return self._held.get(shard)
+
+    def put(self, shard: Shard, index: Index) -> None:
+        """Keep an index."""
+        if shard not in self._held:
+            self._held[shard] = index
+            self._held_bytes += index.nbytes
+            while self._held_bytes > _MOST_BYTES and len(self._held) > 1:
+                _, oldest = self._held.popitem(last=False)
+                self._held_bytes -= oldest.nbytes
+
+
+class ShardIndexes:
+    """Reads indexes of shards for one reading: all that are asked for are under way at once.
+
+    A shard that is missing has no index, and an index that could not be read is asked for again. For one thread, but
+    for ``close``.
+    """
+
+    def __init__(self, arrays: Sequence[StoredArray], source: Source, cache: IndexCache, counts: ReadCounts) -> None:
+        """Read the indexes of ``arrays`` from ``source``; ``counts`` is told of the reads."""
+        self._arrays, self._source, self._cache, self._counts = arrays, source, cache, counts
+        self._inbox = Inbox()
+        self._reads: dict[Shard, PendingRead] = {}
+        self._closed = False
+
+    def ask(self, shards: Iterable[Shard]) -> None:
+        """Begin to read the indexes of some shards: those that are neither there nor under way."""
+        wanted = [each for each in dict.fromkeys(shards) if each not in self._reads and self._cache.get(each) is None]
+        if not wanted or self._closed:
+            return
+        fetching = self._source.fetching()
+        spans = [(index_span(self._arrays[number].layout, key), None) for number, key in wanted]
+        reads = fetching.prepare_reads(spans, self._inbox)
+        self._reads.update(zip(wanted, reads, strict=True))
+        fetching.send_reads(reads)
+
+    def get(self, shard: Shard) -> Index | None:
+        """Return the index of a shard, once it is there; None where there is no such shard.
+
+        Raises:
+            PenstockError: It could not be read, or is damaged.
+
+        """
+        index = self._cache.get(shard)
+        if index is not None:
+            return index
+        self.ask([shard])
+        if self._closed:
+            raise Cancelled("the reading was closed")
+        read = self._reads.pop(shard)
+        self._inbox.wait(read)
+        self._counts.requests += read.attempts
+        self._counts.retries += read.retries
+        number, key = shard
+        try:
+            data = read.take()
+        except NotFound as error:
+            if error.missing == "bucket":
+                raise Unusable(error.message, url=error.url) from error
+            return None
+        array = self._arrays[number]
+        index = read_index(array.layout, data, array.source.url(key))
+        self._cache.put(shard, index)
+        return index
+
+    def close(self) -> None:
+        """Cancel what is under way; whatever waits for it ends."""
+        self._closed = True
+        if self._reads:
+            self._source.fetching().cancel_reads([*self._reads.values()])

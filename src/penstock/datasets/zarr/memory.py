@@ -1,0 +1,67 @@
+"""What a process holds while samples are cut from chunks, kept below one figure. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from penstock.datasets.zarr.arrangement import Arrangement
+
+__all__ = ["Limits", "limits_of"]
+
+_MIB = 1 << 20
+_COMPRESSED = 4  # compressed chunks that are read ahead take this part of the figure at most
+_BATCHES = 3  # one that is trained on, one that waits, one that is being made
+_MARGIN = 4096  # samples beyond a window whose chunks are known
+
+
+class Limits(NamedTuple):
+    """How far a reading looks ahead.
+
+    Attributes:
+        chunk_bytes: Decoded bytes of the chunks that are held, or come next.
+        samples: Samples whose chunks are known.
+        parts: What is read ahead takes at most one of so many parts of the store's own limit.
+
+    """
+
+    chunk_bytes: int
+    samples: int
+    parts: int
+
+
+def limits_of(arrangement: Arrangement, blocks: int, batch: int, *, memory_bytes: int, ahead_bytes: int) -> Limits:
+    """Return how far a process may look ahead.
+
+    Args:
+        arrangement: Of the samples.
+        blocks: How many blocks of samples are mixed with one another.
+        batch: Samples of a batch.
+        memory_bytes: What the process may hold in all.
+        ahead_bytes: What the store's own options let it read ahead.
+
+    Raises:
+        Unusable: That is too little for the window, or for one sample.
+
+    """
+    compressed = min(ahead_bytes, memory_bytes // _COMPRESSED)
+    batches = _BATCHES * batch * arrangement.sample_bytes
+    left = memory_bytes - compressed - batches - arrangement.kept_bytes
+    window = max(blocks * arrangement.block_bytes, arrangement.chunk_bytes)
+    if left < window:
+        needs = f"{blocks} blocks of chunks that are mixed" if blocks > 1 else "the chunks of one block of samples"
+        raise Unusable(
+            f"memory_bytes={memory_bytes} leaves {_mib(max(left, 0))} for decoded chunks, and {needs} "
+            f"({_mib(arrangement.block_bytes)} each) need {_mib(window)}; besides, {_mib(compressed)} are for chunks "
+            f"read ahead, {_mib(batches)} for {_BATCHES} batches of {batch}, {_mib(arrangement.kept_bytes)} for arrays "
+            "that are kept. Raise memory_bytes, lower window_bytes or the batch size, take patches that lie in fewer "
+            "chunks, or store the array in smaller chunks (penstock zarr copy --chunks)"
+        )
+    samples = min(1 << 20, 2 * blocks * int(arrangement.space.sizes.max(initial=1)) + _MARGIN)
+    return Limits(left, samples, -(-ahead_bytes // compressed))
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / _MIB:.1f} MiB"

@@ -1,0 +1,100 @@
+"""What a dataset of arrays is given, a URL, a mapping or an open array, becomes arrays with their stores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from penstock.datasets.zarr.arrangement import dims_of
+from penstock.datasets.zarr.arrays import StoredArray
+from penstock.errors import NotFound, Unusable
+from penstock.formats.zarr.opening import open_arrays
+from penstock.source import open_source
+from penstock.values import as_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.formats.zarr.layout import Layout
+    from penstock.options import StoreOptions
+
+__all__ = ["opened"]
+
+_NAMING = ("coordinates", "bounds", "grid_mapping", "ancillary_variables")  # attributes that name other variables: CF
+
+
+def opened(
+    given: object, what: str, store: StoreOptions | str | None, *, decode_cf: bool | None
+) -> dict[str, StoredArray]:
+    """Return the arrays that an argument means, by name; an array that was given itself has the name "".
+
+    Args:
+        given: The URL of an array or group, or a mapping from names to them.
+        what: The argument's name, for errors.
+        store: Options, or the name of a profile.
+        decode_cf: Decode values by the CF attributes; None: of arrays that have any.
+
+    Raises:
+        Unusable: It is none of these, or a group without arrays.
+        NotFound: Nothing is there.
+        Damaged: The metadata cannot be what it says.
+        Unsupported: It uses an extension that Penstock has not.
+
+    """
+    if isinstance(given, str | os.PathLike):
+        return _at(given, what, store, decode_cf=decode_cf)
+    if isinstance(given, Mapping):
+        if not given:
+            raise Unusable(f"{what} is an empty mapping: it names arrays by what they are called in a sample")
+        return {str(name): _single(name, each, what, store, decode_cf=decode_cf) for name, each in given.items()}
+    raise Unusable(
+        f"{what} is the URL of a Zarr array or group, or a mapping from names to URLs, not a {type(given).__name__}"
+    )
+
+
+def _single(
+    name: object, given: object, what: str, store: StoreOptions | str | None, *, decode_cf: bool | None
+) -> StoredArray:
+    found = opened(given, f"{what}[{name!r}]", store, decode_cf=decode_cf)
+    if [*found] != [""]:
+        raise Unusable(f"{what}[{name!r}] is a group, and one name stands for one array: {', '.join(found)}")
+    return found[""]
+
+
+def _at(
+    url: str | os.PathLike[str], what: str, store: StoreOptions | str | None, *, decode_cf: bool | None
+) -> dict[str, StoredArray]:
+    source, key = open_source(url, store)
+    layouts = open_arrays(source, as_folder(key))
+    if not layouts and not layouts.refused:
+        raise NotFound(f"{what} is a group without arrays", url=source.url(key))
+    chosen = layouts if [*layouts] == [""] else _data(layouts)
+    for name, error in layouts.refused.items():
+        error.add_note(f'of a group, name the arrays that a sample has: {what}={{"name": "{source.url(key)}/…"}}')
+        if name not in _coordinates(layouts):
+            raise error
+    if not chosen:
+        raise Unusable(f"this group has coordinates only ({', '.join(layouts)}): name an array", url=source.url(key))
+    return {name: StoredArray.of(source, layout, decode_cf=decode_cf) for name, layout in chosen.items()}
+
+
+def _data(layouts: Mapping[str, Layout]) -> dict[str, Layout]:
+    """Return a group's arrays without coordinates: what is named as its own dimension, or by an attribute of others."""
+    named = _coordinates(layouts)
+    return {
+        name: layout
+        for name, layout in layouts.items()
+        if dims_of(layout) != (name.rpartition("/")[2],) and name not in named
+    }
+
+
+def _coordinates(layouts: Mapping[str, Layout]) -> set[str]:
+    return {word for layout in layouts.values() for word in _named(layout.attributes)}
+
+
+def _named(attributes: Mapping[str, Any]) -> Iterable[str]:
+    for each in _NAMING:
+        value = attributes.get(each)
+        if isinstance(value, str):
+            yield from value.split()

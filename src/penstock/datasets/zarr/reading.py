@@ -1,0 +1,173 @@
+"""Samples of arrays: chunks are read ahead, decoded once, cut, and let go after their last sample."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from penstock.datasets.reading import Item, Prepared, Reading
+from penstock.datasets.zarr.indexes import ShardIndexes
+from penstock.datasets.zarr.schedule import Schedule
+from penstock.errors import PenstockError
+from penstock.values import PAUSE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from penstock.datasets.zarr.contents import ZarrContents
+    from penstock.datasets.zarr.extraction import Part
+    from penstock.datasets.zarr.memory import Limits
+    from penstock.datasets.zarr.schedule import Turn
+    from penstock.protocols.fetching import ReadCounts
+    from penstock.values import Span
+
+    Make = Callable[[int, Sequence[Sequence[Part]], Mapping[int, NDArray[Any]]], Any]
+
+__all__ = ["ZarrReading"]
+
+_LEAD = 64  # chunks that are known before the first of them is read, so that indexes of shards come together
+_UNKNOWN: Any = object()
+
+
+class _Pending:
+    """A chunk that some sample needs: where it lies, and its values once they are there."""
+
+    __slots__ = ("chunk", "position", "span", "values")
+
+    def __init__(self, chunk: int, position: int) -> None:
+        self.chunk = chunk
+        self.position = position  # of the first sample that needs it
+        self.span: Span | PenstockError | None = _UNKNOWN  # None: it is missing
+        self.values: Prepared[NDArray[Any]]  # once its item has come
+
+
+class ZarrReading(Reading):
+    """The samples of some batches, and before them the items that decode their chunks.
+
+    A chunk is read and decoded once, as long as the samples that need it lie within what the schedule looks ahead.
+    """
+
+    def __init__(
+        self, contents: ZarrContents, batches: Iterable[list[int]], workers: int, limits: Limits, make: Make
+    ) -> None:
+        """Read samples of ``contents``; nothing begins before the first ``next``."""
+        self._contents, self._make_sample = contents, make
+        self._chunks = contents.chunks
+        self._positions: deque[list[int]] = deque()  # of samples that were looked at, in order
+        self._lock = Lock()  # of the schedule, which the threads that make samples count down
+        self._schedule = Schedule(
+            batches, self._uses, self._chunks.size_of, most_bytes=limits.chunk_bytes, most_samples=limits.samples
+        )
+        self._pending: dict[int, _Pending] = {}
+        self._to_read: deque[_Pending] = deque()
+        self._to_take: deque[_Pending] = deque()
+        source = contents.arrays[0].source
+        self._ahead = source.lookahead(self._spans(), max(workers, limits.parts))
+        self._indexes = ShardIndexes(contents.arrays, source, contents.indexes, self._ahead.counts)
+        self._lead = 0  # samples before which their chunks are decoded
+        self._closed = False
+
+    @property
+    def counts(self) -> ReadCounts:
+        """The reads of chunks and indexes so far."""
+        return self._ahead.counts
+
+    def __next__(self) -> Item:
+        """Return the next sample, or what decodes a chunk that a coming one needs."""
+        schedule = self._schedule
+        if self._closed or (schedule.position == schedule.frontier and not self._extend(must=True)):
+            raise StopIteration
+        if self._to_take and self._to_take[0].position <= schedule.position + self._lead:
+            return self._prepared(self._to_take.popleft())
+        with self._lock:
+            turn = schedule.turn()
+        if turn.slot + 1 == turn.size:
+            self._lead = turn.size
+        return self._sample(turn, self._positions.popleft())
+
+    def close(self) -> None:
+        """Cancel reads in flight."""
+        self._closed = True
+        self._indexes.close()
+        self._ahead.close()
+
+    def _uses(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        positions = self._contents.arrangement.space.positions(samples)
+        self._positions.extend(positions.tolist())
+        return self._contents.uses(positions)
+
+    def _extend(self, *, must: bool = False) -> bool:
+        """Look further ahead, and have the indexes of the shards that come into view read."""
+        schedule = self._schedule
+        with self._lock:
+            extended = schedule.extend(must=must)
+            while extended and len(schedule.queue) < _LEAD and schedule.extend():
+                pass
+            new = [_Pending(*need) for need in schedule.queue]
+            schedule.queue.clear()
+            self._pending.update((each.chunk, each) for each in new)
+        if new:
+            self._to_read.extend(new)
+            self._to_take.extend(new)
+            self._indexes.ask(self._chunks.shards(each.chunk for each in new))
+        return extended
+
+    def _spans(self) -> Iterator[Span]:
+        """Yield where the chunks that come next lie, as far as is looked ahead."""
+        while not self._closed:
+            if len(self._to_read) < _LEAD:
+                self._extend()
+            if not self._to_read:
+                yield PAUSE
+                continue
+            span = self._located(self._to_read.popleft())
+            if isinstance(span, tuple):
+                yield span
+
+    def _located(self, pending: _Pending) -> Span | PenstockError | None:
+        if pending.span is _UNKNOWN:
+            try:
+                pending.span = self._chunks.span(pending.chunk, self._indexes)
+            except PenstockError as error:
+                pending.span = error
+        return pending.span
+
+    def _prepared(self, pending: _Pending) -> Item:
+        """Return the item that decodes a chunk."""
+        span = self._located(pending)
+        if isinstance(span, PenstockError):
+            make: Callable[[], NDArray[Any]] = partial(_raise, span)
+        else:
+            read = None if span is None else self._ahead.advance()
+            make = partial(self._chunks.decode, pending.chunk, read)
+        pending.values = values = Prepared(make)
+        return Item(0, 0, 0, "", values.prepare)
+
+    def _sample(self, turn: Turn, position: list[int]) -> Item:
+        batch, slot, size, sample = turn
+        return Item(batch, slot, size, self._contents.name_of(position), partial(self._make, sample, position))
+
+    def _make(self, sample: int, position: list[int]) -> Any:  # noqa: ANN401  whatever the transform returns
+        parts = self._contents.parts(position)
+        used = {part.chunk for each in parts for part in each if part.chunk >= 0}
+        try:
+            values = {chunk: self._pending[chunk].values.get() for chunk in used}  # items that prepare come first
+            return self._make_sample(sample, parts, values)
+        finally:
+            self._release(used)
+
+    def _release(self, used: Iterable[int]) -> None:
+        """Let go of the chunks that no sample in sight needs any more."""
+        with self._lock:
+            for chunk in used:
+                if self._schedule.done(chunk):
+                    del self._pending[chunk]
+
+
+def _raise(error: PenstockError) -> NDArray[Any]:
+    raise error

@@ -1,0 +1,55 @@
+"""Samples of arrays: each once per epoch, equal to the array's own, in batches that resume."""
+
+import numpy as np
+import pytest
+import torch
+
+import penstock as ps
+from penstock.datasets.zarr.dataset import ZarrDataset
+from penstock.testing.restarts import check_restarts
+from tests.datasets.zarr.stores import LAYOUTS, numbered, write
+
+DIMS = ("time", "y", "x")
+VALUES = numbered((21, 6, 8))
+
+
+@pytest.fixture(params=LAYOUTS)
+def url(request, tmp_path):
+    write(tmp_path / "a.zarr", VALUES, DIMS, **LAYOUTS[request.param])
+    return str(tmp_path / "a.zarr")
+
+
+def batches(loader):
+    return [batch.numpy() for batch in loader]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_are_the_arrays_own_in_order(url, workers):
+    dataset = ZarrDataset(url)
+    assert len(dataset.contents) == 21
+    found = batches(ps.DataLoader(dataset, 4, num_workers=workers))
+    assert [len(each) for each in found] == [4, 4, 4, 4, 4, 1]
+    np.testing.assert_array_equal(np.concatenate(found), VALUES)
+
+
+def test_single_samples_are_tensors_of_their_own(url):
+    samples = list(ZarrDataset(url))
+    samples[0] += 1
+    np.testing.assert_array_equal(torch.stack(samples[1:]).numpy(), VALUES[1:])
+
+
+def test_a_shuffled_epoch_has_each_sample_once_and_each_chunk_is_read_once(url):
+    dataset = ZarrDataset(url, shuffle=True, window_bytes=2000)
+    loader = ps.DataLoader(dataset, 4, decode_threads=2)
+    first, second = (np.concatenate(batches(loader)) for _ in range(2))
+    for found in (first, second):
+        np.testing.assert_array_equal(found[np.argsort(found[:, 0, 0])], VALUES)
+    assert not np.array_equal(first, second)
+
+
+def test_batches_resume(url):
+    def make(workers=0, **arguments):
+        dataset = ZarrDataset(url, shuffle=True, window_bytes=2000, place=ps.Place(), **arguments)
+        return ps.DataLoader(dataset, 4, num_workers=workers)
+
+    check_restarts(make, epochs=1, alike=[lambda: make(0)], foreign=[lambda: make(offsets=1)])

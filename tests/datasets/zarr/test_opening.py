@@ -1,0 +1,81 @@
+"""URLs, groups and mappings become arrays by name; what is none is refused with what there is."""
+
+import json
+
+import numpy as np
+import pytest
+import zarr
+
+from penstock.datasets.zarr.opening import opened
+from penstock.errors import InvalidURL, NotFound, PenstockError, Unusable
+from tests.datasets.zarr.stores import numbered, write
+
+
+@pytest.fixture
+def group(tmp_path):
+    url = tmp_path / "g.zarr"
+    root = zarr.create_group(str(url))
+    for name, dims in {"t2m": ("time", "lat"), "u10": ("time", "lat"), "time": ("time",), "lat": ("lat",)}.items():
+        shape = tuple({"time": 4, "lat": 3}[each] for each in dims)
+        attributes = {"coordinates": "area"} if name == "t2m" else {}
+        root.create_array(name, shape=shape, dtype="f4", chunks=shape, dimension_names=dims, attributes=attributes)
+    root.create_array("area", shape=(3,), dtype="f4", chunks=(3,), dimension_names=("lat",))
+    return str(url)
+
+
+def test_a_group_is_its_arrays_without_coordinates(group):
+    assert {*opened(group, "samples", None, decode_cf=None)} == {"t2m", "u10"}
+
+
+def test_a_mapping_names_arrays(group):
+    found = opened({"x": f"{group}/t2m", "time": f"{group}/time"}, "samples", None, decode_cf=None)
+    assert {name: array.layout.shape for name, array in found.items()} == {"x": (4, 3), "time": (4,)}
+
+
+def test_an_array_has_no_name(group):
+    assert [*opened(f"{group}/t2m", "samples", None, decode_cf=None)] == [""]
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        (5, Unusable, "samples is the URL of a Zarr array or group, or a mapping .* not a int"),
+        ({}, Unusable, "samples is an empty mapping"),
+        ("nowhere://a/b", PenstockError, "nowhere"),
+        ("s3://", InvalidURL, "s3"),
+        ("/nowhere/at/all", NotFound, "no Zarr array or group"),
+    ],
+)
+def test_what_is_no_array_is_refused(given, error, words):
+    with pytest.raises(error, match=words):
+        opened(given, "samples", None, decode_cf=None)
+
+
+def test_a_group_where_one_array_is_meant_is_refused(group):
+    with pytest.raises(Unusable, match=r"samples\['x'\] is a group, and one name stands for one array: .*t2m"):
+        opened({"x": group}, "samples", None, decode_cf=None)
+
+
+def test_a_group_without_arrays_is_refused(tmp_path):
+    zarr.create_group(str(tmp_path / "e.zarr"))
+    with pytest.raises(NotFound, match="group without arrays"):
+        opened(str(tmp_path / "e.zarr"), "samples", None, decode_cf=None)
+
+
+def test_a_group_of_coordinates_is_refused(tmp_path):
+    write(tmp_path / "c.zarr" / "time", numbered((3,)), ("time",), chunks=(3,))
+    (tmp_path / "c.zarr" / "zarr.json").write_text(json.dumps({"zarr_format": 3, "node_type": "group"}))
+    with pytest.raises(Unusable, match="coordinates only"):
+        opened(str(tmp_path / "c.zarr"), "samples", None, decode_cf=None)
+
+
+def test_an_array_of_texts_is_refused_with_what_to_name_instead(tmp_path):
+    root = zarr.create_group(str(tmp_path / "s.zarr"))
+    root.create_array("x", data=np.zeros((3, 2), "f4"))
+    path = tmp_path / "s.zarr" / "x" / "zarr.json"
+    (tmp_path / "s.zarr" / "station").mkdir()
+    text = json.loads(path.read_text()) | {"data_type": "string", "fill_value": ""}
+    (tmp_path / "s.zarr" / "station" / "zarr.json").write_text(json.dumps(text))
+    with pytest.raises(PenstockError, match="variable length") as failure:
+        opened(str(tmp_path / "s.zarr"), "samples", None, decode_cf=None)
+    assert "name the arrays" in "".join(failure.value.__notes__)

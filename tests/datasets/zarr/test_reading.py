@@ -1,0 +1,85 @@
+"""Chunks come before the samples that need them, once, and go after the last one; errors are the samples' own."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from penstock.datasets.zarr.dataset import ZarrDataset
+from penstock.datasets.zarr.reading import ZarrReading
+from penstock.errors import Damaged
+from tests.datasets.zarr.stores import SHARDED, SPATIAL, WHOLE, numbered, write
+
+VALUES = numbered((200, 6, 8))
+DIMS = ("time", "y", "x")
+
+
+def dataset(tmp_path, layout, **arguments):
+    write(tmp_path / "a", VALUES, DIMS, **layout)
+    return ZarrDataset(str(tmp_path / "a"), output="numpy", **arguments)
+
+
+def tens(order):
+    return [order[at : at + 10] for at in range(0, len(order), 10)]
+
+
+@pytest.mark.parametrize(("layout", "reads"), [(WHOLE, 50), (SPATIAL, 67 * 4), (SHARDED, 200 + 25)])
+def test_each_chunk_and_index_is_read_once(tmp_path, layout, reads, monkeypatch):
+    monkeypatch.setattr("penstock.datasets.zarr.arrangement._KEPT_BYTES", 0)
+    reading = dataset(tmp_path, layout).reading(tens(list(range(200))), 1)
+    held = 0
+    for item in reading:
+        made = item.make()
+        held = max(held, len(reading._pending))
+        if item.size:
+            np.testing.assert_array_equal(made, VALUES[10 * item.batch + item.slot])
+    assert reading.counts.requests == reads
+    assert not reading._pending
+
+
+def test_items_may_be_made_by_any_thread(tmp_path):
+    order = np.random.default_rng(1).permutation(200).tolist()
+    reading = dataset(tmp_path, SPATIAL, memory_bytes=1 << 16, window_bytes=1).reading(tens(order), 1)
+    found, lock = {}, threading.Lock()
+
+    def work():
+        while True:
+            with lock:
+                item = next(reading, None)
+            if item is None:
+                return
+            made = item.make()
+            if item.size:
+                found[item.batch, item.slot] = made
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    got = np.stack([found[number // 10, number % 10] for number in range(200)])
+    np.testing.assert_array_equal(got, VALUES[order])
+
+
+def test_an_error_is_that_of_the_samples_that_need_the_chunk(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.datasets.zarr.arrangement._KEPT_BYTES", 0)
+    data = dataset(tmp_path, WHOLE)
+    path = tmp_path / "a" / "c" / "3" / "0" / "0"
+    path.write_bytes(b"no chunk at all")
+    failed = []
+    for item in data.reading(tens(list(range(200))), 1):
+        try:
+            item.make()
+        except Damaged:
+            assert item.size
+            failed.append(10 * item.batch + item.slot)
+    assert failed == [12, 13, 14, 15]
+
+
+def test_closing_ends_it(tmp_path):
+    reading = dataset(tmp_path, SHARDED).reading(tens(list(range(200))), 1)
+    assert isinstance(reading, ZarrReading)
+    next(reading)
+    reading.close()
+    reading.close()
+    assert next(reading, None) is None
