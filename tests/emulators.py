@@ -8,16 +8,18 @@ wait for a store, or restart it: they run a fault server of their own in the dia
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.testing.drivers.trial import KEYS
 from penstock.testing.faults import FaultServer, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from penstock.options import StoreOptions
+    from penstock.protocols.driver import ConditionForm
 
 __all__ = ["EMULATORS", "Emulator", "Place", "names", "settings"]
 
@@ -57,6 +59,10 @@ class Emulator:
         checks: What it refuses where it is wrong: ``signature``, ``digests`` of what is written.
         heeds: The conditional writes that it heeds: ``create``, ``replace`` by a PUT; ``create-parts``,
             ``replace-parts`` by the end of an upload in parts.
+        provider: The name of the provider whose contract is tested on it (``tests/stores/test_contract.py``); empty
+            where the provider's promises are not to be kept there.
+        promises: What differs of ``penstock.testing.drivers.setting.Setting``.
+        form: The form of conditions that the driver would learn (``Abilities.form``).
 
     """
 
@@ -67,6 +73,9 @@ class Emulator:
     apart: bool = True
     checks: frozenset[str] = frozenset({"signature", "digests"})
     heeds: frozenset[str] = frozenset({"create", "replace", "create-parts", "replace-parts"})
+    provider: str = ""
+    promises: Mapping[str, object] = field(default_factory=dict, hash=False)
+    form: ConditionForm = "usual"
 
 
 def names(
@@ -159,41 +168,108 @@ def _fault_server(row: Emulator, request: Any) -> Place:
 
 
 _WHOLE = frozenset({"create", "replace"})
+_ALL = _WHOLE | {"create-parts", "replace-parts"}
 _NONE: frozenset[str] = frozenset()
+_GCS = "Google Cloud Storage"
 _ALIBABA = Settings(dialect="oss", least_part_bytes=100 << 10)
+_SLOW_PAGES = {"page_keys": 50}  # a thousand objects take Azurite eight seconds
+# Azure makes '/' of '\' and leaves out dots at the ends of parts (``providers.azure`` refuses both).
+_AZURE_KEYS = tuple(key for key in KEYS if "\\" not in key and not any(each.endswith(".") for each in key.split("/")))
+_AZURE = {"keys": _AZURE_KEYS, "part_bytes": 100_000, **_SLOW_PAGES}
+_GOOGLE = {"keys": tuple(key for key in KEYS if key not in (".", "..")), "heeds": ("put",)}
 
 _ROWS = (
-    Emulator("memory", "a dictionary in this process", _memory, apart=False, checks=_NONE),
-    Emulator("local", "a folder", _local, checks=_NONE),
-    Emulator("moto", "moto: it believes any signature and digest", _boto, checks=_NONE, heeds=_WHOLE),
-    Emulator("ceph", "Ceph's RADOS gateway", _boto, heeds=_WHOLE),
-    Emulator("azurite", "Microsoft's emulator", _azurite),
+    Emulator("memory", "a dictionary in this process", _memory, apart=False, checks=_NONE, provider="memory"),
+    Emulator(
+        "local",
+        "a folder",
+        _local,
+        checks=_NONE,
+        provider="the file system",
+        promises={
+            "keys": tuple(key for key in KEYS if not {"", ".", ".."} & set(key.split("/"))),
+            "keeps_metadata": False,
+        },
+    ),
+    Emulator(
+        "moto",
+        "moto: it believes any signature and digest",
+        _boto,
+        checks=_NONE,
+        heeds=_WHOLE,
+        provider="S3",
+        promises={"checks_digests": False, "holds_copies": False, "heeds": ("put",)},
+    ),
+    Emulator(
+        "ceph",
+        "Ceph's RADOS gateway",
+        _boto,
+        heeds=_WHOLE,
+        provider="S3",
+        promises={"holds_copies": False, "heeds": ("put",)},
+        form="bare",
+    ),
+    Emulator(
+        "azurite",
+        "Microsoft's emulator",
+        _azurite,
+        provider="Azure",
+        promises={**_AZURE, "copies_parts": False},  # 501
+    ),
     *(
-        Emulator(name, about, _fault_server, settings, heeds=heeds)
-        for name, about, settings, heeds in (
-            ("s3", "the fault server", Settings(), _WHOLE | {"create-parts", "replace-parts"}),
-            ("s3-careless", "the fault server, which ignores conditions", Settings(conditions="ignored"), _NONE),
-            ("s3-unable", "the fault server, which refuses conditions", Settings(conditions="refused"), _NONE),
-            ("gcs-keys", "the fault server: Google, HMAC keys", Settings(dialect="gcs"), _WHOLE),
-            ("gcs-token", "the fault server: Google, a token", Settings(dialect="gcs", tokens=("good",)), _WHOLE),
-            ("oss", "the fault server: Alibaba", _ALIBABA, frozenset({"create", "create-parts"})),
+        Emulator(name, about, _fault_server, settings, heeds=heeds, provider=provider, promises=promises)
+        for name, about, settings, heeds, provider, promises in (
+            ("s3", "the fault server", Settings(), _ALL, "S3", {}),
+            (
+                "s3-careless",
+                "the fault server, which ignores conditions",
+                Settings(conditions="ignored"),
+                _NONE,
+                "",
+                {},
+            ),
+            ("s3-unable", "the fault server, which refuses conditions", Settings(conditions="refused"), _NONE, "", {}),
+            ("gcs-keys", "the fault server: Google, HMAC keys", Settings(dialect="gcs"), _WHOLE, _GCS, _GOOGLE),
+            (
+                "gcs-token",
+                "the fault server: Google, a token",
+                Settings(dialect="gcs", tokens=("good",)),
+                _WHOLE,
+                _GCS,
+                _GOOGLE,
+            ),
+            (
+                "oss",
+                "the fault server: Alibaba",
+                _ALIBABA,
+                frozenset({"create", "create-parts"}),
+                "Alibaba OSS",
+                {"keys": tuple(key for key in KEYS if not key.startswith(("/", "\\"))), "part_bytes": 100 << 10},
+            ),
             (
                 "azure-key",
                 "the fault server: Azure, an account's key",
                 Settings(dialect="azure"),
-                _WHOLE | {"create-parts", "replace-parts"},
+                _ALL,
+                "Azure",
+                _AZURE,
             ),
             (
                 "azure-token",
                 "the fault server: Azure, a token",
                 Settings(dialect="azure", tokens=("good",)),
-                _WHOLE | {"create-parts", "replace-parts"},
+                _ALL,
+                "Azure",
+                _AZURE,
             ),
             (
                 "azure-hns",
                 "the fault server: Azure, an account with a hierarchical namespace",
                 Settings(dialect="azure-hns"),
-                _WHOLE | {"create-parts", "replace-parts"},
+                _ALL,
+                "Azure",
+                # Parts without a name are left out by the service.
+                {**_AZURE, "keys": tuple(key for key in _AZURE_KEYS if all(key.split("/")))},
             ),
         )
     ),

@@ -17,24 +17,19 @@ from penstock.providers import registry
 from penstock.providers.s3family.presets import PRESETS
 from penstock.source import open_source
 from penstock.testing.drivers import DriverContract
+from tests.stores.test_contract import CONTRACTS
 
 PAGE = Path(__file__).parents[1] / "docs" / "stores.md"
 BEGIN, END = "<!-- stores -->\n", "<!-- /stores -->\n"
 # By the provider's name: the contract tests that run on it, or where it is written.
 TESTED = {
-    "S3": (
-        "drivers.s3.test_driver:TestFaultServer",
-        "drivers.s3.test_driver:TestMoto",
-        "drivers.s3.test_driver:TestCeph",
-    ),
-    "Ceph": ("drivers.s3.test_driver:TestCeph",),
-    "Alibaba OSS": ("providers.s3family.test_oss:TestContract",),
-    "Google Cloud Storage": ("drivers.gcs.test_driver:TestContract",),
-    "Azure": ("drivers.azure.test_driver:TestAzurite",),
+    **{
+        provider: tuple(f"stores.test_contract:{name}" for row, name in CONTRACTS.items() if row.provider == provider)
+        for provider in dict.fromkeys(row.provider for row in CONTRACTS)
+    },
+    "Ceph": ("stores.test_contract:TestCeph",),
     "fsspec": ("drivers.fsspec.test_driver:TestMemory", "drivers.fsspec.test_driver:TestFolder"),
     "the web server": ("drivers.web.test_driver:TestNginx",),
-    "the file system": ("drivers.test_local:TestContract",),
-    "memory": ("drivers.test_memory:TestContract",),
 }
 WRITTEN = {
     "Cloudflare R2": "developers.cloudflare.com/r2/api/s3, …/platform/limits",

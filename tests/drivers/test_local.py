@@ -9,23 +9,10 @@ import pytest
 from penstock.drivers.local import Local
 from penstock.errors import Changed, Forbidden, InvalidURL, NoSpace, NotFound, Transient, Unusable
 from penstock.protocols.driver import Attributes, Part, Payload
-from penstock.testing.drivers import KEYS, DriverContract, Trial
+from penstock.testing.drivers import Trial
 from penstock.transport.work import Threads
 from penstock.values import Span
 from tests.children import unprivileged
-
-
-def _can_be_a_path(key):
-    return not {"", ".", ".."} & set(key.split("/"))
-
-
-class TestContract(DriverContract):
-    keys = tuple(key for key in KEYS if _can_be_a_path(key))
-    keeps_metadata = False
-
-    @pytest.fixture
-    def store(self, tmp_path):
-        return Local(str(tmp_path)), Threads()
 
 
 @pytest.fixture

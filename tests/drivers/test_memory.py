@@ -4,19 +4,11 @@ import os
 import threading
 import uuid
 
-import pytest
-
 from penstock.drivers import memory
 from penstock.drivers.memory import Memory
-from penstock.testing.drivers import DriverContract, Trial
+from penstock.testing.drivers import Trial
 from penstock.transport.work import Threads
 from tests.children import forked
-
-
-class TestContract(DriverContract):
-    @pytest.fixture
-    def store(self):
-        return Memory(uuid.uuid4().hex), Threads()
 
 
 def test_sources_of_one_name_share_their_objects():

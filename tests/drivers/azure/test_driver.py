@@ -20,9 +20,8 @@ from penstock.errors import (
     Unsupported,
 )
 from penstock.options import TransportOptions
-from penstock.protocols.credentials import BearerToken
 from penstock.protocols.driver import Attributes, Payload
-from penstock.testing.drivers import KEYS, DriverContract, Trial
+from penstock.testing.drivers import Trial
 from penstock.testing.faults import FaultServer, Settings
 from penstock.testing.servers import Scripted, reply
 from penstock.transport.loop import connect
@@ -44,9 +43,7 @@ KEY = b64encode(b"a key").decode()
 
 def driver_of(account, name, credentials=None, **options):
     place = Container(name, account.name, account.endpoint, f"az://{name}/")
-    driver = Azure(place, RefreshingCredentials(Given(credentials or AccountKey(account.key))), **options)
-    driver.page_keys = 50  # a thousand objects take Azurite eight seconds
-    return driver
+    return Azure(place, RefreshingCredentials(Given(credentials or AccountKey(account.key))), **options)
 
 
 def account_of(server):
@@ -55,61 +52,20 @@ def account_of(server):
     return Account(options.endpoint, options.account, key)
 
 
-# Azure makes '/' of '\' and leaves out dots at the ends of parts (``providers.azure`` refuses both).
-NAMES = [key for key in KEYS if "\\" not in key and not any(part.endswith(".") for part in key.split("/"))]
-
-
-class TestAzurite(DriverContract):
-    keys = NAMES
-    page_keys = 50
-    part_bytes = 100_000
-    copies_parts = False  # 501
-
-    @pytest.fixture
-    def store(self, azurite):
-        name = f"test-{uuid.uuid4().hex}"
-        azurite.client().create_container(name)
-        return driver_of(azurite, name), connect(TransportOptions(connections=16))
-
-
-@pytest.fixture(scope="module")
-def fault_server():
-    with FaultServer.start(Settings(dialect="azure", tokens=("good",))) as server:
-        yield server
-
-
-class TestFaultServer(DriverContract):
-    keys = NAMES
-    page_keys = 50
-    part_bytes = 100_000
-
-    @pytest.fixture(params=["key", "token"])
-    def store(self, fault_server, request):
-        name = f"test-{uuid.uuid4().hex}"
-        fault_server.make(name)
-        credentials = BearerToken("good") if request.param == "token" else None
-        return driver_of(account_of(fault_server), name, credentials), connect(TransportOptions())
-
-
 @pytest.fixture(scope="module")
 def hierarchical_server():
     with FaultServer.start(Settings(dialect="azure-hns")) as server:
         yield server
 
 
-class TestHierarchical(DriverContract):
+class TestHierarchical:
     """An account with a hierarchical namespace: names are paths, folders are there, and are never objects."""
 
-    # Parts without a name are left out by the service.
-    keys = tuple(key for key in NAMES if all(key.split("/")))
-    page_keys = 50
-    part_bytes = 100_000
-
     @pytest.fixture
-    def store(self, hierarchical_server):
+    def trial(self, hierarchical_server):
         name = f"test-{uuid.uuid4().hex}"
         hierarchical_server.make(name)
-        return driver_of(account_of(hierarchical_server), name), connect(TransportOptions())
+        return Trial(driver_of(account_of(hierarchical_server), name), connect(TransportOptions()))
 
     def test_the_pages_of_folders_join_to_all_keys_in_order(self, trial, seed):
         draw = random.Random(seed)

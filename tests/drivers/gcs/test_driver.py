@@ -20,8 +20,7 @@ from penstock.protocols.credentials import BearerToken, Credentials
 from penstock.protocols.driver import STAGED, Attributes, Delete, Multipart, Part, PartCopy, Payload
 from penstock.protocols.exchange import Response
 from penstock.source import open_source
-from penstock.testing.drivers import DriverContract
-from penstock.testing.drivers.trial import KEYS, Trial
+from penstock.testing.drivers.trial import Trial
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from penstock.transport.loop import connect
 
@@ -76,15 +75,6 @@ def _options(server, kind, **options):
 @pytest.fixture(params=KINDS)
 def kind(request):
     return request.param
-
-
-class TestContract(DriverContract):
-    keys = tuple(key for key in KEYS if key not in (".", ".."))
-    heeds = ("put",)
-
-    @pytest.fixture(params=KINDS)
-    def store(self, server, request):
-        return _fresh(server, request.param)
 
 
 @pytest.fixture

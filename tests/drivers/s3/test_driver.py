@@ -24,9 +24,8 @@ from penstock.errors import (
 )
 from penstock.options import S3Options, TransportOptions
 from penstock.protocols.credentials import Credentials
-from penstock.protocols.driver import Abilities, Attributes, Part, Payload
+from penstock.protocols.driver import Attributes, Part, Payload
 from penstock.testing.drivers import KEYS, DriverContract, Trial
-from penstock.testing.faults import FaultServer
 from penstock.testing.servers import Scripted, reply
 from penstock.transport.loop import connect
 from penstock.values import Span
@@ -62,45 +61,7 @@ def _of(bucket):
 def _fresh(server):
     name = f"test-{uuid.uuid4().hex}"
     server.client().create_bucket(Bucket=name)
-    driver = _driver(server.endpoint, name, (server.access_key, server.secret_key))
-    return driver, connect(TransportOptions(connections=16))  # moto drops connections beyond its short backlog
-
-
-@pytest.fixture(scope="module")
-def fault_server():
-    with FaultServer.start() as server:
-        yield server
-
-
-class TestFaultServer(DriverContract):
-    @pytest.fixture
-    def store(self, fault_server):
-        bucket = f"test-{uuid.uuid4().hex}"
-        fault_server.make(bucket)
-        options = fault_server.store
-        return _driver(options.endpoint, bucket, (options.access_key, options.secret_key)), connect(TransportOptions())
-
-
-class TestMoto(DriverContract):
-    checks_digests = False
-    holds_copies = False
-    heeds = ("put",)
-
-    @pytest.fixture
-    def store(self, moto_server):
-        return _fresh(moto_server)
-
-
-@pytest.mark.ceph
-class TestCeph(DriverContract):
-    holds_copies = False
-    heeds = ("put",)
-
-    @pytest.fixture
-    def store(self, ceph_server):
-        driver, transport = _fresh(ceph_server)
-        driver.abilities = Abilities(form="bare")
-        return driver, transport
+    return _driver(server.endpoint, name, (server.access_key, server.secret_key)), connect(TransportOptions())
 
 
 class TestAnswers:
@@ -345,7 +306,7 @@ class TestServers:
 
     @pytest.mark.ceph
     def test_trap_16_a_damaged_body_is_refused_by_a_server_that_looks(self, ceph_server):
-        TestCeph().test_a_damaged_body_is_refused(Trial(*_fresh(ceph_server)))
+        DriverContract().test_a_damaged_body_is_refused(Trial(*_fresh(ceph_server)))
 
     @pytest.mark.ceph
     @pytest.mark.parametrize("key", KEYS)

@@ -19,11 +19,9 @@ from penstock.errors import (
 from penstock.protocols.driver import Attributes, Payload
 from penstock.providers.s3family.oss import PROVIDER
 from penstock.source import open_source
-from penstock.testing.drivers import KEYS, DriverContract
 from penstock.testing.faults import FaultServer, Settings
 
 PART = 100 << 10
-ACCEPTED = [key for key in KEYS if not key.startswith(("/", "\\"))]
 
 
 @pytest.fixture(scope="module")
@@ -45,15 +43,6 @@ def _opened(server):
     server.make(bucket)
     fetcher = open_source(f"oss://{bucket}/", server.store)[0]._fetcher()
     return fetcher.driver, fetcher._transport
-
-
-class TestContract(DriverContract):
-    keys = ACCEPTED
-    part_bytes = PART
-
-    @pytest.fixture
-    def store(self, server):
-        return _opened(server)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,45 @@
+"""Every store keeps every promise of a driver: the contract as a class for each row of the table of emulators."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.drivers.local import Local
+from penstock.options import TransportOptions
+from penstock.source import open_source
+from penstock.testing.drivers import DriverContract
+from penstock.transport.work import Threads
+from tests.emulators import EMULATORS
+
+
+def _of(row):
+    """Return a fixture of the contract: the driver that a user of the row's URL gets, and its transport."""
+
+    @pytest.fixture
+    def store(self, request):
+        del self
+        if row.name == "local":  # a user's keys begin at the root
+            yield Local(str(request.getfixturevalue("tmp_path"))), Threads()
+            return
+        place = row.open(row, request)
+        options = place.store  # moto drops connections beyond its short backlog
+        options = options and replace(options, transport=TransportOptions(connections=16))
+        with open_source(place.url, options)[0] as source:
+            fetcher = source._fetcher()
+            driver = fetcher.driver
+            driver.abilities = replace(driver.abilities, form=row.form)
+            if "page_keys" in row.promises:
+                driver.page_keys = row.promises["page_keys"]
+            yield driver, fetcher._transport
+
+    return store
+
+
+CONTRACTS = {row: f"Test{row.name.title().replace('-', '')}" for row in EMULATORS.values() if row.provider}
+for row, name in CONTRACTS.items():
+    own = {"__doc__": f"On {row.about}.", "__module__": __name__, **row.promises, "store": _of(row)}
+    found = type(name, (DriverContract,), own)
+    globals()[name] = pytest.mark.ceph(found) if row.name == "ceph" else found
+del found
