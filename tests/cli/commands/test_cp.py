@@ -341,6 +341,25 @@ def test_ctrl_c_among_many_leaves_whole_ones_and_can_be_taken_up_again(start, pe
     assert faulty.objects(faulty.bucket) == contents(tmp_path)
 
 
+def test_ctrl_c_among_many_downloads_leaves_whole_files_and_none_aside(start, penstock, faulty, tmp_path):
+    for number in range(300):
+        faulty.put(faulty.bucket, f"{number:03}", b"%d" % number * 5000)
+    faulty.fail(FAULTS["stall-body"], when=Match(verb="get", bucket=faulty.bucket, nth=150, times=1000))
+    process = start("cp", f"s3://{faulty.bucket}/*", f"{tmp_path}/out/", bucket=faulty)
+    waiting(process, lambda: len(faulty.seen("get", faulty.bucket)) >= 150 and (tmp_path / "out").exists())
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    assert process.stderr.read() == ""
+    there = contents(tmp_path / "out")
+    assert not [name for name in there if ".penstock-" in name]
+    assert 0 < len(there) < 300
+    assert there.items() <= faulty.objects(faulty.bucket).items()
+    faulty.heal()
+    done = penstock("cp", "--resume", f"s3://{faulty.bucket}/*", f"{tmp_path}/out/", bucket=faulty)
+    assert f"{len(there)} skipped" in done.stderr
+    assert contents(tmp_path / "out") == faulty.objects(faulty.bucket)
+
+
 def test_a_terminal_sees_a_bar(start, faulty, tmp_path):
     faulty.put(faulty.bucket, "x", bytes(MIB))
     terminal, side = pty.openpty()
