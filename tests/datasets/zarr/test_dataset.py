@@ -53,3 +53,21 @@ def test_batches_resume(url):
         return ps.DataLoader(dataset, 4, num_workers=workers)
 
     check_restarts(make, epochs=1, alike=[lambda: make(0)], foreign=[lambda: make(offsets=1)])
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_ranks_read_each_chunk_once_and_have_as_many_batches(tmp_path, monkeypatch, shuffle):
+    monkeypatch.setattr("penstock.datasets.zarr.arrangement._KEPT_BYTES", 0)
+    values = numbered((240, 2, 2))
+    write(tmp_path / "a.zarr", values, DIMS, chunks=(4, 2, 2))
+    found, requests, counts = [], 0, []
+    for rank in range(4):
+        dataset = ZarrDataset(str(tmp_path / "a.zarr"), shuffle=shuffle, place=ps.Place(rank, 4), window_bytes=300)
+        loader = ps.DataLoader(dataset, 4)
+        found += (some := batches(loader))
+        requests += sum(each.requests for each in loader.stats().workers)
+        counts.append(len(some))
+    assert counts == [15] * 4
+    every = np.concatenate(found)
+    np.testing.assert_array_equal(every[np.argsort(every[:, 0, 0])], values)
+    assert requests <= 60 + 3  # a chunk at the border of two lanes is read by both

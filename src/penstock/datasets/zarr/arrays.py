@@ -27,12 +27,14 @@ class StoredArray(NamedTuple):
         source: The store.
         layout: Where its chunks lie there, and what they are.
         meaning: How stored values become those that are meant, by the CF attributes; None: they are the same.
+        home: The number of its store among those of the dataset.
 
     """
 
     source: Source
     layout: Layout
     meaning: Decoding | None = None
+    home: int = 0
 
     @classmethod
     def of(cls, source: Source, layout: Layout, *, decode_cf: bool | None) -> StoredArray:

@@ -7,6 +7,7 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from penstock.datasets.zarr.joined import homed
 from penstock.errors import NotFound, Unusable
 from penstock.formats.zarr.codecs import decoder_of
 from penstock.formats.zarr.index import chunk_span
@@ -76,9 +77,10 @@ class Chunks:
         number, layout, place = self._at(chunk)
         key = layout.object_key(place)
         if layout.shards is None:
-            return Span(key, most=layout.most_bytes)
+            return homed(Span(key, most=layout.most_bytes), self._arrays[number].home)
         index = indexes.get((number, key))
-        return None if index is None else chunk_span(layout, place, index)
+        span = None if index is None else chunk_span(layout, place, index)
+        return None if span is None else homed(span, self._arrays[number].home)
 
     def decode(self, chunk: int, read: PendingRead | None) -> NDArray[Any]:
         """Return the values of a chunk, of which ``read`` has the bytes; None: it is missing.

@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock.datasets.zarr.chunks import Chunks
 from penstock.datasets.zarr.indexes import IndexCache, ShardIndexes
+from penstock.datasets.zarr.joined import joined
 from penstock.protocols.fetching import ReadCounts
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.datasets.zarr.arrangement import Arrangement
     from penstock.datasets.zarr.arrays import Missing, StoredArray
     from penstock.datasets.zarr.extraction import Part
+    from penstock.source import Source
     from penstock.values import Span
 
 __all__ = ["ZarrContents"]
@@ -40,12 +42,21 @@ class ZarrContents:
         self, arrays: Sequence[StoredArray], names: Sequence[str], arrangement: Arrangement, missing: Missing
     ) -> None:
         """Read nothing yet."""
-        self.arrays, self.names = tuple(arrays), tuple(names)
+        stores = dict.fromkeys((array.source.root, array.source.options) for array in arrays)
+        homes = [[*stores].index((array.source.root, array.source.options)) for array in arrays]
+        self.arrays = tuple(array._replace(home=home) for array, home in zip(arrays, homes, strict=True))
+        self._sources = tuple(arrays[homes.index(home)].source for home in range(len(stores)))
+        self.names = tuple(names)
         self.arrangement = arrangement
         self._missing = missing
         self._chunks: Chunks | None = None
         self._kept: dict[int, NDArray[Any]] | None = None
         self.indexes = IndexCache()
+
+    @property
+    def source(self) -> Source:
+        """The store of all arrays, or what reads from several."""
+        return joined(self._sources)
 
     @property
     def root(self) -> str:
@@ -126,11 +137,12 @@ class ZarrContents:
         array, chunks = self.arrays[number], self.chunks
         layout, first = array.layout, chunks.bases[number]
         out = np.empty(layout.shape, chunks.dtypes[number])
-        indexes = ShardIndexes(self.arrays, array.source, self.indexes, ReadCounts())
+        source = self.source
+        indexes = ShardIndexes(self.arrays, source, self.indexes, ReadCounts())
         some = range(first, first + prod(layout.grid))
         indexes.ask(chunks.shards(some))
         spans: list[Span | None] = [chunks.span(chunk, indexes) for chunk in some]
-        with array.source.lookahead(span for span in spans if span is not None) as ahead:
+        with source.lookahead(span for span in spans if span is not None) as ahead:
             for chunk, span in zip(some, spans, strict=True):
                 values = chunks.decode(chunk, None if span is None else ahead.advance())
                 place = map(int, np.unravel_index(chunk - first, layout.grid))

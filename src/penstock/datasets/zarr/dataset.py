@@ -20,8 +20,9 @@ from penstock.datasets.zarr.contents import ZarrContents
 from penstock.datasets.zarr.memory import limits_of
 from penstock.datasets.zarr.opening import opened
 from penstock.datasets.zarr.reading import ZarrReading
-from penstock.order.blocks import BlockShuffle
+from penstock.errors import Unusable
 from penstock.order.indices import sample_indices
+from penstock.order.lanes import Lanes
 from penstock.order.orders import CatalogOrder, FullShuffle, order_of
 from penstock.order.sampling import SamplingPlan
 from penstock.values import whole
@@ -85,6 +86,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         shuffle: Permute; or an order such as ``ps.BlockShuffle(…)``.
         seed: Of the order.
         window_bytes: Decoded bytes of the chunks whose samples are mixed with one another.
+        lanes: Runs of chunks that are read side by side, each by one rank: see ``ps.Lanes``. Default: one per rank.
         missing: What a chunk that was never written is: ``"fill"``, the array's fill value, or ``"error"``.
         decode_cf: Decode values by the CF attributes (``scale_factor``, ``add_offset``, ``_FillValue``, …) as xarray
             does; times stay numbers. Default: those of arrays that have such an attribute, or that xarray wrote.
@@ -119,6 +121,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         shuffle: bool | Order = False,
         seed: int = 0,
         window_bytes: int = 256 * _MIB,
+        lanes: int | None = None,
         missing: Missing = "fill",
         decode_cf: bool | None = None,
         transform: Callable[[Any], Any] | None = None,
@@ -142,8 +145,8 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         self._contents = ZarrContents(arrays, [*inputs, *outputs], arrangement, missing)
         self._iterations = Iterations(place)
         self._own = True  # a sample's arrays are its own; else they may be views of chunks
-        self._order, self._blocks = _ordered(order_of(shuffle), arrangement, window_bytes)
-        self._memory_bytes = whole(memory_bytes, "memory_bytes", 1)
+        self._order, self._blocks = _ordered(order_of(shuffle), arrangement, window_bytes, lanes)
+        self._lanes, self._memory_bytes = lanes, whole(memory_bytes, "memory_bytes", 1)
         self._limits = self._limited(1)
         self._plan(1)  # an order that does not fit is refused here and now
 
@@ -204,22 +207,27 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
 
     def _limited(self, batch: int) -> Limits:
         ahead_bytes = self._contents.arrays[0].source.options.read.ahead_bytes
+        lanes = self._lanes or 1
+        blocks = self._blocks * max(1, lanes // self._iterations.rank().world if lanes > 1 else 1)
         arrangement, memory_bytes = self._contents.arrangement, self._memory_bytes
-        return limits_of(arrangement, self._blocks, batch, memory_bytes=memory_bytes, ahead_bytes=ahead_bytes)
+        return limits_of(arrangement, blocks, batch, memory_bytes=memory_bytes, ahead_bytes=ahead_bytes)
 
     def _plan(self, batch_size: int, tail: Tail = "short") -> SamplingPlan:
         samples = len(self._contents)
         return SamplingPlan(samples=samples, batch=batch_size, order=self._order, seed=self._seed, tail=tail)
 
 
-def _ordered(order: Order, arrangement: Arrangement, window_bytes: int) -> tuple[Order, int]:
-    """Return the order of samples that ``shuffle=`` means for arrays, and how many blocks of them it mixes."""
-    if not isinstance(order, FullShuffle):
-        return order, isinstance(order, CatalogOrder)
+def _ordered(order: Order, arrangement: Arrangement, window_bytes: int, lanes: int | None) -> tuple[Order, int]:
+    """Return the order of samples that ``shuffle=`` means for arrays, and how many blocks of a lane it mixes."""
+    shuffles = isinstance(order, FullShuffle)
+    if not shuffles and not isinstance(order, CatalogOrder):
+        if lanes is not None:
+            raise Unusable("an order has lanes of its own: pass shuffle=ps.Lanes(…, lanes=…) and no lanes")
+        return order, 0
     sizes = arrangement.space.sizes
-    blocks = min(len(sizes), max(1, window_bytes // max(arrangement.block_bytes, 1)))
+    blocks = min(len(sizes), max(1, window_bytes // max(arrangement.block_bytes, 1))) if shuffles else 1
     alike = bool((sizes[:-1] == sizes[:1]).all() and sizes[-1] <= sizes[0])
-    return BlockShuffle(int(sizes[0]) if alike else sizes.tolist(), blocks), blocks
+    return Lanes(int(sizes[0]) if alike else sizes, blocks, lanes, shuffle=shuffles), blocks
 
 
 def _named(names: Sequence[str], arrays: Sequence[Any]) -> Any:  # noqa: ANN401  one array, or a dict of them

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from penstock.datasets.zarr.joined import homed
 from penstock.errors import Cancelled, NotFound, Unusable
 from penstock.formats.zarr.index import index_span, read_index
 from penstock.waiting import Inbox
@@ -69,7 +70,8 @@ class ShardIndexes:
         if not wanted or self._closed:
             return
         fetching = self._source.fetching()
-        spans = [(index_span(self._arrays[number].layout, key), None) for number, key in wanted]
+        arrays = self._arrays
+        spans = [(homed(index_span(arrays[number].layout, key), arrays[number].home), None) for number, key in wanted]
         reads = fetching.prepare_reads(spans, self._inbox)
         self._reads.update(zip(wanted, reads, strict=True))
         fetching.send_reads(reads)

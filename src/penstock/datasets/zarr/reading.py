@@ -66,7 +66,7 @@ class ZarrReading(Reading):
         self._pending: dict[int, _Pending] = {}
         self._to_read: deque[_Pending] = deque()
         self._to_take: deque[_Pending] = deque()
-        source = contents.arrays[0].source
+        source = contents.source
         self._ahead = source.lookahead(self._spans(), max(workers, limits.parts))
         self._indexes = ShardIndexes(contents.arrays, source, contents.indexes, self._ahead.counts)
         self._lead = 0  # samples before which their chunks are decoded

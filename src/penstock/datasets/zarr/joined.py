@@ -1,0 +1,90 @@
+"""Several stores behind one queue of reads: a key that says which store it is of is read there."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from penstock.buffer import Buffer
+    from penstock.protocols.fetching import Fetching, PendingRead, ReadOwner
+    from penstock.source import Source
+    from penstock.values import Span
+
+__all__ = ["HomeKey", "homed", "joined"]
+
+
+class HomeKey(str):
+    """A key of another store than the first.
+
+    Attributes:
+        home: The store's number, from 1.
+
+    """
+
+    __slots__ = ("home",)
+    home: int
+
+
+def homed(span: Span, home: int) -> Span:
+    """Return a span of an object in store number ``home``."""
+    if not home:
+        return span
+    key = HomeKey(span.key)
+    key.home = home
+    return span._replace(key=key)
+
+
+def joined(sources: Sequence[Source]) -> Source:
+    """Return the first source, whose reads of keys that have another home go to that source."""
+    return sources[0] if len(sources) == 1 else sources[0].through(partial(_Joined, sources[1:]))
+
+
+class _Joined:
+    """A ``Fetching`` over several: reads are started, and called off, where they belong."""
+
+    def __init__(self, others: Sequence[Source], first: Fetching) -> None:
+        self._fetchings: list[Callable[[], Fetching]] = [lambda: first, *(other.fetching for other in others)]
+
+    def prepare_reads(self, wanted: Iterable[tuple[Span, Buffer | None]], owner: ReadOwner) -> list[PendingRead]:
+        """Return a read of each span, in order."""
+        homes: dict[int, list[tuple[int, tuple[Span, Buffer | None]]]] = {}
+        for number, each in enumerate(wanted):
+            homes.setdefault(_home(each[0]), []).append((number, each))
+        found: dict[int, PendingRead] = {}
+        for home, some in homes.items():
+            reads = self._fetchings[home]().prepare_reads([each for _, each in some], owner)
+            found.update(zip((number for number, _ in some), reads, strict=True))
+        return [found[number] for number in range(len(found))]
+
+    def send_reads(self, reads: Iterable[PendingRead]) -> None:
+        """Send reads on their way."""
+        for home, some in _by_home(reads).items():
+            self._fetchings[home]().send_reads(some)
+
+    def cancel_reads(self, reads: Iterable[PendingRead]) -> None:
+        """Call reads off."""
+        for home, some in _by_home(reads).items():
+            self._fetchings[home]().cancel_reads(some)
+
+    def stop_reads(self, reads: Iterable[PendingRead]) -> None:
+        """Call reads off and wait until none of them writes any more."""
+        for home, some in _by_home(reads).items():
+            self._fetchings[home]().stop_reads(some)
+
+    def concurrency(self) -> int:
+        """Return how many requests are under way at once: of the first store."""
+        return self._fetchings[0]().concurrency()
+
+
+def _home(span: Span) -> int:
+    return span.key.home if isinstance(span.key, HomeKey) else 0
+
+
+def _by_home(reads: Iterable[PendingRead]) -> dict[int, list[PendingRead]]:
+    homes: dict[int, list[PendingRead]] = {}
+    for read in reads:
+        homes.setdefault(_home(read.span), []).append(read)
+    return homes

@@ -1,0 +1,99 @@
+"""Only a chunk that is not there is filled: a failed read, of a chunk or of a shard's index, is an error."""
+
+import uuid
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.errors import PenstockError
+from penstock.testing.clock import no_waiting
+from penstock.testing.faults import FAULTS, FaultServer, Match
+from tests.datasets.zarr.stores import write
+
+FILL = -9999
+VALUES = np.arange(96, dtype="i4")
+WAITS = {"stall", "stall-body", "drip", "slow"}
+GETS = sorted(name for name, fault in FAULTS.items() if "get" in fault.verbs and name not in WAITS)
+UNSEEN = {"corrupt"}  # no store gives a digest of a range: TLS is what protects it
+# Where the fault strikes: the array, the key, and which of the key's requests.
+PLACES = {"chunk": ("plain", "c/5", 1), "shard index": ("sharded", "c/1", 1), "chunk in a shard": ("sharded", "c/1", 2)}
+
+
+@pytest.fixture(scope="module")
+def server():
+    with FaultServer.within() as server, no_waiting():
+        yield server
+
+
+@pytest.fixture(scope="module")
+def bucket(server, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("arrays")
+    server.make(name := f"test-{uuid.uuid4().hex}")
+    for array, shards in (("plain", {}), ("sharded", {"shards": (32,)})):
+        write(folder / array, VALUES, ("t",), chunks=(8,), fill_value=FILL, compressors=None, **shards)
+        for path in (folder / array).rglob("*"):
+            if path.is_file():
+                server.put(name, f"{array}/{path.relative_to(folder / array)}", path.read_bytes())
+    return name
+
+
+@pytest.fixture
+def options(server, monkeypatch):
+    monkeypatch.setattr("penstock.datasets.zarr.arrangement._KEPT_BYTES", 0)
+    return replace(server.store, retry=ps.RetryOptions(attempts=2))
+
+
+def dataset(bucket, array, options, **arguments):
+    return ps.ZarrDataset(f"s3://{bucket}/{array}", store=options, **arguments)
+
+
+@pytest.mark.parametrize(("place", "fault"), [(place, fault) for place in PLACES for fault in GETS])
+def test_a_failed_read_is_never_filled(server, bucket, options, place, fault):
+    array, key, nth = PLACES[place]
+    data = dataset(bucket, array, options)
+    when = Match(verb="get", bucket=bucket, key=f"{array}/{key}", nth=nth, times=None)
+    server.fail(FAULTS[fault], when=when)
+    asked, failed, found, absent = len(server.seen("get", bucket, f"{array}/{key}")), [], {}, 0
+    for item in data.reading([list(range(at, at + 8)) for at in range(0, 96, 8)], 1):
+        try:
+            made = item.make()
+        except PenstockError as error:
+            absent += isinstance(error, FileNotFoundError)
+            failed.append(8 * item.batch + item.slot)
+        else:
+            if item.size:
+                found[8 * item.batch + item.slot] = int(made)
+    server.heal()
+    assert (absent, FILL in found.values()) == (0, False)
+    if fault not in UNSEEN:
+        assert all(number == value for number, value in found.items())
+    assert sorted([*failed, *found]) == list(range(96))
+    assert {*failed} <= ({*range(32, 64)} if array == "sharded" else {*range(40, 48)})
+    met = [each.fault for each in server.seen("get", bucket, f"{array}/{key}")[asked:]]
+    assert fault in met or FAULTS[fault].ranged or FAULTS[fault].reused or FAULTS[fault].region
+    assert [int(each) for each in data] == list(range(96))
+
+
+@pytest.mark.parametrize("array", ["plain", "sharded"])
+def test_what_is_not_there_is_filled_or_an_error(server, bucket, options, array):
+    lost = f"{array}/c/0"
+    kept = server.objects(bucket)[lost]
+    count = 8 if array == "plain" else 32
+    ps.delete(f"s3://{bucket}/{lost}", store=options)
+    try:
+        found = [int(each) for each in dataset(bucket, array, options)]
+        assert found == [FILL] * count + list(range(count, 96))
+        with pytest.raises(FileNotFoundError, match="never written"):
+            list(dataset(bucket, array, options, missing="error"))
+    finally:
+        server.put(bucket, lost, kept)
+
+
+def test_each_request_is_made_once(server, bucket, options):
+    for array, most in (("plain", 12), ("sharded", 12 + 3)):
+        data = dataset(bucket, array, options, shuffle=True)
+        asked = len(server.seen("get", bucket))
+        assert sorted(int(each) for each in data) == list(range(96))
+        assert len(server.seen("get", bucket)) - asked == most
