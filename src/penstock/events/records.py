@@ -38,7 +38,8 @@ class OperationStarted(Event):
         parent: The operation that this one belongs to; 0: none.
         kind: ``"read"``, ``"lookahead"`` (an iterator that reads ahead), ``"scatter"`` (spans read into memory that is
             there), ``"list"``, ``"stat"``, ``"delete"``, ``"copy"``, ``"put"``, ``"publish"``, ``"upload"`` (a file
-            that is written) or ``"uploads"`` (a listing of unfinished ones). Of checkpoints ``"load"`` (``ps.load``),
+            that is written), ``"uploads"`` (a listing of unfinished ones) or ``"bulk"`` (many objects of one store,
+            copied or deleted). Of checkpoints ``"load"`` (``ps.load``),
             ``"save"`` and ``"restore"`` (a run's step).
 
     """
