@@ -1,4 +1,4 @@
-"""Arrays of several stores are read side by side, each in its own."""
+"""Arrays of several stores are read in parallel, each in its own."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ def copied(folder, url):
 
 
 def test_samples_and_targets_may_lie_in_different_stores_under_one_key(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.datasets.zarr.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.datasets.zarr.samples.arrangement._KEPT_BYTES", 0)
     write(tmp_path / "a", VALUES, DIMS, **LAYOUTS["sharded"])
     write(tmp_path / "b", VALUES + 1000, DIMS, **LAYOUTS["sharded"])
     copied(tmp_path / "a", "memory://joined-one/x.zarr")

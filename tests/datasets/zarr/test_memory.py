@@ -4,7 +4,7 @@ import pytest
 
 from penstock.datasets.zarr.memory import limits_of
 from penstock.errors import Unusable
-from tests.datasets.zarr.test_arrangement import LARGE, arranged
+from tests.datasets.zarr.samples.test_arrangement import LARGE, arranged
 
 MIB = 1 << 20
 

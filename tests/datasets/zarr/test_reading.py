@@ -25,7 +25,7 @@ def tens(order):
 
 @pytest.mark.parametrize(("layout", "reads"), [(WHOLE, 50), (SPATIAL, 67 * 4), (SHARDED, 200 + 25)])
 def test_each_chunk_and_index_is_read_once(tmp_path, layout, reads, monkeypatch):
-    monkeypatch.setattr("penstock.datasets.zarr.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.datasets.zarr.samples.arrangement._KEPT_BYTES", 0)
     reading = dataset(tmp_path, layout).reading(tens(list(range(200))), 1)
     held = 0
     for item in reading:
@@ -62,7 +62,7 @@ def test_items_may_be_made_by_any_thread(tmp_path):
 
 
 def test_an_error_is_that_of_the_samples_that_need_the_chunk(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.datasets.zarr.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.datasets.zarr.samples.arrangement._KEPT_BYTES", 0)
     data = dataset(tmp_path, WHOLE)
     path = tmp_path / "a" / "c" / "3" / "0" / "0"
     path.write_bytes(b"no chunk at all")

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.datasets.zarr.arrangement import Arrangement
     from penstock.datasets.zarr.arrays import Missing, StoredArray
-    from penstock.datasets.zarr.extraction import Part
+    from penstock.datasets.zarr.samples.arrangement import Arrangement
+    from penstock.datasets.zarr.samples.extraction import Part
     from penstock.source import Source
     from penstock.values import Span
 

@@ -13,13 +13,13 @@ from penstock.datasets.iterable import ResumableSamples
 from penstock.datasets.positions.iteration import Iterations
 from penstock.datasets.positions.stateful import StatefulIterator
 from penstock.datasets.reading import in_lists
-from penstock.datasets.zarr.arguments import shape_of
-from penstock.datasets.zarr.arrangement import arrange
 from penstock.datasets.zarr.collation import stacked, stacked_tensors
 from penstock.datasets.zarr.contents import ZarrContents
 from penstock.datasets.zarr.memory import limits_of
 from penstock.datasets.zarr.opening import opened
 from penstock.datasets.zarr.reading import ZarrReading
+from penstock.datasets.zarr.samples.arguments import shape_of
+from penstock.datasets.zarr.samples.arrangement import arrange
 from penstock.errors import Unusable
 from penstock.order.indices import sample_indices
 from penstock.order.lanes import Lanes
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from penstock.datasets.positions.place import PlaceLike
-    from penstock.datasets.zarr.arrangement import Arrangement
     from penstock.datasets.zarr.arrays import Missing
-    from penstock.datasets.zarr.extraction import Part
     from penstock.datasets.zarr.memory import Limits
+    from penstock.datasets.zarr.samples.arrangement import Arrangement
+    from penstock.datasets.zarr.samples.extraction import Part
     from penstock.options import StoreOptions
     from penstock.order.partition import Tail
     from penstock.order.sampling import Cursor
@@ -86,7 +86,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         shuffle: Permute; or an order such as ``ps.BlockShuffle(…)``.
         seed: Of the order.
         window_bytes: Decoded bytes of the chunks whose samples are mixed with one another.
-        lanes: Runs of chunks that are read side by side, each by one rank: see ``ps.Lanes``. Default: one per rank.
+        lanes: Runs of chunks that are read in parallel, each by one rank: see ``ps.Lanes``. Default: one per rank.
         missing: What a chunk that was never written is: ``"fill"``, the array's fill value, or ``"error"``.
         decode_cf: Decode values by the CF attributes (``scale_factor``, ``add_offset``, ``_FillValue``, …) as xarray
             does; times stay numbers. Default: those of arrays that have such an attribute, or that xarray wrote.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
-    from penstock.datasets.zarr.arrangement import Arrangement
+    from penstock.datasets.zarr.samples.arrangement import Arrangement
 
 __all__ = ["Limits", "limits_of"]
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.datasets.zarr.arrangement import dims_of
 from penstock.datasets.zarr.arrays import StoredArray
+from penstock.datasets.zarr.samples.arrangement import dims_of
 from penstock.errors import NotFound, Unusable
 from penstock.formats.zarr.opening import open_arrays
 from penstock.source import open_source

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.datasets.zarr.contents import ZarrContents
-    from penstock.datasets.zarr.extraction import Part
     from penstock.datasets.zarr.memory import Limits
+    from penstock.datasets.zarr.samples.extraction import Part
     from penstock.datasets.zarr.schedule import Turn
     from penstock.protocols.fetching import ReadCounts
     from penstock.values import Span

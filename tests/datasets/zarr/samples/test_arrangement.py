@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from penstock.datasets.zarr.arguments import shape_of
-from penstock.datasets.zarr.arrangement import Shape, arrange, dims_of
+from penstock.datasets.zarr.samples.arguments import shape_of
+from penstock.datasets.zarr.samples.arrangement import Shape, arrange, dims_of
 from penstock.errors import Unusable
 from penstock.formats.zarr.documents import layout_of
 

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.datasets.zarr.extraction import Extraction
-from penstock.datasets.zarr.segments import Cut
+from penstock.datasets.zarr.samples.extraction import Extraction
+from penstock.datasets.zarr.samples.segments import Cut
 
 WINDOWS = st.sampled_from([0, 1, range(2), (1, 0), (0, 2), range(3)])
 

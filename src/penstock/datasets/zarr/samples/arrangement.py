@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from penstock.datasets.zarr.extraction import Extraction
-from penstock.datasets.zarr.segments import Cut
-from penstock.datasets.zarr.space import Axis, IndexSpace
+from penstock.datasets.zarr.samples.extraction import Extraction
+from penstock.datasets.zarr.samples.segments import Cut
+from penstock.datasets.zarr.samples.space import Axis, IndexSpace
 from penstock.errors import Unusable
 from penstock.values import whole
 

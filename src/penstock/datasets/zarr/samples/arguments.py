@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.datasets.zarr.arrangement import Shape
+from penstock.datasets.zarr.samples.arrangement import Shape
 from penstock.errors import Unusable
 from penstock.values import whole
 

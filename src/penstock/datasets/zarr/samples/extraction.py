@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.datasets.zarr.segments import Cut, Segment
+    from penstock.datasets.zarr.samples.segments import Cut, Segment
 
 __all__ = ["Extraction", "Part"]
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.datasets.zarr.segments import Cut, Segment, segments
+from penstock.datasets.zarr.samples.segments import Cut, Segment, segments
 
 INDICES = st.one_of(
     st.lists(st.integers(0, 40), max_size=12),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.datasets.zarr.arguments import shape_of
+from penstock.datasets.zarr.samples.arguments import shape_of
 from penstock.errors import Unusable
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.datasets.zarr.space import Axis, IndexSpace
+from penstock.datasets.zarr.samples.space import Axis, IndexSpace
 from penstock.errors import Unusable
 
 AXES = st.builds(
