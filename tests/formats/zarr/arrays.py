@@ -46,6 +46,8 @@ def put(shape, *, dtype="f4", **how):
             array[: max(1, 2 * shape[0] // 3)] = values[: max(1, 2 * shape[0] // 3)]
         else:
             array[...] = values
+        # Opened again: an array that is made with another byte order than the machine's keeps it in memory alone.
+        array = zarr.open_array(store, mode="r", zarr_format=array.metadata.zarr_format)
     objects = {key: value.to_bytes() for key, value in store._store_dict.items()}
     document = objects.pop("zarr.json" if array.metadata.zarr_format == 3 else ".zarray")
     objects.pop(".zattrs", None)
