@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 
 import penstock as ps
 from penstock.datasets.zarr.dataset import ZarrDataset
@@ -71,3 +72,18 @@ def test_ranks_read_each_chunk_once_and_have_as_many_batches(tmp_path, monkeypat
     every = np.concatenate(found)
     np.testing.assert_array_equal(every[np.argsort(every[:, 0, 0])], values)
     assert requests <= 60 + 3  # a chunk at the border of two lanes is read by both
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_packed_values_are_those_that_xarray_decodes(tmp_path, version):
+    values = np.random.default_rng(1).normal(280, 10, (30, 4, 5))
+    values[3, 1] = np.nan
+    packed = {"dtype": "i2", "scale_factor": 0.01, "add_offset": 280.0, "_FillValue": -32768, "chunks": (7, 4, 5)}
+    path = str(tmp_path / "x.zarr")
+    encoding, consolidated = {"t": packed}, version == 2
+    xr.Dataset({"t": (DIMS, values)}).to_zarr(path, zarr_format=version, encoding=encoding, consolidated=consolidated)
+        path, zarr_format=version, encoding={"t": packed}, consolidated=version == 2
+    )
+    wanted = xr.open_zarr(path, chunks=None, consolidated=consolidated).t.to_numpy()
+    found = np.concatenate([batch["t"].numpy() for batch in ps.DataLoader(ZarrDataset(path), 4)])
+    assert (found.dtype, found.tobytes()) == (wanted.dtype, wanted.tobytes())

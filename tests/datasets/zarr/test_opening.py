@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
 
 from penstock.datasets.zarr.opening import opened
@@ -79,3 +80,20 @@ def test_an_array_of_texts_is_refused_with_what_to_name_instead(tmp_path):
     with pytest.raises(PenstockError, match="variable length") as failure:
         opened(str(tmp_path / "s.zarr"), "samples", None, decode_cf=None)
     assert "name the arrays" in "".join(failure.value.__notes__)
+
+
+def test_open_objects_of_zarr_and_xarray_are_read_by_the_url_of_their_store(group):
+    wanted = {name: array.layout for name, array in opened(group, "samples", None, decode_cf=None).items()}
+    for given in (zarr.open_group(group), xr.open_zarr(group, chunks=None, decode_times=False, consolidated=False)):
+        found = opened(given, "samples", None, decode_cf=None)
+        assert {name: (each.layout.key, each.layout.shape) for name, each in found.items()} == {
+            name: (each.key, each.shape) for name, each in wanted.items()
+        }
+    single = opened(zarr.open_array(f"{group}/t2m"), "samples", None, decode_cf=None)
+    assert [(name, each.layout.key) for name, each in single.items()] == [("", wanted["t2m"].key)]
+
+
+def test_an_object_in_a_store_without_a_url_is_refused():
+    array = zarr.create_array(zarr.storage.MemoryStore(), shape=(4,), chunks=(2,), dtype="f4")
+    with pytest.raises(Unusable, match="samples lies in a MemoryStore of zarr"):
+        opened(array, "samples", None, decode_cf=None)

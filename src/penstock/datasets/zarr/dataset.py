@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from torch.utils.data import IterableDataset as TorchIterableDataset
@@ -51,6 +51,7 @@ _BATCHES = 3  # being made, and waiting for the training loop
 _MOST_AHEAD = 1 << 20  # samples
 
 Output = Literal["torch", "numpy"]
+Source: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | Any"
 
 
 class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
@@ -67,7 +68,8 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
     Only an object that is not there (404) counts as a missing chunk; any other failure is an error.
 
     Args:
-        samples: The URL of an array or group, or a mapping from names to URLs of arrays. Of a group all arrays are read
+        samples: The URL of an array or group, an open one of zarr's or xarray's (read by the URL of its store), or a
+            mapping from names to arrays. Of a group all arrays are read
             but coordinates (named as their own dimension, or in another's ``coordinates``).
         targets: The same, of targets.
         dims: The dimensions that samples are numbered along; default: the first of the first array. An array without
@@ -107,8 +109,8 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
 
     def __init__(  # noqa: PLR0913  see design/0045
         self,
-        samples: str | os.PathLike[str] | Mapping[str, Any],
-        targets: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+        samples: Source,
+        targets: Source | None = None,
         *,
         dims: str | Sequence[str] | None = None,
         offsets: int | Sequence[int] = 0,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.datasets.zarr.arrays import StoredArray
 from penstock.datasets.zarr.samples.arrangement import dims_of
 from penstock.errors import NotFound, Unusable
+from penstock.formats.zarr.objects import arrays_of, is_opened
 from penstock.formats.zarr.opening import open_arrays
 from penstock.source import open_source
 from penstock.values import as_folder
@@ -48,6 +50,8 @@ def opened(
         if not given:
             raise Unusable(f"{what} is an empty mapping: it names arrays by what they are called in a sample")
         return {str(name): _single(name, each, what, store, decode_cf=decode_cf) for name, each in given.items()}
+    if is_opened(given):
+        return _of_object(given, what, store, decode_cf=decode_cf)
     raise Unusable(
         f"{what} is the URL of a Zarr array or group, or a mapping from names to URLs, not a {type(given).__name__}"
     )
@@ -77,6 +81,23 @@ def _at(
     if not chosen:
         raise Unusable(f"this group has coordinates only ({', '.join(layouts)}): name an array", url=source.url(key))
     return {name: StoredArray.of(source, layout, decode_cf=decode_cf) for name, layout in chosen.items()}
+
+
+def _of_object(
+    given: object, what: str, store: StoreOptions | str | None, *, decode_cf: bool | None
+) -> dict[str, StoredArray]:
+    """Return the arrays of an object of zarr or xarray, which are read from its store's URL."""
+    found = arrays_of(given)
+    if not found.url:
+        kind = type(found.store).__name__
+        raise Unusable(f"{what} lies in a {kind} of zarr, of which no URL is known: pass the URL of the array instead")
+    source, key = open_source(found.url, store)
+    chosen = found.arrays if [*found.arrays] == [""] else _data(found.arrays)
+    for name in chosen or found.arrays.refused:
+        found.arrays[name]  # raises why there is none
+    prefix = as_folder(key)
+    moved = {name: replace(layout, key=prefix + layout.key) for name, layout in chosen.items()}
+    return {name: StoredArray.of(source, layout, decode_cf=decode_cf) for name, layout in moved.items()}
 
 
 def _data(layouts: Mapping[str, Layout]) -> dict[str, Layout]:
