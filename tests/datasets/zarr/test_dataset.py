@@ -82,8 +82,6 @@ def test_packed_values_are_those_that_xarray_decodes(tmp_path, version):
     path = str(tmp_path / "x.zarr")
     encoding, consolidated = {"t": packed}, version == 2
     xr.Dataset({"t": (DIMS, values)}).to_zarr(path, zarr_format=version, encoding=encoding, consolidated=consolidated)
-        path, zarr_format=version, encoding={"t": packed}, consolidated=version == 2
-    )
     wanted = xr.open_zarr(path, chunks=None, consolidated=consolidated).t.to_numpy()
     found = np.concatenate([batch["t"].numpy() for batch in ps.DataLoader(ZarrDataset(path), 4)])
     assert (found.dtype, found.tobytes()) == (wanted.dtype, wanted.tobytes())
