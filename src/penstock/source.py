@@ -88,7 +88,7 @@ class Source:
             from penstock.providers.profiles.penstock import chosen  # few programs have profiles
 
             store = chosen(location, store)
-        self.options = options = provider.take(store or StoreOptions())
+        self.options = options = provider.take(StoreOptions() if store is None else store)
         settings, identity = self._resolve(options, os.environ)
         self._provider = provider.variant(settings) or provider
         self._store = _Store(location.scheme, location.bucket, options, settings, identity)
