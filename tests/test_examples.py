@@ -7,8 +7,12 @@ import random
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import xarray as xr
+import zarr
 
+from penstock.interop.zarr import Store
 from tests.edges.launch import program, ranks
 from tests.servers.moto import moto
 
@@ -111,3 +115,87 @@ def test_accelerate_continues_after_the_last_saved_step(variables):
     assert "epoch 0 ended after step 6\n" in printed(program(*words, "--epochs", "1", **cpu))
     second = printed(program(*words, "--epochs", "2", **cpu))
     assert re.findall(r"epoch (\d) ended after step (\d+)", second) == [("0", "6"), ("1", "12")]
+
+
+@pytest.fixture(scope="module")
+def fields():
+    """Yield the environment that leads to a bucket with small stores of four layouts."""
+    with moto() as server:
+        server.client().create_bucket(Bucket="bucket")
+        for name, write in (("cwb", corrdiff), ("cmip6", cmip6), ("era5", era5), ("image", microscopy)):
+            write(Store(f"s3://bucket/{name}", store=server.store))
+        yield server.environment
+
+
+def corrdiff(store):
+    """Write what ``2023-01-24-cwb-4years.zarr`` has, 40 times of it."""
+    draw = np.random.default_rng(0)
+    group = zarr.open_group(store, mode="w", zarr_format=2)
+
+    def add(name, values, dims, chunks):
+        array = group.create_array(name, shape=values.shape, dtype=values.dtype, chunks=chunks)
+        array[:] = values
+        array.attrs["_ARRAY_DIMENSIONS"] = dims
+
+    for name, channels in (("era5", 3), ("cwb", 2)):
+        dims = ["time", f"{name}_channel", "south_north", "west_east"]
+        shape = (40, channels, 12, 16)
+        add(name, draw.normal(280, 10, shape).astype("f4"), dims, (1, *shape[1:]))
+        add(f"{name}_center", np.full(channels, 280, "f4"), dims[1:2], (channels,))
+        add(f"{name}_scale", np.full(channels, 10, "f4"), dims[1:2], (channels,))
+        add(f"{name}_valid", (np.arange(40) % 9 != len(name)).astype("i1"), ["time"], (40,))
+    zarr.consolidate_metadata(store)
+
+
+def cmip6(store):
+    values = np.random.default_rng(0).normal(280, 10, (64, 9, 14))
+    values[3, 0, 0] = np.nan
+    packed = {"chunks": (16, 9, 14), "dtype": "i2", "scale_factor": 0.01, "add_offset": 273.0, "_FillValue": -32768}
+    dataset = xr.Dataset({"tas": (("time", "lat", "lon"), values)}, {"time": np.arange(64)})
+    dataset.to_zarr(store, zarr_format=2, consolidated=True, encoding={"tas": packed})
+
+
+def era5(store):
+    draw = np.random.default_rng(0)
+    group = zarr.open_group(store, mode="w")
+    for name in ("t2m", "z500"):
+        layout = {"shape": (24, 8, 16), "chunks": (1, 8, 16), "shards": (8, 8, 16), "dtype": "f4"}
+        array = group.create_array(name, dimension_names=("time", "latitude", "longitude"), **layout)
+        array[:] = draw.normal(0, 1, (24, 8, 16))
+
+
+def microscopy(store):
+    pixels = np.random.default_rng(0).integers(0, 255, (2, 80, 80), dtype="u1")
+    axes = [{"name": name, "type": kind} for name, kind in (("c", "channel"), ("y", "space"), ("x", "space"))]
+    group = zarr.open_group(store, mode="w", zarr_format=2)
+    group.attrs["multiscales"] = [{"version": "0.4", "axes": axes, "datasets": [{"path": "0"}]}]
+    keys = {"name": "v2", "separator": "/"}
+    group.create_array("0", shape=pixels.shape, chunks=(1, 40, 40), dtype="u1", chunk_key_encoding=keys)[:] = pixels
+
+
+def test_corrdiff_trains_from_a_bucket_and_from_a_path_alike(fields, tmp_path):
+    corrdiff(Store(tmp_path / "cwb.zarr"))
+    outs = [
+        printed(program(EXAMPLES / "zarr_corrdiff.py", url, **fields))
+        for url in (tmp_path / "cwb.zarr", "s3://bucket/cwb")
+    ]
+    assert [re.findall(r"epoch 0: (\d+) of 40 times", each) for each in outs] == [["31"], ["31"]]
+
+
+def test_cmip6_learns_and_continues(fields):
+    words = [EXAMPLES / "zarr_cmip6.py", "s3://bucket/cmip6", "--run", "s3://bucket/run/"]
+    outs = [printed(program(*words, "--epochs", epochs, **fields)) for epochs in ("1", "2")]
+    found = [re.findall(r"epoch (\d): loss (\d+\.\d+)", each) for each in outs]
+    assert [epoch for ((epoch, _),) in found] == ["1", "2"]
+    assert all(float(loss) < 2 for ((_, loss),) in found), "packed values were decoded"
+
+
+def test_rollouts_grow(fields):
+    out = printed(program(EXAMPLES / "zarr_rollouts.py", "s3://bucket/era5", "--steps", "2", **fields))
+    assert re.findall(r"rollouts of (\d): loss \d", out) == ["1", "2"]
+
+
+def test_microscopy_reads_patches_with_a_border(fields):
+    out = printed(program(EXAMPLES / "zarr_microscopy.py", "s3://bucket/image", **fields))
+    assert out.startswith("level 0: c y x\n")
+    assert "8 patches of 32 x 32" in out

@@ -23,14 +23,12 @@ def zarr(app: "typer.Typer") -> None:
     """Add ``zarr`` with its own commands."""
     import typer
 
-    group = typer.Typer(no_args_is_help=True, help="Copy zarr arrays and groups into other chunks, shards and codecs.")
-    group.callback()(_nothing)  # with a callback typer keeps the name of a single command
+    group = typer.Typer(
+        no_args_is_help=True, help="Plan an epoch on zarr arrays; copy them into other chunks, shards, codecs."
+    )
     _copy(group)
+    _plan(group)
     app.add_typer(group, name="zarr")
-
-
-def _nothing() -> None:
-    return
 
 
 def _with_form(command: "Callable[..., None]") -> "Callable[..., None]":
@@ -107,3 +105,127 @@ def _copy(group: "typer.Typer") -> None:
         from penstock.interop.zarr.rechunk.run import CopyOptions
 
         arrays.copy(source, dest, CopyOptions(**form, **manner), store, as_json=json)
+
+
+def _with_samples(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Give ``command`` what makes a sample: arguments of ``ps.ZarrDataset``, as one keyword, ``samples``."""
+    from typer import Option
+
+    def samples(
+        *,
+        dims: Annotated[
+            str | None, Option(help="Samples are numbered along these: time,member. Default: first.")
+        ] = None,
+        offsets: Annotated[str, Option(metavar="NUMBERS", help="Elements of a sample: -1,0; or 0:4.")] = "0",
+        stride: Annotated[int | None, Option(min=1, help="From one sample to the next.")] = None,
+        patch: Annotated[str | None, Option(metavar="SIZES", help="Of patches: lat=64,lon=64.")] = None,
+        halo: Annotated[int, Option(min=0, help="Elements around a patch.")] = 0,
+        shuffle: Annotated[bool, Option("--shuffle/--no-shuffle", help="Permute the samples.")] = True,
+    ) -> dict[str, Any]:
+        return {
+            "dims": None if dims is None else dims.split(","),
+            "offsets": _numbers(offsets, "--offsets"),
+            "stride": stride,
+            "patch": None if patch is None else _sizes(patch, "--patch"),
+            "halo": halo,
+            "shuffle": shuffle,
+        }
+
+    return with_options("samples", samples)(command)
+
+
+def _with_memory(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Give ``command`` what a process may hold: arguments of ``ps.ZarrDataset``, as one keyword, ``held``."""
+    from typer import Option
+
+    def held(
+        *,
+        window: Annotated[str, Option(metavar="SIZE", help="Chunks whose samples are mixed.")] = "256MiB",
+        memory: Annotated[str, Option(metavar="SIZE", help="What a process may hold.")] = "1GiB",
+    ) -> dict[str, Any]:
+        return {"window_bytes": size_bytes(window, "--window"), "memory_bytes": size_bytes(memory, "--memory")}
+
+    return with_options("held", held)(command)
+
+
+def _with_output(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Give ``command`` its ways to tell a plan, as one keyword, ``output``: a page, and JSON."""
+    from typer import Option
+
+    def output(
+        *,
+        html: Annotated[str | None, Option(metavar="FILE", help="Write a page with the plan, too.")] = None,
+        json: Annotated[bool, Option("--json", help="One JSON object.")] = False,
+    ) -> tuple[str | None, bool]:
+        return html, json
+
+    return with_options("output", output)(command)
+
+
+def _with_setting(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Give ``command`` what a training is like; it takes the arguments of ``plan`` as one keyword, ``setting``."""
+    from typer import Option
+
+    def setting(
+        *,
+        batch: Annotated[int, Option(min=1, help="Samples of a batch, per rank.")] = 32,
+        ranks: Annotated[int, Option(min=1, help="Processes that train.")] = 1,
+        workers: Annotated[int, Option(min=0, help="Worker processes of each; 0: threads.")] = 0,
+        latency: Annotated[float, Option(metavar="MS", min=0, help="To the first byte of an answer.")] = 30.0,
+        bandwidth: Annotated[str, Option(metavar="SIZE", help="Per second and rank.")] = "1.25GB",
+        threads: Annotated[int, Option(min=1, help="That decode, in each process.")] = 4,
+    ) -> dict[str, Any]:
+        return {
+            "batch_size": batch,
+            "ranks": ranks,
+            "workers": workers,
+            "latency_s": latency / 1000,
+            "bandwidth": max(size_bytes(bandwidth, "--bandwidth"), 1),
+            "threads": threads,
+        }
+
+    return with_options("setting", setting)(command)
+
+
+def _plan(group: "typer.Typer") -> None:
+    import typer
+
+    @group.command(epilog="Example: penstock zarr plan s3://bucket/era5.zarr/t2m --dims time --batch 32 --ranks 4")
+    @with_store
+    @_with_samples
+    @_with_setting
+    @_with_memory
+    @_with_output
+    def plan(
+        url: Annotated[str, typer.Argument(metavar="URL", help="An array or a group.")],
+        *,
+        output: tuple[str | None, bool],
+        held: dict[str, Any],
+        setting: dict[str, Any],
+        samples: dict[str, Any],
+        store: ps.StoreOptions | str,
+    ) -> None:
+        """Estimate an epoch of ps.ZarrDataset: requests, bytes, memory, rate, and what would be faster.
+
+        Reads the metadata and eight chunks.
+        """
+        found = ps.ZarrDataset(url, store=store, **samples, **held).plan(**setting)
+        arrays.plan(found, output[0], as_json=output[1])
+
+
+def _numbers(text: str, flag: str) -> int | list[int]:
+    try:
+        if ":" in text:
+            start, stop = text.split(":")
+            return [*range(int(start), int(stop))]
+        found = [int(each) for each in text.split(",")]
+    except ValueError:
+        raise Unusable(f"{flag} {text}: write a number, several as -1,0, or a range as 0:4") from None
+    return found[0] if len(found) == 1 else found
+
+
+def _sizes(text: str, flag: str) -> dict[str, int]:
+    try:
+        return {name.strip(): int(size) for name, size in (each.split("=") for each in text.split(","))}
+    except ValueError:
+        raise Unusable(f"{flag} {text}: write the size along each dimension, as lat=64,lon=64") from None

@@ -64,3 +64,12 @@ def test_ctrl_c_leaves_nothing_that_looks_whole_and_resume_goes_on(start, pensto
     assert "read back and is equal" in done.stderr
     assert np.array_equal(found(server, "part")[:], VALUES)
     assert not [key for key in server.objects("bucket") if ".zarr-copy" in key]
+
+
+def test_a_plan_of_an_epoch_is_text_json_and_a_page(penstock, server, tmp_path):
+    words = ("zarr", "plan", "s3://bucket/in", "--dims", "time", "--batch", "4", "--html", str(tmp_path / "plan.html"))
+    done = penstock(*words, "--offsets", "-1,0", "--json", **server.environment)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert (record["samples"], record["chunks"], record["amplification"]) == (59, 3, 1)
+    assert "<svg" in (tmp_path / "plan.html").read_text("utf-8")

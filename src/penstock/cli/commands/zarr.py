@@ -1,22 +1,25 @@
-"""``penstock zarr copy``: an array or group into other chunks, shards and codecs."""
+"""``penstock zarr``: an array or group copied into other chunks, shards and codecs; what an epoch costs."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from penstock.cli.exits import INTERRUPTED, write
 from penstock.cli.text import harmless, readable
+from penstock.errors import Unusable
 
 if TYPE_CHECKING:
+    from penstock.datasets.planning.plan import ZarrPlan
     from penstock.interop.zarr.rechunk.documents import Form
     from penstock.interop.zarr.rechunk.run import ArrayCopy, CopyOptions
     from penstock.options import StoreOptions
 
-__all__ = ["copy"]
+__all__ = ["copy", "plan"]
 
 
 def copy(source: str, dest: str, options: CopyOptions, store: StoreOptions | str, *, as_json: bool) -> None:
@@ -48,6 +51,16 @@ def copy(source: str, dest: str, options: CopyOptions, store: StoreOptions | str
     words += ["every region was read back and is equal"] if done.resumed < done.regions else []
     words += [f"{done.resumed:,} of {done.regions:,} regions were done before"] if done.resumed else []
     print("; ".join(words), file=sys.stderr)
+
+
+def plan(found: ZarrPlan, html: str | None, *, as_json: bool) -> None:
+    """Print a plan, and write it as a page. Raises ``Unusable`` where the file cannot be written."""
+    if html is not None:
+        try:
+            Path(html).write_text(found.to_html(), "utf-8")
+        except OSError as error:
+            raise Unusable(f"cannot write the page: {error.strerror}", url=html) from error
+    write((json.dumps(found.as_record()) if as_json else repr(found)) + "\n")
 
 
 def _count(number: int, what: str) -> str:

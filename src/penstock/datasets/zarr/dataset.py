@@ -10,6 +10,8 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from penstock.datasets.batched import BatchableDataset, Batched
 from penstock.datasets.iterable import ResumableSamples
+from penstock.datasets.planning.measure import plan_of
+from penstock.datasets.planning.plan import Setting
 from penstock.datasets.positions.iteration import Iterations
 from penstock.datasets.positions.stateful import StatefulIterator
 from penstock.datasets.reading import in_lists
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from penstock.datasets.planning.plan import ZarrPlan
     from penstock.datasets.positions.place import PlaceLike
     from penstock.datasets.zarr.arrays import Missing
     from penstock.datasets.zarr.memory import Limits
@@ -179,6 +182,37 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         if collate_fn is None and self.transform is None:
             dataset._own, collate_fn = False, stacked if self._numpy else stacked_tensors  # noqa: SLF001  itself
         return Batched(dataset, plan, self._iterations, collate_fn)
+
+    def plan(
+        self,
+        batch_size: int = 32,
+        *,
+        ranks: int = 1,
+        workers: int = 0,
+        latency_s: float = 0.03,
+        bandwidth: float = 1.25e9,
+        threads: int = 4,
+    ) -> ZarrPlan:
+        """Return what an epoch costs, with advice: ``print`` it, or ``to_html()``.
+
+        Nothing of the epoch is read but eight chunks, for their size and the time that they take to be decoded.
+
+        Args:
+            batch_size: Samples of a batch, per rank.
+            ranks: Processes that train.
+            workers: Worker processes of each; 0: threads of the rank decode.
+            latency_s: Seconds from a request to the first byte of its answer.
+            bandwidth: Bytes per second of one rank.
+            threads: Threads that decode, in each process: ``decode_threads`` of the loader.
+
+        Raises:
+            Unusable: Too little memory for such batches.
+            PenstockError: A chunk cannot be read.
+
+        """
+        setting = Setting(batch_size, ranks, workers, latency_s, bandwidth, threads)
+        sampling = self._plan(batch_size)
+        return plan_of(self._contents, sampling, self._limited(sampling.batch), setting)
 
     def reading(self, batches: Iterable[list[int]], workers: int) -> ZarrReading:
         """Return the samples of ``batches``, and the items that decode their chunks."""

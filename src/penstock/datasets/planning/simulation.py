@@ -1,0 +1,82 @@
+"""Which chunks the processes of a training read, in their order, without reading any. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from penstock.datasets.zarr.schedule import Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from numpy.typing import NDArray
+
+__all__ = ["Simulated", "simulated"]
+
+
+class Simulated(NamedTuple):
+    """What one process reads.
+
+    Attributes:
+        samples: Samples that were looked at.
+        chunks: Chunks in the order of their reads; one that is read twice stands twice.
+        first: How many of them come before the first batch is complete.
+        touched: Chunks that the samples of the first batch need.
+        held_bytes: The most decoded bytes that were held.
+
+    """
+
+    samples: int
+    chunks: list[int]
+    first: int
+    touched: tuple[int, ...]
+    held_bytes: int
+
+
+def simulated(
+    batches: Iterable[list[int]],
+    uses: Callable[[NDArray[np.int64]], NDArray[np.int64]],
+    size_of: Callable[[int], int],
+    bounds: tuple[int, int],
+    most_samples: int,
+) -> Simulated:
+    """Follow ``batches`` as a reading does, each sample done as soon as it has its turn.
+
+    ``bounds`` are the decoded bytes and the samples that are looked ahead; beyond ``most_samples`` nothing is followed.
+    """
+    rows: deque[NDArray[np.int64]] = deque()
+
+    def used(samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        found = uses(samples)
+        rows.extend(found)
+        return found
+
+    schedule = Schedule(batches, used, size_of, most_bytes=bounds[0], most_samples=bounds[1])
+    chunks: list[int] = []
+    positions: list[int] = []
+    touched: dict[int, None] = {}
+    held_bytes = first = 0
+    while schedule.position < most_samples:
+        while schedule.extend():
+            pass
+        if schedule.position == schedule.frontier and not schedule.extend(must=True):
+            break
+        held_bytes = max(held_bytes, schedule.held_bytes)
+        chunks += [need.chunk for need in schedule.queue]
+        positions += [need.position for need in schedule.queue]
+        schedule.queue.clear()
+        turn = schedule.turn()
+        row = rows.popleft()
+        for chunk in np.unique(row[row >= 0]).tolist():
+            schedule.done(chunk)
+            if turn.batch == 0:
+                touched[chunk] = None
+        if turn.batch == 0:
+            first = turn.size
+    within = sum(position < schedule.position for position in positions)
+    return Simulated(
+        schedule.position, chunks[:within], sum(position < first for position in positions), (*touched,), held_bytes
+    )

@@ -1,0 +1,134 @@
+"""zarr-torch-dataset's names and arguments: the same samples as the library's, its README's program on two ranks."""
+
+from __future__ import annotations
+
+import gc
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import zarr
+from torch.utils.data import DataLoader
+
+from penstock.compat.zarrdataset import ZarrDataLoader, ZarrIterableDataset
+from penstock.errors import Unusable
+from penstock.interop.zarr import Store
+from tests.edges.launch import ranks
+
+ROOT = Path(__file__).parents[2]
+SAMPLES, CHUNK = 100, 16
+VALUES = np.arange(SAMPLES * 3, dtype="f4").reshape(SAMPLES, 3)
+LABELS = np.arange(SAMPLES, dtype="i8")
+
+
+@pytest.fixture(scope="module")
+def arrays(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("arrays")
+    made = []
+    for name, values in (("samples", VALUES), ("targets", LABELS)):
+        chunks = (CHUNK, *values.shape[1:])
+        array = zarr.create_array(f"{folder}/{name}", shape=values.shape, chunks=chunks, dtype=values.dtype)
+        array[...] = values
+        made.append(zarr.open_array(f"{folder}/{name}", mode="r"))
+    return made
+
+
+def delivered(loader):
+    return [int(label) for _, labels in loader for label in labels]
+
+
+def of_chunks(*chunks):
+    return [at for chunk in chunks for at in range(chunk * CHUNK, min((chunk + 1) * CHUNK, SAMPLES))]
+
+
+# What the library delivers of these arrays was compared in an environment of its own, samples and types, with 0 and 2
+# workers: multisets are equal in all cases, the order where nothing is shuffled.
+@pytest.mark.parametrize("selected", [None, 3, [5, 0, -1], np.array([2, 4])], ids=["all", "one", "several", "array"])
+@pytest.mark.parametrize("shuffled", [(False, False), (True, True), (True, False), (False, True)], ids=str)
+def test_each_sample_of_the_selected_chunks_comes_once(arrays, selected, shuffled):
+    samples, targets = arrays
+    dataset = ZarrIterableDataset(
+        samples=samples,
+        targets=targets,
+        selected_chunk_indexes=selected,
+        shuffle_chunks=shuffled[0],
+        chunks_shuffle_seed=42,
+        shuffle_buffer=shuffled[1],
+        buffer_shuffle_seed=7,
+    )
+    loader = ZarrDataLoader(dataset=dataset, batch_size=10)
+    first, second = delivered(loader), delivered(loader)
+    chosen = range(7) if selected is None else [each % 7 for each in np.atleast_1d(selected).tolist()]
+    expected = of_chunks(*chosen)
+    assert sorted(first) == sorted(second) == sorted(expected)
+    if not any(shuffled):
+        assert first == second == expected
+    elif selected is None:
+        assert first not in (second, expected)
+    if shuffled == (True, False):
+        runs = [at for at in range(1, len(first)) if first[at] != first[at - 1] + 1]
+        assert len(runs) <= len(chosen), "chunks stay as they are"
+    for values, labels in loader:
+        assert torch.equal(values, torch.from_numpy(VALUES[labels.numpy()]))
+        assert (values.dtype, labels.dtype) == (torch.float32, torch.int64)
+
+
+def test_samples_alone_targets_of_numpy_urls_and_torchs_loader(arrays):
+    samples, _ = arrays
+    alone = ZarrIterableDataset(samples=samples, targets=None, shuffle_chunks=False, shuffle_buffer=False)
+    assert torch.equal(torch.cat([*ZarrDataLoader(dataset=alone, batch_size=32)]), torch.from_numpy(VALUES))
+    url = str(samples.store.root)
+    dataset = ZarrIterableDataset(samples=url, targets=LABELS, shuffle_chunks=True, chunks_shuffle_seed=1)
+    assert sorted(delivered(DataLoader(dataset, 8))) == [*range(SAMPLES)]
+    folder = Path(dataset._written(LABELS, 4, "x")).parent
+    assert folder.exists()
+    del dataset
+    gc.collect()
+    assert not folder.exists(), "what was written goes with the dataset"
+
+
+def test_drop_last_leaves_out_the_incomplete_batch_and_the_loader_has_a_state(arrays):
+    samples, targets = arrays
+    dataset = ZarrIterableDataset(samples=samples, targets=targets, chunks_shuffle_seed=3)
+    loader = ZarrDataLoader(dataset=dataset, batch_size=30, drop_last=True)
+    assert len(delivered(loader)) == 90
+    assert loader.state_dict()["epoch"] == 1
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({}, "chunks_shuffle_seed"),
+        ({"selected_chunk_indexes": 7}, "beyond the 7 chunks"),
+        ({"selected_chunk_indexes": []}, "not empty"),
+        ({"targets": LABELS[:5]}, "100 samples and 5 targets"),
+    ],
+)
+def test_wrong_arguments_are_refused(arrays, how, said):
+    samples, targets = arrays
+    seed = {} if how == {} else {"chunks_shuffle_seed": 1}
+    with pytest.raises(Unusable, match=said):
+        ZarrIterableDataset(**{"samples": samples, "targets": targets, **seed, **how})
+
+
+def test_dimensions_of_other_names_are_refused(tmp_path):
+    made = [
+        zarr.create_array(Store(f"{tmp_path}/{name}"), shape=(4,), chunks=(2,), dtype="f4", dimension_names=(name,))
+        for name in ("time", "t")
+    ]
+    with pytest.raises(Unusable, match="'time', and that of targets 't'"):
+        ZarrIterableDataset(samples=made[0], targets=made[1], chunks_shuffle_seed=1)
+
+
+def test_the_program_of_the_readme_on_two_ranks(tmp_path):
+    for name, count in (("train", 200), ("validation", 90)):
+        for what, shape in (("samples_zarr", (count, 8)), ("targets", (count,))):
+            path = f"{tmp_path}/{name}_{what}{'_zarr' * (name == 'train' and what == 'targets')}"
+            zarr.create_array(Store(path), shape=shape, chunks=(16, *shape[1:]), dtype="f4")[...] = 0.5
+    slurm = {"SLURM_GPUS_ON_NODE": "2", "SLURM_NNODES": "1", "WORKERS": "0"}
+    ended = ranks(2, ROOT / "examples/compat" / "zarr_lightning.py", tmp_path, **slurm)
+    assert ended.returncode == 0, ended.stdout
+    # 200 samples on two ranks in batches of 32: four batches on each
+    assert sorted(re.findall(r"rank (\d): (\d) steps", ended.stdout)) == [("0", "4"), ("1", "4")]
