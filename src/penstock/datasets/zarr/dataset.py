@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Never, TypeAlias
 
 import torch
 from torch.utils.data import IterableDataset as TorchIterableDataset
@@ -15,6 +15,7 @@ from penstock.datasets.planning.plan import Setting
 from penstock.datasets.positions.iteration import Iterations
 from penstock.datasets.positions.stateful import StatefulIterator
 from penstock.datasets.reading import in_lists
+from penstock.datasets.zarr.arguments import check_values, check_words, refuse_unknown
 from penstock.datasets.zarr.collation import stacked, stacked_tensors
 from penstock.datasets.zarr.contents import ZarrContents
 from penstock.datasets.zarr.memory import limits_of
@@ -101,6 +102,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         memory_bytes: What this process may hold: compressed chunks read ahead (``ReadOptions.ahead_bytes``), decoded
             chunks, arrays that are kept, and batches.
         store: Options, or the name of a profile.
+        **unknown: None: arguments of other classes are refused with where they belong.
 
     Raises:
         Unusable: Arguments that cannot be meant, arrays that do not fit together, or too little memory.
@@ -134,24 +136,29 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         place: PlaceLike = None,
         memory_bytes: int = 1024 * _MIB,
         store: StoreOptions | str | None = None,
+        **unknown: Never,
     ) -> None:
         """Read the metadata: two or three requests for each URL. Arguments are checked before the first of them."""
+        refuse_unknown(unknown, ZarrDataset.__init__.__annotations__)
+        self.transform = getattr(self, "transform", None) if transform is None else transform
+        check_words(missing=missing, output=output, decode_cf=decode_cf, transform=self.transform)
+        window_bytes, memory_bytes = whole(window_bytes, "window_bytes", 1), whole(memory_bytes, "memory_bytes", 1)
+        order = order_of(shuffle)
         shape = shape_of(dims, (offsets, target_offsets), stride, (patch, halo), select)
         self._seed = seed
-        self.transform = getattr(self, "transform", None) if transform is None else transform
         self._numpy = output == "numpy"
         inputs = opened(samples, "samples", store, decode_cf=decode_cf)
         outputs = {} if targets is None else opened(targets, "targets", store, decode_cf=decode_cf)
+        check_values({"samples": inputs, "targets": outputs}, numpy=self._numpy)
         self._groups = ([*inputs], None if targets is None else [*outputs])
         arrays = [*inputs.values(), *outputs.values()]
-        window_bytes = whole(window_bytes, "window_bytes", 1)
         layouts = [array.decoded for array in arrays]
         arrangement = arrange(layouts, len(outputs), shape, valid=valid, window_bytes=window_bytes)
         self._contents = ZarrContents(arrays, [*inputs, *outputs], arrangement, missing)
         self._iterations = Iterations(place)
         self._own = True  # a sample's arrays are its own; else they may be views of chunks
-        self._order, self._blocks = _ordered(order_of(shuffle), arrangement, window_bytes, lanes)
-        self._lanes, self._memory_bytes = lanes, whole(memory_bytes, "memory_bytes", 1)
+        self._order, self._blocks = _ordered(order, arrangement, window_bytes, lanes)
+        self._lanes, self._memory_bytes = lanes, memory_bytes
         self._limits = self._limited(1)
         self._plan(1)  # an order that does not fit is refused here and now
 

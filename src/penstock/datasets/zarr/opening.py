@@ -49,11 +49,15 @@ def opened(
     if isinstance(given, Mapping):
         if not given:
             raise Unusable(f"{what} is an empty mapping: it names arrays by what they are called in a sample")
-        return {str(name): _single(name, each, what, store, decode_cf=decode_cf) for name, each in given.items()}
+        for name in given:
+            if not name or not isinstance(name, str):
+                raise Unusable(f"{what} maps names to arrays, and {name!r} is no name")
+        return {name: _single(name, each, what, store, decode_cf=decode_cf) for name, each in given.items()}
     if is_opened(given):
         return _of_object(given, what, store, decode_cf=decode_cf)
     raise Unusable(
         f"{what} is the URL of a Zarr array or group, or a mapping from names to URLs, not a {type(given).__name__}"
+        + ': of several arrays write {"name": URL, …}' * isinstance(given, list | tuple | set)
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from math import ceil, prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Arrangement", "Shape", "arrange", "dims_of"]
 
+_CLOSE = 0.5  # of difflib's ratio: a letter or two of a short name
 _OVERLAP = 0.1  # of a block's reads: what the neighbours of a run of chunks may add to it
 _RUN_PART = 4  # a block of several chunks takes this part of the window at most
 _ANY = 1 << 62  # elements of a block along an axis that no chunk ends along
@@ -146,11 +148,26 @@ def _dims(layouts: Sequence[Layout], shape: Shape) -> tuple[str, ...]:
     for argument, some in names.items():
         for name in some:
             if name and name not in there:
-                raise Unusable(f"{argument} names {name!r}, and the dimensions are {', '.join(map(repr, there))}")
+                known = {each.casefold(): each for each in there}
+                near = [known[each] for each in get_close_matches(name.casefold(), known, 1, _CLOSE)]
+                hint = f": did you mean {near[0]!r}?" if near else ""
+                raise Unusable(f"{argument} names {name!r}, and the dimensions are {', '.join(map(repr, there))}{hint}")
     if not any(name in dims_of(layouts[0]) for name in sampled):
         raise Unusable(f"the first array has none of dims {sampled}: its dimensions are {dims_of(layouts[0])}")
     _check_axes(sampled, shape)
+    _check_named(layouts, sampled)
     return sampled
+
+
+def _check_named(layouts: Sequence[Layout], sampled: Sequence[str]) -> None:
+    """Refuse an array whose dimensions have no names beside arrays whose dimensions have: it would be a constant."""
+    named = any(name in layout.dims for layout in layouts for name in sampled)
+    for layout in layouts:
+        if named and layout.dims and not any(layout.dims) and not set(sampled) & {*dims_of(layout)}:
+            raise Unusable(
+                f"{_shown(layout)}, which are no names that its metadata has, and samples lie along "
+                f"{', '.join(map(repr, sampled))}: store dimension_names (_ARRAY_DIMENSIONS in Zarr v2) with the array"
+            )
 
 
 def _check_axes(sampled: Sequence[str], shape: Shape) -> None:
@@ -183,10 +200,20 @@ def _lengths(layouts: Sequence[Layout], shared: set[str]) -> dict[str, int]:
 
 
 def _shown(layout: Layout) -> str:
-    return f"{layout.name or 'the array'} has the shape {layout.shape} of {dims_of(layout)}"
+    return f"{layout.name or layout.key.rstrip('/') or 'the array'} has the shape {layout.shape} of {dims_of(layout)}"
 
 
 def _chosen(name: str, length: int, selected: int | slice | Sequence[int] | None) -> Sequence[int]:
+    """Return the elements of a dimension that there are for samples."""
+    if not length:
+        raise Unusable(f"there are no samples: the arrays have no elements along {name!r}")
+    found = _elements(name, length, selected)
+    if not found:
+        raise Unusable(f"select leaves nothing of {name!r}, which has {length} elements: {selected!r}")
+    return found
+
+
+def _elements(name: str, length: int, selected: int | slice | Sequence[int] | None) -> Sequence[int]:
     if selected is None:
         return range(length)
     if isinstance(selected, slice):
