@@ -165,17 +165,18 @@ class TestInterrupted:
         with pytest.warns(ResourceWarning, match=r"was not closed: nothing was published at s3://.*/key"):
             del file
 
-    def test_garbage_may_be_collected_on_the_thread_that_sends(self, source):
+    def test_garbage_may_be_collected_on_the_thread_that_sends(self, source, monkeypatch):
+        monkeypatch.setattr(upload, "_ABORT_S", 100)
         file = source.open_write("key")
         file.write(bytes(PART + 1))
         file.cycle = file  # only the collector finds it, on whatever thread that runs
         session = source._fetcher()._transport
-        del file
         call = Once(lambda: gc.collect() and Request("GET", source.options.endpoint))
         gc.disable()
         try:
+            del file
             session.submit([call])
-            assert call.wait(upload._ABORT_S / 2).status, "waiting there would hold up every transfer of the process"
+            assert call.wait(60).status, "waiting there would hold up every transfer of the process"
         finally:
             gc.enable()
 
