@@ -169,6 +169,43 @@ def _ordered(row: str, words: str, key: str, limit: float, unit: str) -> Bar:
 
 _SAVES = ("penstock_save", "penstock_manager_save")
 _LOADS = ("penstock_load", "penstock_manager_load")
+# By condition: how many times as fast as windows of chunks read by zarr over obstore, and as insitubatch.
+_EPOCHS = {
+    "fields-1": (1.5, 1.3),
+    "fields-4": (1.5, 1.3),
+    "fields-32": (1.2, 0.95),
+    "fields-shards": (1.5, 0.95),
+    "fields-4-late": (2.2, 1.3),
+}
+
+
+def _epochs(condition: str, theirs: str, words: str, limit: float) -> Bar:
+    def measure(ours: Row, table: Table) -> Values:
+        return ratio(ours.rate, table[theirs].rate)
+
+    return Bar(condition, "penstock_epochs", words, measure, limit, at_least=True)
+
+
+def _trained(condition: str, windows: float, theirs: float) -> list[Bar]:
+    """Return the bars of epochs over fields: of its rate, and of its CPU beside decoding and raw sockets alone."""
+    bars = [
+        _epochs(condition, "obstore_windows_epochs", "samples/s beside windows of chunks by zarr and obstore", windows),
+        _epochs(condition, "insitubatch_epochs", "samples/s beside insitubatch's", theirs),
+    ]
+
+    def cpu(script: str) -> Callable[[Row, Table], Values]:
+        return lambda ours, table: ratio(ours.cpu_us, table[script].cpu_us)
+
+    if theirs > 1:
+        bars.append(
+            Bar(condition, "penstock_epochs", "CPU per sample beside insitubatch's", cpu("insitubatch_epochs"), 0.8)
+        )
+    if not condition.endswith("-late"):
+        words = "CPU per sample beside raw sockets and decoding"
+        bars.append(Bar(condition, "penstock_epochs", words, cpu("floor_epochs"), 1.15))
+    return bars
+
+
 BARS = (
     *_pair("small", "CPU per object beside the floor's", cpu_by_floor, 2.5, at_least=False),
     *_pair("small", "CPU per object beside s3torchconnector's", _cpu_by_theirs, 0.25, at_least=False),
@@ -240,6 +277,17 @@ BARS = (
         at_least=True,
     ),
     Bar("zarr-get", "penstock_zarr_get", "CPU per get beside obstore's", _cpu_by_theirs, 0.55),
+    *(bar for name, (windows, theirs) in _EPOCHS.items() for bar in _trained(name, windows, theirs)),
+    _epochs("fields-4", "obstore_map_epochs", "samples/s beside a map-style data set's in workers", 4),
+    _epochs("fields-4-late", "obstore_map_epochs", "samples/s beside a map-style data set's in workers", 13),
+    Bar(
+        "fields-4-late",
+        "penstock_epochs",
+        "seconds to the first batch, metadata included",
+        lambda ours, _: ours["first_s"],
+        0.5,
+        unit="s",
+    ),
     *(_ordered(row, "time per sample", "sample_us", 2, "µs") for row in ORDERS),
     *(_ordered(row, "first batch after 90,000,000", "first_s", 1, "s") for row in ORDERS if row.startswith("100,")),
     Bar(

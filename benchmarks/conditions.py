@@ -79,6 +79,8 @@ LOADS = (
     Load("ranks", 1 << 30, 1, layouts=("000000.bin", "dcp-ours", "dcp-torch")),
     Load("array", 256 << 10, 2_000, array=True),
     Load("table", 1 << 30, 1, table=True),
+    *(Load(f"fields{per}", 180 * 360 * 4, 2_000, fields=(per, 0)) for per in (1, 4, 32)),
+    Load("fields-shards", 180 * 360 * 4, 2_000, fields=(1, 32)),
     Load("large", 4 << 30, 1, layouts=("000000.bin",)),
 )
 
@@ -92,6 +94,7 @@ _ARROW = "pyarrow==26.0.1"
 _RUNAI = f"runai-model-streamer[s3]==0.17.0 {_TORCH}"
 _SAFETENSORS = f"safetensors==0.8.0 {_TORCH}"
 _ZARR = "zarr==3.1.6 obstore==0.12.1 s3fs==2026.9.0 botocore==1.43.117"
+_FIELDS = f"insitubatch==0.1.0 --ignore-requires-python zarr==3.1.6 obstore==0.12.1 {_TORCH}"
 _MULTISTORAGE = "multi-storage-client[boto3]==1.3.1"
 _PAIR = (
     Run("penstock_map", beside="s3torchconnector_map"),
@@ -178,6 +181,13 @@ _CHUNKS = (
     Run("penstock_zarr_get", threads=64, beside="obstore_zarr_get"),
     Run("obstore_zarr_get", _ZARR, threads=64),
     Run("s3fs_zarr_get", _ZARR, threads=64, most=1000),
+)
+_EPOCHS = (
+    Run("floor_epochs", threads=2),
+    Run("penstock_epochs", threads=64, beside="insitubatch_epochs"),
+    Run("insitubatch_epochs", _FIELDS, threads=64),
+    Run("obstore_windows_epochs", _FIELDS, threads=64),
+    Run("obstore_map_epochs", _FIELDS, threads=64),
 )
 _LOAD_RANKS = (
     Run("penstock_dcp_load", beside="s3torchconnector_dcp_load"),
@@ -291,6 +301,22 @@ CONDITIONS = (
     Condition("zarr", "an array of chunks of 256 KiB, zstd, read by zarr, 64 chunks at once", "array", "plain", _ARRAY),
     Condition("zarr-late", "the same, 30 ms to the first byte", "array", "late", _ARRAY),
     Condition("zarr-get", "its chunks as zarr asks a store for them, undecoded, 64 at once", "array", "plain", _CHUNKS),
+    *(
+        Condition(
+            f"fields-{per}",
+            f"epochs over fields of 253 KiB, {per} in a chunk, in batches of 32",
+            f"fields{per}",
+            "plain",
+            _EPOCHS,
+        )
+        for per in (1, 4, 32)
+    ),
+    Condition(
+        "fields-shards", "epochs over fields of 253 KiB, each a chunk, 32 in a shard", "fields-shards", "plain", _EPOCHS
+    ),
+    Condition(
+        "fields-4-late", "epochs over fields, 4 in a chunk, 30 ms to the first byte", "fields4", "late", _EPOCHS[1:]
+    ),
     Condition("large-load", "a state of 4 GiB loaded", "large", "plain", (*_LOAD[:2], _AMAZON_LOAD), rounds=2),
     Condition("large-load-tls", "a state of 4 GiB loaded, over TLS", "large", "tls", _LOAD[:2], rounds=2),
     Condition("large-save", "a state of 4 GiB saved", "large", "plain", _SAVE[:2], writes=True, rounds=2),

@@ -32,7 +32,8 @@ _SAMPLES = 40  # objects of a load whose bytes are compared; the length of every
 class Load:
     """``count`` objects of ``size`` bytes under ``name/``, or JPEG images, or Parquet files, of about that size.
 
-    Or the chunks of an array of zarr's, each of ``size`` bytes before it is compressed; or one state of tensors of
+    Or the chunks of an array of zarr's, each of ``size`` bytes before it is compressed; or samples of one, ``fields``
+    being how many of them a chunk has, and a shard (0: no shards); or one state of tensors of
     ``size`` bytes in each of ``layouts``: names of ``peers/layouts.py``, the first a file.
     """
 
@@ -43,6 +44,7 @@ class Load:
     array: bool = False
     layouts: tuple[str, ...] = ()
     table: bool = False
+    fields: tuple[int, int] = (0, 0)
 
     def is_sample(self, number: int) -> bool:
         """Say whether an object's bytes are compared, and not its length alone."""
@@ -64,6 +66,9 @@ def fill(folder: Path, loads: list[Load]) -> None:
             continue
         if load.array:
             _fill_array(folder, load)
+            continue
+        if load.fields[0]:
+            _fill_fields(folder, load)
             continue
         digests = {}
         for number, key in enumerate(load.keys):
@@ -91,6 +96,14 @@ def _fill_array(folder: Path, load: Load) -> None:
         if load.is_sample(number):
             digests[key] = zlib.crc32((place / key).read_bytes())
     (folder / f"{load.name}.json").write_text(json.dumps(digests))
+
+
+def _fill_fields(folder: Path, load: Load) -> None:
+    place = folder / "data" / BUCKET
+    place.mkdir(parents=True, exist_ok=True)
+    numbers = [load.count, *load.fields, max(1, load.count // _SAMPLES)]
+    task = [str(place / load.name), load.name, *map(str, numbers)]
+    (folder / f"{load.name}.json").write_text(json.dumps(answer(OURS, "fields", task, f"writing {load.name}")))
 
 
 def _fill_state(folder: Path, load: Load) -> None:
@@ -202,6 +215,9 @@ def manifest(folder: Path, load: Load, count: int) -> Path:
             rows = csv.writer(file)
             rows.writerow(("key", "size", "etag"))
             for key in load.keys[:count]:
+                if load.fields[0]:  # what is counted is no object
+                    rows.writerow((key, load.size, ""))
+                    continue
                 stat = (folder / "data" / BUCKET / key).stat()
                 rows.writerow((key, stat.st_size, f"{int(stat.st_mtime):x}-{stat.st_size:x}"))
     return path
