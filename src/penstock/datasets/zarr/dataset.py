@@ -18,6 +18,7 @@ from penstock.datasets.reading import in_lists
 from penstock.datasets.zarr.arguments import check_values, check_words, refuse_unknown
 from penstock.datasets.zarr.collation import stacked, stacked_tensors
 from penstock.datasets.zarr.contents import ZarrContents
+from penstock.datasets.zarr.map import ZarrMap
 from penstock.datasets.zarr.memory import limits_of
 from penstock.datasets.zarr.opening import opened
 from penstock.datasets.zarr.reading import ZarrReading
@@ -189,6 +190,14 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         if collate_fn is None and self.transform is None:
             dataset._own, collate_fn = False, stacked if self._numpy else stacked_tensors  # noqa: SLF001  itself
         return Batched(dataset, plan, self._iterations, collate_fn)
+
+    def as_map(self) -> ZarrMap:
+        """Return the samples by number, for random access: ``len(samples)``, ``samples[i]``, a loader with a sampler.
+
+        They are numbered chunk by chunk, in the order of an unshuffled epoch. The chunks that were used last stay
+        decoded, within ``memory_bytes`` of each process.
+        """
+        return ZarrMap(self._contents, self._made, self._limits.chunk_bytes)
 
     def plan(
         self,
