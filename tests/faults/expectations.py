@@ -346,4 +346,5 @@ python -m penstock.testing.faults --rate 0.01 --faults reset,503,truncate
 ```
 
 The server speaks S3, or another store's dialect: `Settings(dialect="gcs")`, `--dialect gcs`.
+Others are `oss`, `azure`, and `azure-hns`, an Azure account with a hierarchical namespace.
 """
