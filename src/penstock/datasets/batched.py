@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import IterableDataset as TorchIterableDataset
@@ -152,17 +153,9 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         return cursor, self.dataset.reading(batch_indices(self.plan, cursor, place), place.workers)
 
     def _skipping(self, reading: Reading, cursor: Cursor) -> Iterator[Delivery]:
-        made: list[Any] = []
-        with reading:
-            for item in reading:
-                if not item.size:
-                    item.make()
-                    continue
-                made.append(attempt(item, "skip"))
-                if item.slot + 1 == item.size:
-                    samples, skipped = remaining(made)
-                    made = []
-                    yield Delivery(self.collate_fn(samples), cursor, skipped, len(samples))
+        for made in in_lists(reading, partial(attempt, on_error="skip")):
+            samples, skipped = remaining(made)
+            yield Delivery(self.collate_fn(samples), cursor, skipped, len(samples))
 
 
 def _collate(samples: list[Any]) -> Any:  # noqa: ANN401  whatever torch makes of it

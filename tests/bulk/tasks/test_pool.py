@@ -55,8 +55,12 @@ def test_what_is_no_error_of_penstock_s_comes_back_as_a_bug_with_its_cause():
     assert isinstance(error.__cause__, ZeroDivisionError)
 
 
-@pytest.mark.parametrize(("cost_bytes", "most"), [(0, 32), (100 * MIB, 3), (1000 * MIB, 1)], ids=["many", "few", "one"])
-def test_no_more_blocking_calls_than_32_and_384_mib_are_under_way(cost_bytes, most):
+@pytest.mark.parametrize(
+    ("cost_bytes", "most", "memory"),
+    [(0, 32, ()), (100 * MIB, 3, ()), (1000 * MIB, 1, ()), (300, 3, (1000,))],
+    ids=["many", "few", "one", "given"],
+)
+def test_no_more_blocking_calls_than_32_and_384_mib_are_under_way(cost_bytes, most, memory):
     lock, let, beyond, running, peak = Lock(), Event(), Event(), 0, 0
 
     def work(_):
@@ -74,7 +78,7 @@ def test_no_more_blocking_calls_than_32_and_384_mib_are_under_way(cost_bytes, mo
         with lock:
             running -= 1
 
-    results = [result for _, result in run_jobs(range(2 * most), calling(work), lambda _: cost_bytes, Event())]
+    results = [result for _, result in run_jobs(range(2 * most), calling(work), lambda _: cost_bytes, Event(), *memory)]
     assert results == [None] * (2 * most)
     assert peak == most
 

@@ -9,6 +9,7 @@ import pytest
 from penstock.datasets.planning.picture import picture
 from penstock.datasets.planning.plan import Figures, Setting, planned
 from penstock.datasets.planning.simulation import Simulated
+from penstock.errors import Unusable
 
 FIGURES = Figures(
     samples=1000,
@@ -93,3 +94,21 @@ def test_a_plan_is_text_json_and_a_page():
     assert "src=" not in page
     assert page.count("http") == page.count('xmlns="http://www.w3.org/2000/svg"')
     assert plan(samples=0, runs=()).reads == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"ranks": 0}, "ranks must be 1 or more"),
+        ({"ranks": "4"}, "ranks must be a whole number"),
+        ({"workers": -1}, "workers must be 0 or more"),
+        ({"threads": 0}, "threads must be 1 or more"),
+        ({"latency_s": -1}, "latency_s must be seconds, 0 or more"),
+        ({"latency_s": "30 ms"}, "latency_s must be seconds"),
+        ({"bandwidth": 0}, "bandwidth must be bytes per second, more than 0"),
+        ({"bandwidth": float("nan")}, "bandwidth must be bytes per second"),
+    ],
+)
+def test_a_setting_that_cannot_be_meant_is_refused(wrong, words):
+    with pytest.raises(Unusable, match=words):
+        Setting(32, **wrong)

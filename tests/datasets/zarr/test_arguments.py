@@ -111,3 +111,9 @@ def test_objects_are_refused(folder):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"dtype": "|O", "filters": [{"id": "vlen-utf8"}]}))
     with pytest.raises(ps.errors.PenstockError, match="variable length"):
         ps.ZarrDataset(str(folder / "day"))
+
+
+def test_a_sample_by_number_is_refused_with_what_has_them(folder):
+    dataset = ps.ZarrDataset(f"{folder}/a")
+    with pytest.raises(Unusable, match=r"dataset\.as_map\(\)\[0\]"):
+        dataset[0]

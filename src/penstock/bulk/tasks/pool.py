@@ -32,21 +32,26 @@ R = TypeVar("R")
 _FIRST, _AT_ONCE = 64, 256  # tasks; what they ask is under way as far as an engine has connections or threads
 _GROWTH = 8  # tasks that end for one more at once: a full disk or a refusal shows before much was read in vain
 _THREADS = 32  # for what blocks
-_BYTES = 384 << 20
 _BATCH = 16  # prepared requests that do not wait for more: one wake-up of the engine for several
 _GRACE_S = 3.0  # for what is under way to notice; a store that answers takes milliseconds
 
 
 def run_jobs(
-    jobs: Iterable[J], work: Callable[[J], Task[R]], cost_bytes: Callable[[J], int], stop: Event
+    jobs: Iterable[J],
+    work: Callable[[J], Task[R]],
+    cost_bytes: Callable[[J], int],
+    stop: Event,
+    most_bytes: int = 384 << 20,
 ) -> Generator[tuple[J, R | PenstockError]]:
-    """Yield each job and what came of it, as they end; 64 at once, later 256, and 384 MiB by ``cost_bytes``.
+    """Yield each job and what came of it, as they end; 64 at once, later 256, and ``most_bytes`` by ``cost_bytes``.
+
+    One that costs more is worked on alone.
 
     ``work(job)`` is a coroutine that awaits steps (``tasks.steps``). ``jobs`` is drawn from, and tasks go on, on the
     thread that draws from this. Leaving early, by an exception or ``close``, sets ``stop``, calls requests off, and
     waits up to 3 s for them and for what blocks to stop.
     """
-    budget, tasks, count = Budget(_BYTES, _FIRST), _Tasks[J, R](stop), 0
+    budget, tasks, count = Budget(most_bytes, _FIRST), _Tasks[J, R](stop), 0
 
     def ended() -> Iterator[tuple[J, R | PenstockError]]:
         nonlocal count

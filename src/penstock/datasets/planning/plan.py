@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from html import escape
-from math import ceil
+from math import ceil, isfinite
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.datasets.planning.picture import svg, text
+from penstock.errors import Unusable
+from penstock.values import whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +25,8 @@ _SMALL_BYTES = 64 << 10  # of a stored chunk: below, requests cost more than byt
 _BATCHES = 3  # that are held: trained on, waiting, being made
 
 
-class Setting(NamedTuple):
+@dataclass(frozen=True)
+class Setting:
     """What a training is like.
 
     Attributes:
@@ -34,6 +37,9 @@ class Setting(NamedTuple):
         bandwidth: Bytes per second of one rank.
         threads: Threads that decode, in each process.
 
+    Raises:
+        Unusable: One of them cannot be meant: no rank, a negative latency.
+
     """
 
     batch: int
@@ -42,6 +48,15 @@ class Setting(NamedTuple):
     latency_s: float = 0.03
     bandwidth: float = 1.25e9
     threads: int = 4
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        for name, least in (("ranks", 1), ("workers", 0), ("threads", 1)):
+            whole(getattr(self, name), name, least)
+        if not _finite(self.latency_s) or self.latency_s < 0:
+            raise Unusable(f"latency_s must be seconds, 0 or more, not {self.latency_s!r}")
+        if not _finite(self.bandwidth) or self.bandwidth <= 0:
+            raise Unusable(f"bandwidth must be bytes per second, more than 0, not {self.bandwidth!r}")
 
 
 class Figures(NamedTuple):
@@ -135,7 +150,7 @@ class ZarrPlan:
     def as_record(self) -> dict[str, object]:
         """Return the figures as JSON can hold them, without pictures."""
         record = {name: value for name, value in asdict(self).items() if name not in ("pictures", "setting")}
-        return {**record, **self.setting._asdict()}
+        return {**record, **asdict(self.setting)}
 
     def to_html(self) -> str:
         """Return a page with the same; it loads nothing from elsewhere."""
@@ -238,3 +253,7 @@ def _size(size_bytes: int) -> str:
             return f"{size:.3g} {unit}"
         size /= 1024
     return f"{size:,.3g} TiB"
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)

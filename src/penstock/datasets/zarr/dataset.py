@@ -222,13 +222,20 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             threads: Threads that decode, in each process: ``decode_threads`` of the loader.
 
         Raises:
-            Unusable: Too little memory for such batches.
+            Unusable: An argument cannot be meant, or there is too little memory for such batches.
             PenstockError: A chunk cannot be read.
 
         """
         setting = Setting(batch_size, ranks, workers, latency_s, bandwidth, threads)
         sampling = self._plan(batch_size)
         return plan_of(self._contents, sampling, self._limited(sampling.batch), setting)
+
+    def __getitem__(self, index: object) -> Never:
+        """Refuse: samples by number are ``as_map()``'s."""
+        raise Unusable(
+            f"a ZarrDataset is iterated over; samples by number are dataset.as_map()[{index!r}], and batches in any "
+            "order penstock.DataLoader(dataset.as_map(), …)"
+        )
 
     def reading(self, batches: Iterable[list[int]], workers: int) -> ZarrReading:
         """Return the samples of ``batches``, and the items that decode their chunks."""

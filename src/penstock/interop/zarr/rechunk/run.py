@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
 import numpy as np
 
 from penstock.bulk.progress import bar
+from penstock.bulk.tasks.pool import run_jobs
+from penstock.bulk.tasks.steps import blocking
 from penstock.errors import Cancelled, ChecksumMismatch, Damaged, PenstockError, Unusable, public_url
 from penstock.interop.zarr.rechunk.documents import Form, form
 from penstock.interop.zarr.rechunk.hierarchy import copying, opened
 from penstock.interop.zarr.rechunk.journal import Journal
 from penstock.interop.zarr.rechunk.plan import Grids, Regions, memory_bytes, object_reads, regions
-from penstock.interop.zarr.rechunk.pool import run_jobs
 from penstock.interop.zarr.store import Store
 from penstock.protocols.driver import Delete, List, Put
 from penstock.providers.protected import check_deletable
@@ -310,9 +311,9 @@ class Run:
     def _copied(self, jobs: Iterator[_Job], stop: Event) -> Iterator[tuple[int, int]]:
         """Yield the number and the bytes of each region that was copied; the first failure ends it."""
 
-        def work(job: _Job) -> None:
+        async def work(job: _Job) -> None:
             path = job.array.path
-            _copy(self._copying.arrays[path], self._copying.dest(path, self._dest), job, stop)
+            await blocking(_copy, self._copying.arrays[path], self._copying.dest(path, self._dest), job, stop)
 
         costs = run_jobs(jobs, work, lambda job: job.array.region_bytes, stop, self.options.memory_bytes)
         with closing(costs) as results:
