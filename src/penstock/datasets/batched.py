@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import default_collate, get_worker_info
 
+from penstock.datasets.planning.inspection import PlannedSample, planned
 from penstock.datasets.policy import Delivery, OnError, attempt, remaining
 from penstock.datasets.positions.conflicts import check_batching
 from penstock.datasets.positions.resumable import Resumable
@@ -16,6 +18,8 @@ from penstock.datasets.reading import in_lists
 from penstock.datasets.sample import Sample
 from penstock.errors import Unusable
 from penstock.order.indices import batch_indices
+from penstock.order.sampling import Cursor
+from penstock.values import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.datasets.positions.iteration import Iterations
     from penstock.datasets.reading import Reading
     from penstock.order.partition import Tail
-    from penstock.order.sampling import Cursor, SamplingPlan
+    from penstock.order.sampling import SamplingPlan
     from penstock.protocols.fetching import ReadCounts
     from penstock.values import Place
 
@@ -58,6 +62,10 @@ class BatchableDataset:
         ``next``.
         """
         raise NotImplementedError
+
+    def url_of(self, index: int) -> str:
+        """Return the URL of sample ``index``, or another name of it, for reports; nothing is read."""
+        return f"sample {index} of {type(self).__name__}"
 
     def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
         """Return the samples of each batch as a list, made on the thread that iterates, and counts of their reads."""
@@ -110,6 +118,30 @@ class Batched(Resumable, TorchIterableDataset[Any]):
     def _collated(self, cursor: Cursor, place: Place) -> Iterator[Any]:
         whole, _ = self.dataset.lists(batch_indices(self.plan, cursor, place), place.workers)
         return (self.collate_fn(samples) for samples in whole)  # not map: a StopIteration in it would end the epoch
+
+    def inspect(self, batch: int, *, epoch: int | None = None, rank: int | None = None) -> tuple[PlannedSample, ...]:
+        """Return which samples batch ``batch`` (from 0) holds, in order, before or after it was delivered.
+
+        No request is made, and no worker or other rank is asked. It takes as long for any batch of any epoch.
+
+        Args:
+            batch: Its number on its rank: of ``epoch``, counted from its start; without ``epoch`` of the latest
+                iteration, counted from where that began (after ``load_state_dict``: from where it will resume).
+            epoch: Which one.
+            rank: Whose batch, of as many ranks as there are now; default: this process's.
+
+        Raises:
+            Unusable: There is no such batch, epoch or rank.
+
+        """
+        latest, place = self._iterations.epochs.latest(), self._iterations.rank()
+        cursor = latest if epoch is None else Cursor(whole(epoch, "an epoch"), lanes=latest.lanes)
+        if rank is not None:
+            number = whole(rank, "a rank", 0)
+            if number >= place.world:
+                raise Unusable(f"there is no rank {number}: there are {place.world}, from 0")
+            place = replace(place, rank=number)
+        return planned(self.plan, cursor, place, batch, self.dataset.url_of)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the batches that the latest iteration of these batches has delivered.

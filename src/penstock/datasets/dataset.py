@@ -75,6 +75,10 @@ class CatalogDataset(BatchableDataset):
         """Return the samples of ``batches`` one by one, as their objects are read."""
         return ObjectReading(self, batches, workers)
 
+    def url_of(self, index: int) -> str:
+        """Return the URL of sample ``index``; of a range of an object, the object's."""
+        return self.catalog.root + self.catalog[index].key
+
     def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
         """Return the samples of each batch as a list, and counts of their reads."""
         counts = ReadCounts()

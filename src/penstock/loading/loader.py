@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from penstock.datasets.batched import Batched
+    from penstock.datasets.planning.inspection import PlannedSample
     from penstock.datasets.policy import Delivery, OnError, Skipped
     from penstock.datasets.positions.place import PlaceLike
     from penstock.loading.stats import Counters
@@ -233,6 +234,13 @@ class DataLoader:
         makes, and when its iteration ends; a worker that is killed keeps the counts of its batches.
         """
         return self._metering().stats()
+
+    def inspect(self, batch: int, *, epoch: int | None = None, rank: int | None = None) -> tuple[PlannedSample, ...]:
+        """Return which samples a batch holds, without reading them: see ``Batched.inspect``.
+
+        With ``on_error="skip"`` the samples that were left out are among them.
+        """
+        return self._batches.inspect(batch, epoch=epoch, rank=rank)
 
     def _note(self, cursor: Cursor, received: int) -> None:
         self._began, self._received = cursor, received

@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import TYPE_CHECKING, Any, Literal, Never, TypeAlias
 
+import numpy as np
 import torch
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
@@ -236,6 +237,11 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             f"a ZarrDataset is iterated over; samples by number are dataset.as_map()[{index!r}], and batches in any "
             "order penstock.DataLoader(dataset.as_map(), …)"
         )
+
+    def url_of(self, index: int) -> str:
+        """Return the URL of the first array with the place of sample ``index`` in it."""
+        positions = self._contents.arrangement.space.positions(np.array([index], dtype=np.int64))
+        return self._contents.name_of(positions.tolist()[0])
 
     def reading(self, batches: Iterable[list[int]], workers: int) -> ZarrReading:
         """Return the samples of ``batches``, and the items that decode their chunks."""
