@@ -2,7 +2,8 @@
 
 ``subscribe`` takes a listener for this process. Requests are ``RequestStarted`` and ``RequestEnded``, one pair for each
 attempt; operations, which consist of several requests, are ``OperationStarted`` and ``OperationEnded``. The others tell
-results: ``RangeRead``, ``Retried``, ``Listed``, ``PartSent`` and ``Committed``.
+results: ``RangeRead``, ``Retried``, ``Listed``, ``PartSent`` and ``Committed``. Counts and histograms of all responses
+by host are kept without a listener, too: ``measured``.
 """
 
 from penstock.events.listeners import emit, listening, subscribe
@@ -19,11 +20,14 @@ from penstock.events.records import (
     RequestStarted,
     Retried,
 )
+from penstock.events.timings import HOST_WORDS, HostTimings, Slowest, SlowRequest, Timings, measured, slow
 from penstock.events.tracing import RequestTrace, Scope, followed, operation
 
 __all__ = [
+    "HOST_WORDS",
     "Committed",
     "Event",
+    "HostTimings",
     "Listed",
     "OperationEnded",
     "OperationStarted",
@@ -35,9 +39,14 @@ __all__ = [
     "RequestTrace",
     "Retried",
     "Scope",
+    "SlowRequest",
+    "Slowest",
+    "Timings",
     "emit",
     "followed",
     "listening",
+    "measured",
     "operation",
+    "slow",
     "subscribe",
 ]

@@ -98,6 +98,7 @@ class RequestEnded(Event):
         first_byte_s: Seconds until the response's first byte; 0.0 where none came, or the store has no wire.
         elapsed_s: Seconds since the attempt was handed to the transport.
         error: What it met with: the error's class and text.
+        host: Which the request was sent to, with its port where the URL names one; empty for a store without a wire.
 
     """
 
@@ -112,6 +113,7 @@ class RequestEnded(Event):
     first_byte_s: float
     elapsed_s: float
     error: str = ""
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from weakref import WeakSet
 from penstock.errors import Cancelled, PenstockError, public_url
 from penstock.events.listeners import emit, listening
 from penstock.events.records import OperationEnded, OperationStarted, RequestEnded, RequestStarted
+from penstock.events.timings import host_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -137,12 +138,23 @@ class RequestTrace:
     An operation made without a listener has none, so that the hot path looks at an attribute only.
     """
 
-    __slots__ = ("_answer", "_attempt", "_began", "_elapsed_s", "_id", "_parent", "_sent_bytes", "_url", "_verb")
+    __slots__ = (
+        "_answer",
+        "_attempt",
+        "_began",
+        "_elapsed_s",
+        "_host",
+        "_id",
+        "_parent",
+        "_sent_bytes",
+        "_url",
+        "_verb",
+    )
 
     def __init__(self, verb: str, url: str) -> None:
         """Belong to the operation that this thread is in."""
         self._id, self._parent = next(_ids), _current.get()
-        self._verb, self._url = verb, url
+        self._verb, self._url, self._host = verb, url, ""
         self._attempt = self._sent_bytes = 0
         self._began = self._elapsed_s = 0.0
         self._answer = 0, 0, 0, 0.0
@@ -150,6 +162,7 @@ class RequestTrace:
     def start(self, attempt: int, request: object) -> None:
         """Record that an attempt is being sent."""
         body = getattr(request, "body", None)  # a store without a wire has no requests
+        self._host = host_of(getattr(request, "url", ""))
         self._attempt, self._sent_bytes, self._began = attempt, len(body) if body else 0, monotonic()
         emit(RequestStarted(self._url, self._id, self._parent, self._verb, attempt))
 
@@ -164,7 +177,7 @@ class RequestTrace:
         attempt, self._attempt = self._attempt, 0
         if attempt:
             begun = self._url, self._id, self._parent, self._verb, attempt, _outcome(error)
-            emit(RequestEnded(*begun, *self._answer, self._elapsed_s, _named(error)))
+            emit(RequestEnded(*begun, *self._answer, self._elapsed_s, _named(error), self._host))
 
 
 def _outcome(error: BaseException | None) -> Outcome:

@@ -99,12 +99,17 @@ class Operation(Generic[T]):
             return self._failed(bug(error))
         if self._trace is not None:
             self._trace.end(None)
+        request = self._exchange.request
+        body = getattr(request, "body", None)  # a store without a wire has no requests
+        self._policy.timings.carried(request.url, len(body) if body else 0)
         self._end(None)
         return None
 
     def _failed(self, error: PenstockError) -> float | None:
         if self._trace is not None:
             self._trace.end(error)
+        if self._exchange is not None:
+            self._policy.timings.turn(self._exchange.request.url)
         wait_s = self._policy.decide(error, self._attempts, self._began)
         if wait_s is None:
             self._end(error)

@@ -9,8 +9,8 @@ from logging import getLogger
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.errors import Bug, Cancelled, PenstockError, TimedOut, Unreachable, printable
-from penstock.events import Retried, emit, listening
+from penstock.errors import Bug, Cancelled, PenstockError, Throttled, TimedOut, Unreachable, printable
+from penstock.events import Retried, Timings, emit, listening
 from penstock.fetch.backoff import Failure, Tokens, delay
 from penstock.fetch.scratch import Scratch
 from penstock.protocols.driver import MOVED
@@ -35,6 +35,7 @@ class RetryPolicy:
 
     Attributes:
         driver: Whose verbs are carried out.
+        timings: What the store's responses cost.
         scratch: Buffers for objects of unknown size.
         unranged: Takes over a read that the store has answered with the whole object, on the transport's thread.
         pace: What jitter and ``Retry-After`` are multiplied by; only ``penstock.testing.clock`` sets it.
@@ -46,6 +47,7 @@ class RetryPolicy:
     def __init__(self, driver: Driver, retry: RetryOptions) -> None:
         """Follow ``retry``; the store has not answered yet."""
         self.driver = driver
+        self.timings = Timings(driver.url("").partition("://")[0])
         self.scratch = Scratch(_SCRATCH_BYTES)
         self.unranged: Callable[[Any], None]  # of a SpanRead, whose file knows this one
         self._retry = retry
@@ -56,18 +58,21 @@ class RetryPolicy:
 
     def decide(self, error: PenstockError, attempt: int, began: float) -> float | None:
         """Return the delay before another attempt, or None; on the transport's thread."""
-        if not error.retries:
-            return None
-        if error.code == MOVED and attempt <= _MOST_MOVES:
+        if error.retries and error.code == MOVED and attempt <= _MOST_MOVES:
             return 0.0  # a redirect is no failure: it takes no patience and no token
-        asked_s = (error.retry_after_s or 0.0) * self.pace
-        failure = Failure(attempt, monotonic() - began, self._has_answered(error), error.retries, asked_s)
-        wait_s = delay(failure, self._retry, self._tokens, self._draw() * self.pace)
+        wait_s = self._delay(error, attempt, began) if error.retries else None
+        if not isinstance(error, Cancelled):
+            self.timings.failed(wait_s, throttled=isinstance(error, Throttled))
         if wait_s is not None:
             _sever(error)
             if listening():
                 emit(Retried(error.url, error, attempt, wait_s))
         return wait_s
+
+    def _delay(self, error: PenstockError, attempt: int, began: float) -> float | None:
+        asked_s = (error.retry_after_s or 0.0) * self.pace
+        failure = Failure(attempt, monotonic() - began, self._has_answered(error), error.retries, asked_s)
+        return delay(failure, self._retry, self._tokens, self._draw() * self.pace)
 
     def warn(self, error: PenstockError, key: str, attempts: int, began: float) -> None:
         """Log what an operation that is waited for has met with; on the thread that waits, about once a second.

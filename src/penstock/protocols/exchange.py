@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -52,11 +52,13 @@ class Work:
 
     Attributes:
         run: The call.
+        url: Empty: it is no request.
         blocks: It may wait (for a disk, say), so a transport with threads for it carries it out. A call that does not
             is a verb of an HTTP dialect that needs no request: the I/O thread carries it out in passing.
 
     """
 
+    url: ClassVar[str] = ""
     run: Callable[[], object]
     blocks: bool = True
 
@@ -72,8 +74,9 @@ class Response:
             error's body, the first ``TEXT_BYTES``.
         received: Bytes that arrived in the target.
         fault: Why the exchange did not complete (connection, TLS, time, a ``Work``'s error); None when it did.
-        first_byte_s: Seconds from the request, on a connection that stood, to the response's first byte; known only
-            while somebody listens to events (``penstock.events``), else 0.0.
+        first_byte_s: Seconds from the request, on a connection that stood, to the response's first byte; known of a
+            sample of responses, and of all while somebody listens to events (``penstock.events``), else 0.0.
+        body_s: Seconds from there to the last byte; known where that is.
         overflow: More bytes came than the target holds, or than were to be collected; then ``body`` is empty.
 
     """
@@ -85,6 +88,7 @@ class Response:
     fault: PenstockError | None = None
     overflow: bool = False
     first_byte_s: float = 0.0
+    body_s: float = 0.0
 
 
 @dataclass(slots=True)

@@ -50,6 +50,7 @@ _SSL_VERIFYHOST, _HTTP_VERSION, _BUFFERSIZE, _NOSIGNAL = 81, 84, 98, 99
 _CONNECTTIMEOUT_MS, _PATH_AS_IS, _UPLOAD_BUFFERSIZE, _MAXAGE_CONN = 156, 234, 280, 288
 _SHARE, _POSTFIELDSIZE_LARGE = 10100, 30120
 _RESPONSE_CODE, _SIZE_DOWNLOAD_T, _PRETRANSFER_TIME_T, _STARTTRANSFER_TIME_T = 0x200002, 0x600008, 0x600035, 0x600036
+_TOTAL_TIME_T = 0x600032
 _HTTP_1_1 = 2
 _HEADER_ORIGIN, _LAST_REQUEST = 1, -1
 
@@ -318,10 +319,16 @@ class Easy:
 
     def first_byte_s(self) -> float:
         """Return the seconds from the request, on a connection that stood, to the first byte of its answer."""
-        sent, answered = ctypes.c_longlong(), ctypes.c_longlong()
-        getinfo(self.handle, _PRETRANSFER_TIME_T, ctypes.byref(sent))
-        getinfo(self.handle, _STARTTRANSFER_TIME_T, ctypes.byref(answered))
-        return (answered.value - sent.value) / 1e6
+        return (self._time_us(_STARTTRANSFER_TIME_T) - self._time_us(_PRETRANSFER_TIME_T)) / 1e6
+
+    def body_s(self) -> float:
+        """Return the seconds from the first byte of the answer to its last."""
+        return (self._time_us(_TOTAL_TIME_T) - self._time_us(_STARTTRANSFER_TIME_T)) / 1e6
+
+    def _time_us(self, info: int) -> int:
+        time = ctypes.c_longlong()
+        getinfo(self.handle, info, ctypes.byref(time))
+        return time.value
 
     def explain(self, code: int) -> str:
         """Return libcurl's own words for a failure of this transfer."""

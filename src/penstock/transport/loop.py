@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import random
 import threading
 from collections import deque
 from contextlib import suppress
@@ -336,13 +337,18 @@ def _response(transfer: Transfer, code: int) -> Response:
         elif code == OK and not limit.located:
             transfer.session.answered = True
             limit.locate(easy.first_byte_s())
-        if listening():
-            response.first_byte_s = max(0.0, easy.first_byte_s())
+        sampling = transfer.session.sampling
+        sampling.left -= 1
+        if sampling.left <= 0 or listening():
+            response.first_byte_s, response.body_s = max(0.0, easy.first_byte_s()), max(0.0, easy.body_s())
+            if sampling.left <= 0:
+                sampling.renew(monotonic(), _draw())
     except Exception as error:  # noqa: BLE001  see above
         return Response(fault=ours(error))
     return response
 
 
+_draw = random.Random().random  # noqa: S311  a sample; a generator of its own leaves the user's seeds alone
 _lock = threading.Lock()
 _loop: _Loop | None = None
 _inherited: list[_Loop] = []

@@ -9,6 +9,7 @@ from penstock.transport.codes import WHERE
 from penstock.transport.easy import Easy
 from penstock.transport.limit import Limit
 from penstock.transport.pool import Pool
+from penstock.transport.sampling import Sampling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,12 +49,13 @@ class Session:
         answered: Something has come from the store.
         closed: It carries nothing more.
         ended: Calls that ended since the limit was last told.
+        sampling: Which responses are measured.
         ready: Calls that wait for their place; with each, whether it needs a fresh connection.
         where: The settings that name the store's host, option and variable.
 
     """
 
-    __slots__ = ("_carrier", "answered", "closed", "ended", "handles", "limit", "options", "ready", "where")
+    __slots__ = ("_carrier", "answered", "closed", "ended", "handles", "limit", "options", "ready", "sampling", "where")
 
     def __init__(self, carrier: Carrier, options: TransportOptions, where: str = WHERE) -> None:
         """Join the process's I/O thread."""
@@ -65,6 +67,7 @@ class Session:
         self.closed = False
         self.ended = 0
         self.limit = Limit(min(options.connections, carrier.most))
+        self.sampling = Sampling()
         self.ready: deque[tuple[Call, bool]] = deque()
 
     def __del__(self) -> None:

@@ -69,6 +69,7 @@ class OpenRead(SpanRead):
                 self.policy.scratch.give(scratch)
         if self._trace is not None:
             self._trace.end(None)
+        self._count(response, len(got.data) if isinstance(got, Beginning) else len(got))
         if isinstance(got, Beginning):
             return self._go_on(got)
         self.value = got

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from itertools import count
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 from penstock.buffer import Buffer
 from penstock.errors import Bug, Cancelled, PenstockError, Transient, Truncated, Unusable
-from penstock.events import RangeRead, RequestTrace, emit, listening
+from penstock.events import RangeRead, RequestTrace, SlowRequest, emit, listening, slow
 from penstock.fetch.plan import split
 from penstock.fetch.policy import again, bug
 from penstock.protocols.driver import RANGE_IGNORED
@@ -170,8 +170,19 @@ class SpanRead:
             return self._cut_short(got, response.fault)
         if trace is not None:
             trace.end(None)
+        self._count(response, got)
         self.end(None)
         return None
+
+    def _slow(self, elapsed_s: float, status: int, size_bytes: int) -> None:
+        """Tell of a read that is one of the slowest."""
+        slow(SlowRequest(elapsed_s, self.policy.driver.url(self.span.key), size_bytes, self.attempts, status, time()))
+
+    def _count(self, response: Response, size_bytes: int) -> None:
+        """Count a good response."""
+        url = self._exchange.request.url if self._exchange is not None else ""
+        if elapsed_s := self.policy.timings.answered(response, url, size_bytes, self._began):
+            self._slow(elapsed_s, response.status, size_bytes)
 
     def cut(self, whole: bytes) -> None:
         """Take the span out of its whole object."""
@@ -218,6 +229,8 @@ class SpanRead:
                 return 0.0
             self.policy.unranged(self)  # from here on it waits for the whole object
             return None
+        if self._exchange is not None:
+            self.policy.timings.turn(self._exchange.request.url)
         wait_s = self.policy.decide(error, self.attempts, self._began)
         if wait_s is None:
             self.end(error)

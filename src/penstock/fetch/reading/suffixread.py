@@ -80,7 +80,12 @@ class SuffixRead(SpanRead):
             return self._failed(error)
         except Exception as error:  # noqa: BLE001  see SpanRead.done
             return self._failed(bug(error))
-        return self._arrived(got, response.fault) if isinstance(got, Ending) else self._looked(got)
+        if not isinstance(got, Ending):
+            self.policy.timings.carried(self._exchange.request.url if self._exchange is not None else "", 0)
+            return self._looked(got)
+        if got.received == got.size - got.start:
+            self._count(response, got.received)
+        return self._arrived(got, response.fault)
 
     def _looked(self, meta: ObjectMeta | None) -> float | None:
         """Look at the object; or go on with the range that its size tells: there is none of an empty object."""

@@ -1,0 +1,223 @@
+"""Each response is counted once, under its host, whether or not anybody listens; slow reads are kept with their URL."""
+
+from __future__ import annotations
+
+import threading
+from time import monotonic
+
+import pytest
+
+from penstock import events
+from penstock.errors import Forbidden
+from penstock.events import HOST_WORDS, HostTimings, Slowest, SlowRequest, Timings, measured, slow
+from penstock.events.timings import host_of
+from penstock.fetch.reading.batch import read_many
+from penstock.protocols.exchange import Response
+from penstock.testing.servers import reply
+from penstock.values import Span
+from tests.children import forked
+from tests.fetch.store import serving
+
+SIZE = 100_000
+DATA = bytes(SIZE)
+
+
+def since(before, host):
+    """Return what came of a host since ``before``."""
+    return measured()[host] - before.get(host, HostTimings())
+
+
+class TestHosts:
+    def test_reads_and_other_requests_are_counted_with_their_bytes_and_times(self):
+        before = measured()
+        with serving({"key": DATA}) as (server, engine):
+            read_many(engine, [Span("key", 0, SIZE, whole=True)] * 30)
+            engine.run(lambda: engine.driver.head("key"))
+        found = since(before, server.url.partition("//")[2])
+        assert (found.responses, found.received_bytes, found.failed, found.retried) == (31, 30 * SIZE, 0, 0)
+        assert 1 <= found.first_byte.count <= 30
+        assert 0 < found.first_byte.quantile(0.5) < 60
+        assert found.body_rate.quantile(0.5) > 1e3
+        assert found.body_s > 0
+        assert found.first_byte_s == pytest.approx(found.first_byte.total)
+
+    def test_an_object_of_unknown_size_and_its_end_are_counted(self):
+        before = measured()
+        with serving({"key": DATA}) as (server, engine):
+            assert read_many(engine, [Span("key"), Span("key", -10)]) == [DATA, DATA[-10:]]
+        assert since(before, server.url.partition("//")[2]).received_bytes == SIZE + 10
+
+    def test_throttling_and_other_failures_are_told_apart(self):
+        def fault(received, _answer, send):
+            refused = {1: 503, 2: 503, 3: 500}.get(received.number)
+            if refused:
+                send(reply(refused, b"<Error><Code>SlowDown</Code></Error>" if refused == 503 else b""))
+            return refused is not None
+
+        before = measured()
+        with serving({"key": DATA}, fault) as (server, engine):
+            read_many(engine, [Span("key", 0, SIZE, whole=True)])
+        found = since(before, server.url.partition("//")[2])
+        assert (found.responses, found.failed, found.throttled, found.retried) == (4, 3, 2, 3)
+        assert found.throttled_s >= 0
+        assert found.received_bytes == SIZE
+
+    def test_a_refusal_is_a_failure_without_a_retry(self):
+        before = measured()
+        refuse = serving({}, lambda _received, _answer, send: send(reply(403)) or True)
+        with refuse as (server, engine), pytest.raises(Forbidden):
+            engine.run(lambda: engine.driver.head("key"))
+        found = since(before, server.url.partition("//")[2])
+        assert (found.responses, found.failed, found.retried) == (1, 1, 0)
+
+    def test_stores_of_one_host_are_counted_together_and_each_host_for_itself(self):
+        before = measured()
+        one, other = Timings("s3"), Timings("s3")
+        for timings, url in (
+            (one, "http://a:1/x"),
+            (other, "http://a:1/y"),
+            (one, "https://b/z?list"),
+            (one, "http://a:1/x"),
+        ):
+            timings.answered(Response(200, first_byte_s=0.5, body_s=0.25), url, SIZE, monotonic())
+        assert since(before, "a:1").responses == 3
+        assert since(before, "a:1").body_s == 0.75
+        assert since(before, "b").first_byte.count == 1
+        assert "s3" not in measured()
+
+    def test_a_response_between_measurements_is_counted_at_once(self):
+        before, timings = measured(), Timings("s3")
+        timings.answered(Response(200, first_byte_s=0.5), "http://between/x", 7, monotonic())
+        for number in range(1, 8):
+            timings.answered(Response(200), "http://between/x", 7, monotonic())
+            found = since(before, "between")
+            assert (found.responses, found.received_bytes) == (1 + number, 7 + 7 * number)
+        assert found.first_byte.count == 1
+
+    def test_a_measured_response_stands_for_those_before_it(self):
+        timings = Timings("s3")
+        for number in range(10):
+            timings.answered(Response(200, first_byte_s=0.5 if number == 9 else 0.0), "http://weight/x", 1, monotonic())
+        assert measured()["weight"].first_byte.count == 10
+
+    def test_stores_without_a_wire_are_counted_by_scheme(self):
+        before, timings = measured(), Timings("nowhere")
+        for _ in range(64):
+            timings.answered(Response(), "", 10, monotonic() - 0.25)
+        found = since(before, "nowhere")
+        assert (found.responses, found.received_bytes) == (64, 640)
+        assert found.first_byte.quantile(0.5) == pytest.approx(0.25, rel=0.1)
+
+    def test_hosts_without_end_are_counted_together(self):
+        def many():
+            timings = Timings("s3")
+            for number in range(100):
+                timings.answered(Response(200, first_byte_s=0.1), f"http://host{number}/x", 1, monotonic())
+            found = measured()
+            assert len(found) <= 65
+            assert sum(each.responses for each in found.values()) == 100
+            assert "host99" in found
+
+        with forked(many) as status:
+            assert status() == 0
+
+    def test_threads_that_count_at_once_lose_nothing(self):
+        before, timings = measured(), Timings("crowd")
+
+        def work():
+            for _ in range(5_000):
+                timings.answered(Response(), "", 3, monotonic())
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            measured()
+        found = since(before, "crowd")
+        assert (found.responses, found.received_bytes) == (20_000, 60_000)
+
+    def test_a_forked_child_begins_at_zero(self):
+        timings = Timings("s3")
+        timings.answered(Response(200, first_byte_s=0.5), "http://parent/x", 1, monotonic())
+        held = Slowest()
+
+        def child():
+            assert measured() == {}
+            Timings("s3").answered(Response(200, first_byte_s=0.5), "http://child/x", 1, monotonic())
+            assert [*measured()] == ["child"]
+
+        with forked(child) as status:
+            assert status() == 0
+        assert "child" not in measured()
+        assert held.found() == []
+
+    def test_words_in_shared_memory_hold_everything(self):
+        shared = memoryview(bytearray(8 * HOST_WORDS)).cast("q")
+        timings = Timings("s3")
+        timings.answered(Response(200, first_byte_s=0.5, body_s=1.0), "http://words/x", SIZE, monotonic())
+        shared[:] = memoryview(measured()["words"].words)
+        seen = HostTimings(shared)
+        assert (seen.responses, seen.first_byte.count, seen.body_rate.count, seen.body_s) == (1, 1, 1, 1.0)
+        assert (seen + seen).responses == 2
+
+
+class TestSlowest:
+    def test_the_slowest_are_kept_and_no_others(self):
+        held = Slowest(3)
+        for elapsed_s in (5, 1, 4, 2, 3, 6):
+            slow(SlowRequest(float(elapsed_s), "u", 0, 1, 200, 0.0))
+        assert [each.elapsed_s for each in held.found()] == [6, 5, 4]
+        assert held.above_s == 4
+
+    def test_reads_are_kept_with_their_url(self):
+        held = Slowest(3)
+        with serving({"one": DATA, "two": DATA}) as (_, engine):
+            read_many(engine, [Span("one", 0, SIZE, whole=True), Span("two", 0, 10)])
+        found = {each.url: each for each in held.found()}
+        assert {url: (each.size_bytes, each.attempts, each.status) for url, each in found.items()} == {
+            "s3://bucket/one": (SIZE, 1, 200),
+            "s3://bucket/two": (10, 1, 206),
+        }
+        assert all(each.elapsed_s > 0 for each in found.values())
+
+    def test_one_that_is_made_later_sees_only_what_comes_later(self):
+        first = Slowest(1)
+        slow(SlowRequest(9.0, "early", 0, 1, 200, 0.0))
+        second = Slowest(1)
+        timings = Timings("s3")
+        assert timings.answered(Response(200), "http://h/x", 1, monotonic() - 1) > 0.9
+        slow(SlowRequest(1.0, "late", 0, 1, 200, 0.0))
+        assert [first.found()[0].url, second.found()[0].url] == ["early", "late"]
+
+    def test_no_read_is_slow_once_nobody_watches(self):
+        def child():
+            held, timings = Slowest(1), Timings("s3")
+            assert timings.answered(Response(200), "http://h/x", 1, monotonic() - 100) >= 100
+            del held
+            slow(SlowRequest(100.0, "u", 0, 1, 200, 0.0))
+            assert timings.answered(Response(200), "http://h/x", 1, monotonic() - 100) == 0.0
+
+        with forked(child) as status:
+            assert status() == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://b.s3.amazonaws.com/k?x=/", "b.s3.amazonaws.com"),
+        ("http://[::1]:90/a", "[::1]:90"),
+        ("http://h?a", "h"),
+        ("", ""),
+    ],
+)
+def test_a_host_is_named_with_its_port(url, host):
+    assert host_of(url) == host
+
+
+def test_the_end_of_a_request_names_its_host():
+    heard = []
+    stop = events.subscribe(heard.append)
+    with serving({"key": DATA}) as (server, engine):
+        read_many(engine, [Span("key", 0, SIZE, whole=True)])
+    stop()
+    assert [each.host for each in heard if isinstance(each, events.RequestEnded)] == [server.url.partition("//")[2]]
