@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FLOORS = (
     {"errors"},
     {"values", "buffer", "options", "budget", "tree", "version", "waiting", "support", "histogram"},
-    {"protocols", "events", "config", "listing", "blocks", "modes", "node"},
+    {"protocols", "events", "config", "listing", "blocks", "modes", "node", "progress"},
     {"drivers", "transport", "fetch", "cache"},
     {"providers"},
     {"source"},
@@ -77,7 +77,7 @@ HOMES = {
     "pycurl": ("transport.libcurl",),
     "pytest": ("testing",),
     "ray": ("interop",),
-    "rich": ("cli", "demo", "bulk"),
+    "rich": ("cli", "demo", "progress"),
     "safetensors": ("formats", "checkpoint"),
     "sklearn": ("demo", "testing"),
     "torch": ("datasets", "loading", "checkpoint", "demo", "compat"),
@@ -121,6 +121,8 @@ IO_CALLS = {"open", "print", "input"}
 FILE_LINES, FUNCTION_LINES, ARGUMENTS, CONTRACT_METHODS, FOLDER_FILES = 500, 48, 6, 5, 15
 MIRRORS = {("penstock.loading.loader", "__init__")}  # signatures that are someone else's, known by name: design/0008
 MIRRORS |= {("penstock.verbs", "open")}  # the built-in's: design/0034
+MIRRORS |= {("penstock.catalog.catalog", "scan")}  # what from_prefix passes on: design/0020
+MIRRORS |= {("penstock.checkpoint.safetensors.verbs", "save_safetensors")}  # design/0049
 MIRRORS |= {("penstock.datasets.map", f"from_{each}") for each in ("prefix", "manifest")}  # design/0020
 MIRRORS |= {("penstock.datasets.iterable", f"from_{each}") for each in ("prefix", "objects", "manifest")}  # design/0020
 MIRRORS |= {("penstock.datasets.zarr.dataset", "__init__")}  # design/0045

@@ -15,7 +15,6 @@ from penstock.bulk.guard import clear, in_the_way, link_on_the_way
 from penstock.bulk.ledger import ledger
 from penstock.bulk.mirror import SyncKeywords, SyncOptions, opened
 from penstock.bulk.outcome import Outcome, Synced
-from penstock.bulk.progress import bar
 from penstock.bulk.selection import left_out, local
 from penstock.bulk.tasks import steps
 from penstock.bulk.tasks.copy import Job, copy, cost_bytes
@@ -23,6 +22,7 @@ from penstock.bulk.tasks.evidence import is_proven
 from penstock.bulk.tasks.pool import run_jobs
 from penstock.errors import Changed, NoSpace, NotFound, PenstockError, Unusable
 from penstock.options import StoreOptions
+from penstock.progress import bar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -120,7 +120,7 @@ class Run:
         for path, kind in left_out(self.mirror.selection):
             yield Outcome(path, "", 0, "skipped", kind)
         whole = True
-        with bar(None, None, shown=False if self.options.dry_run else progress) as self._count:
+        with bar("syncing", None, None, shown=False if self.options.dry_run else progress) as self._count:
             for outcome in self._copies(self._tasks(planned)):
                 yield outcome
                 whole = whole and outcome.error is None

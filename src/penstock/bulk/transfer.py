@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from penstock.bulk.guard import check_links, check_names, check_tree, link_on_the_way
 from penstock.bulk.outcome import Outcome
 from penstock.bulk.plan import check, plan
-from penstock.bulk.progress import bar
 from penstock.bulk.selection import destination, left_out, local, require, select
 from penstock.bulk.tasks.copy import Job, copy, cost_bytes, delete_source
 from penstock.bulk.tasks.evidence import is_there
 from penstock.bulk.tasks.pool import run_jobs
 from penstock.errors import NoSpace, PenstockError, Unusable
+from penstock.progress import bar
 from penstock.protocols.driver import Delete, Put
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def transfer(urls: Sequence[str], dest: str, how: How, store: StoreOptions | str
     first = list(islice(steps, _AHEAD))
     for path, kind in chain.from_iterable(map(left_out, selections)):
         yield Outcome(path, "", 0, "skipped", kind)
-    with bar(*_sums(first), shown=False if how.dry_run else None) as count:
+    with bar("moving" if how.move else "copying", *_sums(first), shown=False if how.dry_run else None) as count:
         work = _Work(how, {each.source.root: each.source for each in selections}, (target, place.key), count)
         yield from _carry_out(chain(first, steps), work)
 

@@ -20,6 +20,7 @@ from penstock.catalog.storage.digest import digest_of
 from penstock.catalog.storage.saved import Saved, load, save
 from penstock.catalog.storage.strings import decode, encode, taken
 from penstock.errors import Damaged, ManifestError, Unusable
+from penstock.progress import tally, totals
 from penstock.providers.urls import parse
 from penstock.source import open_source
 from penstock.values import Span, as_folder, whole
@@ -64,7 +65,7 @@ class Catalog:
         self._rows = range(table.rows) if rows is None else rows
 
     @classmethod
-    def scan(
+    def scan(  # noqa: PLR0913  from_prefix has its arguments, and see design/0020
         cls,
         url: str | os.PathLike[str],
         *,
@@ -72,12 +73,14 @@ class Catalog:
         exclude: str | Iterable[str] = (),
         labels: Rule | None = None,
         allow_empty: bool = False,
+        progress: bool | None = None,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
         """List every object whose key begins with the URL's; one request for each 1,000, in parallel where it can.
 
         ``include`` and ``exclude`` are globs over the key below the prefix; directory markers are left out.
-        ``labels``: see ``with_labels``.
+        ``labels``: see ``with_labels``. ``progress`` shows on standard error how many were found; by default where that
+        is a terminal and rich is installed.
 
         Raises:
             NotFound: Nothing is there, and ``allow_empty`` is not set: two more requests say what is near.
@@ -87,7 +90,9 @@ class Catalog:
         if labels is not None:
             check_rule(labels)
         source, prefix = open_source(url, store)
-        catalog = cls(source.root, *scan(source, prefix, include=include, exclude=exclude))
+        with tally(f"listing {source.url(prefix)}", shown=progress) as count:
+            found = scan(source, prefix, include=include, exclude=exclude, progress=totals(count))
+        catalog = cls(source.root, *found)
         if not (allow_empty or len(catalog)):
             raise absent(source, prefix, os.fspath(url), chosen=bool(include or exclude))
         return catalog if labels is None else catalog.with_labels(labels)

@@ -79,19 +79,29 @@ class MapDataset(CatalogDataset, Dataset[Any]):
         exclude: str | Iterable[str] = (),
         labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
         allow_empty: bool = False,
+        progress: bool | None = None,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
         """Make a dataset of every object whose key begins with the URL's; one LIST request for each 1,000 objects.
 
         ``include`` and ``exclude`` are globs over the key below the prefix. ``labels``: see ``Catalog.with_labels``.
-        The other arguments are those of the class. All are checked before the first request.
+        ``progress``: see ``Catalog.scan``. The other arguments are those of the class. All are checked before the first
+        request.
 
         Raises:
             NotFound: Nothing is there, and ``allow_empty`` is not set.
             Unusable: An argument that cannot be meant, or an object without a label.
 
         """
-        return Catalog.scan(url, include=include, exclude=exclude, labels=labels, allow_empty=allow_empty, store=store)
+        return Catalog.scan(
+            url,
+            include=include,
+            exclude=exclude,
+            labels=labels,
+            allow_empty=allow_empty,
+            progress=progress,
+            store=store,
+        )
 
     @classmethod
     @constructor

@@ -13,6 +13,7 @@ from penstock.checkpoint.safetensors.index import INDEX, WHOLE, Index, file_name
 from penstock.checkpoint.safetensors.resolve import stored_index
 from penstock.checkpoint.transfer.tensors import pieces
 from penstock.errors import AlreadyExists, CheckpointError, Unusable
+from penstock.progress import current
 from penstock.protocols.driver import Put
 
 if TYPE_CHECKING:
@@ -110,9 +111,10 @@ class SafetensorsSave:
         header, digest = encode(entries, self.metadata, checksummer.checksums().digests)
         with self.source.open_write(key, create_only=create_only) as writer:
             writer.write(header)
-            again = Checksummer()
+            again, count = Checksummer(), current()
             for piece in _bytes(entries, tensors):
                 writer.write(piece)
+                count(0, len(piece))
                 again.update(piece)
             if again.checksums() != checksummer.checksums():
                 message = "the tensors were changed while they were saved, so nothing was written"

@@ -12,12 +12,14 @@ from penstock.checkpoint.safetensors.save import SafetensorsSave
 from penstock.checkpoint.safetensors.slices import cut
 from penstock.checkpoint.transfer.tensors import torch_module
 from penstock.errors import InvalidURL, Unusable
+from penstock.progress import bar
 from penstock.source import open_source
 from penstock.values import as_folder
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
     import torch
@@ -32,13 +34,14 @@ _SHARD_BYTES = 5_000_000_000  # what Hugging Face's libraries cut at
 _PLAIN = (int, slice, type(...), type(None))
 
 
-def save_safetensors(
+def save_safetensors(  # noqa: PLR0913  see design/0049
     tensors: Mapping[str, Tensor],
     url: str | os.PathLike[str],
     *,
     metadata: Mapping[str, str] | None = None,
     max_shard_bytes: int | None = None,
     overwrite: bool = False,
+    progress: bool | None = None,
     store: StoreOptions | str | None = None,
 ) -> None:
     """Save tensors as one file (``url`` ends in ``.safetensors``) or in Hugging Face's layout (a folder).
@@ -48,6 +51,7 @@ def save_safetensors(
     Every safetensors reader reads them; Penstock's finds every damaged byte. The save is atomic; what was
     there stays until then, and is replaced only with ``overwrite``. The tensors are read twice; memory is what
     ``ps.open`` takes to write, and no copy of them. Requests: those of ``ps.open``, and HEADs of what may be there.
+    ``progress`` shows a line on standard error; by default where that is a terminal and rich is installed.
 
     Raises:
         AlreadyExists: There is one, and ``overwrite`` is False.
@@ -63,11 +67,17 @@ def save_safetensors(
     if key.endswith(".safetensors"):
         if max_shard_bytes is not None:
             raise InvalidURL("several files need a folder: a URL that ends in '/'", url=source.url(key))
-        writing.file(key)
+        with _saving(writing, source.url(key), progress):
+            writing.file(key)
     elif key and not key.endswith("/") and max_shard_bytes is None:
         raise InvalidURL("a safetensors file ends in '.safetensors', and a folder in '/'", url=source.url(key))
     else:
-        writing.folder(as_folder(key), _SHARD_BYTES if max_shard_bytes is None else max_shard_bytes)
+        with _saving(writing, source.url(as_folder(key)), progress):
+            writing.folder(as_folder(key), _SHARD_BYTES if max_shard_bytes is None else max_shard_bytes)
+
+
+def _saving(writing: SafetensorsSave, url: str, progress: bool | None) -> AbstractContextManager[object]:  # noqa: FBT001  as given
+    return bar(f"saving {url}", 1, sum(each.nbytes for each in writing.tensors.values()), shown=progress)
 
 
 def load_safetensors(
@@ -75,6 +85,7 @@ def load_safetensors(
     *,
     device: str | int | torch.device = "cpu",
     names: Iterable[str] | None = None,
+    progress: bool | None = None,
     store: StoreOptions | str | None = None,
 ) -> dict[str, Tensor]:
     """Load all tensors, or those of ``names``, of a file, an index or a folder, in parallel ranges.
@@ -82,6 +93,7 @@ def load_safetensors(
     The bytes go straight into the tensors' memory; to a GPU by way of page-locked buffers, at most 192 MiB of them (and
     one more). Only the files and bytes that are asked for are read. Requests: two for each file, two more for an index,
     two for a folder; then one for each 8 MiB. Where Penstock saved them, every byte is verified.
+    ``progress`` is that of ``save_safetensors``.
 
     Raises:
         NotFound: A file, or a tensor of ``names``, is not there.
@@ -94,7 +106,9 @@ def load_safetensors(
         raise Unusable(f"names is several names, not the one {names!r}")
     source, key = open_source(url, store)
     wanted = None if names is None else list(names)
-    return Safetensors(source, resolve(source, key, wanted), source.url(key), device).get_tensors(wanted)
+    found = Safetensors(source, resolve(source, key, wanted), source.url(key), device)
+    with bar(f"loading {source.url(key)}", 1, found.size_bytes(wanted), shown=progress):
+        return found.get_tensors(wanted)
 
 
 def open_safetensors(
@@ -146,6 +160,11 @@ class Safetensors:
         in_order = sorted(wanted, key=attrgetter("of.key", "start"))
         read = dict(zip((each.entry.name for each in in_order), self.load_tensors(in_order), strict=True))
         return {each.entry.name: read[each.entry.name] for each in wanted}
+
+    def size_bytes(self, names: Iterable[str] | None = None) -> int:
+        """Return the bytes of some tensors, or of all. Raises ``NotFound`` for a name that is not there."""
+        wanted = [self._span(name) for name in dict.fromkeys(self._files if names is None else names)]
+        return sum(each.stop - each.start for each in wanted)
 
     def get_slice(self, name: str) -> Slice:
         """Return what reads parts of a tensor when it is indexed. Raises ``NotFound``."""

@@ -11,6 +11,7 @@ import numpy as np
 from penstock.checkpoint.integrity.checksums import BLOCK_BYTES
 from penstock.checkpoint.transfer.plan import Object, Run, Want, runs
 from penstock.errors import ChecksumMismatch
+from penstock.progress import current
 from penstock.values import Span
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def gather(source: Source, wants: Iterable[Want], window_bytes: int = _WINDOW_BY
 
     """
     sent: deque[tuple[Run, memoryview]] = deque()
+    count = current()
 
     def places() -> Iterator[tuple[Span, memoryview]]:
         for run in runs(wants):
@@ -49,6 +51,7 @@ def gather(source: Source, wants: Iterable[Want], window_bytes: int = _WINDOW_BY
         for _ in filled:
             run, memory = sent.popleft()
             _verify(run, memory)
+            count(0, run.stop - run.start)
             for piece in () if run.straight else run.pieces:
                 _view(piece)[:] = memory[piece.start - run.start : piece.stop - run.start]
             yield from run.done

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.bulk.selection import elsewhere
 from penstock.cli.exits import write
 from penstock.cli.text import harmless, moment, readable
 from penstock.errors import NotFound
+from penstock.progress import tally
 from penstock.source import open_source
 from penstock.values import UNKNOWN_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from penstock.options import StoreOptions
     from penstock.values import ObjectMeta
@@ -36,12 +36,13 @@ def ls(url: str, line: Line, store: StoreOptions | str) -> None:
     """
     source, prefix = open_source(url, store)
     count = size_bytes = 0
-    with _spinner() as say:
+    # Lines that run over the same terminal are progress enough.
+    with tally("listing", shown=False if sys.stdout.isatty() else None) as tell:
         for page in source.pages(prefix):
             write("".join(f"{line(source.url(entry.key), entry)}\n" for entry in page.entries))
             count += len(page.entries)
             size_bytes += sum(entry.size for entry in page.entries if entry.size != UNKNOWN_SIZE)
-            say(f"{count:,} objects so far")
+            tell(len(page.entries), 0)
     if not count:
         raise nothing(source.url(prefix))
     if sys.stderr.isatty():
@@ -70,19 +71,3 @@ def as_json(url: str, entry: ObjectMeta) -> str:
     modified = moment(entry.modified)
     size = None if entry.size == UNKNOWN_SIZE else entry.size
     return json.dumps({"url": url, "key": entry.key, "size": size, "etag": entry.etag, "modified": modified})
-
-
-@contextmanager
-def _spinner() -> Iterator[Callable[[str], None]]:
-    """Turn a wheel on standard error while nothing else moves there; yields what sets the words beside it."""
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn
-
-    console = Console(stderr=True)
-    # Lines that run over the same terminal are progress enough.
-    idle = not console.is_terminal or sys.stdout.isatty()
-    columns = (SpinnerColumn(), TextColumn("{task.description}"))
-    # Not redirected: standard output may well be a file.
-    with Progress(*columns, console=console, transient=True, redirect_stdout=False, disable=idle) as progress:
-        task = progress.add_task("listing")
-        yield lambda words: progress.update(task, description=words)

@@ -10,7 +10,6 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from penstock.bulk.guard import check_tree, link
-from penstock.bulk.progress import bar
 from penstock.bulk.selection import require, select
 from penstock.bulk.tasks import steps
 from penstock.bulk.tasks.pool import run_jobs
@@ -18,6 +17,7 @@ from penstock.cli.exits import write
 from penstock.cli.report import Report
 from penstock.cli.text import harmless, readable
 from penstock.errors import Cancelled, PenstockError, printable
+from penstock.progress import tally
 from penstock.protocols.driver import Delete
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _ask(victims: Sequence[Victim]) -> None:
 def _delete(victims: Iterable[Victim], *, as_json: bool) -> None:
     report, stop = Report("deleted", as_json=as_json), Event()
     with (
-        bar(None, None) as count,
+        tally("deleting") as count,
         closing(run_jobs(victims, _deleted, lambda _: 0, stop)) as results,
     ):
         for (source, meta), result in results:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
-from penstock.bulk.progress import bar
 from penstock.bulk.tasks.pool import run_jobs
 from penstock.bulk.tasks.steps import blocking
 from penstock.errors import Cancelled, ChecksumMismatch, Damaged, PenstockError, Unusable, public_url
@@ -24,6 +23,7 @@ from penstock.interop.zarr.rechunk.hierarchy import copying, opened
 from penstock.interop.zarr.rechunk.journal import Journal
 from penstock.interop.zarr.rechunk.plan import Grids, Regions, memory_bytes, object_reads, regions
 from penstock.interop.zarr.store import Store
+from penstock.progress import bar
 from penstock.protocols.driver import Delete, List, Put
 from penstock.providers.protected import check_deletable
 from penstock.providers.urls import parse
@@ -227,7 +227,7 @@ class Run:
         sizes = sum(each.size_bytes for each in self.result.arrays)
         stop = Event()
         try:
-            with bar(self.result.regions, sizes, shown=progress) as count:
+            with bar("copying", self.result.regions, sizes, shown=progress) as count:
                 for number, size_bytes in self._copied(self._jobs(done, count), stop):
                     new.add(number)
                     self.result.size_bytes += size_bytes

@@ -1,0 +1,216 @@
+"""Progress of long loops on standard error: on a terminal only, and silent in logs. The one place that decides."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import threading
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from importlib.util import find_spec
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from penstock.errors import MissingExtra, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from rich.progress import Progress, ProgressColumn, TaskID
+
+    Count = Callable[[int, int], None]
+
+__all__ = ["bar", "current", "tally", "totals"]
+
+_PATIENCE_S = 0.5  # what ends sooner shows nothing, and loads no rich
+_REDRAW_S = 0.1
+_OFF = ("0", "false", "no", "off")
+
+
+@contextmanager
+def bar(title: str, objects: int | None, size_bytes: int | None, *, shown: bool | None = None) -> Generator[Count]:
+    """Show objects and bytes on standard error while the block runs; yields what counts them, on any thread.
+
+    The line appears after half a second. By default (None) it is shown where standard error is a terminal and rich is
+    installed, in the main process of rank 0 (``RANK``), unless ``PENSTOCK_PROGRESS=0`` is set. True insists on rich;
+    without a terminal nothing is shown either way. There is one line per process: a loop within another one's block,
+    or beside it, shows none.
+
+    Args:
+        title: What goes on.
+        objects: How many there will be; None: not known.
+        size_bytes: How many bytes; None: not known.
+        shown: See above.
+
+    Raises:
+        MissingExtra: ``shown`` is True, and rich is not installed.
+
+    """
+    with _line(title, objects, size_bytes, shown=shown, moves=True) as count:
+        yield count
+
+
+@contextmanager
+def tally(title: str, *, shown: bool | None = None) -> Generator[Count]:
+    """Show a number of objects in the same way, without bytes."""
+    with _line(title, None, None, shown=shown, moves=False) as count:
+        yield count
+
+
+def totals(count: Count) -> Callable[[int], None]:
+    """Return what takes the number of objects so far, in place of how many more there are."""
+    before = 0
+
+    def tell(objects: int) -> None:
+        nonlocal before
+        count(objects - before, 0)
+        before = objects
+
+    return tell
+
+
+def current() -> Count:
+    """Return what counts for the line around this call: the loop that moves the bytes need not know which it is."""
+    line = _current.get()
+    return _nothing if line is None else line.count
+
+
+@contextmanager
+def _line(
+    title: str, objects: int | None, size_bytes: int | None, *, shown: bool | None, moves: bool
+) -> Generator[Count]:
+    if not _wanted(shown) or not _Line.free():
+        yield _nothing
+        return
+    line = _Line(title, objects, size_bytes, moves=moves)
+    token = _current.set(line)
+    try:
+        yield line.count
+    finally:
+        with suppress(ValueError):  # a generator that is closed in another context
+            _current.reset(token)
+        line.end()
+
+
+def _wanted(shown: bool | None) -> bool:  # noqa: FBT001  the argument of the functions above
+    if shown is False or not _on_a_terminal():
+        return False
+    if shown:
+        if find_spec("rich") is None:
+            raise MissingExtra("a progress bar needs rich: pip install penstock[cli]")
+        return True
+    return (
+        os.environ.get("PENSTOCK_PROGRESS", "").lower() not in _OFF
+        and os.environ.get("RANK", "") in ("", "0")
+        and os.environ.get("TERM") != "dumb"
+        and multiprocessing.parent_process() is None
+        and find_spec("rich") is not None
+    )
+
+
+def _on_a_terminal() -> bool:
+    try:
+        return sys.stderr is not None and sys.stderr.isatty()
+    except ValueError:  # it is closed
+        return False
+
+
+class _Line:
+    """The one line of this process. The thread that counts draws it: there is none that a fork would lose."""
+
+    shown: _Line | None = None
+
+    def __init__(self, title: str, objects: int | None, size_bytes: int | None, *, moves: bool) -> None:
+        _Line.shown = self
+        self._title, self._objects_total, self._bytes_total, self._moves = title, objects, size_bytes, moves
+        self._objects = self._bytes = 0
+        self._due = monotonic() + _PATIENCE_S
+        self._lock = threading.RLock()  # the collector may end an abandoned line on any thread
+        self._pid = os.getpid()
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+
+    @classmethod
+    def free(cls) -> bool:
+        """Say whether no other line is shown; a forked process has none of its own yet, and draws over none."""
+        return cls.shown is None
+
+    def count(self, objects: int, size_bytes: int) -> None:
+        """Add what has ended or moved."""
+        if self._pid != os.getpid():
+            return  # a forked process: the line is its parent's, and its lock may be held for ever
+        with self._lock:
+            self._objects += objects
+            self._bytes += size_bytes
+            now = monotonic()
+            if now < self._due or _Line.shown is not self:
+                return
+            self._due = now + _REDRAW_S
+            # A terminal that hangs up, or a closed standard error: no reason for the work to fail.
+            with suppress(OSError, ValueError):
+                self._draw()
+
+    def end(self) -> None:
+        """Take the line away."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            _Line.shown = None
+            if self._progress is not None:
+                with suppress(OSError, ValueError):
+                    self._progress.stop()
+
+    def _draw(self) -> None:
+        if self._progress is None:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self._progress = Progress(
+                *self._columns(),
+                console=Console(stderr=True),
+                transient=True,
+                redirect_stdout=False,
+                auto_refresh=False,
+            )
+            total = self._bytes_total if self._moves else None
+            self._task = self._progress.add_task(printable(self._title), total=total, objects=0)
+            self._progress.start()
+        assert self._task is not None  # noqa: S101  made with it
+        self._progress.update(self._task, completed=self._bytes, objects=self._objects)
+        self._progress.refresh()
+
+    def _columns(self) -> list[ProgressColumn]:
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            SpinnerColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+
+        columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False)]
+        of = "" if self._objects_total is None else f"/{self._objects_total:,}"
+        if not self._moves or self._objects_total != 1:
+            columns.append(TextColumn("{task.fields[objects]:,}" + of))
+        if not self._moves:
+            return [*columns, SpinnerColumn(), TimeElapsedColumn()]
+        columns.append(SpinnerColumn() if self._bytes_total is None else BarColumn())
+        columns += [DownloadColumn(binary_units=True), TransferSpeedColumn()]
+        return columns if self._bytes_total is None else [*columns, TimeRemainingColumn()]
+
+
+_current: ContextVar[_Line | None] = ContextVar("penstock-progress", default=None)
+
+
+def _nothing(_objects: int, _size_bytes: int) -> None:
+    """Count nothing."""
+
+
+def _forget() -> None:
+    _Line.shown = None
+
+
+os.register_at_fork(after_in_child=_forget)

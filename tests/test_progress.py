@@ -1,0 +1,184 @@
+"""Long loops show a line on a terminal, where rich is installed, and nothing anywhere else; it never harms the loop."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+
+import pytest
+import torch
+
+import penstock as ps
+from penstock import progress
+from penstock.errors import MissingExtra
+from penstock.progress import bar, current, tally, totals
+from tests.terminal import Terminal
+
+TORN = "\x1b["  # how every movement of a cursor begins
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    return Terminal(monkeypatch)
+
+
+def test_objects_bytes_and_their_sums_are_shown_and_taken_away(terminal):
+    with terminal, bar("moving", 2, 10) as count:
+        count(1, 5)
+        count(1, 5)
+    assert "moving" in terminal.text
+    assert "1/2" in terminal.text
+    assert "2/2" in terminal.text
+    assert "10/10 bytes" in terminal.text
+    assert terminal.text.rstrip().endswith("\x1b[2K"), "the line is erased at last"
+    assert "\x1b[?25h" in terminal.text, "and the cursor is there again"
+
+
+def test_a_number_of_objects_has_no_bytes(terminal):
+    with terminal, tally("listing s3://b/[red]x") as count:
+        tell = totals(count)
+        tell(1000)
+        tell(2500)
+    assert "listing s3://b/[red]x" in terminal.text, "as it is: no markup"
+    assert "1,000" in terminal.text
+    assert "2,500" in terminal.text
+    assert "bytes" not in terminal.text
+
+
+@pytest.mark.parametrize("variables", [{"PENSTOCK_PROGRESS": "0"}, {"RANK": "1"}, {"TERM": "dumb"}])
+def test_no_line_is_shown_where_the_environment_says_so_unless_it_is_asked_for(terminal, monkeypatch, variables):
+    with terminal:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        with bar("moving", 2, 10) as count:
+            count(1, 5)
+        terminal.stderr.write("between\n")
+        monkeypatch.setenv("TERM", "xterm")  # on a dumb one there is nothing to see in any case
+        with bar("moving", 2, 10, shown=True) as count:
+            count(1, 5)
+    before, _, after = terminal.text.partition("between")
+    assert before == ""
+    assert "moving" in after
+
+
+def test_no_line_is_shown_where_none_is_wanted_or_rich_is_missing(terminal, monkeypatch):
+    with terminal:
+        with bar("moving", 2, 10, shown=False) as count:
+            count(1, 5)
+        monkeypatch.setattr(progress, "find_spec", lambda _name: None)
+        with bar("moving", 2, 10) as count:
+            count(1, 5)
+        with pytest.raises(MissingExtra, match=r"penstock\[cli\]"), bar("moving", 2, 10, shown=True):
+            pass
+    assert terminal.text == ""
+
+
+def test_a_log_gets_nothing_and_neither_does_a_closed_standard_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "_PATIENCE_S", 0.0)
+    with (tmp_path / "log").open("w") as log:
+        monkeypatch.setattr(sys, "stderr", log)
+        for shown in (None, True):
+            with bar("moving", 2, 10, shown=shown) as count:
+                count(1, 5)
+    with bar("moving", 2, 10) as count:
+        count(1, 5)
+    monkeypatch.setattr(sys, "stderr", None)
+    with bar("moving", 2, 10) as count:
+        count(1, 5)
+    monkeypatch.undo()
+    assert (tmp_path / "log").read_text() == ""
+
+
+def test_what_ends_soon_shows_nothing(terminal, monkeypatch):
+    with terminal:
+        monkeypatch.setattr(progress, "_PATIENCE_S", 3600.0)
+        with bar("moving", 2, 10) as count:
+            count(2, 10)
+    assert terminal.text == ""
+
+
+def test_a_terminal_that_hangs_up_does_not_end_the_work(terminal):
+    with terminal, bar("moving", 2, 10) as count:
+        count(1, 5)
+        other = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(other, terminal.stderr.fileno())
+        os.close(other)
+        os.close(terminal.stderr.fileno())  # every write fails from here on
+        count(1, 5)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), terminal.stderr.fileno())
+
+
+def test_one_line_at_a_time_and_inner_loops_count_for_it(terminal):
+    with terminal, bar("outer", 1, 100) as outer:
+        outer(0, 10)
+        with bar("inner", 1, 50) as inner:
+            inner(0, 50)
+            current()(0, 20)
+        outer(0, 0)
+    assert "inner" not in terminal.text
+    assert "30/100 bytes" in terminal.text
+    assert "80/100" not in terminal.text
+
+
+def test_counting_from_many_threads_loses_nothing(terminal):
+    with terminal, bar("moving", None, 400) as count:
+        threads = [threading.Thread(target=lambda: [count(0, 1) for _ in range(50)]) for _ in range(8)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        count(1, 0)
+    assert "400/400 bytes" in terminal.text
+
+
+def test_a_forked_process_draws_nothing_over_its_parents_line(terminal):
+    with terminal, bar("moving", 1, 100) as count:
+        count(0, 10)
+        child = os.fork()
+        if not child:
+            count(0, 90)
+            current()(0, 90)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+    assert "100/100" not in terminal.text
+
+
+def test_an_error_in_the_loop_takes_the_line_away_and_the_next_one_has_its_turn(terminal):
+    with terminal:
+        with pytest.raises(KeyboardInterrupt), bar("first", 1, 10) as count:
+            count(0, 5)
+            raise KeyboardInterrupt
+        with bar("second", 1, 10) as count:
+            count(0, 5)
+    assert "second" in terminal.text
+
+
+def test_saving_loading_and_listing_show_their_line(terminal, tmp_path):
+    state = {"a": torch.arange(1000, dtype=torch.float32), "b": torch.ones(50)}
+    with terminal:
+        ps.save(state, tmp_path / "state.pt")
+        found = ps.load(tmp_path / "state.pt")
+        ps.save_safetensors(state, tmp_path / "state.safetensors")
+        again = ps.load_safetensors(tmp_path / "state.safetensors")
+        for kind in (ps.MapDataset, ps.IterableDataset):
+            kind.from_prefix(f"{tmp_path}/")
+    assert all(torch.equal(found[name], state[name]) and torch.equal(again[name], state[name]) for name in state)
+    for title in ("saving", "loading"):
+        for name in ("state.pt", "state.safetensors"):
+            assert re.search(rf"{title} (file://)?{tmp_path}/{name}", terminal.text)
+    assert re.search(rf"listing (file://)?{tmp_path}/ 2 ", terminal.text)
+    assert "4.2/4.2 KiB" in terminal.text or "4.1/4.1 KiB" in terminal.text, "of the safetensors, all bytes"
+
+
+def test_progress_false_is_silent_everywhere(terminal, tmp_path):
+    state = {"a": torch.ones(10)}
+    with terminal:
+        ps.save(state, tmp_path / "state.pt", progress=False)
+        ps.load(tmp_path / "state.pt", progress=False)
+        ps.save_safetensors(state, tmp_path / "state.safetensors", progress=False)
+        ps.load_safetensors(tmp_path / "state.safetensors", progress=False)
+        ps.Catalog.scan(f"{tmp_path}/", progress=False)
+        ps.IterableDataset.from_prefix(f"{tmp_path}/", progress=False)
+    assert terminal.text == ""
