@@ -147,3 +147,26 @@ def test_no_batch_is_smaller_than_one(folder):
             dataset.batched(0)
         with pytest.raises(Unusable, match="tail"):
             dataset.batched(1, tail="even")
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_a_rank_names_what_its_next_epoch_reads(folder, world):
+    for rank in range(world):
+        place = ps.Place(rank=rank, world=world)
+        for batched in (
+            ps.IterableDataset.from_prefix(folder, shuffle=True, place=place).batched(2),
+            ps.MapDataset.from_prefix(folder).batched(2, shuffle=True, place=place),
+        ):
+            for epoch in range(2):
+                source, spans = batched.spans()
+                named = [source.url(span.key) for span in spans]
+                assert batched.coming().epoch == epoch
+                assert named == [sample.url for batch in batched for sample in batch]
+
+
+def test_a_dataset_names_all_of_its_objects(folder):
+    for dataset in both(folder):
+        _, spans = dataset.spans()
+        assert list(spans) == [dataset.catalog.span(index) for index in range(COUNT)]
+        _, spans = dataset.spans([[3, 1], [2]])
+        assert list(spans) == [dataset.catalog.span(index) for index in (3, 1, 2)]

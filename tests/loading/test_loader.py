@@ -342,3 +342,11 @@ def test_as_many_threads_as_processors_shared_by_the_ranks_of_a_machine(folder, 
     assert load(folder)._threads == 1
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "many")
     assert load(folder)._threads == 16
+
+
+def test_what_the_next_epoch_reads_is_named_beforehand(folder):
+    loader = ps.DataLoader(ps.MapDataset.from_prefix(folder), 7, shuffle=True, seed=5)
+    first, second = ([loader.spans()[0].url(span.key) for span in loader.spans()[1]] for _ in range(2))
+    assert first == second
+    assert first == [sample.url for batch in loader for sample in batch]
+    assert first != [loader.spans()[0].url(span.key) for span in loader.spans()[1]]

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from penstock.order.partition import Tail
     from penstock.order.sampling import SamplingPlan
     from penstock.protocols.fetching import ReadCounts
-    from penstock.values import Place
+    from penstock.source import Source
+    from penstock.values import Place, Span
 
 __all__ = ["BatchableDataset", "Batched"]
 
@@ -66,6 +67,13 @@ class BatchableDataset:
     def url_of(self, index: int) -> str:
         """Return the URL of sample ``index``, or another name of it, for reports; nothing is read."""
         return f"sample {index} of {type(self).__name__}"
+
+    def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
+        """Return what the samples of ``batches`` are read from: the store, and the bytes in order, none of them read.
+
+        Without ``batches`` those of all samples. Bytes that several samples need may come once only.
+        """
+        raise NotImplementedError
 
     def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
         """Return the samples of each batch as a list, made on the thread that iterates, and counts of their reads."""
@@ -183,6 +191,10 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         """Begin the next epoch: return where, and this process's samples as they arrive."""
         cursor, place = self.begin()
         return cursor, self.dataset.reading(batch_indices(self.plan, cursor, place), place.workers)
+
+    def spans(self) -> tuple[Source, Iterator[Span]]:
+        """Return what this rank reads in the next epoch: see ``BatchableDataset.spans``. The epoch does not begin."""
+        return self.dataset.spans(batch_indices(self.plan, self.coming(), self._iterations.rank()))
 
     def _skipping(self, reading: Reading, cursor: Cursor) -> Iterator[Delivery]:
         for made in in_lists(reading, partial(attempt, on_error="skip")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from penstock.catalog.catalog import Catalog
@@ -18,6 +19,7 @@ from penstock.source import open_source
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from penstock.source import Source
     from penstock.values import Span
 
 __all__ = ["CatalogDataset"]
@@ -78,6 +80,11 @@ class CatalogDataset(BatchableDataset):
     def url_of(self, index: int) -> str:
         """Return the URL of sample ``index``; of a range of an object, the object's."""
         return self.catalog.root + self.catalog[index].key
+
+    def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
+        """Return the store, and the object of each sample in order: see ``BatchableDataset.spans``."""
+        indices = range(len(self.catalog)) if batches is None else chain.from_iterable(batches)
+        return self._source, map(self.catalog.span, indices)
 
     def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
         """Return the samples of each batch as a list, and counts of their reads."""

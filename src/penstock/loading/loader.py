@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from penstock.order.partition import Tail
     from penstock.order.sampling import Cursor
     from penstock.protocols.order import Order
+    from penstock.source import Source
+    from penstock.values import Span
 
 __all__ = ["DataLoader"]
 
@@ -171,6 +173,10 @@ class DataLoader:
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration epoch ``epoch``; without it, each is the next one. See ``Batched.set_epoch``."""
         self._batches.set_epoch(epoch)
+
+    def spans(self) -> tuple[Source, Iterator[Span]]:
+        """Return the store and what this rank reads of it in the next epoch, in order: for ``ps.warm``. No request."""
+        return self._batches.spans()
 
     def __len__(self) -> int:
         """Return how many batches a whole epoch has, on every rank; an iteration that resumes has fewer."""

@@ -25,6 +25,7 @@ from penstock.datasets.zarr.opening import opened
 from penstock.datasets.zarr.reading import ZarrReading
 from penstock.datasets.zarr.samples.arguments import shape_of
 from penstock.datasets.zarr.samples.arrangement import arrange
+from penstock.datasets.zarr.spans import chunk_spans
 from penstock.errors import Unusable
 from penstock.order.indices import sample_indices
 from penstock.order.lanes import Lanes
@@ -48,7 +49,8 @@ if TYPE_CHECKING:
     from penstock.order.partition import Tail
     from penstock.order.sampling import Cursor
     from penstock.protocols.order import Order
-    from penstock.values import Place
+    from penstock.source import Source as Store
+    from penstock.values import Place, Span
 
 __all__ = ["ZarrDataset"]
 
@@ -246,6 +248,11 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
     def reading(self, batches: Iterable[list[int]], workers: int) -> ZarrReading:
         """Return the samples of ``batches``, and the items that decode their chunks."""
         return ZarrReading(self._contents, batches, workers, self._limits, self._made)
+
+    def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Store, Iterator[Span]]:
+        """Return the store, and where each chunk lies that a sample needs: see ``BatchableDataset.spans``."""
+        some = ([index] for index in range(len(self._contents))) if batches is None else batches
+        return self._contents.source, chunk_spans(self._contents, some)
 
     def __iter__(self) -> StatefulIterator:
         """Begin the next epoch, here and now; reads begin with the first ``next``."""
