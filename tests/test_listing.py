@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.errors import Damaged
-from penstock.listing import Listing, UploadListing
+from penstock.listing import Entries, Listing, UploadListing, columns
 from penstock.values import UNKNOWN_SIZE, ObjectMeta, Page, Upload, Uploads
 
 
@@ -116,3 +116,27 @@ def test_uploads_that_were_not_asked_for_are_damage(prefix, pages, word):
         listing.take(page)
     with pytest.raises(Damaged, match=word):
         listing.take(pages[-1])
+
+
+def test_entries_are_objects_that_are_made_when_they_are_asked_for():
+    entries = Entries(["a", "b", "c"], [1, 2, 3], ["x", "", "z"], ["1.5", "", "nonsense"], _seconds)
+    made = (ObjectMeta("a", 1, "x", 1.5), ObjectMeta("b", 2), ObjectMeta("c", 3, "z"))
+    assert tuple(entries) == made
+    assert entries == made
+    assert made == tuple(entries)
+    assert entries != made[:2]
+    assert entries != "abc"
+    assert (entries[-1], entries[1:], len(entries), bool(entries)) == (made[-1], made[1:], 3, True)
+    assert made[1] in entries
+    assert columns(entries) == columns(made) == (["a", "b", "c"], [1, 2, 3], ["x", "", "z"])
+    assert [*entries.renamed(str.upper)] == [replace(each, key=each.key.upper()) for each in made]
+    assert "3" in repr(entries)
+    with pytest.raises(IndexError):
+        entries[3]
+
+
+def _seconds(text):
+    try:
+        return float(text)
+    except ValueError:
+        return None

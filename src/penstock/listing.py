@@ -6,23 +6,84 @@ listed for ever. Everything here is arithmetic on pages: no request is made.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from operator import lt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from penstock.errors import Damaged
-from penstock.values import UNKNOWN_SIZE
+from penstock.values import UNKNOWN_SIZE, ObjectMeta
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
-    from penstock.values import ObjectMeta, Page, Uploads
+    from penstock.values import Page, Uploads
 
-__all__ = ["Listing", "UploadListing"]
+__all__ = ["Entries", "Listing", "UploadListing", "columns"]
 
 # Stores may send empty pages while they skip deleted keys; a store that sends only those would hold us for ever.
 _EMPTY_PAGES = 1000
 _MOST_BYTES = 1 << 63  # sizes are signed 64-bit integers in catalogs, and in every server
+
+
+class Entries(Sequence[ObjectMeta]):
+    """The objects of a page as columns: an ``ObjectMeta`` is made only when one is asked for.
+
+    Attributes:
+        keys: Full keys.
+        sizes: Bytes.
+        etags: Without quotes; empty where there are none.
+
+    """
+
+    __slots__ = ("_dates", "_seconds", "etags", "keys", "sizes")
+
+    def __init__(
+        self,
+        keys: list[str],
+        sizes: list[int],
+        etags: list[str],
+        dates: Sequence[str],
+        seconds: Callable[[str], float | None],
+    ) -> None:
+        """Hold columns of one length; ``seconds`` reads a date."""
+        self.keys, self.sizes, self.etags = keys, sizes, etags
+        self._dates, self._seconds = dates, seconds
+
+    def renamed(self, name: Callable[[str], str]) -> Entries:
+        """Return the same objects under other keys."""
+        return Entries([*map(name, self.keys)], self.sizes, self.etags, self._dates, self._seconds)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, index: int) -> ObjectMeta: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ObjectMeta, ...]: ...
+    def __getitem__(self, index: int | slice) -> ObjectMeta | tuple[ObjectMeta, ...]:
+        """Make one, or some."""
+        if isinstance(index, slice):
+            return tuple(self[at] for at in range(*index.indices(len(self))))
+        return ObjectMeta(self.keys[index], self.sizes[index], self.etags[index], self._seconds(self._dates[index]))
+
+    def __eq__(self, other: object) -> bool:
+        """Compare with any sequence of objects."""
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as a list's
+
+    def __repr__(self) -> str:
+        """Say how many."""
+        return f"<{len(self)} entries>"
+
+
+def columns(entries: Sequence[ObjectMeta]) -> tuple[list[str], list[int], list[str]]:
+    """Return the keys, sizes and ETags of entries."""
+    if isinstance(entries, Entries):
+        return entries.keys, entries.sizes, entries.etags
+    return [each.key for each in entries], [each.size for each in entries], [each.etag for each in entries]
 
 
 class _Pages:
@@ -55,15 +116,21 @@ class _Pages:
 
 
 class Listing(_Pages):
-    """The objects and common prefixes below ``prefix``, page by page, in UTF-8 byte order."""
+    """The objects and common prefixes below ``prefix``, page by page, in UTF-8 byte order.
 
-    __slots__ = ("_last", "_start", "delimiter", "start_after")
+    Attributes:
+        keys: Those of the page that was taken last, as bytes.
+
+    """
+
+    __slots__ = ("_last", "_start", "delimiter", "keys", "start_after")
 
     def __init__(self, prefix: str, start_after: str = "", delimiter: str = "", token: str = "") -> None:
         """Begin after ``start_after`` (exclusive), or, with a ``token``, wherever an earlier page ended."""
         super().__init__(prefix, token)
         self.start_after = start_after
         self.delimiter = delimiter
+        self.keys: list[bytes] = []
         self._start = b"" if token else _octets(start_after)
         self._last = self._start  # what everything to come lies after
 
@@ -75,7 +142,8 @@ class Listing(_Pages):
                 for the second time; more than 1,000 empty pages one after another.
 
         """
-        keys = [_octets(each.key) for each in page.entries]
+        names, sizes, _ = columns(page.entries)
+        self.keys = keys = [*map(_octets, names)]
         groups = [_octets(each) for each in page.prefixes]
         # Servers differ in whether a common prefix that start_after lies in is listed.
         rolled = bool(groups) and self._last is self._start and self._start.startswith(groups[0])
@@ -83,7 +151,9 @@ class Listing(_Pages):
         self._check(groups, rolled=rolled)
         if self.delimiter:
             self._check_delimited(keys, groups)
-        _check_sizes(page.entries)
+        if sizes and not UNKNOWN_SIZE <= min(sizes) <= max(sizes) < _MOST_BYTES:
+            at = next(at for at, size in enumerate(sizes) if not UNKNOWN_SIZE <= size < _MOST_BYTES)
+            raise Damaged(f"the listing gives {names[at]!r} a size of {sizes[at]} bytes")
         self._turn(page.token, empty=not (keys or groups or page.advanced))
         if keys or groups:
             self._last = max(*keys[-1:], *groups[-1:], self._last)
@@ -154,10 +224,3 @@ def _octets(key: str) -> bytes:
         return key.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         raise Damaged(f"the listing holds {key!r}, which is no key: it cannot be written in UTF-8") from None
-
-
-def _check_sizes(entries: Sequence[ObjectMeta]) -> None:
-    sizes = [each.size for each in entries]
-    if sizes and not UNKNOWN_SIZE <= min(sizes) <= max(sizes) < _MOST_BYTES:
-        wrong = next(each for each in entries if not UNKNOWN_SIZE <= each.size < _MOST_BYTES)
-        raise Damaged(f"the listing gives {wrong.key!r} a size of {wrong.size} bytes")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import operator
 import os
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "PAUSE",
@@ -110,7 +113,7 @@ class Page:
 
     """
 
-    entries: tuple[ObjectMeta, ...]
+    entries: Sequence[ObjectMeta]
     prefixes: tuple[str, ...] = ()
     token: str = ""
     advanced: bool = False

@@ -21,13 +21,14 @@ class Bucket:
     """Keys in UTF-8 byte order; ``page_size`` keys and common prefixes to a page.
 
     ``rolls`` says whether a common prefix that ``start_after`` lies in is listed again: servers differ.
+    ``jumps`` says that beginning after any key is cheap, so keys of one folder are divided, too.
     ``before`` is called with each request's keywords before it is answered.
     """
 
     root = "s3://bucket/"
-    abilities = Abilities()
 
-    def __init__(self, keys, page_size=1000, *, rolls=True, before=None):
+    def __init__(self, keys, page_size=1000, *, rolls=True, jumps=False, before=None):
+        self.abilities = Abilities(jumps=jumps)
         self.keys = sorted(set(keys), key=self._order)
         self.page_size = page_size
         self.rolls = rolls
@@ -98,5 +99,5 @@ class Bucket:
 
 @pytest.fixture(scope="session")
 def bucket_of():
-    """Bucket(keys, page_size=1000, rolls=True, before=None)."""
+    """Bucket(keys, page_size=1000, rolls=True, jumps=False, before=None)."""
     return Bucket

@@ -11,7 +11,7 @@ def _page(*keys, token="", prefixes=()):
     return Page(tuple(ObjectMeta(key, 1) for key in keys), tuple(prefixes), token)
 
 
-def _all(_):
+def _all(_key, _size):
     return True
 
 
@@ -29,7 +29,7 @@ def test_it_takes_what_lies_within_its_bounds_and_ends_at_the_first_key_beyond()
 
 def test_what_is_not_kept_counts_as_seen():
     stretch = KeyRange(b"")
-    assert stretch.take(_page("a", "b", token="t"), lambda meta: meta.key == "a") == 1
+    assert stretch.take(_page("a", "b", token="t"), lambda key, _: key == "a") == 1
     assert (stretch.last, stretch.over, stretch.start_after()) == (b"b", False, "")
 
 

@@ -19,6 +19,9 @@ from penstock.values import ObjectMeta, Page
 _keys = st.sets(st.text("ab/é🐶", min_size=1, max_size=7), max_size=60)
 
 
+_spread = st.sets(st.text("09amz🐶", min_size=1, max_size=12), min_size=1, max_size=40)
+
+
 def scan(source, prefix, **options):
     return Catalog(source.root, *scanning.scan(source, prefix, **options))
 
@@ -27,16 +30,51 @@ def _found(catalog):
     return [entry.key for entry in catalog]
 
 
+class _Rounds:
+    """A bucket that answers all requests in flight together, as one does whose answers take equally long.
+
+    Attributes:
+        sent: How many requests each round answered.
+
+    """
+
+    root, seeks = "s3://bucket/", True
+
+    def __init__(self, bucket):
+        self.sent = []
+        self.jumps = bucket.abilities.jumps
+        self._bucket, self._flying = bucket, {}
+
+    def pager(self):
+        return self
+
+    def start(self, prefix, **asked):
+        request = object()
+        self._flying[request] = prefix, asked
+        return request
+
+    def take(self):
+        flying, self._flying = self._flying, {}
+        self.sent.append(len(flying))
+        return [(request, self._bucket.page(prefix, **asked)) for request, (prefix, asked) in flying.items()]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
 class TestEverything:
     @given(
         _keys,
         st.sampled_from(["", "a", "a/", "a/b", "/", "nothing"]),
         st.integers(1, 7),
         st.sampled_from([1, 2, 16]),
-        st.booleans(),
+        st.fixed_dictionaries({"rolls": st.booleans(), "jumps": st.booleans()}),
     )
-    def test_every_key_once_in_utf_8_order(self, bucket_of, keys, prefix, page_size, workers, rolls):
-        bucket = bucket_of(keys, page_size, rolls=rolls)
+    def test_every_key_once_in_utf_8_order(self, bucket_of, keys, prefix, page_size, workers, manner):
+        bucket = bucket_of(keys, page_size, **manner)
         catalog = scan(bucket, prefix, workers=workers)
         chosen = [key for key in bucket.keys if key.startswith(prefix)]
         assert _found(catalog) == chosen
@@ -54,6 +92,17 @@ class TestEverything:
 
         bucket = Liar(keys, page_size)
         assert _found(scan(bucket, "")) == bucket.keys
+
+    @given(_spread, st.integers(1, 4), st.sampled_from([2, 5, 16]), st.integers(0, 1 << 30).map(random.Random))
+    def test_no_spread_of_keys_loses_or_repeats_one_or_costs_much_more(
+        self, bucket_of, keys, page_size, workers, chance
+    ):
+        """Keys that are dense here and sparse there: guesses are wrong, and their number is bounded."""
+        keys = {key + "".join(chance.choices("01z", k=chance.randrange(5))) for key in keys for _ in range(9)}
+        bucket = bucket_of(keys, page_size, jumps=True)
+        assert _found(scan(bucket, "", workers=workers)) == bucket.keys
+        asked = sum(bool(request["delimiter"]) for request in bucket.requests)
+        assert len(bucket.requests) - asked <= 3 * bucket.plain_pages() + workers
 
     def test_keys_that_come_and_go_are_there_or_not_and_never_twice(self, bucket_of, seed):
         chance = random.Random(seed)
@@ -162,6 +211,30 @@ class TestCost:
         bucket = bucket_of((f"{i // 1000}/{i:05}" for i in range(5000)), 1000, before=meet)
         assert len(scan(bucket, "", workers=4)) == 5000
         assert met.is_set()
+
+    def test_a_short_flat_prefix_costs_one_request_more_wherever_it_lies(self, bucket_of):
+        bucket = bucket_of((f"flat/{i:05}" for i in range(3000)), jumps=True)
+        assert len(scan(bucket, "flat/")) == 3000
+        assert len(bucket.requests) == 3 + 1
+
+    @pytest.mark.parametrize("name", ["{0:05}", "x{0:020}.jpg", "{1:032x}", "{0}", "{0:05}/x"])
+    def test_keys_of_one_folder_are_listed_side_by_side(self, bucket_of, name, seed):
+        chance = random.Random(seed)
+        bucket = bucket_of((name.format(i, chance.getrandbits(128)) for i in range(20_000)), 100, jumps=True)
+        rounds = _Rounds(bucket)
+        assert len(scan(rounds, "", workers=8)) == 20_000
+        assert max(rounds.sent) == 8
+        assert len(rounds.sent) <= bucket.plain_pages() / 4, "as many rounds of requests, one after another"
+        assert sum(rounds.sent) <= 1.5 * bucket.plain_pages()
+
+    @pytest.mark.parametrize("jumps", [True, False])
+    @pytest.mark.parametrize("name", ["{0:05}", "{1:032x}", "{0}", "{2}/{0:05}", "{0:05}/x", "{2}/{3}/{0:05}"])
+    def test_ten_pages_never_take_more_rounds_than_a_plain_listing(self, bucket_of, name, jumps, seed):
+        chance = random.Random(seed)
+        keys = (name.format(i, chance.getrandbits(128), i // 2000, i // 100) for i in range(10_000))
+        rounds = _Rounds(bucket_of(keys, jumps=jumps))
+        assert len(scan(rounds, "")) == 10_000
+        assert len(rounds.sent) <= 10
 
     def test_never_more_requests_at_once_than_workers(self, bucket_of):
         bucket = bucket_of((f"{i // 50:03}/{i:05}" for i in range(10_000)), 20)

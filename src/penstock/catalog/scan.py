@@ -1,23 +1,29 @@
-"""Listing a prefix with many requests in parallel where its directories allow it, and one by one where they do not."""
+"""Listing a prefix with many requests in parallel: bounds between them are directories, or guessed from keys seen."""
 
 from __future__ import annotations
 
+from heapq import heapify, heapreplace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, Self
 
 from penstock.catalog.keyrange import KeyRange
+from penstock.catalog.keyspace import Keyspace
 from penstock.catalog.select import selector
 from penstock.catalog.storage.builder import TableBuilder
 from penstock.catalog.storage.strings import decode, encode
 from penstock.errors import ConfigError, Damaged
+from penstock.listing import columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
     from penstock.catalog.storage.table import Table
-    from penstock.values import ObjectMeta, Page
+    from penstock.values import Page
 
 __all__ = ["Listable", "scan"]
+
+_PLAIN = 3  # pages that are listed before bounds are guessed: a short listing costs nothing more
+_WORTH = 1.5  # pages that a part is to have
 
 
 class Pages(Protocol):
@@ -26,6 +32,10 @@ class Pages(Protocol):
     @property
     def seeks(self) -> bool:
         """Whether a listing can begin after any key without the pages before it."""
+
+    @property
+    def jumps(self) -> bool:
+        """Whether that costs the store no more than any other page."""
 
     def start(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Hashable:
         """Send one LIST request; return its name."""
@@ -66,8 +76,11 @@ def scan(
 
     Costs: a prefix of one page is one request. Beyond it the plain listing continues, and while fewer than ``workers``
     requests are in flight each full page may cause one delimiter listing beside it, whose sub-directories are bounds at
-    which others take over part of the rest; each part costs at most one page more than its share. A flat prefix of n
-    pages costs n + 1 requests. All are started on this thread; an error or Ctrl-C cancels those in flight.
+    which others take over part of the rest. Where directories do not suffice (a flat prefix of n pages), bounds are
+    guessed from the keys seen, and the range that seems to hold most is divided first. Each part costs at most one page
+    more than its share, and none is guessed while there are twice as many requests as full pages came, and ``workers``.
+    Stores where beginning after a key is dear (local folders, web servers) are divided at directories alone, so a flat
+    prefix costs n + 1 requests there. All are started on this thread; an error or Ctrl-C cancels those in flight.
 
     Args:
         source: Where.
@@ -88,9 +101,10 @@ def scan(
         raise ConfigError(f"workers must be at least 1, not {workers}")
     base = prefix[: prefix.rfind("/") + 1]
     chosen = selector(include, exclude)
+    keep = (lambda key, size: chosen(key[len(base) :], size)) if include or exclude else None
     with source.pager() as pages:
         most = workers if pages.seeks else 1
-        work = _Scan(pages, prefix, lambda meta: chosen(meta.key[len(base) :], meta.size), most)
+        work = _Scan(pages, prefix, keep, most)
         try:
             work.run(progress or (lambda _: None))
         except Damaged as error:
@@ -102,12 +116,16 @@ def scan(
 class _Scan:
     """Key ranges of a listing, each with its next page under way, and advice on where to cut them."""
 
-    def __init__(self, pages: Pages, prefix: str, keep: Callable[[ObjectMeta], bool], workers: int) -> None:
+    def __init__(self, pages: Pages, prefix: str, keep: Callable[[str, int], bool] | None, workers: int) -> None:
         self._pieces: list[KeyRange] = []
         self._found = 0
         self._pages, self._prefix, self._keep, self._workers = pages, prefix, keep, workers
         # What each request in flight is for: the next page of a piece, or (with a directory) advice for it.
         self._flying: dict[Hashable, tuple[KeyRange, bytes | None]] = {}
+        self._keyspace = Keyspace(prefix) if pages.jumps else None
+        self._left: dict[KeyRange, float] = {}  # pages that seem to be left of a range, until its next one comes
+        self._sent = self._seen = 0  # requests; keys of this listing, each once
+        self._page_keys = 1
 
     def run(self, progress: Callable[[int], None]) -> None:
         self._open([KeyRange(encode(self._prefix))])
@@ -115,12 +133,13 @@ class _Scan:
             for request, page in self._pages.take():
                 piece, directory = self._flying.pop(request)
                 if directory is None:
-                    self._found += piece.take(page, self._keep)
+                    self._take(piece, page)
                     progress(self._found)
                     self._next(piece)
                 elif not piece.over:
                     piece.advise(directory, page)
                     self._share(piece)
+            self._guess()
 
     def rows(self) -> TableBuilder:
         """Join the parts in key order, letting go of each as it is copied."""
@@ -130,12 +149,41 @@ class _Scan:
             rows.extend(self._pieces.pop().rows)
         return rows
 
+    def _take(self, piece: KeyRange, page: Page) -> None:
+        before = piece.seen
+        self._found += piece.take(page, self._keep)
+        self._seen += piece.seen - before
+        self._left.pop(piece, None)
+        self._page_keys = max(self._page_keys, len(page.entries))
+        if self._keyspace is not None:
+            self._keyspace.learn(columns(page.entries)[0])
+
+    def _guess(self) -> None:
+        """Divide the ranges that seem to hold most, at guessed bounds, for as many requests as may be in flight yet."""
+        plain = self._seen // self._page_keys  # requests that a plain listing would have made by now
+        most = min(self._workers - len(self._flying), self._workers + 2 * plain - self._sent)
+        if self._keyspace is None or most <= 0 or plain < _PLAIN:
+            return
+        asking = {piece for piece, directory in self._flying.values() if directory is not None}
+        listed = [piece for piece, _ in self._flying.values() if piece.seen and piece.advised and piece not in asking]
+        for piece, parts in _divided(most, [(piece, self._pages_left(piece)) for piece in listed]):
+            made = piece.cut([encode(bound) for bound in self._keyspace.bounds(piece.view(latest=True), parts)])
+            self._left.pop(piece, None)
+            self._open(made)
+
+    def _pages_left(self, piece: KeyRange) -> float:
+        if piece not in self._left and self._keyspace is not None:
+            seen = piece.view(), piece.view(latest=True)  # the latest page tells more of what is near
+            self._left[piece] = max(map(self._keyspace.left, seen)) / self._page_keys
+        return self._left[piece]
+
     def _open(self, pieces: list[KeyRange]) -> None:
         self._pieces += pieces
         for piece in pieces:
             self._request(piece)
 
     def _request(self, piece: KeyRange) -> None:
+        self._sent += 1
         request = self._pages.start(self._prefix, token=piece.token, start_after=piece.start_after())
         self._flying[request] = piece, None
 
@@ -157,5 +205,21 @@ class _Scan:
     def _ask(self, piece: KeyRange) -> None:
         directory = piece.directory()
         if directory is not None:
+            self._sent += 1
             request = self._pages.start(decode(directory), start_after=decode(piece.last), delimiter="/")
             self._flying[request] = piece, directory
+
+
+def _divided(most: int, ranges: list[tuple[KeyRange, float]]) -> list[tuple[KeyRange, int]]:
+    """Return into how many parts more to divide ranges, ``most`` in all, so that the largest part is the smallest."""
+    parts = [1] * len(ranges)
+    largest = [(-pages, at) for at, (_, pages) in enumerate(ranges)]
+    heapify(largest)
+    for _ in range(most if ranges else 0):
+        at = largest[0][1]
+        smaller = ranges[at][1] / (parts[at] + 1)
+        if smaller < _WORTH:
+            break
+        parts[at] += 1
+        heapreplace(largest, (-smaller, at))
+    return [(piece, count - 1) for (piece, _), count in zip(ranges, parts, strict=True) if count > 1]

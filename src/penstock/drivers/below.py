@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from penstock.listing import Entries
 from penstock.protocols.driver import UNKNOWN_BYTES, Copy, Delete, List, Move, Multipart, PartCopy, Presign, Put, Suffix
 from penstock.protocols.exchange import Exchange
 from penstock.support import supports
@@ -85,7 +86,11 @@ class _List(_Below):
         return _mapped(listing, self._page) if base else listing
 
     def _page(self, page: Page) -> Page:
-        entries = tuple(replace(each, key=self._relative(each.key)) for each in page.entries)
+        found = page.entries
+        if isinstance(found, Entries):
+            entries: Sequence[ObjectMeta] = found.renamed(self._relative)
+        else:
+            entries = tuple(replace(each, key=self._relative(each.key)) for each in found)
         return replace(page, entries=entries, prefixes=tuple(self._relative(each) for each in page.prefixes))
 
     def _relative(self, key: str) -> str:

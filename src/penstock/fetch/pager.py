@@ -37,6 +37,11 @@ class Pager:
         """Whether a listing can begin after any key without the pages before it."""
         return self._fetcher.driver.abilities.seeks
 
+    @property
+    def jumps(self) -> bool:
+        """Whether beginning a listing after any key costs no more than any other page."""
+        return self._fetcher.driver.abilities.jumps
+
     def start(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Operation[Page]:
         """Send one LIST request on its way; what is returned names it when its page is taken."""
         verb = require(self._fetcher.driver, List, prefix).list

@@ -151,6 +151,8 @@ class Abilities:
         tags: An object keeps the ETag that its write was answered with. Learned.
         seeks: A listing can begin after any key. Where it cannot, ``start_after`` lists what comes before it, too, so
             the parts of a prefix are not listed concurrently.
+        jumps: Beginning a listing after any key costs the store no more than any other page does, however many keys
+            lie before it. Where it does not (a folder is read and sorted for it), keys of one folder are not divided.
         ranges: A span of an object can be had without the rest of it; None until the store has shown it. Learned: a
             driver whose store may answer with the whole object sets it, by each answer.
 
@@ -164,6 +166,7 @@ class Abilities:
     form: ConditionForm = "usual"
     tags: bool = True
     seeks: bool = True
+    jumps: bool = False
     ranges: bool | None = True
 
 

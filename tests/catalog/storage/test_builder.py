@@ -50,6 +50,15 @@ def test_parts_join_in_order(first, second):
     assert _read(whole.freeze()) == first + second
 
 
+@given(st.lists(st.lists(st.tuples(st.binary(max_size=9), st.integers(-1, 99), st.text("abé-0", max_size=4)))))
+def test_pages_are_the_rows_that_they_consist_of(pages):
+    ours, theirs = TableBuilder(), _written([(*row, None) for page in pages for row in page])
+    for page in pages:
+        ours.add_all([key for key, _, _ in page], [size for _, size, _ in page], [etag for _, _, etag in page])
+    assert len(ours) == len(theirs)
+    assert _read(ours.freeze()) == _read(theirs.freeze())
+
+
 def test_a_column_of_nothing_takes_no_memory():
     bare = _written([(b"key", 1, "", None)] * 1000).freeze()
     assert bare.region.size == 8 * 1000 + 8 * 1001 + 3 * 1000

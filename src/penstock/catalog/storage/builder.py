@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 from array import array
+from itertools import repeat
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +14,9 @@ from penstock.catalog.storage.region import Region
 from penstock.catalog.storage.strings import decode
 from penstock.catalog.storage.table import Table, column_bytes, ranges_of, shape_of
 from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["TableBuilder"]
 
@@ -33,6 +38,10 @@ class _StringsBuilder:
     def add(self, piece: bytes) -> None:
         self.data += piece
         self.ends.append(len(self.data))
+
+    def add_all(self, data: bytes, lengths: Iterable[int]) -> None:
+        self.ends.extend(itertools.islice(itertools.accumulate(lengths, initial=len(self.data)), 1, None))
+        self.data += data
 
     def extend(self, other: _StringsBuilder) -> None:
         shift = len(self.data)
@@ -79,6 +88,15 @@ class TableBuilder:
             self._object(key, etag)
         self._strings[2].add(text)
         self._sizes.append(size)
+
+    def add_all(self, keys: list[bytes], sizes: list[int], etags: list[str]) -> None:
+        """Append whole objects without labels, of a table that has no ranges: a page of a listing at a time."""
+        texts = "".join(etags)
+        versions = [*map(str.encode, etags)] if not texts.isascii() else None
+        self._strings[0].add_all(b"".join(keys), map(len, keys))
+        self._strings[1].add_all(texts.encode(), map(len, versions or etags))
+        self._strings[2].add_all(b"", repeat(0, len(keys)))
+        self._sizes.extend(sizes)
 
     def _object(self, key: bytes, etag: str) -> None:
         self._strings[0].add(key)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ABILITIES", "GCS"]
 
-ABILITIES = Abilities(digest=Crc32c, complete=Conditions(create=False, replace=False))
+ABILITIES = Abilities(digest=Crc32c, complete=Conditions(create=False, replace=False), jumps=True)
 _NAMED = STAGED.encode()  # as a listing has it, escaped or not: neither "." nor "/" nor "-" is
 _PARTS, _OBJECTS = "\1", "\2"  # begin tokens of the second and the third part of ``uploads``, as no key does
 

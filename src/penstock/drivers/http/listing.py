@@ -9,21 +9,27 @@ from urllib.parse import unquote_plus
 from penstock.drivers.http.headers import parse_size, unquoted
 from penstock.drivers.http.xml import child_texts, local_name
 from penstock.errors import Damaged
+from penstock.listing import Entries
 from penstock.values import ObjectMeta, Page, Upload, Uploads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from xml.etree.ElementTree import Element
 
+    from penstock.drivers.http.tabular import Columns
+
 __all__ = ["parse_iso_date", "read_page", "read_uploads", "required", "required_size"]
 
 _QUOTED = 40  # characters of a foreign text
 
 
-def read_page(root: Element, version: str = "ETag", *, escaped_token: bool = False) -> Page:
+def read_page(
+    root: Element, version: str = "ETag", *, escaped_token: bool = False, entries: Columns | None = None
+) -> Page:
     """Read a ListObjectsV2 answer; ``version`` is the element that holds an object's version.
 
-    ``escaped_token``: the continuation token is escaped where the keys are.
+    ``escaped_token``: the continuation token is escaped where the keys are. ``entries`` are those that were read
+    before, and stand in ``root`` no more.
 
     Raises:
         Damaged: An entry lacks its key or size, or the answer does not say how it continues. Dates may be nonsense.
@@ -31,18 +37,23 @@ def read_page(root: Element, version: str = "ETag", *, escaped_token: bool = Fal
     """
     fields = child_texts(root)
     decode = _decoder(fields)
-    entries, prefixes = [], []
+    found: list[ObjectMeta] = []
+    prefixes = []
     for child in root:
         name = local_name(child)
         if name == "Contents":
             entry = child_texts(child)
             size, etag = required_size(entry, "Size"), unquoted(entry.get(version, ""))
             key, modified = decode(required(entry, "Key")), parse_iso_date(entry.get("LastModified", ""))
-            entries.append(ObjectMeta(key, size, etag, modified))
+            found.append(ObjectMeta(key, size, etag, modified))
         elif name == "CommonPrefixes":
             prefixes.append(decode(required(child_texts(child), "Prefix")))
     token = _token(fields, ("NextContinuationToken",))
-    return Page(tuple(entries), tuple(prefixes), decode(token) if escaped_token else token)
+    token = decode(token) if escaped_token else token
+    if entries is None:
+        return Page(tuple(found), tuple(prefixes), token)
+    keys = entries.keys if decode is str else _unescaped_all(entries.keys)
+    return Page(Entries(keys, entries.sizes, entries.etags, entries.dates, parse_iso_date), tuple(prefixes), token)
 
 
 def read_uploads(root: Element) -> Uploads:
@@ -93,6 +104,15 @@ def _unescaped(text: str) -> str:
         return unquote_plus(text, errors="strict")
     except UnicodeDecodeError:
         raise Damaged(f"the listing holds {text!r}, which is no key: it is not UTF-8") from None
+
+
+def _unescaped_all(keys: list[str]) -> list[str]:
+    text = "\n".join(keys)
+    if "%" not in text and "+" not in text:
+        return keys
+    if "%0A" in text or "%0a" in text:
+        return [*map(_unescaped, keys)]
+    return _unescaped(text).split("\n")
 
 
 def _token(fields: Mapping[str, str], names: tuple[str, ...]) -> str:

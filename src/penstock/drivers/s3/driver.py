@@ -17,6 +17,7 @@ from penstock.drivers.http.lifetime import WEEK_S, lifetime
 from penstock.drivers.http.listing import read_page, read_uploads
 from penstock.drivers.http.metadata import read_metadata, write_metadata
 from penstock.drivers.http.reads import Reads
+from penstock.drivers.http.tabular import columns
 from penstock.drivers.http.verify import heeds_ranges
 from penstock.drivers.http.xml import child_texts
 from penstock.drivers.s3.checksums import WithMD5, md5_of, sha256_of
@@ -51,7 +52,7 @@ class S3(Reads):
     Each verb is one request.
     """
 
-    abilities = Abilities(forms=("usual", "bare", "none"), ranges=None)
+    abilities = Abilities(forms=("usual", "bare", "none"), jumps=True, ranges=None)
     page_keys = 1000  # sent, because not every store's default is 1,000 (OSS: 100)
 
     def __init__(self, bucket: Bucket, region: str, identity: Identity[Any], vocabulary: Vocabulary = AMAZON) -> None:
@@ -103,9 +104,13 @@ class S3(Reads):
         query |= {name: value for name, value in optional.items() if value}
 
         def parse(response: Response) -> Page:
+            version, escaped = self._words.version_element, self._words.escaped_token
+            entries = columns(response.body, version)
+            if entries is not None:
+                response = replace(response, body=entries.rest)
             with self._answers.locating(prefix):
                 root = self._answers.document(response, "list", prefix, "ListBucketResult")
-                return read_page(root, self._words.version_element, escaped_token=self._words.escaped_token)
+                return read_page(root, version, escaped_token=escaped, entries=entries)
 
         return Exchange(self._listing(query), parse)
 

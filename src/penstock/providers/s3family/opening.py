@@ -166,7 +166,7 @@ FAMILY = Provider(
         metadata_bytes=8 << 10,  # AWS takes 2 KiB; Ceph as much as a header may be long
     ),
     # How a store wants its conditions said is learned: Ceph 16 differs from AWS, and older stores know none.
-    abilities=Abilities(forms=("usual", "bare", "none"), ranges=None),
+    abilities=Abilities(forms=("usual", "bare", "none"), jumps=True, ranges=None),
     options=S3Options,
     resolve=resolver(AWS),
     example="S3Options(endpoint=…, access_key=…, secret_key=…)",
