@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -161,3 +162,10 @@ def __getattr__(name: str) -> object:
 def __dir__() -> Iterable[str]:
     """Complete public names."""
     return sorted(__all__)
+
+
+if os.environ.get("PENSTOCK_OBSERVE"):
+    from penstock.observe.environment import begin
+
+    begin(os.environ)
+    del begin

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from penstock.budget import Budget
 from penstock.buffer import Buffer
 from penstock.errors import InvalidURL, Unusable
-from penstock.events import followed, operation
+from penstock.events import arrived, carried, followed, operation
 from penstock.fetch.calls import Calls
 from penstock.fetch.each import each_key, unless_missing
 from penstock.fetch.engines import Engines
@@ -346,7 +346,7 @@ class Source:
 
         Of a profile the name is pickled, and looked up where it is loaded.
         """
-        return Source, (self._location(), self._given, self._layer)
+        return arrived, (carried(), Source, self._location(), self._given, self._layer)
 
     def _location(self) -> Location:
         return Location(self._store.scheme, self._store.bucket, "")

@@ -6,6 +6,18 @@ results: ``RangeRead``, ``Retried``, ``Listed``, ``PartSent`` and ``Committed``.
 by host are kept without a listener, too: ``measured``.
 """
 
+from penstock.events.handover import (
+    CONTEXT_BYTES,
+    arrived,
+    at_end,
+    begin,
+    carried,
+    carry,
+    context,
+    context_of,
+    enter,
+    when_fetching,
+)
 from penstock.events.listeners import emit, listening, subscribe
 from penstock.events.records import (
     Committed,
@@ -21,9 +33,10 @@ from penstock.events.records import (
     Retried,
 )
 from penstock.events.timings import HOST_WORDS, HostTimings, Slowest, SlowRequest, Timings, measured, slow
-from penstock.events.tracing import RequestTrace, Scope, followed, operation
+from penstock.events.tracing import RequestTrace, Scope, followed, named, operation
 
 __all__ = [
+    "CONTEXT_BYTES",
     "HOST_WORDS",
     "Committed",
     "Event",
@@ -42,11 +55,21 @@ __all__ = [
     "SlowRequest",
     "Slowest",
     "Timings",
+    "arrived",
+    "at_end",
+    "begin",
+    "carried",
+    "carry",
+    "context",
+    "context_of",
     "emit",
+    "enter",
     "followed",
     "listening",
     "measured",
+    "named",
     "operation",
     "slow",
     "subscribe",
+    "when_fetching",
 ]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.events.records import Outcome
 
-__all__ = ["RequestTrace", "Scope", "followed", "operation"]
+__all__ = ["RequestTrace", "Scope", "followed", "named", "operation"]
 
 P = ParamSpec("P")
 K = TypeVar("K")
@@ -106,7 +106,7 @@ class _Heard(Scope):
             return
         _open.discard(self)
         elapsed_s = monotonic() - self._began
-        emit(OperationEnded(self.url, self.id, self.parent, self.kind, _outcome(error), elapsed_s, _named(error)))
+        emit(OperationEnded(self.url, self.id, self.parent, self.kind, _outcome(error), elapsed_s, named(error)))
 
     def __enter__(self) -> Self:
         self._outer = _current.set(self.id)
@@ -177,7 +177,7 @@ class RequestTrace:
         attempt, self._attempt = self._attempt, 0
         if attempt:
             begun = self._url, self._id, self._parent, self._verb, attempt, _outcome(error)
-            emit(RequestEnded(*begun, *self._answer, self._elapsed_s, _named(error), self._host))
+            emit(RequestEnded(*begun, *self._answer, self._elapsed_s, named(error), self._host))
 
 
 def _outcome(error: BaseException | None) -> Outcome:
@@ -187,7 +187,7 @@ def _outcome(error: BaseException | None) -> Outcome:
     return "failed" if failed else "cancelled"
 
 
-def _named(error: BaseException | None) -> str:
+def named(error: BaseException | None) -> str:
     """Name an error: only our own texts are known to hold no secret."""
     if error is None:
         return ""

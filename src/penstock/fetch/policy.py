@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.errors import Bug, Cancelled, PenstockError, Throttled, TimedOut, Unreachable, printable
-from penstock.events import Retried, Timings, emit, listening
+from penstock.events import Retried, Timings, begin, emit, listening
 from penstock.fetch.backoff import Failure, Tokens, delay
 from penstock.fetch.scratch import Scratch
 from penstock.protocols.driver import MOVED
@@ -46,6 +46,7 @@ class RetryPolicy:
 
     def __init__(self, driver: Driver, retry: RetryOptions) -> None:
         """Follow ``retry``; the store has not answered yet."""
+        begin()
         self.driver = driver
         self.timings = Timings(driver.url("").partition("://")[0])
         self.scratch = Scratch(_SCRATCH_BYTES)

@@ -1,0 +1,21 @@
+"""Sinks for what happens: log records, files, traces and metrics. ``to`` opens them; none can break a read.
+
+``PENSTOCK_OBSERVE`` opens sinks without a line of code: see ``environment``.
+"""
+
+from penstock.observe.chrome import ChromeTrace
+from penstock.observe.jsonlines import JsonLines
+from penstock.observe.log import Log
+from penstock.observe.sink import Record, Sink, Writer
+from penstock.observe.subscription import Subscription, to
+
+__all__ = [
+    "ChromeTrace",
+    "JsonLines",
+    "Log",
+    "Record",
+    "Sink",
+    "Subscription",
+    "Writer",
+    "to",
+]

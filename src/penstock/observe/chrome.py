@@ -1,0 +1,151 @@
+"""Requests and operations as a trace in Chrome's format, which Perfetto and ``chrome://tracing`` show."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from penstock.errors import Unusable
+from penstock.events import OperationEnded, OperationStarted, RequestEnded, RequestStarted, Retried
+from penstock.observe.encode import plain
+from penstock.observe.files import AppendedFile, named_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.observe.sink import Record
+
+__all__ = ["ChromeTrace"]
+
+_END: Final = b"\n]\n"
+_OPERATIONS: Final = 100_000  # first row of operations; those of requests begin at 1
+_MOST_OPEN: Final = 100_000  # beginnings whose ends have been dropped take no more memory than this
+
+
+@dataclass(frozen=True)
+class ChromeTrace:
+    """A trace file: a row for each request in flight, coloured by verb, and rows for operations, by process.
+
+    Open it at https://ui.perfetto.dev. Worker processes append to the same file. When the last process closes it, it is
+    a whole JSON array; a trace that was cut off by a kill lacks the closing bracket, which viewers do not mind.
+    A trace that is there already is replaced, unless another process is writing it (another rank, say).
+
+    Attributes:
+        path: The file; ``{pid}`` and ``{rank}`` are filled in by each process.
+
+    """
+
+    path: str | os.PathLike[str]
+    events: ClassVar[bool] = True
+
+    def open(self, *, first: bool) -> _Writer:
+        """Open the file, or make it. ``OSError`` where that cannot be; ``Unusable`` where it holds something else."""
+        return _Writer(AppendedFile(named_path(self.path)), first=first)
+
+
+class _Writer:
+    def __init__(self, file: AppendedFile, *, first: bool) -> None:
+        self._file = file
+        self._pid = os.getpid()
+        self._rows = {"request": _Rows(1), "operation": _Rows(_OPERATIONS)}
+        self._begun: dict[tuple[int, int], tuple[int, int]] = {}  # (id, attempt) -> row, nanoseconds
+        try:
+            self._begin(first=first)
+        except BaseException:
+            file.close()
+            raise
+
+    def _begin(self, *, first: bool) -> None:
+        file = self._file
+        if file.alone():
+            if file.size() and file.head(1) != b"[":
+                raise Unusable(f"{file.path} is no trace: name another file")
+            if first:
+                file.cut(0)
+            elif file.tail(len(_END)) == _END:  # other processes have closed it
+                file.cut(file.size() - len(_END))
+        else:
+            file.share()  # waits until the one that is alone has written its head
+        rank = os.environ.get("RANK")
+        name = f"penstock {self._pid}" + (f", rank {rank}" if rank else "")
+        mark = b",\n" if file.size() else b"[\n"
+        file.write(mark + json.dumps(self._meta("process_name", name)).encode())
+        file.share()
+
+    def _meta(self, kind: str, name: str, row: int = 0) -> dict[str, Any]:
+        return {"ph": "M", "name": kind, "pid": self._pid, "tid": row, "args": {"name": name}}
+
+    def write(self, records: Sequence[Record]) -> None:
+        made = [shown for record in records for shown in self._shown(record)]
+        if made:
+            self._file.write(b"".join(b",\n" + json.dumps(each, default=str).encode() for each in made))
+
+    def _shown(self, record: Record) -> Iterator[dict[str, Any]]:
+        event = record.event
+        match event:
+            case RequestStarted():
+                yield from self._start(record, "request", (event.id, event.attempt))
+            case OperationStarted():
+                yield from self._start(record, "operation", (event.id, 0))
+            case RequestEnded():
+                yield from self._end(record, "request", (event.id, event.attempt), event.verb)
+            case OperationEnded():
+                yield from self._end(record, "operation", (event.id, 0), event.kind)
+            case Retried():
+                yield {**self._point(record), "name": "retry"}
+
+    def _start(self, record: Record, kind: str, key: tuple[int, int]) -> Iterator[dict[str, Any]]:
+        if len(self._begun) >= _MOST_OPEN:
+            return
+        row, new = self._rows[kind].take()
+        self._begun[key] = row, record.at_ns
+        if new:
+            yield self._meta("thread_name", f"{kind}s {row % _OPERATIONS:03d}", row)
+
+    def _end(self, record: Record, kind: str, key: tuple[int, int], name: str) -> Iterator[dict[str, Any]]:
+        begun = self._begun.pop(key, None)
+        if begun is None:
+            return  # it began before this trace, or was dropped
+        row, at_ns = begun
+        self._rows[kind].give(row)
+        span = {"ph": "X", "ts": at_ns / 1e3, "dur": (record.at_ns - at_ns) / 1e3, "tid": row, "name": name}
+        yield {**self._point(record), **span, "cat": kind}
+
+    def _point(self, record: Record) -> dict[str, Any]:
+        args = plain(record, {})
+        for known in ("time", "event"):
+            del args[known]
+        return {"ph": "i", "ts": record.at_ns / 1e3, "pid": self._pid, "tid": 0, "s": "p", "args": args}
+
+    def close(self) -> None:
+        try:
+            if self._file.alone():
+                self._file.write(_END)
+        finally:
+            self._file.close()
+
+    def leave(self) -> None:
+        with suppress(OSError):
+            self._file.close()
+
+
+class _Rows:
+    """Rows of a trace, so that what overlaps does not share one: the lowest that is free."""
+
+    def __init__(self, first: int) -> None:
+        self._next = first
+        self._free: list[int] = []
+
+    def take(self) -> tuple[int, bool]:
+        """Return a row, and whether it is a new one."""
+        if self._free:
+            return heappop(self._free), False
+        self._next += 1
+        return self._next - 1, True
+
+    def give(self, row: int) -> None:
+        heappush(self._free, row)

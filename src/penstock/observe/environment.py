@@ -1,0 +1,85 @@
+"""Sinks that the environment names: ``PENSTOCK_OBSERVE``."""
+
+from __future__ import annotations
+
+from logging import getLogger
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import ConfigError
+from penstock.observe.chrome import ChromeTrace
+from penstock.observe.jsonlines import JsonLines
+from penstock.observe.log import Log
+from penstock.observe.subscription import receive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from penstock.observe.sink import Sink
+
+__all__ = ["VARIABLE", "begin", "named_sinks"]
+
+VARIABLE: Final = "PENSTOCK_OBSERVE"
+
+_LOG = getLogger("penstock")
+
+
+def begin(environ: Mapping[str, str]) -> None:
+    """Open the sinks that ``PENSTOCK_OBSERVE`` names, for as long as the process lives; what fails is logged.
+
+    Called by ``import penstock`` where the variable is set, in workers too.
+    """
+    from multiprocessing import parent_process  # few programs have the variable
+
+    try:
+        sinks = named_sinks(environ.get(VARIABLE, ""))
+    except ConfigError as error:  # an import must not fail for it
+        _LOG.warning("no sink is opened: %s", error)
+        return
+    if sinks:
+        receive(VARIABLE, sinks, first=parent_process() is None)
+
+
+def named_sinks(text: str) -> tuple[Sink, ...]:
+    """Read sinks from words with commas between: ``jsonl:PATH``, ``chrome:PATH`` or ``log``.
+
+    Raises:
+        ConfigError: A word that names none.
+
+    """
+    return tuple(_sink(word.strip()) for word in text.split(",") if word.strip())
+
+
+def _sink(word: str) -> Sink:
+    kind, _, rest = word.partition(":")
+    make = _KINDS.get(kind)
+    if make is None:
+        raise ConfigError(f"{VARIABLE}: {word!r} names no sink: write one of {', '.join(_KINDS)}")
+    try:
+        return make(rest)
+    except ValueError as error:
+        raise ConfigError(f"{VARIABLE}: {word!r}: {error}") from error
+
+
+def _path(kind: Callable[[str], Sink]) -> Callable[[str], Sink]:
+    def make(rest: str) -> Sink:
+        if not rest:
+            raise ValueError("a path has to follow the colon")
+        return kind(rest)
+
+    return make
+
+
+def _bare(kind: Callable[[], Sink]) -> Callable[[str], Sink]:
+    def make(rest: str) -> Sink:
+        if rest:
+            raise ValueError("nothing may follow")
+        return kind()
+
+    return make
+
+
+_KINDS: Final[dict[str, Callable[[str], Sink]]] = {
+    "jsonl": _path(JsonLines),
+    "chrome": _path(ChromeTrace),
+    "log": _bare(Log),
+}

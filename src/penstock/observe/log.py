@@ -1,0 +1,58 @@
+"""Events as records of Python's logging, at DEBUG."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from penstock.observe.encode import sentence
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.observe.sink import Record
+
+__all__ = ["Log"]
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log record for each event, made on a thread of its own: no handler keeps a request waiting.
+
+    Warnings about retries and stalls need no sink: the logger ``penstock`` always has them.
+
+    Attributes:
+        level: Of ``logging``; the logger has to let it through: ``logging.getLogger("penstock").setLevel("DEBUG")``.
+        name: The logger's.
+
+    """
+
+    level: int = logging.DEBUG
+    name: str = "penstock.events"
+    events: ClassVar[bool] = True
+
+    def open(self, *, first: bool) -> _Writer:  # noqa: ARG002  a sink's signature
+        """Look the logger up."""
+        return _Writer(logging.getLogger(self.name), self.level)
+
+
+class _Writer:
+    def __init__(self, logger: logging.Logger, level: int) -> None:
+        self._logger, self._level = logger, level
+
+    def write(self, records: Sequence[Record]) -> None:
+        if not self._logger.isEnabledFor(self._level):
+            return
+        for record in records:
+            event = record.event
+            text = self._logger.name, self._level, "penstock", 0, sentence(event), (), None
+            made = self._logger.makeRecord(*text, extra={"event": event})
+            made.created, made.msecs = record.at_ns / 1e9, record.at_ns // 1_000_000 % 1000
+            self._logger.handle(made)
+
+    def close(self) -> None:
+        """Let go of nothing."""
+
+    def leave(self) -> None:
+        """Let go of nothing."""

@@ -1,0 +1,108 @@
+"""Hooks run where they should, in their order, and one that breaks costs nothing else."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+
+import pytest
+
+from penstock.events import arrived, at_end, begin, carried, carry, context, context_of, enter, when_fetching
+from penstock.events import handover as room
+from tests.children import python
+
+
+@pytest.fixture(autouse=True)
+def _no_hook_is_left():
+    before = [dict(each) for each in (room._carried, room._starting, room._ending, room._contexts)]
+    yield
+    assert [room._carried, room._starting, room._ending, room._contexts] == before
+
+
+def broken(*_):
+    raise AttributeError("another version of telemetry")
+
+
+def test_nothing_is_carried_but_to_a_process_that_is_being_spawned():
+    stop = carry(lambda: print)
+    try:
+        assert carried() == ()
+    finally:
+        stop()
+    stop()
+
+
+class Parcel:
+    """Unpickled, it is what ``arrived`` makes of it."""
+
+    def __reduce__(self):
+        return arrived, (carried(), list, "ab")
+
+
+def tell(queue, parcel, pickled):
+    queue.put((parcel, pickle.loads(pickled), told))
+
+
+told: list[str] = []
+
+
+def restore():
+    told.append("restored")
+
+
+def test_a_spawned_process_restores_what_it_was_handed_and_a_pickle_for_elsewhere_does_not():
+    stops = [carry(lambda: broken), carry(lambda: restore)]
+    spawning = multiprocessing.get_context("spawn")
+    queue = spawning.SimpleQueue()
+    try:
+        child = spawning.Process(target=tell, args=(queue, Parcel(), pickle.dumps(Parcel())))
+        child.start()
+    finally:
+        for stop in stops:
+            stop()
+    assert queue.get() == (["a", "b"], ["a", "b"], ["restored"])
+    child.join()
+    assert child.exitcode == 0
+
+
+def test_engines_call_what_waits_for_them():
+    begun = []
+    stops = [when_fetching(broken), when_fetching(lambda: begun.append(1))]
+    begin()
+    for stop in stops:
+        stop()
+    begin()
+    assert begun == [1]
+
+
+def test_a_context_is_read_and_entered_where_somebody_has_one():
+    assert context() == b""
+    entered = []
+    stop = context_of(lambda: b"x" * 100, entered.append)
+    assert context() == b"x" * 64
+    enter(b"there")
+    stop()
+    stop = context_of(broken, broken)
+    assert context() == b""
+    enter(b"ignored")
+    stop()
+    assert entered == [b"there"]
+
+
+def test_the_end_comes_after_the_last_event():
+    script = """
+        import penstock as ps
+        from penstock.events import at_end, subscribe, operation
+        scope = operation("read", str, "never heard")
+        at_end(lambda: print("end"))
+        at_end(lambda: 1 / 0)
+        stop = at_end(lambda: print("not this one"))
+        stop()
+        subscribe(lambda event: print(type(event).__name__))
+        scope = operation("read", str, "file:///x")
+    """
+    assert python(script).stdout.split() == ["OperationStarted", "OperationEnded", "end"]
+
+
+def test_a_hook_is_ended_by_its_function():
+    at_end(broken)()
