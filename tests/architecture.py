@@ -84,7 +84,7 @@ HOMES = {
     "typer": ("cli", "demo"),
     "upath": ("interop",),
     "xarray": ("compat",),
-    "xxhash": ("checkpoint",),
+    "xxhash": ("cache", "checkpoint"),
     "yaml": ("config.profiles.multistorage", "compat.multistorageclient"),
     "zarr": ("formats", "interop", "compat"),
 }

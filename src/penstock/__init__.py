@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.interop.path import Path
     from penstock.loading.loader import DataLoader
     from penstock.options import (
+        CacheOptions,
         FsspecOptions,
         GCSOptions,
         HTTPOptions,
@@ -58,6 +59,7 @@ _HOMES = {
     "BatchSampler": "datasets.sampler",
     "BearerToken": "protocols.credentials",
     "BlockShuffle": "order.blocks",
+    "CacheOptions": "options",
     "Catalog": "catalog.catalog",
     "Checkpoint": "checkpoint.torchfile.checkpoint",
     "CheckpointManager": "checkpoint.run.steps",
@@ -106,6 +108,7 @@ __all__ = [
     "BatchSampler",
     "BearerToken",
     "BlockShuffle",
+    "CacheOptions",
     "Catalog",
     "Checkpoint",
     "CheckpointManager",

@@ -1,6 +1,7 @@
 """One frozen value per engine; every field says its unit, its default, and where the default came from."""
 
 from penstock.options.azure import AzureOptions
+from penstock.options.cache import CacheOptions
 from penstock.options.fsspec import FsspecOptions
 from penstock.options.gcs import GCSOptions
 from penstock.options.http import HTTPOptions
@@ -12,6 +13,7 @@ from penstock.options.store import StoreOptions
 
 __all__ = [
     "AzureOptions",
+    "CacheOptions",
     "FsspecOptions",
     "GCSOptions",
     "HTTPOptions",

@@ -36,6 +36,7 @@ class AzureOptions(StoreOptions):
         retry: Retry options.
         read: Reading options.
         write: Writing options.
+        cache: Where objects are kept on this machine, so that reading them again needs no request.
 
     """
 

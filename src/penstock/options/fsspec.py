@@ -23,6 +23,7 @@ class FsspecOptions(StoreOptions):
         retry: Retry options.
         read: Reading options.
         write: Writing options.
+        cache: Where objects are kept on this machine, so that reading them again needs no request.
 
     """
 

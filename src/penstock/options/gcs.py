@@ -47,6 +47,7 @@ class GCSOptions(StoreOptions):
         retry: Retry options.
         read: Reading options.
         write: Writing options.
+        cache: Where objects are kept on this machine, so that reading them again needs no request.
 
     """
 

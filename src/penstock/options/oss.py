@@ -45,6 +45,7 @@ class OSSOptions(StoreOptions):
         retry: Retry options.
         read: Reading options.
         write: Writing options.
+        cache: Where objects are kept on this machine, so that reading them again needs no request.
 
     """
 

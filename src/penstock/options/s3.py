@@ -54,6 +54,7 @@ class S3Options(StoreOptions):
         retry: Retry options.
         read: Reading options.
         write: Writing options.
+        cache: Where objects are kept on this machine, so that reading them again needs no request.
 
     """
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from penstock.errors import ConfigError
 from penstock.options.parts import ReadOptions, RetryOptions, TransportOptions, WriteOptions
 from penstock.options.private import Private
+
+if TYPE_CHECKING:
+    from penstock.options.cache import CacheOptions
 
 __all__ = ["StoreOptions"]
 
@@ -26,6 +29,7 @@ class StoreOptions(Private):
         retry: Retry options.
         read: Reading options.
         write: Writing options.
+        cache: Where objects are kept on this machine, so that reading them again needs no request.
 
     """
 
@@ -33,6 +37,7 @@ class StoreOptions(Private):
     retry: RetryOptions = field(default_factory=RetryOptions)
     read: ReadOptions = field(default_factory=ReadOptions)
     write: WriteOptions = field(default_factory=WriteOptions)
+    cache: CacheOptions | None = None
 
     def __new__(cls, **options: object) -> Self:
         """Refuse an option that this class does not have, and name the one that was meant."""

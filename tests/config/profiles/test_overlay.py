@@ -45,3 +45,10 @@ def test_what_was_changed_is_told_by_name():
 def test_a_contradiction_is_refused():
     with pytest.raises(ConfigError, match="contradict"):
         overlaid(ps.S3Options(access_key="a", secret_key="b"), ps.S3Options(anonymous=True))
+
+
+def test_a_cache_is_given_over_none_and_over_another():
+    none, given_one = ps.S3Options(), ps.S3Options(cache=ps.CacheOptions(mode="ttl"))
+    assert overlaid(none, given_one) == given_one == overlaid(given_one, none)
+    under = ps.S3Options(cache=ps.CacheOptions(path="/x"))
+    assert overlaid(under, given_one).cache == ps.CacheOptions(path="/x", mode="ttl")

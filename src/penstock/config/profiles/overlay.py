@@ -27,7 +27,11 @@ def overlaid(under: K, given: K) -> K:
     Both are of one class. What contradicts itself then is refused as it is where options are made: ``ConfigError``.
     """
     values = changed(given)
-    parts = {name: overlaid(getattr(under, name), value) for name, value in values.items() if is_dataclass(value)}
+    parts = {
+        name: overlaid(getattr(under, name), value)
+        for name, value in values.items()
+        if is_dataclass(value) and getattr(under, name) is not None
+    }
     return replace(under, **(values | parts))  # type: ignore[type-var]
 
 

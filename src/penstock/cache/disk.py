@@ -1,0 +1,209 @@
+"""The cache's directory: what it takes in, and what it gives up, with all processes of a machine at it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from random import Random
+from stat import S_IWOTH
+from time import time
+from typing import TYPE_CHECKING
+
+from penstock.cache import files
+from penstock.cache.entry import About, footer
+from penstock.cache.evict import admits, victims
+from penstock.cache.ledger import WRITERS, Ledger, charge, grown
+from penstock.errors import ConfigError
+from penstock.waiting import Turn
+
+if TYPE_CHECKING:
+    from penstock.cache.evict import Candidate
+
+__all__ = ["Disk"]
+
+_SAMPLE = 16  # entries of which the one that was not used for longest goes
+_SLACK = 256 << 10  # least bytes kept free for directories and files that are no entries
+
+
+class Disk:
+    """Entries by name in one directory. Thread-safe, and safe with any number of processes; all may raise ``OSError``.
+
+    Attributes:
+        root: The directory, which is the cache's own.
+
+    """
+
+    def __init__(self, root: str, size_bytes: int) -> None:
+        """Take ``size_bytes`` of the disk at most, as ``du`` counts them; touch nothing yet."""
+        self.root = root
+        self._room = size_bytes - max(_SLACK, size_bytes >> 6)
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, in a forked child: locks and what is being written belong to the parent."""
+        ledger: Ledger | None = getattr(self, "_shared", None)
+        if ledger is not None:
+            ledger.close()
+        self._shared: Ledger | None = None
+        self._turn = Turn()
+        self._random = Random()  # noqa: S311  no secret: which misses a full cache takes in
+
+    def ledger(self) -> Ledger:
+        """Return what is shared, opened at first use; ``ConfigError`` where other users may write to the directory."""
+        ledger = self._shared
+        if ledger is None:
+            with self._turn:
+                if (ledger := self._shared) is None:
+                    os.makedirs(self.root, mode=0o700, exist_ok=True)
+                    self.check_owner()
+                    ledger = self._shared = Ledger(self.root, self._count)
+        return ledger
+
+    def check_owner(self) -> None:
+        """Refuse a directory that other users may write to: what they put there would be read as the store's."""
+        found = os.stat(self.root, follow_symlinks=False)
+        if found.st_uid not in (os.geteuid(), 0) or found.st_mode & S_IWOTH or not os.path.isdir(self.root):
+            raise ConfigError(f"other users may write to the cache in {self.root}: name a directory of your own")
+
+    @property
+    def share(self) -> float:
+        """The share of reads that were hits, lately, over all processes."""
+        return self._shared.share if self._shared is not None else 0.0
+
+    def draw(self) -> float:
+        """Return a number in [0, 1)."""
+        return self._random.random()
+
+    def room_bytes(self) -> int:
+        """Return how many bytes fit without giving anything up."""
+        return max(0, self._room - self.ledger().used)
+
+    def store(self, name: bytes, data: bytes | memoryview, what: About, *, replace: bool) -> bool:
+        """Write an entry, unless it is refused; says whether it was written, or is there by another's hand."""
+        try:
+            return self._store(name, data, what, replace=replace)
+        except FileNotFoundError:  # the directory was removed
+            self.reopen()
+            return self._store(name, data, what, replace=replace)
+
+    def _store(self, name: bytes, data: bytes | memoryview, what: About, *, replace: bool) -> bool:
+        tail = footer(name, data, what, time())
+        need = grown(len(data) + len(tail))
+        ledger = self.ledger()
+        full = ledger.used + need > self._room
+        if need > self._room // 4 or (full and not admits(ledger.share, self.draw())):
+            return False
+        with ledger.locked():
+            if ledger.used + need > self._room and not self._make_room(ledger, need):
+                return False
+            ledger.owe(need)
+        aside = ledger.aside()
+        try:
+            found = files.write(aside, (data, tail))
+            with ledger.locked():
+                self._publish(ledger, aside, files.path_of(self.root, name), found, replace=replace)
+                ledger.owe(-need)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(aside)
+            with suppress(OSError), ledger.locked():
+                ledger.owe(-need)
+            raise
+        return True
+
+    def _publish(self, ledger: Ledger, aside: str, path: str, found: os.stat_result, *, replace: bool) -> None:
+        """Rename a file into place, within the lock; a longer one that is there stays."""
+        old: os.stat_result | None = None
+        with suppress(FileNotFoundError):
+            old = os.stat(path, follow_symlinks=False)
+        if old is not None and old.st_size >= found.st_size and not replace:
+            os.unlink(aside)
+            return
+        folder = os.path.dirname(path)
+        before = files.folder_bytes(folder)
+        with suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+        os.replace(aside, path)
+        ledger.add(charge(found) + files.folder_bytes(folder) - before, 1)
+        if old is not None:
+            ledger.add(-charge(old), -1)
+
+    def _make_room(self, ledger: Ledger, need: int) -> bool:
+        """Remove entries, within the lock, until ``need`` bytes fit; says whether they do."""
+        ledger.sweep()
+        shards = list(files.SHARDS)
+        self._random.shuffle(shards)
+        sample: list[Candidate] = []
+        for number, shard in enumerate(shards, 1):
+            short = ledger.used + need - self._room
+            if short <= 0:
+                return True
+            sample += files.candidates(self.root, shard)
+            if len(sample) >= _SAMPLE or number == len(shards):
+                # Many at once where there are many: to look at a shard costs as much as to remove them.
+                more = self._room >> 12 if len(sample) >= 4 * _SAMPLE else 0
+                for each in victims(sample, max(short, more)):
+                    self._remove(ledger, each.name, each.size_bytes)
+                sample = []
+        if ledger.used + need > self._room:
+            ledger.count()  # it has less than was thought
+        return ledger.used + need <= self._room
+
+    def _remove(self, ledger: Ledger, path: str, size_bytes: int) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+            ledger.add(-size_bytes, -1)
+
+    def discard(self, path: str) -> int:
+        """Remove an entry; returns what it took of the disk, 0 where there is none."""
+        ledger = self.ledger()
+        with ledger.locked():
+            try:
+                size_bytes = charge(os.stat(path, follow_symlinks=False))
+            except FileNotFoundError:
+                return 0
+            self._remove(ledger, path, size_bytes)
+            return size_bytes
+
+    def count(self) -> None:
+        """Count anew what is there."""
+        ledger = self.ledger()
+        with ledger.locked():
+            ledger.count()
+
+    def _count(self) -> tuple[int, int]:
+        used = entries = 0
+        for shard in files.SHARDS:
+            used += files.folder_bytes(f"{self.root}/{shard}")
+            for each in files.candidates(self.root, shard):
+                used, entries = used + each.size_bytes, entries + 1
+        return used, entries
+
+    def dismantle(self) -> None:
+        """Remove the directories, where no other process writes and no entry is there."""
+        ledger = self.ledger()
+        with ledger.locked():
+            for shard in files.SHARDS:
+                folder = f"{self.root}/{shard}"
+                took = files.folder_bytes(folder)
+                with suppress(OSError):  # it is not there, or not empty
+                    os.rmdir(folder)
+                    ledger.add(-took)
+            if ledger.alone() and set(os.listdir(self.root)) <= {WRITERS, "lock", "state"}:
+                ledger.remove()
+                os.rmdir(self.root)
+        if not os.path.isdir(self.root):
+            self.reopen()
+
+    def reopen(self) -> None:
+        """Look at the directory anew at the next use."""
+        with self._turn:
+            ledger, self._shared = self._shared, None
+            if ledger is not None:
+                ledger.close()
+
+    def close(self) -> None:
+        """Tell the others that this process writes no more; the next use begins anew."""
+        if self._shared is not None:
+            self._shared.leave()
+            self.reopen()

@@ -1,0 +1,229 @@
+"""What the processes that share a cache know together: how full it is, and who writes. Files, locks and no daemon.
+
+``used`` never falls below what the cache takes of the disk: bytes are reserved before they are written, and given back
+after they were removed. A process that is killed between the two leaves a mark, and the next one counts anew.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from contextlib import contextmanager, suppress
+from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
+from struct import Struct
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from penstock.waiting import Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["Ledger", "charge", "grown"]
+
+_STATE, _LOCK, WRITERS = "state", "lock", "writers"
+_MAGIC = b"PNSTCKL1"
+_SIZE = 4096
+_HEAD = Struct("<8s36sB")  # magic, the machine's boot, whether somebody is at it
+_MARK, _WORDS, _SHARE = Struct("<B"), Struct("<qq"), Struct("<d")  # words: used, entries
+_MARK_AT, _WORDS_AT, _SHARE_AT = 44, 48, 64
+_OWED = Struct("<q")
+_PAGE = 4096
+_BOOT = "/proc/sys/kernel/random/boot_id"
+
+
+def charge(found: os.stat_result) -> int:
+    """Return what a file takes of the disk; where blocks are not counted yet (ZFS, btrfs), what it will take."""
+    return max(found.st_blocks * 512, -(-found.st_size // _PAGE) * _PAGE)
+
+
+def grown(size_bytes: int) -> int:
+    """Return what a new file of that size takes at most, with what its directory may grow by."""
+    return (-(-size_bytes // _PAGE) + 3) * _PAGE
+
+
+class Ledger:
+    """The shared state of one cache directory, for one process; ``locked`` excludes all others from what changes it."""
+
+    def __init__(self, root: str, recount: Callable[[], tuple[int, int]]) -> None:
+        """Open or make it; ``recount`` returns bytes and number of the entries that are there. Raises ``OSError``."""
+        self._root, self._recount = root, recount
+        self._turn = Turn()
+        self._writer, self._writer_path, self._owed = -1, "", 0
+        os.makedirs(os.path.join(root, WRITERS), mode=0o700, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._lock = os.open(os.path.join(root, _LOCK), flags, 0o600)
+        try:
+            state = os.open(os.path.join(root, _STATE), flags, 0o600)
+            try:
+                if os.fstat(state).st_size < _SIZE:
+                    os.ftruncate(state, _SIZE)
+                self._map = mmap.mmap(state, _SIZE)
+            finally:
+                os.close(state)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    @property
+    def used(self) -> int:
+        """Bytes of the disk that are taken, or will be by what is being written."""
+        return int(_WORDS.unpack_from(self._map, _WORDS_AT)[0])
+
+    @property
+    def entries(self) -> int:
+        """How many entries there are."""
+        return int(_WORDS.unpack_from(self._map, _WORDS_AT)[1])
+
+    @property
+    def share(self) -> float:
+        """The share of reads that were hits, lately, of all processes."""
+        share = float(_SHARE.unpack_from(self._map, _SHARE_AT)[0])
+        return share if 0.0 <= share <= 1.0 else 0.0
+
+    @share.setter
+    def share(self, share: float) -> None:
+        """Tell all processes; without a lock: the last word is as good as any."""
+        _SHARE.pack_into(self._map, _SHARE_AT, share)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Exclude all other threads and processes. After a death within, or a start of the machine, it counts anew.
+
+        ``FileNotFoundError``: the directory was removed, and perhaps made again.
+        """
+        with self._turn:
+            try:
+                flock(self._lock, LOCK_EX)
+                if not os.fstat(self._lock).st_nlink:
+                    raise FileNotFoundError(f"{self._root} was removed")
+                if not self._sound():
+                    self.count()
+                _MARK.pack_into(self._map, _MARK_AT, 1)
+                yield
+                _MARK.pack_into(self._map, _MARK_AT, 0)  # not where an exception came between two changes
+            finally:
+                with suppress(OSError):
+                    flock(self._lock, LOCK_UN)
+
+    def _sound(self) -> bool:
+        magic, boot, busy = _HEAD.unpack_from(self._map, 0)
+        return magic == _MAGIC and boot == _boot() and not busy and self.used >= 0
+
+    def count(self) -> None:
+        """Count what is there; within ``locked``. What dead processes were writing is removed first."""
+        _MARK.pack_into(self._map, _MARK_AT, 1)
+        owed = self._bury()
+        used, entries = self._recount()
+        _WORDS.pack_into(self._map, _WORDS_AT, used + owed, entries)
+        _HEAD.pack_into(self._map, 0, _MAGIC, _boot(), 0)
+
+    def add(self, size_bytes: int, entries: int = 0) -> None:
+        """Add to what is taken; within ``locked``."""
+        _WORDS.pack_into(self._map, _WORDS_AT, self.used + size_bytes, self.entries + entries)
+
+    def owe(self, size_bytes: int) -> None:
+        """Reserve bytes for what this process writes, or give them back; within ``locked``."""
+        self._enlist()
+        self._owed += size_bytes
+        os.pwrite(self._writer, _OWED.pack(self._owed), 0)
+        self.add(size_bytes)
+
+    def aside(self) -> str:
+        """Return a path for a file of this process's that is being written; after ``owe``."""
+        return f"{self._writer_path}.{uuid4().hex}"
+
+    def alone(self) -> bool:
+        """Say whether no other process writes; within ``locked``. What dead ones were writing is removed."""
+        self._bury()
+        return set(self._names()) <= {os.path.basename(self._writer_path)}
+
+    def sweep(self) -> None:
+        """Count anew where a process died while it wrote; within ``locked``."""
+        if self._bury(only_look=True):
+            self.count()
+
+    def _enlist(self) -> None:
+        if self._writer >= 0:
+            return
+        path = os.path.join(self._root, WRITERS, uuid4().hex)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        flock(descriptor, LOCK_EX | LOCK_NB)
+        os.pwrite(descriptor, _OWED.pack(0), 0)
+        self._writer, self._writer_path, self._owed = descriptor, path, 0
+
+    def _names(self) -> list[str]:
+        return [each for each in os.listdir(os.path.join(self._root, WRITERS)) if "." not in each]
+
+    def _bury(self, *, only_look: bool = False) -> int:
+        """Remove what dead writers left; return what living ones owe, or, to look, how many died in debt."""
+        folder, owed, died = os.path.join(self._root, WRITERS), self._owed, 0
+        for name in self._names():
+            path = os.path.join(folder, name)
+            if path == self._writer_path:
+                continue
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                try:
+                    flock(descriptor, LOCK_EX | LOCK_NB)
+                except BlockingIOError:
+                    owed += _owed(descriptor)
+                    continue
+                if _owed(descriptor):
+                    died += 1
+                    if only_look:
+                        continue
+                os.unlink(path)
+            finally:
+                os.close(descriptor)
+        if only_look:
+            return died
+        living = set(self._names())
+        for each in os.listdir(folder):
+            if each.partition(".")[0] not in living:
+                os.unlink(os.path.join(folder, each))
+        return owed
+
+    def leave(self) -> None:
+        """Let others know that this process writes no more; at its end, or before a ``clear``."""
+        with suppress(OSError), self.locked():
+            if self._writer >= 0:
+                self.add(-self._owed)
+                os.unlink(self._writer_path)
+                os.close(self._writer)
+                self._writer, self._writer_path, self._owed = -1, "", 0
+
+    def remove(self) -> None:
+        """Remove its files; within ``locked``, and ``alone``. Others who wait for the lock find them gone."""
+        for each in (self._writer_path, *(os.path.join(self._root, name) for name in (_STATE, _LOCK))):
+            with suppress(FileNotFoundError):
+                if each:
+                    os.unlink(each)
+        os.rmdir(os.path.join(self._root, WRITERS))
+
+    def close(self) -> None:
+        """Let go of files, in a forked child too: the parent's locks must not live on in it."""
+        for descriptor in (self._lock, self._writer):
+            if descriptor >= 0:
+                with suppress(OSError):
+                    os.close(descriptor)
+        self._lock, self._writer = -1, -1
+
+
+def _owed(descriptor: int) -> int:
+    text = os.pread(descriptor, _OWED.size, 0)
+    return int(_OWED.unpack(text)[0]) if len(text) == _OWED.size else 0
+
+
+def _boot() -> bytes:
+    global _booted  # noqa: PLW0603  asked for under a lock, and always the same
+    if not _booted:
+        try:
+            with open(_BOOT, "rb") as file:
+                _booted = file.read(36).ljust(36)
+        except OSError:
+            _booted = b"-" * 36
+    return _booted
+
+
+_booted = b""

@@ -1,0 +1,138 @@
+"""A cache as its users see it: nothing that goes wrong with the disk breaks a read."""
+
+import os
+import pickle
+import shutil
+
+import pytest
+
+from penstock.cache.tiers import Cache, open_cache
+from penstock.errors import ConfigError
+from penstock.options import CacheOptions
+from tests.cache.entries import cache_in, content, du, held, keep, name
+from tests.children import forked
+
+
+def test_what_was_kept_is_read_again_in_this_process_and_in_another(tmp_path):
+    cache = cache_in(tmp_path)
+    assert held(cache, "a") is None
+    assert keep(cache, "a")
+    assert held(cache, "a") == content("a")
+
+    def child():
+        assert held(cache, "a") == content("a")
+        assert keep(cache, "b")
+
+    with forked(child) as status:
+        assert status() == 0
+    assert held(cache, "b") == content("b")
+
+
+def test_one_cache_for_equal_options_in_a_process(tmp_path):
+    options = CacheOptions(path=str(tmp_path))
+    assert open_cache(options) is open_cache(pickle.loads(pickle.dumps(options)))
+
+
+def test_a_directory_that_is_deleted_under_it_is_made_again(tmp_path):
+    cache = cache_in(tmp_path)
+    keep(cache, "a")
+    shutil.rmtree(tmp_path / "penstock-cache-1")
+    assert held(cache, "a") is None
+    assert keep(cache, "a")
+    assert held(cache, "a") == content("a")
+    assert cache.usage().entries == 1
+
+
+def test_a_damaged_entry_is_a_miss_and_is_removed(tmp_path, caplog):
+    cache = cache_in(tmp_path)
+    keep(cache, "a")
+    (path,) = (tmp_path / "penstock-cache-1").glob("??/*")
+    data = bytearray(path.read_bytes())
+    data[77] ^= 1
+    path.write_bytes(data)
+    assert held(cache, "a") is None
+    assert "damaged" in caplog.text
+    assert cache.counts.damaged == 1
+    assert not path.exists()
+    assert keep(cache, "a")
+    assert held(cache, "a") == content("a")
+
+
+def test_verify_finds_and_removes_what_is_damaged(tmp_path):
+    cache, told = cache_in(tmp_path), []
+    for key in "abc":
+        keep(cache, key)
+    path = next((tmp_path / "penstock-cache-1").glob("??/*"))
+    os.truncate(path, 5000)
+    (path.parent / "stray").write_bytes(b"no entry")
+    found = cache.verify(lambda *each: told.append(each))
+    assert (found.entries, found.damaged, found.size_bytes) == (4, 2, 20_000)
+    assert sum(count for count, _ in told) == 4
+    assert sum(size for _, size in told) == 20_000
+    assert cache.usage().entries == 2
+
+
+def test_a_clear_leaves_nothing(tmp_path):
+    cache = cache_in(tmp_path)
+    for key in "abc":
+        keep(cache, key)
+    done = cache.clear()
+    assert done.entries == 3
+    assert [*tmp_path.iterdir()] == []
+    assert keep(cache, "a")
+    assert held(cache, "a") == content("a")
+
+
+def test_a_clear_by_prefix_leaves_the_others(tmp_path):
+    cache = cache_in(tmp_path)
+    for key in ("a/1", "a/2", "b/1"):
+        keep(cache, key)
+    assert cache.clear("s3://bucket/a/").entries == 2
+    assert [held(cache, key) is not None for key in ("a/1", "a/2", "b/1")] == [False, False, True]
+
+
+def test_a_place_that_cannot_be_written_to_is_told_once_and_breaks_nothing(tmp_path, caplog):
+    (tmp_path / "file").write_bytes(b"")
+    cache = cache_in(tmp_path / "file")
+    assert not keep(cache, "a")
+    assert not keep(cache, "b")
+    assert held(cache, "a") is None
+    assert len(caplog.records) == 1
+    assert "takes nothing in" in caplog.text
+
+
+def test_a_directory_that_others_may_write_to_is_refused(tmp_path):
+    cache = cache_in(tmp_path)
+    keep(cache, "a")
+    (tmp_path / "penstock-cache-1").chmod(0o777)
+    again = cache_in(tmp_path)
+    for use in (lambda: keep(again, "b"), lambda: held(again, "a")):
+        with pytest.raises(ConfigError, match="other users"):
+            use()
+
+
+def test_the_default_is_below_the_users_cache_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert Cache(CacheOptions()).path == str(tmp_path / "penstock" / "penstock-cache-1")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Cache(CacheOptions()).path == str(tmp_path / ".cache" / "penstock" / "penstock-cache-1")
+    assert Cache(CacheOptions(path="~/x")).path == str(tmp_path / "x" / "penstock-cache-1")
+
+
+def test_ttl_is_asked_for_by_time(tmp_path):
+    cache = cache_in(tmp_path)
+    keep(cache, "a")
+    kept_s = cache.look(name("a")).kept_s
+    assert cache.read(name("a"), 0, 10, since_s=kept_s) is not None
+    assert cache.read(name("a"), 0, 10, since_s=kept_s + 0.001) is None
+
+
+def test_hits_are_told_to_all_processes(tmp_path):
+    cache = cache_in(tmp_path)
+    keep(cache, "a")
+    for _ in range(6400):
+        cache.note(hit=True, size_bytes=1)
+    assert cache.counts.hits == 6400
+    assert cache_in(tmp_path).usage().hit_share > 0.9
+    assert du(tmp_path) < 1 << 20
