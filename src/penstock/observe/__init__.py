@@ -6,6 +6,7 @@
 from penstock.observe.chrome import ChromeTrace
 from penstock.observe.jsonlines import JsonLines
 from penstock.observe.log import Log
+from penstock.observe.prometheus import Prometheus
 from penstock.observe.sink import Record, Sink, Writer
 from penstock.observe.subscription import Subscription, to
 
@@ -13,6 +14,7 @@ __all__ = [
     "ChromeTrace",
     "JsonLines",
     "Log",
+    "Prometheus",
     "Record",
     "Sink",
     "Subscription",

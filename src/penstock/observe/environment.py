@@ -9,6 +9,7 @@ from penstock.errors import ConfigError
 from penstock.observe.chrome import ChromeTrace
 from penstock.observe.jsonlines import JsonLines
 from penstock.observe.log import Log
+from penstock.observe.prometheus import Prometheus
 from penstock.observe.subscription import receive
 
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ def begin(environ: Mapping[str, str]) -> None:
 
 
 def named_sinks(text: str) -> tuple[Sink, ...]:
-    """Read sinks from words with commas between: ``jsonl:PATH``, ``chrome:PATH`` or ``log``.
+    """Read sinks from words with commas between.
+
+    The words are ``jsonl:PATH``, ``chrome:PATH``, ``log``, and ``prometheus``, ``prometheus:PORT`` or
+    ``prometheus:ADDRESS:PORT``.
 
     Raises:
         ConfigError: A word that names none.
@@ -78,8 +82,15 @@ def _bare(kind: Callable[[], Sink]) -> Callable[[str], Sink]:
     return make
 
 
+def _endpoint(rest: str) -> Sink:
+    address, _, port = rest.rpartition(":")
+    given = {"port": int(port)} if port else {}
+    return Prometheus(**given, **({"address": address} if address else {}))  # type: ignore[arg-type]
+
+
 _KINDS: Final[dict[str, Callable[[str], Sink]]] = {
     "jsonl": _path(JsonLines),
     "chrome": _path(ChromeTrace),
     "log": _bare(Log),
+    "prometheus": _endpoint,
 }

@@ -1,0 +1,141 @@
+"""Metrics for Prometheus: counts and histograms by host, over this process and its workers."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from penstock.errors import MissingExtra
+from penstock.observe.board import Board, Notice
+from penstock.observe.metrics import COUNTS, DISTRIBUTIONS, cumulated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.histogram import Histogram
+    from penstock.observe.sink import Record
+
+__all__ = ["Prometheus"]
+
+_BOUNDS: Final = {
+    "first_byte_seconds": tuple(1e-6 * 2**power for power in range(9, 27)),  # 0.5 ms to 67 s
+    "body_bytes_per_second": tuple(1e3 * 2**power for power in range(4, 24)),  # 16 kB/s to 8 GB/s
+}
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """Metrics that Prometheus scrapes: of this process, and of the workers that it starts, added up by host.
+
+    It reads counts that are kept anyway, when it is asked: requests cost nothing more. Needs the extra ``prometheus``.
+
+    Attributes:
+        port: Where to answer ``GET /metrics``; with ``LOCAL_RANK`` in the environment (torchrun), each rank adds its
+            own. None: no server; the metrics join those of ``prometheus_client.REGISTRY``.
+        address: Which of the machine's addresses to listen at; ``"0.0.0.0"``: all of them.
+
+    """
+
+    port: int | None = 9464
+    address: str = "127.0.0.1"
+    events: ClassVar[bool] = False
+    _board: str = field(default_factory=lambda: token_hex(16), init=False, repr=False, compare=False)
+
+    def open(self, *, first: bool) -> _Exposed | _Worker:
+        """Listen, in the process that asks; in its workers, begin to write counts for it.
+
+        Raises:
+            MissingExtra: ``prometheus_client`` is not installed.
+            OSError: The port is taken.
+
+        """
+        if not first:
+            return _Worker(Notice(self._board))
+        try:
+            import prometheus_client
+        except ModuleNotFoundError:
+            raise MissingExtra("metrics for Prometheus need pip install 'penstock[prometheus]'") from None
+        registry = prometheus_client.REGISTRY if self.port is None else prometheus_client.CollectorRegistry()
+        board = Board(self._board)
+        try:
+            collector = _Collector(board)
+            registry.register(collector)
+            server = None
+            if self.port is not None:
+                port = self.port + int(os.environ.get("LOCAL_RANK") or 0)
+                server, _ = prometheus_client.start_http_server(port, self.address, registry)
+        except BaseException:
+            board.close()
+            raise
+        return _Exposed(board, registry, collector, server)
+
+
+class _Collector:
+    """What a registry asks for metrics."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._pid = os.getpid()
+
+    def describe(self) -> list[Any]:
+        """Return nothing: a registry that is given a collector would otherwise ask for all metrics."""
+        return []
+
+    def collect(self) -> Iterator[Any]:
+        """Yield the metrics of this moment; none in a forked child, whose parent has them."""
+        if self._pid != os.getpid():
+            return
+        from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+
+        hosts = self._board.gather()
+        for count in COUNTS:
+            family = CounterMetricFamily(f"penstock_{count.name}", count.help, labels=["host"])
+            for name, host in hosts.items():
+                family.add_metric([name], count.value(host))
+            yield family
+        for each in DISTRIBUTIONS:
+            shown = HistogramMetricFamily(f"penstock_{each.name}", each.help, labels=["host"])
+            for name, host in hosts.items():
+                histogram = each.value(host)
+                shown.add_metric([name], _buckets(histogram, _BOUNDS[each.name]), histogram.total)
+            yield shown
+
+
+def _buckets(histogram: Histogram, bounds: tuple[float, ...]) -> list[tuple[str, float]]:
+    names = [*(f"{bound:.6g}" for bound in bounds), "+Inf"]
+    return [(name, float(count)) for name, count in zip(names, cumulated(histogram, bounds), strict=True)]
+
+
+class _Exposed:
+    def __init__(self, board: Board, registry: Any, collector: _Collector, server: Any) -> None:  # noqa: ANN401  an optional library's
+        self._board, self._registry, self._collector, self._server = board, registry, collector, server
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Take no events."""
+
+    def close(self) -> None:
+        self._registry.unregister(self._collector)
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+        self._board.close()
+
+    def leave(self) -> None:
+        if self._server is not None:
+            self._server.socket.close()  # this process's copy: the port is the parent's
+
+
+class _Worker:
+    def __init__(self, notice: Notice) -> None:
+        self._notice = notice
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Take no events."""
+
+    def close(self) -> None:
+        self._notice.close()
+
+    def leave(self) -> None:
+        """Let go of nothing: its thread is not here."""
