@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
     about = {"rounds": options.rounds, "quick": options.quick}
     results = machine.describe(requirements, served=bool(chosen)) | about
     output = options.output or (_HERE / "results" if options.quick or options.only else _HERE)
-    results["sections"] = [tabulate(section, range(options.rounds)) for section in sections]
+    results["sections"] = [tabulate(section, range(min(options.rounds, section.rounds))) for section in sections]
     results["conditions"] = _conditions(chosen, loads, options) if chosen else []
     output.mkdir(parents=True, exist_ok=True)
     (output / "results.json").write_text(json.dumps(results, indent=1) + "\n")

@@ -163,6 +163,18 @@ def _time_by_floor(ours: Row, table: Table) -> Values:
     return ratio(ours.seconds, table["floor_big"].seconds)
 
 
+def _listed(row: str, limit: float) -> Bar:
+    words = f"keys/s by {row}'s" if row != "plain" else "keys/s by a listing page by page"
+    return Bar(
+        "listing",
+        "penstock",
+        words,
+        lambda ours, table: ratio(table[row]["wall_s"], ours["wall_s"]),
+        limit,
+        at_least=True,
+    )
+
+
 def _ordered(row: str, words: str, key: str, limit: float, unit: str) -> Bar:
     return Bar("order", row, f"{row}, {words}", lambda ours, _: ours[key], limit, unit=unit)
 
@@ -290,6 +302,7 @@ BARS = (
     ),
     *(_ordered(row, "time per sample", "sample_us", 2, "µs") for row in ORDERS),
     *(_ordered(row, "first batch after 90,000,000", "first_s", 1, "s") for row in ORDERS if row.startswith("100,")),
+    *(_listed(*each) for each in (("plain", 12), ("s3torchconnector", 12), ("dataflux", 1))),
     Bar(
         "events",
         "penstock_asked",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from benchmarks.environments import OURS
 from benchmarks.objects import Load
 
-__all__ = ["CONDITIONS", "DIALECTS", "LOADS", "OURS", "Condition", "Run", "quick"]
+__all__ = ["CONDITIONS", "CONNECTOR", "DIALECTS", "LOADS", "OURS", "Condition", "Run", "quick"]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ LOADS = (
 )
 
 _TORCH = "torch==2.13.0 numpy==2.4.6"
-_CONNECTOR = f"s3torchconnector[dcp]==1.5.0 pillow {_TORCH}"
+CONNECTOR = f"s3torchconnector[dcp]==1.5.0 pillow {_TORCH}"
 _OBSTORE = "obstore==0.12.1"
 _BOTO3 = "boto3==1.44.5"
 # The newest botocore that its aiobotocore allows; our tests have a newer one.
@@ -105,9 +105,9 @@ _PAIR = (
 def _connectors(documented: int, threaded: int, threads: int) -> tuple[Run, ...]:
     """Amazon's connector: its datasets as documented, and as many threads as help on top of the map-style one."""
     return (
-        Run("s3torchconnector_map", _CONNECTOR, most=documented),
-        Run("s3torchconnector_map", _CONNECTOR, most=threaded, threads=threads),
-        Run("s3torchconnector_iterable", _CONNECTOR, most=documented),
+        Run("s3torchconnector_map", CONNECTOR, most=documented),
+        Run("s3torchconnector_map", CONNECTOR, most=threaded, threads=threads),
+        Run("s3torchconnector_iterable", CONNECTOR, most=documented),
     )
 
 
@@ -115,7 +115,7 @@ def _busy(ours: int, theirs: int) -> tuple[Run, ...]:
     """Datasets that read ahead by themselves: what beside a training step in the same process is for."""
     return (
         Run("penstock_iterable", most=ours, beside="s3torchconnector_iterable"),
-        Run("s3torchconnector_iterable", _CONNECTOR, most=theirs),
+        Run("s3torchconnector_iterable", CONNECTOR, most=theirs),
     )
 
 
@@ -134,7 +134,7 @@ def _decoders(theirs: int) -> tuple[Run, ...]:
         Run("floor_decode", threads=2),
         Run("penstock_decode", threads=2, beside="floor_decode"),
         Run("penstock_train", threads=2),
-        Run("s3torchconnector_decode", _CONNECTOR, threads=2, most=theirs),
+        Run("s3torchconnector_decode", CONNECTOR, threads=2, most=theirs),
     )
 
 
@@ -159,7 +159,7 @@ _LOAD = (
     Run("penstock_manager_load"),
 )
 _SAVE = (Run("obstore_put", _OBSTORE), Run("penstock_save"), Run("penstock_manager_save"))
-_AMAZON_LOAD = Run("s3torchconnector_load", _CONNECTOR)  # plain only: it trusts the system's certificates alone
+_AMAZON_LOAD = Run("s3torchconnector_load", CONNECTOR)  # plain only: it trusts the system's certificates alone
 _LOAD_SAFETENSORS = (
     Run("floor_big", threads=4),
     Run("penstock_safetensors_load", beside="runai_safetensors_load"),
@@ -168,8 +168,8 @@ _LOAD_SAFETENSORS = (
 _SAVE_MORE = (
     Run("penstock_safetensors_save"),
     Run("penstock_dcp_save"),
-    Run("s3torchconnector_save", _CONNECTOR),
-    Run("s3torchconnector_dcp_save", _CONNECTOR),
+    Run("s3torchconnector_save", CONNECTOR),
+    Run("s3torchconnector_dcp_save", CONNECTOR),
     Run("s3fs_dcp_save", _S3FS),
 )
 _ARRAY = (
@@ -191,7 +191,7 @@ _EPOCHS = (
 )
 _LOAD_RANKS = (
     Run("penstock_dcp_load", beside="s3torchconnector_dcp_load"),
-    Run("s3torchconnector_dcp_load", _CONNECTOR),
+    Run("s3torchconnector_dcp_load", CONNECTOR),
     Run("s3fs_dcp_load", _S3FS),
 )
 _RANGES = (
@@ -236,7 +236,7 @@ CONDITIONS = (
         "one object of 1 GiB into memory",
         "big",
         "plain",
-        (*_WHOLE, Run("s3torchconnector_open", _CONNECTOR)),
+        (*_WHOLE, Run("s3torchconnector_open", CONNECTOR)),
     ),
     Condition("big-tls", "one object of 1 GiB into memory, over TLS", "big", "tls", _WHOLE),
     Condition(

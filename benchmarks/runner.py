@@ -43,7 +43,9 @@ def tabulate(section: Section, rounds: Iterable[int]) -> dict[str, object]:
     rows: list[dict[str, object]] = [{"name": name, "rounds": []} for name, _ in section.tasks]
     for number in rounds:
         for row, (name, task) in zip(rows, section.tasks, strict=True):
-            result = answer(OURS, section.script, [json.dumps(task)], f"{section.name}, {name},")
+            result = answer(
+                section.requirements.get(name, OURS), section.script, [json.dumps(task)], f"{section.name}, {name},"
+            )
             row["rounds"].append(result)
             told = "   ".join(f"{title} {result[key]:.3g}" for title, key in section.columns)
             print(f"  {number + 1}  {name:38}{told}", flush=True)

@@ -1,14 +1,16 @@
-"""What is measured with no server and beside nobody: a script, its tasks, and what of its answers makes a table."""
+"""What is measured without the load server: a script, its tasks, and what of its answers makes a table."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from benchmarks.conditions import CONNECTOR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ORDERS", "SECTIONS", "Section"]
+__all__ = ["LISTERS", "ORDERS", "SECTIONS", "Section"]
 
 
 @dataclass(frozen=True)
@@ -20,9 +22,11 @@ class Section:
     Attributes:
         name: Short name, for ``--only`` and bars.
         title: What the table is headed.
-        script: Name of the script; it runs where the benchmark itself does.
+        script: Name of the script; it runs where the benchmark itself does, but for rows with requirements.
         tasks: Name of each row, and what its script is told.
         columns: Heading of each column, and the number shown in it.
+        requirements: What pip installs, alone, for the rows of others, by name.
+        rounds: At most so many.
 
     """
 
@@ -31,6 +35,8 @@ class Section:
     script: str
     tasks: tuple[tuple[str, Mapping[str, object]], ...]
     columns: tuple[tuple[str, str], ...]
+    requirements: Mapping[str, str] = field(default_factory=dict)
+    rounds: int = 1 << 30
 
 
 _SIZES = (10**4, 10**6, 10**8)
@@ -39,6 +45,9 @@ ORDERS: dict[str, Mapping[str, object]] = {
     **{f"{n:,} in blocks of 250": {"samples": n, "block": 250} for n in _SIZES},
 }
 
+_DATAFLUX = "gcs-torch-dataflux==1.4.0 lightning torch==2.13.0 numpy==2.4.6"
+LISTERS = ("penstock", "plain", "s3torchconnector", "dataflux")  # plain: ours, page by page
+
 SECTIONS = (
     Section(
         "order",
@@ -46,5 +55,14 @@ SECTIONS = (
         "order",
         tuple(ORDERS.items()),
         (("µs/sample", "sample_us"), ("first batch, s", "first_s"), ("peak RSS MiB beyond numpy", "beyond_mib")),
+    ),
+    Section(
+        "listing",
+        "listing 1,000,000 made-up keys of one flat prefix, from a server that waits 30 ms before each page",
+        "listing",
+        tuple((engine, {"engine": engine, "keys": 10**6}) for engine in LISTERS),
+        (("seconds", "wall_s"), ("CPU s", "cpu_s"), ("keys/s", "keys_a_second")),
+        {"s3torchconnector": CONNECTOR, "dataflux": _DATAFLUX},
+        rounds=3,
     ),
 )

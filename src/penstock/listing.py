@@ -143,7 +143,7 @@ class Listing(_Pages):
 
         """
         names, sizes, _ = columns(page.entries)
-        self.keys = keys = [*map(_octets, names)]
+        self.keys = keys = [*map(str.encode if "".join(names).isascii() else _octets, names)]
         groups = [_octets(each) for each in page.prefixes]
         # Servers differ in whether a common prefix that start_after lies in is listed.
         rolled = bool(groups) and self._last is self._start and self._start.startswith(groups[0])

@@ -66,7 +66,7 @@ def scan(
     *,
     include: str | Iterable[str] = (),
     exclude: str | Iterable[str] = (),
-    workers: int = 16,
+    workers: int = 32,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[str, Table]:
     """List every key that begins with the string ``prefix``, in UTF-8 byte order, each once, into a table.

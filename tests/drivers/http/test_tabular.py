@@ -45,7 +45,7 @@ def _both(body, version="ETag"):
     ids=["Amazon's", "with an owner", "Google's", "bare", "quotes as they are"],
 )
 @pytest.mark.parametrize("version", ["ETag", "Generation"])
-@pytest.mark.parametrize("key", ["a/{0}.jpg", "a%2F{0}+b%25.jpg", "a%0A{0}", "%C3%A9{0}", "é{0}"])
+@pytest.mark.parametrize("key", ["a/{0}.jpg", "a%2F{0}+b%25.jpg", "a%0A{0}", "%C3%A9{0}"])
 def test_columns_are_what_the_parser_reads(form, version, key):
     ours, theirs = _both(_document(_entries(form=form, key=key)), version)
     assert ours == theirs
@@ -64,6 +64,8 @@ def test_common_prefixes_and_the_token_are_read_from_the_rest():
     [
         "",
         _entries(1, key="a&amp;b"),
+        _entries(1, key="é"),
+        _entries(1) + _entries(1, key="&quot;"),
         _entries(1, key=""),
         _entries(1, key="a\x00b"),
         _entries(1, key="a\rb"),

@@ -40,13 +40,13 @@ class _StringsBuilder:
         self.ends.append(len(self.data))
 
     def add_all(self, data: bytes, lengths: Iterable[int]) -> None:
-        self.ends.extend(itertools.islice(itertools.accumulate(lengths, initial=len(self.data)), 1, None))
+        self.ends.extend(itertools.accumulate(lengths, initial=self.ends.pop()))
         self.data += data
 
     def extend(self, other: _StringsBuilder) -> None:
-        shift = len(self.data)
+        ends = np.frombuffer(other.ends, np.uint64)[1:] + np.uint64(len(self.data))
         self.data += other.data
-        self.ends.extend(end + shift for end in itertools.islice(other.ends, 1, None))
+        self.ends.frombytes(ends.tobytes())
 
 
 class TableBuilder:
