@@ -6,6 +6,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated
 
 import penstock as ps
+from penstock.cli.bench import bench
 from penstock.cli.commands import ls as listing
 from penstock.cli.commands.config import config
 from penstock.cli.commands.steps import steps
@@ -35,7 +36,7 @@ def build() -> "typer.Typer":
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for add in (_versions, _ls, *OBJECTS, *MANY, steps, zarr, config, _doctor, _demo):
+    for add in (_versions, _ls, *OBJECTS, *MANY, steps, zarr, config, _doctor, bench, _demo):
         add(app)
     return app
 

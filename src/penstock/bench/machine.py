@@ -1,0 +1,136 @@
+"""What this machine can do at most: its processors, memory and network, and sockets without a store behind them."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from threading import Thread
+from time import monotonic
+
+import numpy as np
+
+__all__ = ["Machine", "examined", "network"]
+
+_CGROUP, _NET = Path("/sys/fs/cgroup"), Path("/sys/class/net")
+_SOCKET_S = 0.2
+_PIECE_BYTES = 1 << 20
+_COPY_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Limits; 0 stands for what is not known.
+
+    Attributes:
+        cores: Processors that this process may use, by its affinity and the quota of its container.
+        memory_bytes: Memory that is left, for this process's container.
+        copy_bytes_per_s: Bytes that one thread copies in memory.
+        socket_bytes_per_s: Bytes that come through a plain TCP connection within this machine.
+        network: The interface that the requests go through: ``eth0``; ``lo`` to this machine; empty without any.
+        network_bytes_per_s: Its speed, as the driver says it.
+        load: Processes that wanted to run during the last minute, before the benchmark began.
+
+    """
+
+    cores: float
+    memory_bytes: int = 0
+    copy_bytes_per_s: float = 0.0
+    socket_bytes_per_s: float = 0.0
+    network: str = ""
+    network_bytes_per_s: float = 0.0
+    load: float = 0.0
+
+
+def examined(host: str = "") -> Machine:
+    """Measure for about half a second; ``host`` (with its port, as ``measured()`` has it) is what requests go to."""
+    name, speed = network(host)
+    return Machine(_cores(), _memory_bytes(), _copying(), _sockets(), name, speed, os.getloadavg()[0])
+
+
+def _cores() -> float:
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux alone tells
+    cores = float(len(affinity(0)) if affinity is not None else os.cpu_count() or 1)
+    quota, _, period = _text(_CGROUP / "cpu.max").partition(" ")
+    return min(cores, int(quota) / int(period)) if quota.isdecimal() and period.isdecimal() else cores
+
+
+def _memory_bytes() -> int:
+    fields = dict(line.split(":", 1) for line in _text(Path("/proc/meminfo")).splitlines())
+    words = fields.get("MemAvailable", "").split()
+    free = int(words[0]) << 10 if words else 0
+    most, used = _text(_CGROUP / "memory.max"), _text(_CGROUP / "memory.current")
+    return min(free, max(0, int(most) - int(used))) if most.isdecimal() and used.isdecimal() else free
+
+
+def network(host: str) -> tuple[str, float]:
+    """Return the interface that requests to ``host`` go through and its bytes per second; 0.0 where it does not say.
+
+    A virtual machine's often does not, or says 10 Gb/s whatever its provider allows.
+    """
+    if not host or (":" not in host and "." not in host and host != "localhost"):
+        return "", 0.0  # a store without a network
+    try:
+        if _is_local(host):
+            return "lo", 0.0
+    except OSError:
+        return "", 0.0
+    name = next((words[0] for words in _routes() if words[1:2] == ["00000000"]), "")
+    megabits = _text(_NET / name / "speed") if name else ""
+    return name, int(megabits) * 125_000.0 if megabits.isdecimal() else 0.0
+
+
+def _is_local(host: str) -> bool:
+    name, _, _ = host.rpartition(":") if host.rpartition(":")[2].isdecimal() else (host, "", "")
+    found = socket.getaddrinfo(name.strip("[]"), None, type=socket.SOCK_STREAM)
+    return all(ip_address(str(each[4][0]).partition("%")[0]).is_loopback for each in found)
+
+
+def _routes() -> list[list[str]]:
+    return [line.split() for line in _text(Path("/proc/net/route")).splitlines()[1:]]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("ascii").strip()
+    except (OSError, ValueError):  # some interfaces refuse to tell their speed
+        return ""
+
+
+def _copying() -> float:
+    source, target = np.ones(_COPY_BYTES, np.uint8), np.empty(_COPY_BYTES, np.uint8)
+    np.copyto(target, source)  # the pages are there from here on
+    began = monotonic()
+    np.copyto(target, source)
+    return _COPY_BYTES / max(monotonic() - began, 1e-9)
+
+
+def _sockets() -> float:
+    """Return the rate of one connection over loopback, both ends in this process; 0.0 where there is no loopback."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            sender = socket.create_connection(server.getsockname(), timeout=1)
+            receiver, _ = server.accept()
+    except OSError:
+        return 0.0
+    thread = Thread(target=_send, args=(sender,), daemon=True)
+    buffer = bytearray(_PIECE_BYTES)
+    with receiver:
+        thread.start()
+        began, received = monotonic(), 0
+        while (elapsed_s := monotonic() - began) < _SOCKET_S:
+            received += receiver.recv_into(buffer)
+    thread.join()
+    return received / elapsed_s
+
+
+def _send(sender: socket.socket) -> None:
+    piece = bytes(_PIECE_BYTES)
+    with sender:
+        try:
+            while True:
+                sender.sendall(piece)
+        except OSError:  # the other end has what it wanted
+            return

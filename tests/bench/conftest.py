@@ -1,0 +1,19 @@
+"""A store to measure: an S3 server in this process; and pieces small enough for it."""
+
+import pytest
+
+from penstock.testing.faults import FaultServer
+
+
+@pytest.fixture
+def server():
+    with FaultServer.within() as running:
+        running.make("bucket")
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    """Two pieces are an upload in parts, and an object that counts as large."""
+    monkeypatch.setattr("penstock.bench.writing._PIECE_BYTES", 9 << 20)
+    monkeypatch.setattr("penstock.bench.machine._SOCKET_S", 0.02)
