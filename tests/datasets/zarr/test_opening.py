@@ -9,7 +9,7 @@ import zarr
 
 from penstock.datasets.zarr.opening import opened
 from penstock.errors import InvalidURL, NotFound, PenstockError, Unusable
-from tests.datasets.zarr.stores import numbered, write
+from tests.datasets.zarr.written import numbered, write
 
 
 @pytest.fixture

@@ -103,16 +103,6 @@ def _runs(contents: ZarrContents, sampling: SamplingPlan, limits: Limits, settin
     return found
 
 
-class _Arrived:
-    """Bytes that were read, as what decodes a chunk takes them."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def take(self) -> bytes:
-        return self._data
-
-
 def _measured(contents: ZarrContents, touched: list[int]) -> _Sampled:
     """Read and decode a few chunks, spread over those that are needed: mean size, and mean seconds of one thread."""
     some = touched[:: -(-len(touched) // _SAMPLED) or 1]
@@ -124,13 +114,13 @@ def _measured(contents: ZarrContents, touched: list[int]) -> _Sampled:
     for chunk in some:
         span = contents.chunks.span(chunk, indexes)
         try:
-            data = b"" if span is None else source.read(span)
+            data = source.read(span) if isinstance(span, tuple) else span or b""
         except NotFound:
             data = b""
         sizes.append(len(data))
         if data:
             began = perf_counter()
-            contents.chunks.decode(chunk, _Arrived(data))  # type: ignore[arg-type]  # it only takes
+            contents.chunks.decode(chunk, data)
             seconds.append(perf_counter() - began)
     indexes.close()
     decode_s = float(np.median(seconds)) * len(seconds) / len(some) if seconds else 0.0  # the first one loads the codec

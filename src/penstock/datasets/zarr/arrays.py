@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from penstock.datasets.zarr.stores.locations import OwnObjects
 from penstock.formats.zarr.cf import cf_of
 
 if TYPE_CHECKING:
+    from penstock.datasets.zarr.stores.locations import Located
     from penstock.formats.zarr.cf import Decoding
     from penstock.formats.zarr.layout import Layout
     from penstock.source import Source
@@ -24,21 +26,25 @@ class StoredArray(NamedTuple):
     """An array and where it lies.
 
     Attributes:
-        source: The store.
-        layout: Where its chunks lie there, and what they are.
+        source: The store of its metadata.
+        layout: What its objects are called, and what they are.
+        objects: Where they really lie.
         meaning: How stored values become those that are meant, by the CF attributes; None: they are the same.
-        home: The number of its store among those of the dataset.
 
     """
 
     source: Source
     layout: Layout
+    objects: Located
     meaning: Decoding | None = None
-    home: int = 0
 
     @classmethod
-    def of(cls, source: Source, layout: Layout, *, decode_cf: bool | None) -> StoredArray:
-        """Return an array; with ``decode_cf``, its values are those that the CF attributes say; None: if it has any.
+    def of(
+        cls, source: Source, layout: Layout, objects: Located | None = None, *, decode_cf: bool | None
+    ) -> StoredArray:
+        """Return an array, of its store's objects unless others are given.
+
+        With ``decode_cf``, its values are those that the CF attributes say; None: if it has any.
 
         Raises:
             Damaged: These attributes cannot be applied.
@@ -46,7 +52,8 @@ class StoredArray(NamedTuple):
         """
         if decode_cf is None:
             decode_cf = not _CF.isdisjoint(layout.attributes)
-        return cls(source, layout, cf_of(layout, source.url(layout.key)) if decode_cf else None)
+        objects = OwnObjects(source) if objects is None else objects
+        return cls(source, layout, objects, cf_of(layout, objects.url(layout.key)) if decode_cf else None)
 
     @property
     def decoded(self) -> Layout:
@@ -56,4 +63,4 @@ class StoredArray(NamedTuple):
     @property
     def url(self) -> str:
         """Where it lies."""
-        return self.source.url(self.layout.key)
+        return self.objects.url(self.layout.key)

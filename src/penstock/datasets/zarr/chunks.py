@@ -7,8 +7,8 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from penstock.datasets.zarr.joined import homed
-from penstock.errors import NotFound, Unusable
+from penstock.datasets.zarr.stores.locations import check_absent
+from penstock.errors import NotFound
 from penstock.formats.zarr.codecs import decoder_of
 from penstock.formats.zarr.index import chunk_span
 from penstock.values import Span
@@ -67,23 +67,25 @@ class Chunks:
             if layout.shards is not None:
                 yield number, layout.object_key(place)
 
-    def span(self, chunk: int, indexes: ShardIndexes) -> Span | None:
-        """Return where a chunk lies; None where it is known to be missing. May wait for the index of its shard.
+    def span(self, chunk: int, indexes: ShardIndexes) -> Span | bytes | None:
+        """Return where a chunk lies, or its bytes where references have them; None where it is known to be missing.
+
+        May wait for the index of its shard.
 
         Raises:
-            PenstockError: That index could not be read.
+            PenstockError: That index could not be read; a reference cannot be meant.
 
         """
         number, layout, place = self._at(chunk)
         key = layout.object_key(place)
-        if layout.shards is None:
-            return homed(Span(key, most=layout.most_bytes), self._arrays[number].home)
-        index = indexes.get((number, key))
-        span = None if index is None else chunk_span(layout, place, index)
-        return None if span is None else homed(span, self._arrays[number].home)
+        span: Span | None = Span(key, most=layout.most_bytes)
+        if layout.shards is not None:
+            index = indexes.get((number, key))
+            span = None if index is None else chunk_span(layout, place, index)
+        return None if span is None else self._arrays[number].objects.find(span)
 
-    def decode(self, chunk: int, read: PendingRead | None) -> NDArray[Any]:
-        """Return the values of a chunk, of which ``read`` has the bytes; None: it is missing.
+    def decode(self, chunk: int, read: PendingRead | bytes | None) -> NDArray[Any]:
+        """Return the values of a chunk, of which ``read`` has the bytes, or is them; None: it is missing.
 
         Raises:
             NotFound: It is missing, and that is an error.
@@ -91,12 +93,12 @@ class Chunks:
 
         """
         number, layout, place = self._at(chunk)
-        url = self._arrays[number].source.url(layout.object_key(place))
+        objects = self._arrays[number].objects
+        url = objects.url(layout.object_key(place))
         try:
-            data = None if read is None else read.take()
+            data = read if read is None or isinstance(read, bytes) else read.take()
         except NotFound as error:
-            if error.missing == "bucket":
-                raise Unusable(error.message, url=error.url) from error
+            check_absent(objects, error)
             data = None
         if data is None:
             return self._fill(number, url)

@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.datasets.zarr.chunks import Chunks
 from penstock.datasets.zarr.indexes import IndexCache, ShardIndexes
-from penstock.datasets.zarr.joined import joined
+from penstock.datasets.zarr.stores.joined import joined
 from penstock.protocols.fetching import ReadCounts
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from penstock.datasets.zarr.arrays import Missing, StoredArray
     from penstock.datasets.zarr.samples.arrangement import Arrangement
     from penstock.datasets.zarr.samples.extraction import Part
+    from penstock.options import StoreOptions
     from penstock.source import Source
-    from penstock.values import Span
 
 __all__ = ["ZarrContents"]
 
@@ -42,10 +42,13 @@ class ZarrContents:
         self, arrays: Sequence[StoredArray], names: Sequence[str], arrangement: Arrangement, missing: Missing
     ) -> None:
         """Read nothing yet."""
-        stores = dict.fromkeys((array.source.root, array.source.options) for array in arrays)
-        homes = [[*stores].index((array.source.root, array.source.options)) for array in arrays]
-        self.arrays = tuple(array._replace(home=home) for array, home in zip(arrays, homes, strict=True))
-        self._sources = tuple(arrays[homes.index(home)].source for home in range(len(stores)))
+        stores: dict[tuple[str, StoreOptions], tuple[int, Source]] = {}
+
+        def number(source: Source) -> int:
+            return stores.setdefault((source.root, source.options), (len(stores), source))[0]
+
+        self.arrays = tuple(array._replace(objects=array.objects.numbered(number)) for array in arrays)
+        self._sources = tuple(source for _, source in stores.values()) or (arrays[0].source,)
         self.names = tuple(names)
         self.arrangement = arrangement
         self._missing = missing
@@ -141,10 +144,10 @@ class ZarrContents:
         indexes = ShardIndexes(self.arrays, source, self.indexes, ReadCounts())
         some = range(first, first + prod(layout.grid))
         indexes.ask(chunks.shards(some))
-        spans: list[Span | None] = [chunks.span(chunk, indexes) for chunk in some]
-        with source.lookahead(span for span in spans if span is not None) as ahead:
+        spans = [chunks.span(chunk, indexes) for chunk in some]
+        with source.lookahead(span for span in spans if isinstance(span, tuple)) as ahead:
             for chunk, span in zip(some, spans, strict=True):
-                values = chunks.decode(chunk, None if span is None else ahead.advance())
+                values = chunks.decode(chunk, ahead.advance() if isinstance(span, tuple) else span)
                 place = map(int, np.unravel_index(chunk - first, layout.grid))
                 box = tuple(
                     slice(at * size, min((at + 1) * size, length))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from penstock.datasets.zarr.joined import homed
-from penstock.errors import Cancelled, NotFound, Unusable
+from penstock.datasets.zarr.stores.locations import check_absent
+from penstock.errors import Cancelled, NotFound, PenstockError
 from penstock.formats.zarr.index import index_span, read_index
 from penstock.waiting import Inbox
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.datasets.zarr.arrays import StoredArray
     from penstock.protocols.fetching import PendingRead, ReadCounts
     from penstock.source import Source
+    from penstock.values import Span
 
     Index = NDArray[np.uint64]
     Shard = tuple[int, str]  # the array's number, and the shard's key
@@ -62,19 +63,33 @@ class ShardIndexes:
         self._arrays, self._source, self._cache, self._counts = arrays, source, cache, counts
         self._inbox = Inbox()
         self._reads: dict[Shard, PendingRead] = {}
+        self._found: dict[Shard, bytes | PenstockError | None] = {}  # those that take no request
         self._closed = False
 
     def ask(self, shards: Iterable[Shard]) -> None:
         """Begin to read the indexes of some shards: those that are neither there nor under way."""
-        wanted = [each for each in dict.fromkeys(shards) if each not in self._reads and self._cache.get(each) is None]
+        wanted = [each for each in dict.fromkeys(shards) if not self._knows(each)]
         if not wanted or self._closed:
             return
         fetching = self._source.fetching()
-        arrays = self._arrays
-        spans = [(homed(index_span(arrays[number].layout, key), arrays[number].home), None) for number, key in wanted]
-        reads = fetching.prepare_reads(spans, self._inbox)
-        self._reads.update(zip(wanted, reads, strict=True))
+        spans: dict[Shard, Span] = {}
+        for number, key in wanted:
+            array = self._arrays[number]
+            try:
+                found = array.objects.find(index_span(array.layout, key))
+            except PenstockError as error:
+                self._found[number, key] = error
+                continue
+            if isinstance(found, tuple):
+                spans[number, key] = found
+            else:
+                self._found[number, key] = found
+        reads = fetching.prepare_reads(((span, None) for span in spans.values()), self._inbox)
+        self._reads.update(zip(spans, reads, strict=True))
         fetching.send_reads(reads)
+
+    def _knows(self, shard: Shard) -> bool:
+        return shard in self._reads or shard in self._found or self._cache.get(shard) is not None
 
     def get(self, shard: Shard) -> Index | None:
         """Return the index of a shard, once it is there; None where there is no such shard.
@@ -89,21 +104,26 @@ class ShardIndexes:
         self.ask([shard])
         if self._closed:
             raise Cancelled("the reading was closed")
-        read = self._reads.pop(shard)
+        number, key = shard
+        array = self._arrays[number]
+        data = self._found.pop(shard) if shard in self._found else self._taken(self._reads.pop(shard), array)
+        if data is None:
+            return None
+        if isinstance(data, PenstockError):
+            raise data
+        index = read_index(array.layout, data, array.objects.url(key))
+        self._cache.put(shard, index)
+        return index
+
+    def _taken(self, read: PendingRead, array: StoredArray) -> bytes | None:
         self._inbox.wait(read)
         self._counts.requests += read.attempts
         self._counts.retries += read.retries
-        number, key = shard
         try:
-            data = read.take()
+            return read.take()
         except NotFound as error:
-            if error.missing == "bucket":
-                raise Unusable(error.message, url=error.url) from error
+            check_absent(array.objects, error)
             return None
-        array = self._arrays[number]
-        index = read_index(array.layout, data, array.source.url(key))
-        self._cache.put(shard, index)
-        return index
 
     def close(self) -> None:
         """Cancel what is under way; whatever waits for it ends."""

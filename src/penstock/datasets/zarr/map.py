@@ -98,9 +98,9 @@ class ZarrMap(Dataset[Any]):
             spans = [chunks.span(chunk, indexes) for chunk in some]
         finally:
             indexes.close()
-        with source.lookahead(span for span in spans if span is not None) as ahead:
+        with source.lookahead(span for span in spans if isinstance(span, tuple)) as ahead:
             return {
-                chunk: chunks.decode(chunk, None if span is None else ahead.advance())
+                chunk: chunks.decode(chunk, ahead.advance() if isinstance(span, tuple) else span)
                 for chunk, span in zip(some, spans, strict=True)
             }
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.datasets.zarr.arrays import StoredArray
 from penstock.datasets.zarr.samples.arrangement import dims_of
+from penstock.datasets.zarr.stores.virtual import document_at, of_manifests
 from penstock.errors import NotFound, Unusable
-from penstock.formats.zarr.objects import arrays_of, is_opened
+from penstock.formats.zarr.objects import arrays_of, is_opened, manifests_of
 from penstock.formats.zarr.opening import open_arrays
 from penstock.source import open_source
 from penstock.values import as_folder
@@ -18,7 +19,9 @@ from penstock.values import as_folder
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from penstock.datasets.zarr.stores.virtual import VirtualArrays
     from penstock.formats.zarr.layout import Layout
+    from penstock.formats.zarr.opening import Arrays
     from penstock.options import StoreOptions
 
 __all__ = ["opened"]
@@ -46,6 +49,8 @@ def opened(
     """
     if isinstance(given, str | os.PathLike):
         return _at(given, what, store, decode_cf=decode_cf)
+    if is_opened(given):  # among them xarray's datasets, which are mappings
+        return _of_object(given, what, store, decode_cf=decode_cf)
     if isinstance(given, Mapping):
         if not given:
             raise Unusable(f"{what} is an empty mapping: it names arrays by what they are called in a sample")
@@ -53,8 +58,6 @@ def opened(
             if not name or not isinstance(name, str):
                 raise Unusable(f"{what} maps names to arrays, and {name!r} is no name")
         return {name: _single(name, each, what, store, decode_cf=decode_cf) for name, each in given.items()}
-    if is_opened(given):
-        return _of_object(given, what, store, decode_cf=decode_cf)
     raise Unusable(
         f"{what} is the URL of a Zarr array or group, or a mapping from names to URLs, not a {type(given).__name__}"
         + ': of several arrays write {"name": URL, …}' * isinstance(given, list | tuple | set)
@@ -73,24 +76,44 @@ def _single(
 def _at(
     url: str | os.PathLike[str], what: str, store: StoreOptions | str | None, *, decode_cf: bool | None
 ) -> dict[str, StoredArray]:
+    document = document_at(url, store)
+    if document is not None:
+        return _virtual(document, what, decode_cf=decode_cf)
     source, key = open_source(url, store)
     layouts = open_arrays(source, as_folder(key))
+    return {
+        name: StoredArray.of(source, layout, decode_cf=decode_cf) for name, layout in _sampled(layouts, what).items()
+    }
+
+
+def _virtual(found: VirtualArrays, what: str, *, decode_cf: bool | None) -> dict[str, StoredArray]:
+    return {
+        name: StoredArray.of(found.source, layout, found.objects(layout), decode_cf=decode_cf)
+        for name, layout in _sampled(found.arrays, what).items()
+    }
+
+
+def _sampled(layouts: Arrays, what: str) -> dict[str, Layout]:
+    """Return the arrays that a sample has: an array that was named itself, or those of a group but coordinates."""
     if not layouts and not layouts.refused:
-        raise NotFound(f"{what} is a group without arrays", url=source.url(key))
+        raise NotFound(f"{what} is a group without arrays", url=layouts.url)
     chosen = layouts if [*layouts] == [""] else _data(layouts)
     for name, error in layouts.refused.items():
-        error.add_note(f'of a group, name the arrays that a sample has: {what}={{"name": "{source.url(key)}/…"}}')
+        error.add_note(f'of a group, name the arrays that a sample has: {what}={{"name": "{layouts.url}/…"}}')
         if name not in _coordinates(layouts):
             raise error
     if not chosen:
-        raise Unusable(f"this group has coordinates only ({', '.join(layouts)}): name an array", url=source.url(key))
-    return {name: StoredArray.of(source, layout, decode_cf=decode_cf) for name, layout in chosen.items()}
+        raise Unusable(f"this group has coordinates only ({', '.join(layouts)}): name an array", url=layouts.url)
+    return chosen
 
 
 def _of_object(
     given: object, what: str, store: StoreOptions | str | None, *, decode_cf: bool | None
 ) -> dict[str, StoredArray]:
     """Return the arrays of an object of zarr or xarray, which are read from its store's URL."""
+    manifests = manifests_of(given)
+    if manifests:
+        return _virtual(of_manifests(manifests, store), what, decode_cf=decode_cf)
     found = arrays_of(given)
     if not found.url:
         kind = type(found.store).__name__

@@ -42,7 +42,7 @@ class _Pending:
     def __init__(self, chunk: int, position: int) -> None:
         self.chunk = chunk
         self.position = position  # of the first sample that needs it
-        self.span: Span | PenstockError | None = _UNKNOWN  # None: it is missing
+        self.span: Span | bytes | PenstockError | None = _UNKNOWN  # None: it is missing
         self.values: Prepared[NDArray[Any]]  # once its item has come
 
 
@@ -129,7 +129,7 @@ class ZarrReading(Reading):
             if isinstance(span, tuple):
                 yield span
 
-    def _located(self, pending: _Pending) -> Span | PenstockError | None:
+    def _located(self, pending: _Pending) -> Span | bytes | PenstockError | None:
         if pending.span is _UNKNOWN:
             try:
                 pending.span = self._chunks.span(pending.chunk, self._indexes)
@@ -143,7 +143,7 @@ class ZarrReading(Reading):
         if isinstance(span, PenstockError):
             make: Callable[[], NDArray[Any]] = partial(_raise, span)
         else:
-            read = None if span is None else self._ahead.advance()
+            read = self._ahead.advance() if isinstance(span, tuple) else span
             make = partial(self._chunks.decode, pending.chunk, read)
         pending.values = values = Prepared(make)
         return Item(0, 0, 0, "", values.prepare)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from penstock.errors import PenstockError, Unusable
 from penstock.formats.zarr.opening import Arrays
 from penstock.values import as_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-__all__ = ["Opened", "arrays_of", "is_opened"]
+    Manifest: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]
+
+__all__ = ["Opened", "arrays_of", "is_opened", "manifests_of"]
 
 # Layers of xarray's lazy arrays that leave nothing out and change no order, if their `key` takes everything.
 _LAYERS = {
     *("MemoryCachedArray", "CopyOnWriteArray", "LazilyIndexedArray", "ZarrArrayWrapper", "NativeEndiannessArray"),
     *("_ElementwiseFunctionArray", "BoolTypeArray"),
 }
+_CF = ("scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned")  # attributes that xarray may move
 _ADVICE = "pass the URL of its Zarr store instead, or an object of xarray.open_zarr(…, chunks=None) without a selection"
 
 
@@ -72,6 +75,41 @@ def arrays_of(value: object) -> Opened:
         raise arrays.refused[""]
     store = stores[0] if stores else None
     return Opened(arrays, store, _url(store))
+
+
+def manifests_of(value: object) -> dict[str, Manifest]:
+    """Return metadata and manifest of the virtual variables of an object of xarray's, which VirtualiZarr has made.
+
+    By name; empty where it has none. ``references_of_manifests`` takes it.
+
+    Raises:
+        Unusable: Another variable of it, no coordinate, is not virtual.
+
+    """
+    kind = _kind(value)
+    if not kind or hasattr(value, "store_path"):
+        return {}
+    xarrays = cast("Any", value)
+    variables = {"": getattr(xarrays, "variable", xarrays)} if kind == "array" else dict(xarrays.variables)
+    virtual = {str(name): variable for name, variable in variables.items() if _is_virtual(variable)}
+    loaded = [name for name in getattr(xarrays, "data_vars", ()) if name not in virtual] if virtual else []
+    if loaded:
+        some = ", ".join(map(str, loaded))
+        raise Unusable(f"these variables are not virtual: {some}; pass the dataset without them (drop_vars)")
+    return {name: _manifest(variable) for name, variable in virtual.items()}
+
+
+def _is_virtual(variable: Any) -> bool:  # noqa: ANN401  a variable of xarray
+    layer = type(variable._data)  # noqa: SLF001  as in _traced
+    return layer.__name__ == "ManifestArray" and layer.__module__.partition(".")[0] == "virtualizarr"
+
+
+def _manifest(variable: Any) -> Manifest:  # noqa: ANN401  a variable of xarray
+    """Return what ``references_of_manifests`` takes: xarray has moved names and attributes out of the array."""
+    layer = variable._data  # noqa: SLF001  as in _traced
+    encoded = {name: value for name, value in variable.encoding.items() if name in _CF}
+    moved = {"dimension_names": list(variable.dims), "attributes": encoded | dict(variable.attrs)}
+    return layer.metadata.to_dict() | moved, layer.manifest.dict()
 
 
 def _kind(value: object) -> str:

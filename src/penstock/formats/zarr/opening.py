@@ -114,8 +114,11 @@ def open_arrays(
 def collected(found: object, prefix: str, arrays: Arrays, url: str) -> Arrays:
     """Add the arrays of consolidated metadata: of ``.zmetadata``, or of a group's ``zarr.json``."""
     nodes = found.get("metadata") if isinstance(found, Mapping) else None
-    if not isinstance(nodes, Mapping):
+    if not isinstance(found, Mapping) or not isinstance(nodes, Mapping):
         raise Damaged("the consolidated Zarr metadata is damaged: its field 'metadata' should be an object", url=url)
+    if "record_size" in found:  # its chunks would all look missing
+        message = "kerchunk's references as Parquet are not supported: write them as one JSON document"
+        raise Unsupported(message, url=url)
     for path, document in nodes.items():
         name, _, file = path.rpartition("/")
         if file == ".zarray":

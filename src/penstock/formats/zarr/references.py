@@ -18,6 +18,7 @@ from penstock.providers.urls import parse
 
 if TYPE_CHECKING:
     from penstock.formats.zarr.layout import Layout
+    from penstock.providers.urls import Location
 
 __all__ = ["References", "Target", "references_of", "references_of_manifests"]
 
@@ -26,6 +27,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _HERE = ("file:", "memory:", "fsspec+", "penstock:", "msc:")
 _TEMPLATE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _MOST = 1 << 62  # a byte's place in an object
+_MOST_ROOTS = 1000
 _RANGE = 3  # items of a reference to a part of an object
 
 
@@ -35,6 +37,11 @@ class Target(NamedTuple):
     url: str
     start: int = 0
     stop: int | None = None
+
+    @property
+    def location(self) -> Location:
+        """The object's store and key."""
+        return parse(self.url)
 
 
 class References:
@@ -62,7 +69,10 @@ class References:
             Unsupported: It needs an expression, or it names a file or profile of this machine and lies in a store.
 
         """
-        key = layout.object_key(chunk)
+        return self.at(layout.object_key(chunk))
+
+    def at(self, key: str) -> Target | bytes | None:
+        """Return where the object lies that an array calls ``key``, or its bytes: see ``find``."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -76,6 +86,34 @@ class References:
         if not all(isinstance(each, int) and not isinstance(each, bool) and 0 <= each < _MOST for each in entry[1:]):
             raise Damaged(f"the reference {key!r} has no range: {str(entry[1:])[:80]}", url=self.url)
         return Target(url, entry[1], entry[1] + entry[2])
+
+    def roots(self) -> dict[str, str]:
+        """Return the buckets that references lead to, ``scheme://bucket/``, each with the URL of an object in it.
+
+        References that cannot be meant are left out: finding them raises why.
+
+        Raises:
+            Unsupported: They lead to more than a thousand.
+
+        """
+        found: dict[str, str] = {}
+        seen: set[str] = set()
+        for key, entry in self._entries.items():
+            if not isinstance(entry, list | tuple) or not entry or not isinstance(entry[0], str):
+                continue
+            beginning = entry[0][: entry[0].find("/", entry[0].find("://") + 3) + 1] if "://" in entry[0] else ""
+            if beginning in seen and "{{" not in beginning:
+                continue
+            try:
+                url = self._url(entry[0], key)
+            except (Damaged, Unsupported):
+                continue
+            if beginning:
+                seen.add(beginning)
+            found.setdefault(parse(url).root, url)
+            if len(found) > _MOST_ROOTS:
+                raise Unsupported(f"these references lead to more than {_MOST_ROOTS:,} buckets", url=self.url)
+        return found
 
     def _inline(self, text: str, key: str) -> bytes:
         if not text.startswith("base64:"):

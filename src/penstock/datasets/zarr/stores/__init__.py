@@ -1,0 +1,1 @@
+"""Where the objects of arrays lie, and what reads them."""

@@ -1,0 +1,158 @@
+"""Where the objects of an array lie: in the array's own store, or, by references, within objects of other stores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.datasets.zarr.stores.joined import homed
+from penstock.errors import Damaged, Unusable
+from penstock.values import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from penstock.errors import NotFound
+    from penstock.formats.zarr.layout import Layout
+    from penstock.formats.zarr.references import References
+    from penstock.source import Source
+
+_MOST_GROWTH, _MARGIN = 16, 1 << 20  # as of the chunks of shards: formats/zarr/index.py
+_INDEX_BYTES = 16  # of a shard's index, for each chunk
+
+__all__ = ["Located", "OwnObjects", "ReferencedObjects", "check_absent"]
+
+
+class Located(Protocol):
+    """Says where what an array calls its objects really lies."""
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """The stores that are read, by their roots."""
+
+    @property
+    def may_miss(self) -> bool:
+        """Whether an object that is not there (404) means the fill value."""
+
+    def numbered(self, number: Callable[[Source], int]) -> Located:
+        """Return the same, with the number that each store has among those of a dataset."""
+
+    def find(self, span: Span) -> Span | bytes | None:
+        """Return where a span of one of the array's objects lies, or its bytes; None: there is no such object.
+
+        Raises:
+            PenstockError: A reference cannot be meant.
+
+        """
+
+    def url(self, key: str) -> str:
+        """Return where an object lies, for errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnObjects:
+    """The array's objects are objects of its store.
+
+    Attributes:
+        source: The store.
+        home: Its number among those of a dataset.
+
+    """
+
+    source: Source
+    home: int = 0
+    may_miss = True
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """Its store."""
+        return {self.source.root: self.source}
+
+    def numbered(self, number: Callable[[Source], int]) -> OwnObjects:
+        """Return the same, with the store's number."""
+        return replace(self, home=number(self.source))
+
+    def find(self, span: Span) -> Span:
+        """Return the span, of that store."""
+        return homed(span, self.home)
+
+    def url(self, key: str) -> str:
+        """Return the object's URL."""
+        return self.source.url(key)
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencedObjects:
+    """The array's objects are parts of other objects, by references; one that is not there is an error.
+
+    Attributes:
+        references: Which part of which object each is.
+        sources: The stores of these, by their roots.
+        most_bytes: What is read at once, at most: a reference to more is damaged.
+        homes: The stores' numbers among those of a dataset.
+
+    """
+
+    references: References
+    sources: Mapping[str, Source]
+    most_bytes: int
+    homes: Mapping[str, int] = field(default_factory=dict)
+    may_miss = False
+
+    @classmethod
+    def of(cls, references: References, sources: Mapping[str, Source], layout: Layout) -> ReferencedObjects:
+        """Return where the objects of an array lie."""
+        return cls(
+            references, sources, _MOST_GROWTH * layout.chunk_bytes + _INDEX_BYTES * prod(layout.ratios) + _MARGIN
+        )
+
+    def numbered(self, number: Callable[[Source], int]) -> ReferencedObjects:
+        """Return the same, with the stores' numbers."""
+        return replace(self, homes={root: number(source) for root, source in self.sources.items()})
+
+    def find(self, span: Span) -> Span | bytes | None:
+        """Return where the part lies that a span of one of the array's objects is."""
+        found = self.references.at(span.key)
+        if found is None:
+            return None
+        if isinstance(found, bytes):
+            return found[span.start : span.stop]
+        location = found.location
+        part = _within(span, found.start, found.stop)
+        if part.stop is not None and part.stop - part.start > self.most_bytes:
+            size = part.stop - part.start
+            raise Damaged(
+                f"the reference {span.key!r} has {size} bytes, and no chunk has: it is damaged", url=found.url
+            )
+        return homed(part._replace(key=location.key), self.homes[location.root])
+
+    def url(self, key: str) -> str:
+        """Return the URL of the object that an object of the array is a part of."""
+        found = self.references.at(key)
+        document = f"{self.references.url or 'references'}#{key.rstrip('/')}"
+        return document if found is None or isinstance(found, bytes) else found.url
+
+
+def check_absent(objects: Located, error: NotFound) -> None:
+    """Let a 404 be a missing chunk where it may be one.
+
+    Raises:
+        Unusable: The bucket is not there.
+        Damaged: A reference leads to nothing.
+
+    """
+    if error.missing == "bucket":
+        raise Unusable(error.message, url=error.url) from error
+    if not objects.may_miss:
+        raise Damaged(f"a reference leads to an object that is not there: {error.message}", url=error.url) from error
+
+
+def _within(span: Span, start: int, stop: int | None) -> Span:
+    """Return a span of bytes ``[start, stop)`` of an object as a span of that object."""
+    if stop is None:  # all of an object, or from some byte on: which only those that begin at 0 say of themselves
+        return span
+    if span.start < 0:
+        return Span("", max(start, stop + span.start), stop)
+    end = stop if span.stop is None else min(stop, start + span.stop)
+    return Span("", min(start + span.start, end), end)

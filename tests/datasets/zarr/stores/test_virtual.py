@@ -1,0 +1,153 @@
+"""Samples of virtual arrays, whose chunks lie within other files, are bit for bit those of the array."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import uuid
+
+import numpy as np
+import pytest
+import zarr
+
+import penstock as ps
+from penstock.errors import Damaged, NotFound, Unsupported
+from penstock.source import open_source
+from tests.datasets.zarr.written import numbered
+
+DIMS = ("time", "y", "x")
+
+
+@pytest.fixture
+def bucket():
+    return f"memory://virtual-{uuid.uuid4().hex}"
+
+
+def objects_of(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def virtual(tmp_path, bucket, values, *, name="tas", inline=(), files=2, **how):
+    """Write an array, move its chunks into a few objects with bytes between, and return a document of references."""
+    folder = tmp_path / f"zarr-{uuid.uuid4().hex}"
+    how = {"chunks": (4, *values.shape[1:]), "dimension_names": DIMS} | how
+    zarr.create_array(str(folder), data=values, **how)
+    parts, entries = [bytearray(b"???") for _ in range(files)], {}
+    for number, (key, data) in enumerate(sorted(objects_of(folder).items())):
+        if key == "zarr.json":
+            entries[f"{name}/{key}"] = data.decode()
+        elif number in inline:
+            entries[f"{name}/{key}"] = "base64:" + base64.b64encode(data).decode()
+        else:
+            part = parts[number % files]
+            entries[f"{name}/{key}"] = [f"{bucket}/part{number % files}.nc", len(part), len(data)]
+            part += data + b"between"
+    source, _ = open_source(f"{bucket}/x")
+    for number, part in enumerate(parts):
+        source.put(f"part{number}.nc", bytes(part))
+    return entries
+
+
+@pytest.fixture
+def document(tmp_path):
+    """Return what writes a document of references: on this machine, so that it may name any store."""
+
+    def write(entries):
+        where = tmp_path / "refs.json"
+        where.write_text(json.dumps({"version": 1, "refs": entries}))
+        return where
+
+    return write
+
+
+def large(count):
+    """Return values of an array that is too large to be kept whole."""
+    return numbered((count, 256, 256)).astype("f8")
+
+
+def samples(dataset):
+    return np.stack([each.numpy() for each in dataset])
+
+
+@pytest.mark.parametrize("count", [21, 5], ids=["read", "kept"])
+@pytest.mark.parametrize("sharded", [False, True], ids=["chunks", "shards"])
+def test_samples_are_those_of_the_array(tmp_path, bucket, document, count, sharded):
+    values = large(count)
+    shards = (8, 256, 256) if sharded else None
+    refs = document(virtual(tmp_path, bucket, values, inline=(1,), shards=shards, compressors=None))
+    assert np.array_equal(np.stack([each["tas"].numpy() for each in ps.ZarrDataset(refs)]), values)
+    alone = pickle.loads(pickle.dumps(ps.ZarrDataset(refs / "tas", shuffle=True, seed=3)))
+    assert sorted(each.numpy().tobytes() for each in alone) == sorted(each.tobytes() for each in values)
+    assert np.array_equal(np.stack([each.numpy() for each in alone.as_map()]), values)
+    assert alone.plan(4).reads == alone.plan(4).chunks
+
+
+def test_objects_of_several_stores_are_read_or_of_none(tmp_path, bucket, document):
+    values = numbered((21, 6, 8))
+    entries = virtual(tmp_path, bucket, values)
+    file = tmp_path / "part1.nc"
+    with ps.open(f"{bucket}/part1.nc", "rb") as part:
+        file.write_bytes(part.read())
+    ours = {k: [str(file), *e[1:]] for k, e in entries.items() if isinstance(e, list) and e[0].endswith("part1.nc")}
+    assert np.array_equal(samples(ps.ZarrDataset(document(entries | ours) / "tas")), values)
+    inline = virtual(tmp_path, bucket, values, inline=range(100))
+    assert np.array_equal(samples(ps.ZarrDataset(document(inline) / "tas")), values)
+
+
+def test_a_chunk_without_a_reference_is_the_fill_value_and_a_reference_to_nothing_an_error(tmp_path, bucket, document):
+    values = numbered((8, 6, 8))
+    entries = virtual(tmp_path, bucket, values, files=1)
+    absent = next(key for key in entries if "/c/" in key)
+    refs = document({key: entry for key, entry in entries.items() if key != absent}) / "tas"
+    found = samples(ps.ZarrDataset(refs))
+    assert np.array_equal(found[4:], values[4:])
+    assert not found[:4].any()
+    with pytest.raises(NotFound, match="never written"):
+        list(ps.ZarrDataset(refs, missing="error"))
+    ps.delete(f"{bucket}/part0.nc")
+    with pytest.raises(Damaged, match="a reference leads to an object that is not there"):
+        list(ps.ZarrDataset(refs))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (["part0.nc", 0, 1 << 40], "and no chunk has"),
+        (["part0.nc", -1, 8], "has no range"),
+        (["part0.nc", "0", 8], "has no range"),
+        (["quux://x/y", 0, 8], "has no URL"),
+    ],
+)
+def test_a_reference_that_cannot_be_meant_is_an_error(tmp_path, bucket, document, wrong, words):
+    values = large(20)
+    entries = virtual(tmp_path, bucket, values, compressors=None)
+    last = [key for key in entries if "/c/" in key][-1]
+    url = wrong[0] if "://" in wrong[0] else f"{bucket}/{wrong[0]}"
+    dataset = ps.ZarrDataset(document(entries | {last: [url, *wrong[1:]]}) / "tas")
+    assert np.array_equal(dataset.as_map()[0].numpy(), values[0])
+    with pytest.raises((Damaged, Unsupported), match=words):
+        list(dataset)
+
+
+def test_a_document_in_a_store_names_no_file_of_this_machine(tmp_path, bucket):
+    entries = virtual(tmp_path, str(tmp_path), numbered((8, 6, 8)))
+    source, _ = open_source(f"{bucket}/x")
+    source.put("refs.json", json.dumps(entries).encode())
+    with pytest.raises(Unsupported, match="names a file or a profile of this machine"):
+        list(ps.ZarrDataset(f"{bucket}/refs.json/tas"))
+
+
+def test_an_array_that_references_have_not_is_named_with_those_they_have(tmp_path, bucket, document):
+    refs = document(virtual(tmp_path, bucket, numbered((8, 6, 8))))
+    with pytest.raises(NotFound, match="no array or group 'pr'; there are tas"):
+        ps.ZarrDataset(refs / "pr")
+
+
+def test_references_as_parquet_are_refused(bucket):
+    source, _ = open_source(f"{bucket}/x")
+    source.put(
+        "refs.parq/.zmetadata", json.dumps({"metadata": {".zgroup": {"zarr_format": 2}}, "record_size": 10}).encode()
+    )
+    with pytest.raises(Unsupported, match="as Parquet are not supported"):
+        ps.ZarrDataset(f"{bucket}/refs.parq")
