@@ -7,7 +7,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import Unusable
-from tests.datasets.zarr.written import numbered, write
+from tests.datasets.zarr.stores import numbered, write
 
 DIMS = ("time", "y", "x")
 

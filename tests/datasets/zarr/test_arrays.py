@@ -1,7 +1,7 @@
 """An array knows where it lies."""
 
 from penstock.datasets.zarr.opening import opened
-from tests.datasets.zarr.written import numbered, write
+from tests.datasets.zarr.stores import numbered, write
 
 
 def test_an_array_knows_where_it_lies(tmp_path):

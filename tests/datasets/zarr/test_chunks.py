@@ -10,7 +10,7 @@ from penstock.datasets.zarr.indexes import IndexCache, ShardIndexes
 from penstock.datasets.zarr.opening import opened
 from penstock.errors import Damaged, NotFound
 from penstock.protocols.fetching import ReadCounts
-from tests.datasets.zarr.written import LAYOUTS, numbered, write
+from tests.datasets.zarr.stores import LAYOUTS, numbered, write
 
 VALUES = numbered((21, 6, 8))
 

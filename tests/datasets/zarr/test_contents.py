@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 
 from penstock.datasets.zarr.dataset import ZarrDataset
-from tests.datasets.zarr.written import SPATIAL, numbered, write
+from tests.datasets.zarr.stores import SPATIAL, numbered, write
 
 VALUES = numbered((21, 6, 8))
 DIMS = ("time", "y", "x")

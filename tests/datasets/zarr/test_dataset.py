@@ -8,7 +8,7 @@ import xarray as xr
 import penstock as ps
 from penstock.datasets.zarr.dataset import ZarrDataset
 from penstock.testing.restarts import check_restarts
-from tests.datasets.zarr.written import LAYOUTS, numbered, write
+from tests.datasets.zarr.stores import LAYOUTS, numbered, write
 
 DIMS = ("time", "y", "x")
 VALUES = numbered((21, 6, 8))

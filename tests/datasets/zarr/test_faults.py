@@ -10,7 +10,7 @@ import penstock as ps
 from penstock.errors import PenstockError
 from penstock.testing.clock import no_waiting
 from penstock.testing.faults import FAULTS, FaultServer, Match
-from tests.datasets.zarr.written import write
+from tests.datasets.zarr.stores import write
 
 FILL = -9999
 VALUES = np.arange(96, dtype="i4")

@@ -8,7 +8,7 @@ from penstock.datasets.zarr.indexes import IndexCache, ShardIndexes
 from penstock.datasets.zarr.opening import opened
 from penstock.errors import Cancelled, ChecksumMismatch
 from penstock.protocols.fetching import ReadCounts
-from tests.datasets.zarr.written import SHARDED, numbered, write
+from tests.datasets.zarr.stores import SHARDED, numbered, write
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, RandomSampler
 
 import penstock as ps
 from penstock.datasets.zarr.chunks import Chunks
-from tests.datasets.zarr.written import LAYOUTS, numbered, write
+from tests.datasets.zarr.stores import LAYOUTS, numbered, write
 
 DIMS = ("time", "y", "x")
 VALUES = numbered((21, 6, 8))

@@ -9,7 +9,7 @@ import zarr
 
 from penstock.datasets.zarr.opening import opened
 from penstock.errors import InvalidURL, NotFound, PenstockError, Unusable
-from tests.datasets.zarr.written import numbered, write
+from tests.datasets.zarr.stores import numbered, write
 
 
 @pytest.fixture
@@ -93,7 +93,8 @@ def test_open_objects_of_zarr_and_xarray_are_read_by_the_url_of_their_store(grou
     assert [(name, each.layout.key) for name, each in single.items()] == [("", wanted["t2m"].key)]
 
 
-def test_an_object_in_a_store_without_a_url_is_refused():
+def test_an_object_in_a_store_without_a_url_is_read_through_that_store():
     array = zarr.create_array(zarr.storage.MemoryStore(), shape=(4,), chunks=(2,), dtype="f4")
-    with pytest.raises(Unusable, match="samples lies in a MemoryStore of zarr"):
-        opened(array, "samples", None, decode_cf=None)
+    found = opened(array, "samples", None, decode_cf=None)[""]
+    assert found.url == "MemoryStore:"
+    assert not found.source.root.startswith("s3")

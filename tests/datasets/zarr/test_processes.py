@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from tests.datasets.zarr.written import LAYOUTS, numbered, write
+from tests.datasets.zarr.stores import LAYOUTS, numbered, write
 
 DIMS = ("time", "y", "x")
 VALUES = numbered((21, 6, 8))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numcodecs import Blosc, Zstd
 
 import penstock as ps
-from tests.datasets.zarr.written import write
+from tests.datasets.zarr.stores import write
 
 DIMS = ("t", "y", "x")
 CODECS = {

@@ -9,7 +9,7 @@ import torch.distributed as dist
 import penstock as ps
 from penstock.testing.faults import FaultServer
 from tests.datasets.ranks import ranks
-from tests.datasets.zarr.written import numbered, write
+from tests.datasets.zarr.stores import numbered, write
 
 SAMPLES, PER, EVERY = 800, 4, 32
 CHUNKS = SAMPLES // PER

@@ -8,7 +8,7 @@ import pytest
 from penstock.datasets.zarr.dataset import ZarrDataset
 from penstock.datasets.zarr.reading import ZarrReading
 from penstock.errors import Damaged
-from tests.datasets.zarr.written import SHARDED, SPATIAL, WHOLE, numbered, write
+from tests.datasets.zarr.stores import SHARDED, SPATIAL, WHOLE, numbered, write
 
 VALUES = numbered((200, 6, 8))
 DIMS = ("time", "y", "x")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from penstock.datasets.zarr.stores.locations import OwnObjects
+from penstock.datasets.zarr.objects.locations import OwnObjects
 from penstock.formats.zarr.cf import cf_of
 
 if TYPE_CHECKING:
-    from penstock.datasets.zarr.stores.locations import Located
+    from penstock.datasets.zarr.objects.locations import Located
     from penstock.formats.zarr.cf import Decoding
     from penstock.formats.zarr.layout import Layout
     from penstock.source import Source

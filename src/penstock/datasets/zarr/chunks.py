@@ -7,7 +7,7 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from penstock.datasets.zarr.stores.locations import check_absent
+from penstock.datasets.zarr.objects.locations import check_absent
 from penstock.errors import NotFound
 from penstock.formats.zarr.codecs import decoder_of
 from penstock.formats.zarr.index import chunk_span

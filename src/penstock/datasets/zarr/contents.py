@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.datasets.zarr.chunks import Chunks
 from penstock.datasets.zarr.indexes import IndexCache, ShardIndexes
-from penstock.datasets.zarr.stores.joined import joined
+from penstock.datasets.zarr.objects.joined import joined
 from penstock.protocols.fetching import ReadCounts
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from penstock.datasets.zarr.stores.locations import check_absent
+from penstock.datasets.zarr.objects.locations import check_absent
 from penstock.errors import Cancelled, NotFound, PenstockError
 from penstock.formats.zarr.index import index_span, read_index
 from penstock.waiting import Inbox

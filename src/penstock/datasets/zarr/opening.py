@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.datasets.zarr.arrays import StoredArray
+from penstock.datasets.zarr.objects.foreign import foreign_objects
+from penstock.datasets.zarr.objects.virtual import document_at, of_manifests
 from penstock.datasets.zarr.samples.arrangement import dims_of
-from penstock.datasets.zarr.stores.virtual import document_at, of_manifests
 from penstock.errors import NotFound, Unusable
 from penstock.formats.zarr.objects import arrays_of, is_opened, manifests_of
 from penstock.formats.zarr.opening import open_arrays
@@ -19,7 +20,7 @@ from penstock.values import as_folder
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.datasets.zarr.stores.virtual import VirtualArrays
+    from penstock.datasets.zarr.objects.virtual import VirtualArrays
     from penstock.formats.zarr.layout import Layout
     from penstock.formats.zarr.opening import Arrays
     from penstock.options import StoreOptions
@@ -110,18 +111,21 @@ def _sampled(layouts: Arrays, what: str) -> dict[str, Layout]:
 def _of_object(
     given: object, what: str, store: StoreOptions | str | None, *, decode_cf: bool | None
 ) -> dict[str, StoredArray]:
-    """Return the arrays of an object of zarr or xarray, which are read from its store's URL."""
+    """Return the arrays of an object of zarr or xarray: read from its store's URL, or through a store without one."""
     manifests = manifests_of(given)
     if manifests:
         return _virtual(of_manifests(manifests, store), what, decode_cf=decode_cf)
     found = arrays_of(given)
-    if not found.url:
-        kind = type(found.store).__name__
-        raise Unusable(f"{what} lies in a {kind} of zarr, of which no URL is known: pass the URL of the array instead")
-    source, key = open_source(found.url, store)
     chosen = found.arrays if [*found.arrays] == [""] else _data(found.arrays)
     for name in chosen or found.arrays.refused:
         found.arrays[name]  # raises why there is none
+    if not found.url:
+        objects = foreign_objects(found.store)
+        return {
+            name: StoredArray.of(objects.source, layout, objects, decode_cf=decode_cf)
+            for name, layout in chosen.items()
+        }
+    source, key = open_source(found.url, store)
     prefix = as_folder(key)
     moved = {name: replace(layout, key=prefix + layout.key) for name, layout in chosen.items()}
     return {name: StoredArray.of(source, layout, decode_cf=decode_cf) for name, layout in moved.items()}

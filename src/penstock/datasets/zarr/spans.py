@@ -40,7 +40,8 @@ def chunk_spans(contents: ZarrContents, batches: Iterable[list[int]]) -> Iterato
     try:
         while some := list(islice(needed, _LEAD)):
             indexes.ask(chunks.shards(some))
-            yield from (span for chunk in some if (span := chunks.span(chunk, indexes)) is not None)
+            found = (chunks.span(chunk, indexes) for chunk in some)
+            yield from (span for span in found if isinstance(span, tuple))  # else missing, or within references
     finally:
         indexes.close()
 

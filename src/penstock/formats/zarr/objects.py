@@ -9,11 +9,11 @@ from penstock.formats.zarr.opening import Arrays
 from penstock.values import as_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     Manifest: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]
 
-__all__ = ["Opened", "arrays_of", "is_opened", "manifests_of"]
+__all__ = ["Opened", "arrays_of", "is_opened", "manifests_of", "reader_of"]
 
 # Layers of xarray's lazy arrays that leave nothing out and change no order, if their `key` takes everything.
 _LAYERS = {
@@ -38,6 +38,31 @@ class Opened(NamedTuple):
     arrays: Arrays
     store: Any
     url: str
+
+
+def reader_of(store: Any) -> Callable[[str, int, int | None], bytes | None]:  # noqa: ANN401  a store of zarr's
+    """Return what reads bytes of a store's objects: ``read(key, start, stop)``, as ``Span`` has them; it blocks.
+
+    None: there is no such object. Any thread may call it; zarr's event loop carries it out.
+    """
+    from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
+    from zarr.core.buffer import default_buffer_prototype
+    from zarr.core.sync import sync
+
+    prototype = default_buffer_prototype()
+
+    def read(key: str, start: int, stop: int | None) -> bytes | None:
+        part: SuffixByteRequest | RangeByteRequest | OffsetByteRequest | None = None
+        if start < 0:
+            part = SuffixByteRequest(-start)
+        elif stop is not None:
+            part = RangeByteRequest(start, stop)
+        elif start:
+            part = OffsetByteRequest(start)
+        found = sync(store.get(key, prototype, byte_range=part))
+        return None if found is None else found.to_bytes()
+
+    return read
 
 
 def is_opened(value: object) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.datasets.zarr.stores.locations import ReferencedObjects
+from penstock.datasets.zarr.objects.locations import ReferencedObjects
 from penstock.errors import Damaged, NotFound, Unusable
 from penstock.formats.zarr.opening import Arrays
 from penstock.formats.zarr.references import references_of, references_of_manifests

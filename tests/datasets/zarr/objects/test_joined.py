@@ -3,7 +3,7 @@
 import numpy as np
 
 import penstock as ps
-from tests.datasets.zarr.written import LAYOUTS, numbered, write
+from tests.datasets.zarr.stores import LAYOUTS, numbered, write
 
 VALUES = numbered((21, 6, 8))
 DIMS = ("time", "y", "x")

@@ -6,15 +6,21 @@ import base64
 import json
 import pickle
 import uuid
+import warnings
 
 import numpy as np
 import pytest
+import xarray as xr
 import zarr
+from obspec_utils.registry import ObjectStoreRegistry
+from obstore.store import LocalStore
+from virtualizarr import open_virtual_dataset
+from virtualizarr.parsers import HDFParser
 
 import penstock as ps
-from penstock.errors import Damaged, NotFound, Unsupported
+from penstock.errors import Damaged, NotFound, Unsupported, Unusable
 from penstock.source import open_source
-from tests.datasets.zarr.written import numbered
+from tests.datasets.zarr.stores import numbered
 
 DIMS = ("time", "y", "x")
 
@@ -151,3 +157,28 @@ def test_references_as_parquet_are_refused(bucket):
     )
     with pytest.raises(Unsupported, match="as Parquet are not supported"):
         ps.ZarrDataset(f"{bucket}/refs.parq")
+
+
+@pytest.fixture
+def dataset_of_netcdf(tmp_path):
+    """Return a virtual dataset of VirtualiZarr's, and the one that it was made of."""
+    written = xr.Dataset(
+        {"tas": (DIMS, numbered((20, 256, 256)).astype("f8"))}, coords={"time": np.arange(20)}, attrs={"title": "x"}
+    )
+    encoding = {
+        "tas": {"chunksizes": (2, 256, 256), "zlib": True, "dtype": "i4", "scale_factor": 0.5, "_FillValue": -1}
+    }
+    written.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", encoding=encoding)
+    registry = ObjectStoreRegistry({"file://": LocalStore()})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of codecs without a specification
+        return open_virtual_dataset(f"file://{tmp_path}/a.nc", registry=registry, parser=HDFParser()), written
+
+
+def test_datasets_of_virtualizarr_are_read(dataset_of_netcdf):
+    virtual_dataset, written = dataset_of_netcdf
+    for given in (virtual_dataset, virtual_dataset["tas"]):
+        found = [each["tas"] if isinstance(each, dict) else each for each in ps.ZarrDataset(given, dims="time")]
+        assert np.array_equal(np.stack(found), written.tas.values)
+    with pytest.raises(Unusable, match="are not virtual: q"):
+        ps.ZarrDataset(virtual_dataset.assign(q=("time", np.arange(20))))

@@ -39,14 +39,15 @@ def homed(span: Span, home: int) -> Span:
 
 def joined(sources: Sequence[Source]) -> Source:
     """Return the first source, whose reads of keys that have another home go to that source."""
-    return sources[0] if len(sources) == 1 else sources[0].through(partial(_Joined, sources[1:]))
+    return sources[0] if len(sources) == 1 else sources[0].through(partial(_Joined, sources))
 
 
 class _Joined:
     """A ``Fetching`` over several: reads are started, and called off, where they belong."""
 
-    def __init__(self, others: Sequence[Source], first: Fetching) -> None:
-        self._fetchings: list[Callable[[], Fetching]] = [lambda: first, *(other.fetching for other in others)]
+    def __init__(self, sources: Sequence[Source], _beneath: Fetching) -> None:
+        # The first one's, too, is asked for: that source may have a layer of its own, which ``_beneath`` has not.
+        self._fetchings: list[Callable[[], Fetching]] = [source.fetching for source in sources]
 
     def prepare_reads(self, wanted: Iterable[tuple[Span, Buffer | None]], owner: ReadOwner) -> list[PendingRead]:
         """Return a read of each span, in order."""

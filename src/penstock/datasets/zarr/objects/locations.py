@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.datasets.zarr.stores.joined import homed
+from penstock.datasets.zarr.objects.joined import homed
 from penstock.errors import Damaged, Unusable
 from penstock.values import Span
 
