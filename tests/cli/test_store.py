@@ -32,13 +32,14 @@ NOTHING = {"store": None, "option": None, "endpoint": None, "region": None, "pro
         ({"anonymous": True}, ps.S3Options(anonymous=True)),
         ({"endpoint": "http://127.0.0.1:1", "region": "r"}, ps.S3Options(endpoint="http://127.0.0.1:1", region="r")),
         ({"option": ["region=r", "retry.attempts=3"]}, ps.S3Options(region="r", retry=ps.RetryOptions(attempts=3))),
+        ({"option": ["cache.path=/near"]}, ps.S3Options(cache=ps.CacheOptions(path="/near"))),
         ({"option": ["write.part_bytes=8 MiB"]}, ps.S3Options(write=ps.WriteOptions(part_bytes=8 << 20))),
         (
             {"option": ["transport.proxy=http://proxy:1"]},
             ps.S3Options(transport=ps.TransportOptions(proxy="http://proxy:1")),
         ),
     ],
-    ids=["none", "unsigned", "a server", "options", "a size", "a proxy"],
+    ids=["none", "unsigned", "a server", "options", "a cache", "a size", "a proxy"],
 )
 def test_options_are_of_the_class_of_the_url_s_provider(given, expected):
     seen = []

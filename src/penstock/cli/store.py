@@ -8,7 +8,7 @@ from inspect import signature
 from typing import Annotated, Any
 
 from penstock.config.profiles.overlay import overlaid
-from penstock.config.profiles.table import PARTS, meant
+from penstock.config.profiles.table import PART_KINDS, PARTS, meant
 from penstock.config.profiles.typed import converted, own_names
 from penstock.errors import ConfigError, Unusable
 from penstock.options import StoreOptions
@@ -116,14 +116,10 @@ def _typed(kind: type[StoreOptions], given: Given) -> StoreOptions:
     for flag, name, value in given.options:
         table, dot, inner = name.partition(".")
         if dot and table in PARTS:
-            part = next(each for each in fields(StoreOptions) if each.name == table).default_factory
-            parts.setdefault(table, {})[inner] = _value(part, flag, inner, value)  # type: ignore[arg-type]  # a class
+            parts.setdefault(table, {})[inner] = _value(PART_KINDS[table], flag, inner, value)
         else:
             values[name] = _value(kind, flag, name, value)
-    for each in fields(StoreOptions):
-        if each.name in parts:
-            values[each.name] = each.default_factory(**parts[each.name])  # type: ignore[operator]  # a class
-    return kind(**values)
+    return kind(**values, **{table: PART_KINDS[table](**own) for table, own in parts.items()})
 
 
 def _value(kind: type, flag: str, name: str, value: object) -> object:

@@ -97,6 +97,19 @@ def test_a_project_does_not_send_the_users_own_profile_elsewhere(project):
     assert load("mine").options.access_key == "k"
 
 
+@pytest.mark.parametrize("path", ["kept", "/near/kept", "~/.cache", "${SECRET}/x", "${NONE:-kept}", {"file": "secret"}])
+def test_a_projects_file_names_no_directory_of_a_cache(path):
+    with pytest.raises(ConfigError, match="f:1: a project's file names no directory of a cache"):
+        check_places({"cache.path": Value(path, "f:1", foreign=True)})
+    check_places({"cache.path": Value(path, "f:1")})
+
+
+def test_a_projects_file_may_want_a_cache_where_the_user_says(project, monkeypatch, tmp_path):
+    project("[profiles.x]\nurl='s3://bucket'\ncache = { path = '${NEAR}', size_bytes = '3 GiB' }\n")
+    monkeypatch.setenv("NEAR", str(tmp_path / "near"))
+    assert load("x").options.cache == ps.CacheOptions(path=str(tmp_path / "near"), size_bytes=3 << 30)
+
+
 def test_values_of_the_users_own_files_are_not_looked_at():
     own = {"url": Value("s3://b/${X}", "f"), "options.endpoint": Value("https://${X}", "f")}
     check_places(own)

@@ -122,13 +122,58 @@ def test_what_means_nothing_here_is_named_by_its_key():
         "storage_provider.options.rust_client",
         "credentials_provider.type (mine.Provider)",
         "retry.backoff_multiplier",
-        "caching_enabled",
+        "caching_enabled (there is no table cache)",
         "replicas",
         "storage_providr",
     ]
     provider = {"storage_provider": {"type": "file", "options": {"base_path": "/"}}, "caching_enabled": False}
     top = {"profiles": {}, "cache": {}, "posix": {}, "path_mapping": {}, "opentelmetry": {}}
     assert translated("x", provider, "f", top).notes == ("opentelmetry",)
+
+
+CACHE = {"size": "500G", "location": "/nvme/msc/", "cache_line_size": "64M"}
+
+
+@pytest.mark.parametrize(
+    ("cache", "values", "notes"),
+    [
+        ({}, {"cache.size_bytes": "10G", "cache.mode": "revalidate"}, []),
+        (
+            CACHE | {"check_source_version": False},
+            {
+                "cache.path": "/nvme/msc/penstock",
+                "cache.mode": "immutable",
+                "cache.size_bytes": "500G",
+                "cache.block_bytes": "64M",
+            },
+            [],
+        ),
+        ({"use_etag": False}, {"cache.size_bytes": "10G", "cache.mode": "immutable"}, []),
+        (
+            {"cache_backend": {"cache_path": "/a"}, "eviction_policy": {"policy": "lru"}, "prefetch_file": False},
+            {"cache.path": "/a/penstock", "cache.size_bytes": "10G", "cache.mode": "revalidate"},
+            ["cache.eviction_policy", "cache.prefetch_file"],
+        ),
+    ],
+    ids=["defaults", "all", "the older name", "a backend"],
+)
+def test_a_cache_that_a_profile_enables_is_one_here(cache, values, notes):
+    provider = {"storage_provider": {"type": "file", "options": {"base_path": "/"}}}
+    found = translated("x", provider | {"caching_enabled": True}, "f", {"cache": cache})
+    assert {key: each.raw for key, each in found.values.items() if key != "url"} == values
+    assert found.notes == tuple(notes)
+    for content in (provider, provider | {"caching_enabled": False}):
+        found = translated("x", content, "f", {"cache": cache})
+        assert [*found.values] == ["url"]
+        assert found.notes == ()
+
+
+def test_an_included_profile_has_the_cache_of_the_file_that_includes_it(home):
+    (home / ".msc_config.json").write_text(json.dumps({"include": ["a.json"], "cache": CACHE}))
+    profile = {"storage_provider": {"type": "s3", "options": {"base_path": "b"}}, "caching_enabled": True}
+    (home / "a.json").write_text(json.dumps({"profiles": {"x": profile}}))
+    (found,) = msc_tables("x", os.environ)
+    assert found.values["cache.size_bytes"].raw == "500G"
 
 
 @pytest.mark.parametrize(

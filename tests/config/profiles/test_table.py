@@ -61,7 +61,7 @@ def at(keys):
         ({"url": 3}, "profiles.data.url is a text, not a int"),
         ({"url": {"file": "x"}}, "is a text, not a table"),
         ({"extends": ["a"]}, "is a text, not a list"),
-        ({"cache": {"size_bytes": 3}}, "no cache, and the name is reserved"),
+        ({"cache": "/nvme"}, "profiles.data.cache is a table: [profiles.data.cache]"),
         ("s3://bucket", "profiles.data is a table: [profiles.data]"),
     ],
 )

@@ -58,10 +58,30 @@ def test_every_option_is_there_and_every_variable_that_decides(monkeypatch, toml
     )
     assert (found["options.region"].value, found["options.region"].origin) == ("us-gov", "AWS_DEFAULT_REGION")
     own = {f"options.{name}" for name in ps.S3Options.__dataclass_fields__}
-    parts = {f"options.{part}" for part in ("transport", "retry", "read", "write")}
+    parts = {f"options.{part}" for part in ("transport", "retry", "read", "write", "cache")}
     assert own - parts <= set(found)
     assert found["url"].value == "s3://bucket/x"
     assert {each.name: each.origin for each in settings("server")}["provider"] == f"{toml}:2: profiles.server.provider"
+
+
+def test_a_cache_is_shown_with_what_decides_it(toml, tmp_path, monkeypatch):
+    def cache(place):
+        return {each.name: each[1:] for each in settings(place) if each.name.startswith("cache")}
+
+    assert cache("s3://bucket/x") == {"cache": ("unset", "default")}
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "near"))
+    monkeypatch.setenv("PENSTOCK_CACHE_SIZE", "1 GiB")
+    shown = cache("s3://bucket/x")
+    assert shown["cache.path"] == (str(tmp_path / "near"), "PENSTOCK_CACHE")
+    assert shown["cache.size_bytes"] == (str(1 << 30), "PENSTOCK_CACHE_SIZE")
+    assert shown["cache.mode"] == ("immutable", "default")
+    with toml.open("a") as file:
+        file.write("\n[profiles.kept]\nurl = 's3://bucket'\ncache.path = 'own'\ncache.mode = 'ttl'\n")
+    monkeypatch.setenv("PENSTOCK_CONFIG", str(toml))  # a project's own file names no directory
+    where = f"{toml}:{len(toml.read_text().splitlines())}: profiles.kept.cache"
+    shown = cache("kept")
+    assert shown["cache.mode"] == ("ttl", f"{where}.mode")
+    assert shown["cache.path"][0] == str(toml.parent / "own")
 
 
 @pytest.mark.usefixtures("toml")

@@ -58,9 +58,8 @@ def test_a_profile_is_read_and_written_and_its_unused_keys_are_told_once(yaml, t
     assert (tmp_path / "data/a/b").read_bytes() == b"x"
     assert (dataset[0].url, bytes(dataset[0].data)) == ("msc://disk/a/b", b"x")
     told = [each.getMessage() for each in caplog.records]
-    assert told == [
-        f"{tmp_path}/msc.yaml: profiles.disk has keys that Penstock does not use: caching_enabled, io_chunk_size"
-    ]
+    unused = "caching_enabled (there is no table cache), io_chunk_size"
+    assert told == [f"{tmp_path}/msc.yaml: profiles.disk has keys that Penstock does not use: {unused}"]
 
 
 def test_only_the_used_profile_s_variables_are_expanded(yaml, tmp_path, monkeypatch):

@@ -282,7 +282,7 @@ MISUSES = [
     ("[profiles.x]\nurl='s3://bucket'\nwrite.part_bytes='1 MiB'", "penstock://x/", "must be at least 5242880 for S3"),
     ("[profiles.x]\nurl='memory://a'\noptions.endpoint='x'", "penstock://x/", "StoreOptions has no option 'endpoint'"),
     ("[profiles.x]\nurl='memory://a'\nextends='y'\n[profiles.y]\nextends='x'", "penstock://x/", "x -> y -> x"),
-    ("[profiles.x]\nurl='memory://a'\ncache.size_bytes=3", "penstock://x/", "Penstock has no cache"),
+    ("[profiles.x]\nurl='memory://a'\ncache.size_byte=3", "penstock://x/", "did you mean 'size_bytes'?"),
     ("[profiles.x]\nurl='memory://a'", "penstock:///x", "it is empty: write penstock://profile/key"),
     ("[profiles.x]\nurl='memory://a'", "penstock:/x/y", "neither a URL nor a plain path"),
     ("[profiles.x]\nurl='memory://a'", "penstock://a:b@x/y", "put them into its file"),

@@ -21,6 +21,7 @@ __all__ = ["check_hosts", "check_places"]
 _HOSTS = ("options.endpoint", "options.cluster", "transport.proxy")
 _PLACES = ("url", *_HOSTS)
 _WHOLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-([^${}]*))?\}(/[^$]*)?")
+_VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _WITHOUT_HOSTS = ("memory", "file")  # schemes
 _IDENTITIES = ("access_key", "token", "account_key", "sas_token", "connection_string", "credentials_json")
 
@@ -30,13 +31,17 @@ def check_places(values: Mapping[str, Value]) -> None:
 
     Raises:
         ConfigError: The URL, or an option that names a host, takes a file, or a variable that is not all of the place
-            (``${DATA}``, ``${DATA}/train/``: the user names it then); or another option of ``transport`` takes one.
+            (``${DATA}``, ``${DATA}/train/``: the user names it then); or another option of ``transport`` takes one; or
+            a cache's directory, unless such a variable is all of it.
 
     """
     for key, value in values.items():
         place = key in _PLACES and not _is_the_users(value.raw)
         if value.foreign and _borrows(value.raw) and (place or (key.startswith("transport.") and key not in _PLACES)):
             raise _refused(value, "takes no variable and no file here, which would reach the owner of the place")
+        if value.foreign and key == "cache.path" and not _VARIABLE.fullmatch(str(value.raw)):
+            # What lies in a directory that was downloaded would be served as the store's.
+            raise _refused(value, "names no directory of a cache, unless a variable of yours is all of it")
 
 
 def check_hosts(values: Mapping[str, Value], secrets: Collection[str], *, url: bool, tokens: bool) -> None:

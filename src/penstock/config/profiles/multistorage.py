@@ -64,10 +64,13 @@ _CREDENTIALS: Mapping[str, Mapping[str, str]] = {
     "FileBasedCredentials": {"credential_file_path": "options.credentials_process"},
 }
 _RETRY = {"attempts": "retry.attempts", "delay": "retry.base_s"}
+_CACHE = {"size": "cache.size_bytes", "cache_line_size": "cache.block_bytes"}
+_CACHE_CHECKS = ("check_source_version", "use_etag")  # the latter until 1.0
+_CACHE_SIZE = "10G"  # its default
 _QUIET = ("storage_provider", "credentials_provider", "retry", "comment", "caching_enabled")
 _VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _TOP = ("include", "profiles", "cache", "opentelemetry", "path_mapping", "posix", "experimental_features")
-_UNUSED_TOP = ("opentelemetry",)  # what a user would miss: the rest is about caches and mounts
+_UNUSED_TOP = ("opentelemetry",)  # what a user would miss: the rest is about mounts
 
 
 def candidates(environ: Mapping[str, str]) -> Iterator[str]:
@@ -180,7 +183,7 @@ def translated(name: str, content: Mapping[str, Any], path: str, top: Mapping[st
     reading.credentials(content.get("credentials_provider"))
     reading.table("retry", _mapping(content.get("retry")), _RETRY)
     if content.get("caching_enabled") is True:
-        reading.notes.append("caching_enabled")
+        reading.cache(top.get("cache"))
     reading.notes += [key for key in content if key not in _QUIET]
     reading.notes += [key for key in top if key in _UNUSED_TOP or key not in _TOP]
     return Table(name, origin, reading.values, tuple(reading.notes))
@@ -247,6 +250,20 @@ class _Reading:
             else:
                 self.notes.append(where)
 
+    def cache(self, given: object) -> None:
+        """Take the cache of the file; a directory of Penstock's own within its one: the two share no format."""
+        if not isinstance(given, Mapping):  # Multi-Storage Client keeps nothing then
+            self.notes.append("caching_enabled (there is no table cache)")
+            return
+        backend = _mapping(given.get("cache_backend")).get("cache_path")
+        location = given.get("location") or backend
+        if location:
+            self.set("cache.path", f"{str(location).rstrip('/')}/penstock", "cache.location")
+        checks = [given[each] for each in _CACHE_CHECKS if each in given]
+        self.set("cache.mode", "immutable" if checks[:1] == [False] else "revalidate", "cache.check_source_version")
+        own = {name: raw for name, raw in given.items() if name not in (*_CACHE_CHECKS, "location", "cache_backend")}
+        self.table("cache", {"size": _CACHE_SIZE} | own, _CACHE)
+
     def table(self, table: str, given: Mapping[str, Any], keys: Mapping[str, str]) -> None:
         for name, raw in given.items():
             if name in keys:
@@ -272,7 +289,9 @@ def _profiles(environ: Mapping[str, str]) -> dict[str, tuple[Mapping[str, Any], 
     files = msc_files(environ)
     other = rclone_file(environ)
     parts = _parts(files[0].path) if files and files[0].path != other else []
-    for path, content in parts:
+    cache = next((content["cache"] for _, content in parts if "cache" in content), None)  # one for all files
+    for path, own in parts:
+        content = own if cache is None else {**own, "cache": cache}
         for name, profile in _mapping(content.get("profiles")).items():
             if name in found and found[name][0] != profile:
                 raise ConfigError(f"profile {name!r} is defined in {found[name][1]} and, in another way, in {path}")

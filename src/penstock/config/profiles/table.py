@@ -7,16 +7,23 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
+from penstock.options import CacheOptions, ReadOptions, RetryOptions, TransportOptions, WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["PARTS", "Table", "Value", "chain", "meant", "merged", "table"]
+__all__ = ["PARTS", "PART_KINDS", "Table", "Value", "chain", "meant", "merged", "table"]
 
-PARTS = ("transport", "retry", "read", "write")  # tables of their own, whichever provider
+PART_KINDS: Mapping[str, type] = {  # tables of their own, whichever provider
+    "transport": TransportOptions,
+    "retry": RetryOptions,
+    "read": ReadOptions,
+    "write": WriteOptions,
+    "cache": CacheOptions,
+}
+PARTS = tuple(PART_KINDS)
 _TABLES = ("options", *PARTS)
 _WORDS = ("url", "provider", "extends")
-_RESERVED = "cache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +84,6 @@ def table(name: str, content: object, at: Callable[[tuple[str, ...]], str], fold
     values: dict[str, Value] = {}
     for key, raw in content.items():
         where = at((*top, key))
-        if key == _RESERVED:
-            raise ConfigError(f"{where}: this version of Penstock has no cache, and the name is reserved: remove it")
         if key in _TABLES:
             if not isinstance(raw, dict):
                 raise ConfigError(f"{where} is a table: [profiles.{name}.{key}]")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import penstock.options
 from penstock.config.profiles.overlay import changed, overlaid
-from penstock.config.profiles.table import PARTS, meant
+from penstock.config.profiles.table import PART_KINDS, meant
 from penstock.config.profiles.typed import converted
 from penstock.errors import ConfigError, PenstockError, Unusable
 from penstock.options import StoreOptions
@@ -155,8 +155,8 @@ def _value(kind: type[StoreOptions], name: str, value: object) -> object:
         if _advice(name):
             raise ConfigError(f"{kind.__name__} has no option {name!r}{_advice(name)}")
         return value  # the class refuses it, with a suggestion
-    if name in PARTS and isinstance(value, dict):
-        part: Any = field.default_factory
+    if name in PART_KINDS and isinstance(value, dict):
+        part = PART_KINDS[name]
         own = {each.name: each for each in fields(part)}
         for inner in value:
             if inner not in own:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.config.caching import CACHE_VARIABLES, cache_options
 from penstock.config.profiles.files import config_files, read_file
 from penstock.config.profiles.multistorage import translations
 from penstock.config.profiles.overlay import changed
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
     from penstock.config.profiles.files import File
     from penstock.config.profiles.table import Table
-    from penstock.options import StoreOptions
+    from penstock.options import CacheOptions, StoreOptions
     from penstock.providers.provider import Provider
 
-__all__ = ["Problem", "Setting", "check_files", "place_of", "profiles", "settings"]
+__all__ = ["Problem", "Setting", "cache_of", "check_files", "place_of", "profiles", "settings"]
 
 
 class Setting(NamedTuple):
@@ -88,6 +89,9 @@ def settings(place: str, environ: Mapping[str, str] = os.environ) -> list[Settin
     found += [_setting("options", each, options, profile, resolved) for each in own]
     for part in PARTS:
         inner = getattr(options, part)
+        if inner is None:
+            found += _cache(environ)
+            continue
         found += [_setting(part, each, inner, profile, resolved) for each in fields(inner)]
     return found
 
@@ -148,6 +152,25 @@ def _setting(table: str, field: object, options: object, profile: Profile | None
 def _variable(name: str, value: object, resolved: _Resolved) -> str:
     made = [each for each, other in resolved.without.items() if getattr(other, name, None) != value]
     return made[0] if made else "the provider's files or default"
+
+
+def _cache(environ: Mapping[str, str]) -> list[Setting]:
+    """Return the settings of a cache that no option names."""
+    options = cache_options(None, environ)
+    if options is None:
+        return [Setting("cache", "unset", "default")]
+    variables = {option: name for name, option in CACHE_VARIABLES.items() if environ.get(name)}
+    return [
+        Setting(
+            f"cache.{each.name}", _shown(getattr(options, each.name), secret=False), variables.get(each.name, "default")
+        )
+        for each in fields(options)
+    ]
+
+
+def cache_of(profile: str, environ: Mapping[str, str] = os.environ) -> CacheOptions | None:
+    """Return the options of a profile's cache; None where it names none. Raises ``ConfigError`` as ``settings``."""
+    return load(profile, environ).options.cache
 
 
 def _shown(value: object, *, secret: bool) -> str:

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.config.profiles.files import NAME, Signature, config_files, read_file, signature
 from penstock.config.profiles.foreign import check_hosts, check_places
 from penstock.config.profiles.multistorage import msc_files, msc_tables
-from penstock.config.profiles.table import PARTS, Table, Value, chain, meant, merged
+from penstock.config.profiles.table import PART_KINDS, Table, Value, chain, meant, merged
 from penstock.config.profiles.typed import expanded, literal_secrets, typed
 from penstock.config.services import SERVICES
 from penstock.errors import ConfigError, InvalidURL, Unusable
-from penstock.options import ReadOptions, RetryOptions, StoreOptions, TransportOptions, WriteOptions
 from penstock.providers.registry import find, schemes
 from penstock.providers.urls import Location, parse
 from penstock.values import as_folder
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from penstock.config.profiles.files import File
+    from penstock.options import StoreOptions
     from penstock.providers.provider import Provider
 
 __all__ = ["KINDS", "MSC", "PENSTOCK", "Kind", "Profile", "bad_name", "built", "load", "tables_of"]
@@ -35,7 +35,6 @@ _STEERING = ("PENSTOCK_CONFIG", "MSC_CONFIG", "XDG_CONFIG_HOME", "XDG_CONFIG_DIR
 _LOG = logging.getLogger("penstock")
 _TOKENS = ("gs", "gcs", "az", "abfs", "abfss", "adl", "azure", "ais")  # send bearer tokens that they find
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")
-_PART_KINDS = {"transport": TransportOptions, "retry": RetryOptions, "read": ReadOptions, "write": WriteOptions}
 
 
 def bad_name(name: str, scheme: str = PENSTOCK) -> str:
@@ -151,13 +150,29 @@ def built(name: str, tables: list[Table], lookup: Callable[[str], str | None]) -
         provider.options,
         _of("options", values),
         lookup,
-        **{part: typed(_PART_KINDS[part], _of(part, values), lookup) for part in PARTS},
+        **_parts(values, lookup),
     )
     try:
         provider.take(options)
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error.message}") from None
     return Profile(name, origin, values, provider, target, options)
+
+
+def _parts(values: Mapping[str, Value], lookup: Callable[[str], str | None]) -> dict[str, Any]:
+    """Return the parts that the values make; those that they do not mention are the class's."""
+    made: dict[str, Any] = {
+        part: typed(kind, own, lookup) for part, kind in PART_KINDS.items() if (own := _of(part, values))
+    }
+    cache, place = made.get("cache"), values.get("cache.path")
+    if cache is not None and place is not None:
+        made["cache"] = replace(cache, path=_path(cache.path, place))
+    return made
+
+
+def _path(path: str, value: Value) -> str:
+    """Return a local path that a file names, relative to the file."""
+    return os.path.join(value.folder, os.path.expanduser(path))  # noqa: PTH111, PTH118  pathlib drops slashes
 
 
 def _check_hosts(values: Mapping[str, Value], provider: Provider, target: Location | None) -> None:
@@ -201,7 +216,7 @@ def _target(
 
 def _location(url: str, value: Value) -> Location:
     if "://" not in url:
-        url = os.path.join(value.folder, os.path.expanduser(url))  # noqa: PTH111, PTH118  pathlib drops slashes
+        url = _path(url, value)
     scheme, _, rest = url.partition("://")
     if scheme in KINDS:
         name = rest.partition("/")[0]

@@ -1,0 +1,68 @@
+"""Which cache a store's reads go through: that of its options, else that of the environment."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import MISSING, fields, replace
+from typing import TYPE_CHECKING
+
+from penstock.config.profiles.table import Value
+from penstock.config.profiles.typed import typed
+from penstock.options import CacheOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["CACHE_VARIABLES", "cache_folder", "cache_options"]
+
+_VARIABLE = "PENSTOCK_CACHE"
+# Variable -> option of ``CacheOptions``.
+CACHE_VARIABLES: Mapping[str, str] = {
+    _VARIABLE: "path",
+    "PENSTOCK_CACHE_SIZE": "size_bytes",
+    "PENSTOCK_CACHE_MODE": "mode",
+    "PENSTOCK_CACHE_TTL": "ttl_s",
+    "PENSTOCK_CACHE_MEMORY": "memory_bytes",
+}
+_ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+def cache_options(given: CacheOptions | None, environ: Mapping[str, str] = os.environ) -> CacheOptions | None:
+    """Return the cache's options with nothing left to look up; None: there is no cache.
+
+    ``PENSTOCK_CACHE`` names the directory of a cache for every store whose options have none (``1``: the default
+    directory; ``0`` or empty: no cache). ``PENSTOCK_CACHE_SIZE=200GiB``, ``…_MODE``, ``…_TTL`` (seconds) and
+    ``…_MEMORY`` are the other options, of such a cache and wherever options have the default.
+
+    Raises:
+        ConfigError: A variable that cannot be meant.
+
+    """
+    named = environ.get(_VARIABLE, "")
+    if given is None and named.lower() in ("", *_OFF):
+        return None
+    options = CacheOptions() if given is None else given
+    values = {
+        option: Value(text, variable)
+        for variable, option in CACHE_VARIABLES.items()
+        if option != "path" and (text := environ.get(variable)) and getattr(options, option) == _default(option)
+    }
+    own = {each.name: getattr(options, each.name) for each in fields(options) if each.init and each.name not in values}
+    options = typed(CacheOptions, values, environ.get, **own)
+    return replace(options, path=os.path.abspath(options.path or cache_folder(environ)))  # noqa: PTH100  as it is named
+
+
+def cache_folder(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the directory of a cache that no options name: ``PENSTOCK_CACHE``'s, else the user's for caches.
+
+    That is ``$XDG_CACHE_HOME/penstock``, by default ``~/.cache/penstock``.
+    """
+    named = environ.get(_VARIABLE, "")
+    if named and named.lower() not in (*_ON, *_OFF):
+        return os.path.expanduser(named)  # noqa: PTH111  it stays a text
+    home = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME") or "~", ".cache")  # noqa: PTH118
+    return os.path.join(os.path.expanduser(home), "penstock")  # noqa: PTH111, PTH118
+
+
+def _default(option: str) -> object:
+    return next(each.default for each in fields(CacheOptions) if each.name == option and each.default is not MISSING)
