@@ -4,6 +4,7 @@
 """
 
 from penstock.observe.chrome import ChromeTrace
+from penstock.observe.gain import Headroom, headroom
 from penstock.observe.jsonlines import JsonLines
 from penstock.observe.log import Log
 from penstock.observe.prometheus import Prometheus
@@ -12,6 +13,7 @@ from penstock.observe.subscription import Subscription, to
 
 __all__ = [
     "ChromeTrace",
+    "Headroom",
     "JsonLines",
     "Log",
     "Prometheus",
@@ -19,5 +21,6 @@ __all__ = [
     "Sink",
     "Subscription",
     "Writer",
+    "headroom",
     "to",
 ]
