@@ -109,6 +109,7 @@ FACING = {
 }
 
 PURE_FILES = {"plan", "backoff", "hedge", "evict", "select", "shuffle", "partition", "key", "layout", "compare"}
+PURE_FILES |= {"rate", "share", "table"}
 PURE_ROOMS = {"order", "budget", "listing"}
 DOES_IO = {
     *("os", "io", "pathlib", "shutil", "tempfile", "glob", "mmap", "logging"),

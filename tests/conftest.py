@@ -78,6 +78,7 @@ def _clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         for name in filter(_STEERING.fullmatch, list(os.environ)):
             patch.delenv(name)
         patch.setenv("HOME", str(home))
+        patch.setenv("XDG_RUNTIME_DIR", str(home))  # other test processes are another node
         patch.setenv("AWS_CONFIG_FILE", str(home / "no-config"))
         patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(home / "no-credentials"))
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")

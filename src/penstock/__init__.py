@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.interop.path import Path
     from penstock.loading.loader import DataLoader
+    from penstock.node.member import node_status
     from penstock.options import (
         CacheOptions,
         FsspecOptions,
         GCSOptions,
         HTTPOptions,
+        NodeOptions,
         OSSOptions,
         ReadOptions,
         RetryOptions,
@@ -72,6 +74,7 @@ _HOMES = {
     "IterableDataset": "datasets.iterable",
     "Lanes": "order.lanes",
     "MapDataset": "datasets.map",
+    "NodeOptions": "options",
     "ObjectMeta": "values",
     "Path": "interop.path",
     "PenstockError": "errors",
@@ -93,6 +96,7 @@ _HOMES = {
     "list": "verbs",
     "load": "checkpoint.torchfile.verbs",
     "load_safetensors": "checkpoint.safetensors.verbs",
+    "node_status": "node.member",
     "open": "verbs",
     "open_safetensors": "checkpoint.safetensors.verbs",
     "presign": "bulk.presign",
@@ -120,6 +124,7 @@ __all__ = [
     "IterableDataset",
     "Lanes",
     "MapDataset",
+    "NodeOptions",
     "OSSOptions",
     "ObjectMeta",
     "Path",
@@ -142,6 +147,7 @@ __all__ = [
     "list",
     "load",
     "load_safetensors",
+    "node_status",
     "open",
     "open_safetensors",
     "presign",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 __all__ = ["Budget"]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Budget:
     """A bound on what is in flight; the caller admits before it starts something and releases when that is consumed.
 

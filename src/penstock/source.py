@@ -26,6 +26,7 @@ from penstock.fetch.writing.copy import copy
 from penstock.fetch.writing.publish import publish
 from penstock.fetch.writing.upload import Writer, put
 from penstock.listing import Listing
+from penstock.node.member import member
 from penstock.options import StoreOptions
 from penstock.protocols.driver import Attributes, Copy, Delete, Multipart
 from penstock.providers.provider import Opening, Route
@@ -164,8 +165,7 @@ class Source:
         fetcher = self._fetcher()
         if self._layer is None:
             return fetcher
-        layered = self._layered
-        if layered is None or layered[0] is not fetcher:
+        if (layered := self._layered) is None or layered[0] is not fetcher:
             layered = self._layered = fetcher, self._layer(fetcher)
         return layered[1]
 
@@ -174,8 +174,7 @@ class Source:
 
         The engine may have to be opened, credentials renewed, a version looked at; a layer may always wait.
         """
-        engine = self._engine
-        opened = engine is not None and engine[0] == os.getpid() and engine[1].usable()
+        opened = (engine := self._engine) is not None and engine[0] == os.getpid() and engine[1].usable()
         return not opened or self._layer is not None or self._fetcher().waits(spans)
 
     def calls(self, inbox: Inbox, scope: Scope | None = None) -> Calls:
@@ -231,10 +230,10 @@ class Source:
     def lookahead(self, spans: Iterator[Span], workers: int = 1) -> Lookahead:
         """Return an iterator over the spans' bytes, in order, that reads ahead within this process's budget.
 
-        The budget is ``options.read``'s, shared equally when ``workers`` processes read in parallel.
+        The budget is ``options.read``'s, shared equally when ``workers`` processes read in parallel, and with the node.
         """
         ahead = self.options.read
-        budget = Budget(ahead.ahead_bytes, ahead.ahead_items).share(workers)
+        budget = member.hold(Budget(ahead.ahead_bytes, ahead.ahead_items).share(workers), self.options.node)
         return Lookahead(self.fetching(), spans, budget, operation("lookahead", self.url, ""))
 
     def open_read(self, key: str, meta: ObjectMeta | None = None, *, block_bytes: int = 0) -> Reader:
@@ -395,4 +394,5 @@ def _build(provider: Provider, store: _Store, environ: Mapping[str, str]) -> Fet
     """Open a driver, whose credentials ``environ`` names for good, and the transport it needs."""
     opening = Opening(provider, store.scheme, store.bucket, store.options, store.settings, environ)
     driver, transport = provider.begin(opening)
-    return Fetcher(driver, transport, store.options.retry, store.options.read, provider.limits)
+    fetcher = Fetcher(driver, transport, store.options.retry, store.options.read, provider.limits)
+    return fetcher.share(repr((store.scheme, store.bucket, store.settings)), store.options.node)

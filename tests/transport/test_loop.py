@@ -449,3 +449,112 @@ class TestEnds:
         assert len({id(session._carrier) for session in sessions}) == 1
         assert [thread.name for thread in threading.enumerate()].count("penstock-io") == 1
         assert loop._loop is sessions[0]._carrier
+
+
+class Turnstile:
+    """A gate that has a call wait until it has asked so often."""
+
+    closed = True
+
+    def __init__(self, times):
+        self.times, self.asked, self.noted, self.reached = times, 0, [], threading.Event()
+
+    def wait(self, _call):
+        self.asked += 1
+        self.reached.set()
+        return 0.001 if self.asked <= self.times else 0.0
+
+    def failed(self, call, _delay_s):
+        self.noted.append(call)
+        return 0.0
+
+
+class TestGates:
+    def test_calls_wait_until_the_gate_lets_them_go(self):
+        session = connect(TransportOptions())
+        session.guard(Turnstile(20))
+        with Scripted(hello) as server:
+            assert all(each.body == b"hello" for each in carry(session, *(get(server.url) for _ in range(5))))
+        assert session.gate.asked == 25
+        assert session.gate.noted == []
+
+    def test_an_open_gate_is_not_asked(self):
+        session = connect(TransportOptions())
+        session.guard(Turnstile(20))
+        session.gate.closed = False
+        with Scripted(hello) as server:
+            carry(session, get(server.url))
+        assert session.gate.asked == 0
+
+    def test_the_gate_hears_of_attempts_that_are_repeated_and_says_when(self):
+        session = connect(TransportOptions())
+        session.guard(Turnstile(0))
+        with Scripted(hello) as server:
+            call = Once(Request("GET", server.url), delays=[3600.0, 3600.0])
+            carry(session, call)
+        assert session.gate.noted == [call, call]
+        assert session.gate.asked == 3
+
+    def test_calls_that_wait_at_the_gate_are_called_off(self):
+        session = connect(TransportOptions())
+        session.guard(Turnstile(10**9))
+        call = get("http://127.0.0.1:9/")
+        session.submit([call])
+        assert session.gate.reached.wait(60)
+        session.gate.reached.clear()
+        session.cancel([call])
+        assert isinstance(call.wait().fault, Cancelled)
+        call = get("http://127.0.0.1:9/")
+        session.submit([call])
+        assert session.gate.reached.wait(60)
+        session.close()
+        assert isinstance(call.wait().fault, Cancelled)
+
+
+class Steward:
+    """Hands out shares of a node, or fails."""
+
+    def __init__(self, most):
+        self.most, self.asked = most, threading.Semaphore(0)
+
+    def tick(self, now, busy, *, full):
+        self.asked.release()
+        assert isinstance(full, bool)
+        if self.most is None:
+            raise OSError(busy)
+        return self.most, now + 0.001
+
+
+class TestShares:
+    def test_a_share_bounds_what_is_in_flight(self, monkeypatch):
+        steward = Steward(2)
+        session = connect(TransportOptions())
+        carrier = session._carrier
+        monkeypatch.setattr(loop, "member", steward)
+        monkeypatch.setattr(carrier, "_share_at", 0.0)
+        gate = Gate()
+        with Scripted(gate) as server:
+            carry_on = [get(server.url) for _ in range(20)]
+            assert steward.asked.acquire(timeout=60)
+            session.submit(carry_on)
+            assert gate.asked.acquire(timeout=60)
+            assert gate.asked.acquire(timeout=60)
+            assert len(carrier._busy) == 2
+            gate.opened.set()
+            assert all(call.wait().body == b"hello" for call in carry_on)
+            assert server.connections <= 4
+        monkeypatch.undo()
+        carrier._share = float("inf")
+
+    def test_requests_go_on_where_a_share_cannot_be_had(self, monkeypatch):
+        session = connect(TransportOptions())
+        carrier = session._carrier
+        steward = Steward(None)
+        before = carrier._share_at
+        monkeypatch.setattr(loop, "member", steward)
+        carrier._share_at = 0.0
+        with Scripted(hello) as server:
+            carry(session, *(get(server.url) for _ in range(5)))
+            assert steward.asked.acquire(timeout=60)
+        assert carrier._share == carrier._share_at == float("inf")
+        carrier._share_at = before

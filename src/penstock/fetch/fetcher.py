@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from penstock.buffer import Buffer
 from penstock.errors import Changed, PenstockError, Unusable
 from penstock.fetch.operation import Operation
+from penstock.fetch.pace import Pace
 from penstock.fetch.policy import RetryPolicy
 from penstock.fetch.reading.openread import OpenRead
 from penstock.fetch.reading.spanread import RangeProbe, SpanRead, SplitRead
 from penstock.fetch.reading.suffixread import SuffixRead, ending
 from penstock.fetch.reading.unranged import WholeObjects
+from penstock.node.member import member
+from penstock.protocols.exchange import Gated
 from penstock.protocols.limits import Limits
 from penstock.values import Span
 from penstock.waiting import Inbox
@@ -20,7 +23,7 @@ from penstock.waiting import Inbox
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.options import ReadOptions, RetryOptions
+    from penstock.options import NodeOptions, ReadOptions, RetryOptions
     from penstock.protocols.credentials import Identity
     from penstock.protocols.driver import Driver
     from penstock.protocols.exchange import Exchange, Transport
@@ -47,6 +50,17 @@ class Fetcher:
         self._policy = RetryPolicy(driver, retry)
         self._wholes = WholeObjects(transport, read.ahead_bytes)
         self._policy.unranged = self._wholes.add
+
+    def share(self, store: str, options: NodeOptions) -> Self:
+        """Have the rate of its requests bounded where the store refuses them for it, with others of the node; itself.
+
+        ``store`` tells the store from all others, in all processes. A store without a network needs none of this.
+        """
+        if options.share and isinstance(self._transport, Gated):
+            pace = Pace(store, self.driver.url)
+            self._transport.guard(pace)
+            member.enter(pace, options)
+        return self
 
     def close(self) -> None:
         """End all that is under way with ``Cancelled``, soon, and close the connections; it is not used any more."""

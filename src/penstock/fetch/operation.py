@@ -59,6 +59,17 @@ class Operation(Generic[T]):
         self.complete = False
         self.error: PenstockError | None = None
 
+    @property
+    def verb(self) -> str:
+        """The driver's verb, by name."""
+        return self._make.func.__name__
+
+    @property
+    def key(self) -> str:
+        """The key that it is about, or a prefix of keys; empty where there is none."""
+        first = self._make.args[0] if self._make.args else ""
+        return str(getattr(first, "prefix", first))
+
     def wait(self, limit_s: float = inf) -> None:
         """Block until it is complete, or ``limit_s`` are over; Ctrl-C interrupts it, within a second at the latest."""
         self.inbox.wait_any((self,), limit_s)

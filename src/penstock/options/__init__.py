@@ -6,7 +6,7 @@ from penstock.options.fsspec import FsspecOptions
 from penstock.options.gcs import GCSOptions
 from penstock.options.http import HTTPOptions
 from penstock.options.oss import OSSOptions
-from penstock.options.parts import ReadOptions, RetryOptions, TransportOptions, WriteOptions
+from penstock.options.parts import NodeOptions, ReadOptions, RetryOptions, TransportOptions, WriteOptions
 from penstock.options.private import PUBLIC as PUBLIC  # for providers of other distributions
 from penstock.options.s3 import S3Options
 from penstock.options.store import StoreOptions
@@ -17,6 +17,7 @@ __all__ = [
     "FsspecOptions",
     "GCSOptions",
     "HTTPOptions",
+    "NodeOptions",
     "OSSOptions",
     "ReadOptions",
     "RetryOptions",

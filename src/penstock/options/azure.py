@@ -37,6 +37,7 @@ class AzureOptions(StoreOptions):
         read: Reading options.
         write: Writing options.
         cache: Where objects are kept on this machine, so that reading them again needs no request.
+        node: What is shared with other processes of the machine.
 
     """
 

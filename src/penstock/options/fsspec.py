@@ -24,6 +24,7 @@ class FsspecOptions(StoreOptions):
         read: Reading options.
         write: Writing options.
         cache: Where objects are kept on this machine, so that reading them again needs no request.
+        node: What is shared with other processes of the machine.
 
     """
 

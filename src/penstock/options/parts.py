@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from penstock.errors import ConfigError
 from penstock.options.private import PUBLIC, Part, Private
 
-__all__ = ["ReadOptions", "RetryOptions", "TransportOptions", "WriteOptions"]
+__all__ = ["NodeOptions", "ReadOptions", "RetryOptions", "TransportOptions", "WriteOptions"]
 
 _MIB = 1 << 20
 
@@ -139,3 +139,29 @@ class WriteOptions(Part):
         if self.buffer_bytes < 2 * self.part_bytes:
             message = "WriteOptions.buffer_bytes must hold two parts, else nothing is sent while you write"
             raise ConfigError(message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOptions(Part):
+    """What all processes of one user on one machine share, ranks and workers alike: see docs/node.md.
+
+    Where processes have different options, the smallest value counts.
+
+    Attributes:
+        share: Take part. False leaves this store's requests out of all of it.
+        connections: Most requests in flight at once, of all processes and stores together. 4,096 fill 100 Gb/s with
+            objects of 100 KiB and 30 ms to the first byte.
+        ahead_bytes: Most bytes that all processes together hold ahead of their consumers (``ReadOptions.ahead_bytes``
+            is each one's); 0 stands for a quarter of the memory that the machine or the container has.
+
+    """
+
+    share: bool = True
+    connections: int = 4096
+    ahead_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse values that could never work."""
+        _positive(self, "connections")
+        if self.ahead_bytes < 0:
+            raise ConfigError(f"NodeOptions.ahead_bytes must not be negative, like {self.ahead_bytes!r}")

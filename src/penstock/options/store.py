@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Self
 
 from penstock.errors import ConfigError
-from penstock.options.parts import ReadOptions, RetryOptions, TransportOptions, WriteOptions
+from penstock.options.parts import NodeOptions, ReadOptions, RetryOptions, TransportOptions, WriteOptions
 from penstock.options.private import Private
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class StoreOptions(Private):
         read: Reading options.
         write: Writing options.
         cache: Where objects are kept on this machine, so that reading them again needs no request.
+        node: What is shared with other processes of the machine.
 
     """
 
@@ -38,6 +39,7 @@ class StoreOptions(Private):
     read: ReadOptions = field(default_factory=ReadOptions)
     write: WriteOptions = field(default_factory=WriteOptions)
     cache: CacheOptions | None = None
+    node: NodeOptions = field(default_factory=NodeOptions)
 
     def __new__(cls, **options: object) -> Self:
         """Refuse an option that this class does not have, and name the one that was meant."""

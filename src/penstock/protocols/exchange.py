@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from penstock.buffer import Buffer
     from penstock.errors import PenstockError
 
-__all__ = ["TEXT_BYTES", "Call", "Exchange", "Request", "Response", "Transport", "Work"]
+__all__ = ["TEXT_BYTES", "Call", "Exchange", "Gate", "Gated", "Request", "Response", "Transport", "Work"]
 
 T = TypeVar("T")
 
@@ -131,3 +131,28 @@ class Transport(Protocol):
 
     def usable(self) -> bool:
         """Say whether it carries calls: not once it was closed, or has broken."""
+
+
+class Gate(Protocol):
+    """Decides when calls of one store may be sent. All of it happens on the transport's thread; nothing may block.
+
+    Attributes:
+        closed: Calls have to be asked for; otherwise all of them are sent.
+
+    """
+
+    closed: bool
+
+    def wait(self, call: Call) -> float:
+        """Return 0.0 where the call may be sent now, else the seconds after which to ask again."""
+
+    def failed(self, call: Call, delay_s: float) -> float:
+        """Take note of a call that asks for another attempt after ``delay_s``; return its delay, in seconds."""
+
+
+@runtime_checkable
+class Gated(Protocol):
+    """A transport that can have a gate."""
+
+    def guard(self, gate: Gate) -> None:
+        """Ask ``gate`` before each attempt from here on."""

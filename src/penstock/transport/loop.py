@@ -8,12 +8,14 @@ import random
 import threading
 from collections import deque
 from contextlib import suppress
+from math import inf
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import Bug, Cancelled, PenstockError, Transient, Unreachable, Unusable
 from penstock.events import listening
+from penstock.node.member import member
 from penstock.protocols.exchange import Request, Response, Work
 from penstock.transport.backlog import Backlog
 from penstock.transport.codes import WHERE, deliver, fault, ours
@@ -35,6 +37,7 @@ __all__ = ["connect"]
 
 _IDLE_S = 1.0  # then it looks whether its descriptors are still its own
 _CLOSE_S = 5.0
+_SHARE_S = 0.25  # a program that ends before needs no share
 _WATCH_S = 0.01  # how long an answer may grow before somebody looks how large it has become
 
 
@@ -57,6 +60,8 @@ class _Loop:
         self._backlog = Backlog()
         self._busy: dict[int, Transfer] = {}  # by the pointer of its handle
         self._watch_at = 0.0
+        self._share: float = inf  # of what this node may have in flight
+        self._share_at = monotonic() + _SHARE_S
         self._signal: SimpleQueue[None] = SimpleQueue()
         self._sleeps: Literal["", "idle", "poll"] = ""
         self._closing = False
@@ -174,7 +179,7 @@ class _Loop:
             self._sleep()
 
     def _accept(self, now: float) -> None:
-        """Take what callers sent, and the calls whose delay is over."""
+        """Take what callers sent, the calls whose delay is over, and now and then this process's share of the node."""
         while self._inbox:
             session, calls, what = self._inbox.popleft()
             if what == "cancel":
@@ -189,10 +194,12 @@ class _Loop:
             else:
                 self._backlog.add(session, calls)
         self._backlog.take_due(now)
+        if now >= self._share_at:
+            self._take_share(now)
 
     def _make_room(self) -> None:
         """Close connections that rest where there are too many, and bound those that each store keeps."""
-        self._multi.keep(self._connections.make_room(self.most))
+        self._multi.keep(self._connections.make_room(int(min(self.most, self._share))))
 
     def _excessive(self) -> list[int]:
         """Return the transfers whose answers are larger than they may be."""
@@ -201,7 +208,7 @@ class _Loop:
         ]
 
     def _full(self, session: Session) -> bool:
-        return session.full() or len(self._busy) >= self.most
+        return session.full() or len(self._busy) >= min(self.most, self._share)
 
     def _start(self, session: Session) -> None:
         ready = session.ready
@@ -210,8 +217,12 @@ class _Loop:
         if ready:
             self._connections.hold(handles)
         free, busy, add, limit = handles.free, self._busy, self._multi.add, session.limit
-        while ready and handles.active < limit.now and len(busy) < self.most:  # see _full; here a call costs too much
+        gate, most = session.gate, min(self.most, self._share)
+        gated = gate is not None and gate.closed
+        while ready and handles.active < limit.now and len(busy) < most:  # see _full; here a call costs too much
             call, fresh = ready.popleft()
+            if gated and self._held(session, call, fresh=fresh):
+                continue
             try:
                 transfer = free.pop() if free else session.transfer()
                 transfer.session = session
@@ -267,7 +278,24 @@ class _Loop:
         delay_s = deliver(call, response)
         if delay_s is not None:
             fresh = isinstance(response.fault, Transient)  # what just failed is not what to try again on
+            if session.gate is not None:
+                delay_s = session.gate.failed(call, delay_s)
             self._backlog.delay(monotonic() + delay_s, session, call, fresh=fresh)
+
+    def _held(self, session: Session, call: Call, *, fresh: bool) -> bool:
+        """Have a call wait for its turn, where the store's rate is bounded; returns whether it does."""
+        wait_s = session.gate.wait(call) if session.gate is not None else 0.0
+        if wait_s:
+            self._backlog.delay(monotonic() + wait_s, session, call, fresh=fresh)
+        return wait_s > 0
+
+    def _take_share(self, now: float) -> None:
+        """Ask what this process may have in flight beside the others of its node; where that fails, it stays so."""
+        full = bool(self._backlog.sessions) and len(self._busy) >= self._share
+        try:
+            self._share, self._share_at = member.tick(now, len(self._busy), full=full)
+        except Exception:  # noqa: BLE001  whatever it is, requests go on without it
+            self._share, self._share_at = inf, inf
 
     def _call_off(self, chosen: Callable[[Session, Call], bool], words: str) -> None:
         """End the chosen calls with ``Cancelled``, wherever they are."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.options import TransportOptions
-    from penstock.protocols.exchange import Call
+    from penstock.protocols.exchange import Call, Gate
 
 __all__ = ["Handles", "Session", "Transfer", "What"]
 
@@ -48,6 +48,7 @@ class Session:
     Attributes:
         answered: Something has come from the store.
         closed: It carries nothing more.
+        gate: Holds calls back where the store refuses them for their rate.
         ended: Calls that ended since the limit was last told.
         sampling: Which responses are measured.
         ready: Calls that wait for their place; with each, whether it needs a fresh connection.
@@ -55,7 +56,10 @@ class Session:
 
     """
 
-    __slots__ = ("_carrier", "answered", "closed", "ended", "handles", "limit", "options", "ready", "sampling", "where")
+    __slots__ = (
+        *("_carrier", "answered", "closed", "ended", "gate", "handles", "limit"),
+        *("options", "ready", "sampling", "where"),
+    )
 
     def __init__(self, carrier: Carrier, options: TransportOptions, where: str = WHERE) -> None:
         """Join the process's I/O thread."""
@@ -65,6 +69,7 @@ class Session:
         self.options = options
         self.handles = Handles(options)
         self.closed = False
+        self.gate: Gate | None = None
         self.ended = 0
         self.limit = Limit(min(options.connections, carrier.most))
         self.sampling = Sampling()
@@ -73,6 +78,10 @@ class Session:
     def __del__(self) -> None:
         """Free the handles once this store is not in use any more: none of them carries a call then."""
         self._carrier.discard(self.handles)
+
+    def guard(self, gate: Gate) -> None:
+        """Ask ``gate`` before each attempt from here on."""
+        self.gate = gate
 
     def submit(self, calls: Iterable[Call]) -> None:
         """Queue calls; returns at once."""

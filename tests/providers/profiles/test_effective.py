@@ -58,7 +58,7 @@ def test_every_option_is_there_and_every_variable_that_decides(monkeypatch, toml
     )
     assert (found["options.region"].value, found["options.region"].origin) == ("us-gov", "AWS_DEFAULT_REGION")
     own = {f"options.{name}" for name in ps.S3Options.__dataclass_fields__}
-    parts = {f"options.{part}" for part in ("transport", "retry", "read", "write", "cache")}
+    parts = {f"options.{part}" for part in ("transport", "retry", "read", "write", "cache", "node")}
     assert own - parts <= set(found)
     assert found["url"].value == "s3://bucket/x"
     assert {each.name: each.origin for each in settings("server")}["provider"] == f"{toml}:2: profiles.server.provider"

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
-from penstock.options import CacheOptions, ReadOptions, RetryOptions, TransportOptions, WriteOptions
+from penstock.options import CacheOptions, NodeOptions, ReadOptions, RetryOptions, TransportOptions, WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +20,7 @@ PART_KINDS: Mapping[str, type] = {  # tables of their own, whichever provider
     "read": ReadOptions,
     "write": WriteOptions,
     "cache": CacheOptions,
+    "node": NodeOptions,
 }
 PARTS = tuple(PART_KINDS)
 _TABLES = ("options", *PARTS)

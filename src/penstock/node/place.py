@@ -1,0 +1,77 @@
+"""Where the processes of a node meet: a file of this user's alone, in a directory of this user's alone."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import ConfigError
+from penstock.node.table import SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["FILE", "directory", "open_file"]
+
+FILE: Final = "node-1"  # with the number of its format
+_OTHERS: Final = 0o077
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # no pipe there is waited for
+
+
+def directory(environ: Mapping[str, str]) -> Path | None:
+    """Return the directory that ``environ`` means, or None where ``PENSTOCK_NODE=off``.
+
+    ``PENSTOCK_NODE`` names it, by an absolute path; else it is ``penstock`` in ``XDG_RUNTIME_DIR``, where there is
+    that, else ``/tmp/penstock-UID``. Not below ``TMPDIR``, which is each job's or on a file server in some clusters.
+    """
+    said = environ.get("PENSTOCK_NODE", "")
+    if said.lower() == "off":
+        return None
+    if said.startswith("/"):
+        return Path(said)
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    if runtime.startswith("/") and Path(runtime).is_dir():
+        return Path(runtime, "penstock")
+    return Path(f"/tmp/penstock-{os.geteuid()}")  # noqa: S108  open_file trusts no other user's
+
+
+def open_file(where: Path) -> int:
+    """Return a descriptor of the file in ``where``, which is made if need be.
+
+    No link is followed to either of them, and nothing is taken that another user owns, may write or may read.
+
+    Raises:
+        ConfigError: There is something else.
+        OSError: It cannot be made or opened.
+
+    """
+    with suppress(FileExistsError):
+        where.mkdir(mode=0o700)
+    folder = os.open(where, _DIRECTORY)
+    try:
+        found = os.fstat(folder)
+        if found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
+            raise ConfigError(f"{where} is not this user's alone (mode 0700): nothing is shared by it")
+        descriptor = os.open(FILE, _FILE, 0o600, dir_fd=folder)
+    finally:
+        os.close(folder)
+    try:
+        _check(descriptor, where)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check(descriptor: int, where: Path) -> None:
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        raise ConfigError(f"{where / FILE} is no plain file: nothing is shared by it")
+    if found.st_uid != os.geteuid() or found.st_mode & _OTHERS:
+        raise ConfigError(f"{where / FILE} is not this user's alone (mode 0600): nothing is shared by it")
+    if found.st_size > SIZE:
+        raise ConfigError(f"{where / FILE} has {found.st_size} bytes, more than {SIZE}: nothing is shared by it")

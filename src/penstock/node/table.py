@@ -1,0 +1,188 @@
+"""How the file lies that the processes of a node share: a header, a row for each process, and the rates. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import isfinite, isnan
+from struct import Struct
+from typing import Final
+
+from penstock.node.rate import NONE, Rate
+
+__all__ = ["HEADER", "MEMBERS", "RATES", "SIZE", "Counted", "Group", "Row", "Table", "member_at", "merged", "rate_at"]
+__all__ += ["GROUPS"]
+
+MEMBERS: Final = 256
+RATES: Final = 64
+GROUPS: Final = 8  # demands of one row
+LABEL_BYTES: Final = 160
+HEADER: Final = b"penstock node, 1".ljust(64, b"\0")
+_ROW: Final = Struct(f"<QI4xddddd{'Qd' * GROUPS}")
+_RATE: Final = Struct(f"<QQdddddd{LABEL_BYTES}s")
+_ROW_AT: Final = len(HEADER)
+_ROW_BYTES: Final = 192
+_RATE_AT: Final = _ROW_AT + MEMBERS * _ROW_BYTES
+_RATE_BYTES: Final = 256
+SIZE: Final = _RATE_AT + RATES * _RATE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one process asks for.
+
+    Attributes:
+        nonce: Which process, whatever its number; 0: the row is free.
+        process: The process's number, for people.
+        seen_at: When it was written, in seconds of the machine's monotonic clock.
+        connections: Requests that it would have in flight; ``inf``: as many as it may.
+        most_connections: How many the node may have, as this process was told.
+        size_bytes: Memory that it would read ahead into.
+        most_bytes: How much the node may hold, as this process was told.
+        rates: Requests a second that it would send, by group; ``inf``: as many as it may.
+
+    """
+
+    nonce: int = 0
+    process: int = 0
+    seen_at: float = 0.0
+    connections: float = 0.0
+    most_connections: float = 0.0
+    size_bytes: float = 0.0
+    most_bytes: float = 0.0
+    rates: tuple[tuple[int, float], ...] = ()
+
+    def pack(self) -> bytes:
+        """Return it as bytes."""
+        pairs = [*self.rates[:GROUPS], *[(0, 0.0)] * (GROUPS - len(self.rates))]
+        numbers = [number for pair in pairs for number in pair]
+        held = self.size_bytes, self.most_bytes
+        return _ROW.pack(
+            self.nonce, self.process, self.seen_at, self.connections, self.most_connections, *held, *numbers
+        )
+
+    @classmethod
+    def unpack(cls, data: bytes | memoryview) -> Row:
+        """Return what bytes say; numbers that cannot be meant are an empty row."""
+        nonce, process, seen_at, connections, most_connections, size_bytes, most_bytes, *pairs = _ROW.unpack_from(data)
+        numbers = connections, most_connections, size_bytes, most_bytes
+        rates = tuple(zip(pairs[::2], pairs[1::2], strict=True))
+        if not isfinite(seen_at) or any(isnan(each) or each < 0 for each in (*numbers, *pairs[1::2])):
+            return cls()
+        return cls(nonce, process, seen_at, *numbers, tuple(each for each in rates if each[0]))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The requests of one kind to the keys of one prefix.
+
+    Attributes:
+        id: What tells it from all others.
+        store: The same of its store.
+        label: Its URL, and what kind of requests, for people.
+        rate: What is known of it.
+
+    """
+
+    id: int = 0
+    store: int = 0
+    label: str = ""
+    rate: Rate = NONE
+
+    def pack(self) -> bytes:
+        """Return it as bytes."""
+        rate = self.rate
+        label = self.label.encode("utf-8", "replace")[:LABEL_BYTES]
+        counted = rate.sent, rate.refused, rate.opened, rate.touched
+        return _RATE.pack(self.id, self.store, rate.base, rate.since, *counted, label)
+
+    @classmethod
+    def unpack(cls, data: bytes | memoryview) -> Group:
+        """Return what bytes say; numbers that cannot be meant are an empty group."""
+        id_, store, *numbers, label = _RATE.unpack_from(data)
+        if not all(isfinite(each) and each >= 0 for each in numbers):
+            return cls()
+        return cls(id_, store, label.rstrip(b"\0").decode("utf-8", "replace"), Rate(*numbers))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What the file says.
+
+    Attributes:
+        rows: Of processes, by place.
+        groups: With a rate, by place.
+
+    """
+
+    rows: dict[int, Row]
+    groups: dict[int, Group]
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Table:
+        """Return what a whole file says."""
+        view = memoryview(data)
+        places = range(0, MEMBERS * _ROW_BYTES, _ROW_BYTES)
+        rows = {
+            number: Row.unpack(view[_ROW_AT + at :])
+            for number, at in enumerate(places)
+            if any(view[_ROW_AT + at : _ROW_AT + at + 8])
+        }
+        places = range(0, RATES * _RATE_BYTES, _RATE_BYTES)
+        groups = {
+            number: Group.unpack(view[_RATE_AT + at :])
+            for number, at in enumerate(places)
+            if any(view[_RATE_AT + at : _RATE_AT + at + 8])
+        }
+        return cls(rows, groups)
+
+
+def member_at(place: int) -> int:
+    """Return where the row at ``place`` begins."""
+    return _ROW_AT + place * _ROW_BYTES
+
+
+def rate_at(place: int) -> int:
+    """Return where the group at ``place`` begins."""
+    return _RATE_AT + place * _RATE_BYTES
+
+
+@dataclass(slots=True)
+class Counted:
+    """What one process counted of a group, and has told no other yet.
+
+    Attributes:
+        store: What tells its store from all others.
+        label: See ``Group``.
+        sent: Requests.
+        refused: Those that the store refused for their rate.
+        waits: Some wait for their turn.
+
+    """
+
+    store: int
+    label: str
+    sent: int = 0
+    refused: int = 0
+    waits: bool = False
+
+
+def merged(groups: dict[int, Group], counted: dict[int, Counted], now: float) -> dict[int, Group]:
+    """Return what becomes of ``groups``, by place: those that change, with what one process counted, by id.
+
+    A group that nothing has refused for long is emptied. Where there are too many, a new one takes the place of the one
+    that was refused longest ago.
+    """
+    places = {group.id: place for place, group in groups.items()}
+    changed = {place: Group() for place, group in groups.items() if group.rate.over(now)}
+    left = {place: group for place, group in groups.items() if place not in changed}
+    for id_, new in counted.items():
+        place = places.get(id_)
+        if place is None or place not in left:
+            if not new.refused:
+                continue
+            free = [each for each in range(RATES) if each not in left]
+            place = free[0] if free else min(left, key=lambda each: left[each].rate.touched)
+            left[place] = Group(id_, new.store, new.label)
+        group = left[place]
+        left[place] = changed[place] = replace(group, rate=group.rate.count(new.sent, new.refused, now))
+    return changed
