@@ -82,11 +82,17 @@ def test_a_context_is_read_and_entered_where_somebody_has_one():
     assert context() == b"x" * 64
     enter(b"there")
     stop()
+    stop = context_of(broken, print)
+    stop()
+    stop = context_of(lambda: b"", entered.append)  # one that comes late
+    stop()
+    room._entered.clear()
     stop = context_of(broken, broken)
     assert context() == b""
     enter(b"ignored")
     stop()
-    assert entered == [b"there"]
+    assert entered == [b"there", b"there"]
+    room._entered.clear()
 
 
 def test_the_end_comes_after_the_last_event():

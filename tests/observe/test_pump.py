@@ -51,7 +51,8 @@ def test_without_a_record_there_is_no_thread():
     pump = Pump(writer, "a sink")
     assert threading.active_count() == before
     assert pump.flush(0)
-    assert pump.close(0)
+    assert threading.active_count() == before
+    assert pump.close(WAIT_S)
     assert writer.closed == 1
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ CONTEXT_BYTES: Final = 64  # as much as a loader keeps for its workers; W3C's tr
 _carried: dict[int, Callable[[], Restore]] = {}
 _starting: dict[int, Callable[[], None]] = {}
 _ending: dict[int, Callable[[], None]] = {}
+_entered: list[bytes] = []  # the latest context, in a worker
 _contexts: dict[int, tuple[Callable[[], bytes], Callable[[bytes], None]]] = {}
 
 
@@ -53,7 +55,9 @@ def carried() -> tuple[Restore, ...]:
         return ()
     from multiprocessing.context import get_spawning_popen  # most programs carry nothing
 
-    return tuple(make() for make in [*_carried.values()]) if get_spawning_popen() is not None else ()
+    if get_spawning_popen() is None:
+        return ()
+    return (*(make() for make in [*_carried.values()]), partial(enter, context()))
 
 
 def arrived(restores: tuple[Restore, ...], make: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
@@ -87,8 +91,11 @@ def at_end(finish: Callable[[], None]) -> Callable[[], None]:
 def context_of(read: Callable[[], bytes], adopt: Callable[[bytes], None]) -> Callable[[], None]:
     """Let loaders pass ``read()``, up to ``CONTEXT_BYTES``, to their workers as an iteration begins, for ``adopt``.
 
-    Returns a function that ends this.
+    ``adopt`` is called at once where this process is a worker that has entered an iteration. Returns a function that
+    ends this.
     """
+    if _entered:
+        adopt(_entered[0])
     return _kept(_contexts, (read, adopt))
 
 
@@ -102,6 +109,7 @@ def context() -> bytes:
 
 def enter(context: bytes) -> None:
     """Belong to the trace that a loader's process was in, in one of its workers, until the next iteration."""
+    _entered[:] = [context]
     for _, adopt in [*_contexts.values()]:
         with suppress(Exception):  # see arrived
             adopt(context)

@@ -30,6 +30,7 @@ from penstock.loading.decoding import DecodeOptions, DecodePool
 from penstock.loading.device import pinned, to_device
 from penstock.loading.sendable import check_sendable
 from penstock.loading.stats import LoaderStats, Meter
+from penstock.loading.tracing import TraceSlot, ranged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -210,6 +211,7 @@ class DataLoader:
     def _from_workers(self, workers: TorchDataLoader[Any]) -> Iterator[Delivery]:
         self._note(self._batches.coming(), 0)  # until a worker says where it has begun
         self._worker_batches.counters = self._metering().counters
+        self._worker_batches.trace.write()
         received = iter(workers)
         try:
             yield from received
@@ -220,7 +222,7 @@ class DataLoader:
             del received
 
     def _receive(self, deliveries: Iterable[Delivery]) -> Iterator[Any]:
-        for number, delivery in enumerate(self._metering().metered(deliveries), 1):
+        for number, delivery in enumerate(ranged(self._metering().metered(deliveries)), 1):
             self._note(delivery.cursor, number)
             for skipped in delivery.skipped:
                 self._leave_out(skipped)
@@ -287,8 +289,10 @@ class _WorkerBatches(TorchIterableDataset[Any]):
         self.batches = batches
         self.on_error = on_error
         self.counters: Counters | None = None  # shared with the loader, once it iterates
+        self.trace = TraceSlot()
 
     def __iter__(self) -> Iterator[Delivery]:
+        self.trace.enter()
         deliveries, counts = self.batches.deliveries(self.on_error)
         worker = get_worker_info()
         if self.counters is None or worker is None:

@@ -7,6 +7,7 @@ from penstock.observe.chrome import ChromeTrace
 from penstock.observe.gain import Headroom, headroom
 from penstock.observe.jsonlines import JsonLines
 from penstock.observe.log import Log
+from penstock.observe.otel.sink import OpenTelemetry
 from penstock.observe.prometheus import Prometheus
 from penstock.observe.sink import Record, Sink, Writer
 from penstock.observe.subscription import Subscription, to
@@ -16,6 +17,7 @@ __all__ = [
     "Headroom",
     "JsonLines",
     "Log",
+    "OpenTelemetry",
     "Prometheus",
     "Record",
     "Sink",

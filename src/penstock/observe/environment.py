@@ -9,6 +9,7 @@ from penstock.errors import ConfigError
 from penstock.observe.chrome import ChromeTrace
 from penstock.observe.jsonlines import JsonLines
 from penstock.observe.log import Log
+from penstock.observe.otel.sink import OpenTelemetry
 from penstock.observe.prometheus import Prometheus
 from penstock.observe.subscription import receive
 
@@ -43,8 +44,8 @@ def begin(environ: Mapping[str, str]) -> None:
 def named_sinks(text: str) -> tuple[Sink, ...]:
     """Read sinks from words with commas between.
 
-    The words are ``jsonl:PATH``, ``chrome:PATH``, ``log``, and ``prometheus``, ``prometheus:PORT`` or
-    ``prometheus:ADDRESS:PORT``.
+    The words are ``jsonl:PATH``, ``chrome:PATH``, ``log``, ``otel``, ``otel:ENDPOINT``, and ``prometheus``,
+    ``prometheus:PORT`` or ``prometheus:ADDRESS:PORT``.
 
     Raises:
         ConfigError: A word that names none.
@@ -92,5 +93,6 @@ _KINDS: Final[dict[str, Callable[[str], Sink]]] = {
     "jsonl": _path(JsonLines),
     "chrome": _path(ChromeTrace),
     "log": _bare(Log),
+    "otel": lambda rest: OpenTelemetry(endpoint=rest),
     "prometheus": _endpoint,
 }

@@ -75,6 +75,9 @@ class Pump:
         if self._thread is None and not self._queue:
             return True
         self._start()
+        return self._wait(limit_s)
+
+    def _wait(self, limit_s: float) -> bool:
         done: SimpleQueue[None] = SimpleQueue()
         self._signal.put(done)
         with suppress(Empty):
@@ -85,10 +88,12 @@ class Pump:
     def close(self, limit_s: float) -> bool:
         """Write what is queued and close the writer; False where that takes longer than ``limit_s``, and goes on."""
         self._stopping = True
-        if self._thread is None and not self._queue:
+        self._start()
+        if self._thread is None:  # the interpreter exits, and starts no thread any more
+            self._drain()
             self._finish()
             return True
-        return self.flush(limit_s)
+        return self._wait(limit_s)
 
     def leave(self) -> None:
         """Let go, in a forked child, of what is the parent's."""
@@ -99,9 +104,12 @@ class Pump:
     def _start(self) -> None:
         with suppress(Empty, RuntimeError):  # another thread starts it; or the interpreter is at its end
             self._token.get_nowait()
-            thread = threading.Thread(target=self._run, name="penstock-observe", daemon=True)
-            thread.start()
-            self._thread = thread
+            self._thread = threading.Thread(target=self._run, name="penstock-observe", daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError:
+                self._thread = None
+                raise
 
     def _run(self) -> None:
         waiting: list[SimpleQueue[None]] = []

@@ -1,0 +1,1 @@
+"""OpenTelemetry: spans of events, and metrics of counts."""

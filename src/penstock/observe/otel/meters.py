@@ -1,0 +1,82 @@
+"""Counts become OpenTelemetry's metrics, read when they are collected."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.observe.board import counted
+from penstock.observe.metrics import COUNTS, DISTRIBUTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from opentelemetry.metrics import Meter
+
+    from penstock.histogram import Histogram
+    from penstock.observe.metrics import Count, Distribution
+
+__all__ = ["observe"]
+
+_QUANTILES: Final = (0.5, 0.95, 0.99)
+
+
+def observe(meter: Meter, namespace: str) -> Callable[[], None]:
+    """Let ``meter`` ask for the counts of this process; returns a function that ends this.
+
+    Histograms are gauges of quantiles, of what came since they were collected last: the API has no histograms that are
+    read.
+    """
+    state = _State()
+    for count in COUNTS:
+        name = f"{namespace}.{count.name}"
+        meter.create_observable_counter(name, [_count(count, state)], unit=count.unit, description=count.help)
+    for each in DISTRIBUTIONS:
+        name = f"{namespace}.{each.name}"
+        meter.create_observable_gauge(name, [_quantiles(each, state)], unit=each.unit, description=each.help)
+    return state.end
+
+
+class _State:
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.ended = False
+
+    def end(self) -> None:
+        self.ended = True
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing is to be told: an instrument cannot be removed, and a forked child inherits it."""
+        return self.ended or self.pid != os.getpid()
+
+
+def _count(count: Count, state: _State) -> Callable[[Any], Iterable[Any]]:
+    def ask(_options: object) -> Iterable[Any]:
+        from opentelemetry.metrics import Observation
+
+        hosts = {} if state.silent else counted()
+        return [Observation(count.value(host), {"server.address": name}) for name, host in hosts.items()]
+
+    return ask
+
+
+def _quantiles(each: Distribution, state: _State) -> Callable[[Any], Iterable[Any]]:
+    before: dict[str, Histogram] = {}
+
+    def ask(_options: object) -> Iterable[Any]:
+        from opentelemetry.metrics import Observation
+
+        told = []
+        for name, host in ({} if state.silent else counted()).items():
+            now = each.value(host).copy()
+            since = now - before[name] if name in before else now
+            before[name] = now
+            if since.count:
+                told += [
+                    Observation(since.quantile(share), {"server.address": name, "quantile": share})
+                    for share in _QUANTILES
+                ]
+        return told
+
+    return ask

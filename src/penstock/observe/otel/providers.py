@@ -1,0 +1,100 @@
+"""OpenTelemetry's providers for this process: those that are set, or new ones that export by OTLP."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import MissingExtra
+from penstock.version import VERSION
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+__all__ = ["Providers", "found"]
+
+_STAND_INS = ("opentelemetry.trace", "opentelemetry.metrics")  # the SDK's are in opentelemetry.sdk
+_FLUSH_MS = 1500  # of a worker's two seconds
+
+
+@dataclass(frozen=True)
+class Providers:
+    """What spans and metrics are given to; None: there are none.
+
+    Attributes:
+        own: They were made here, and end with the sink.
+
+    """
+
+    traces: TracerProvider | None
+    metrics: MeterProvider | None
+    own: bool
+
+    def close(self) -> None:
+        """Export what is left; end what was made here."""
+        for each in (self.traces, self.metrics):
+            if each is not None and hasattr(each, "force_flush"):  # only the SDK's have it
+                each.force_flush(_FLUSH_MS)
+            if each is not None and self.own and hasattr(each, "shutdown"):
+                each.shutdown()
+
+
+def found(endpoint: str, *, traces: bool, metrics: bool) -> Providers:
+    """Return the program's own providers, where it has set some and ``endpoint`` is empty; else new ones.
+
+    New ones export by OTLP over HTTP to ``endpoint``, or where ``OTEL_EXPORTER_OTLP_…`` says.
+
+    Raises:
+        MissingExtra: OpenTelemetry, its SDK or its exporter is not installed.
+
+    """
+    try:
+        from opentelemetry.metrics import get_meter_provider
+        from opentelemetry.trace import get_tracer_provider
+
+        if not endpoint:
+            tracer, meter = get_tracer_provider(), get_meter_provider()
+            given = Providers(tracer if traces else None, meter if metrics else None, own=False)
+            if any(_set(each) for each in (given.traces, given.metrics)):
+                return given
+        return Providers(
+            _tracer_provider(endpoint) if traces else None, _meter_provider(endpoint) if metrics else None, own=True
+        )
+    except ImportError as error:
+        raise MissingExtra(f"OpenTelemetry needs pip install 'penstock[otel]' ({error})") from error
+
+
+def _set(provider: object) -> bool:
+    """Say whether the program has set a provider: the API's own stand-ins record nothing."""
+    return provider is not None and not type(provider).__module__.startswith(_STAND_INS)
+
+
+def _resource() -> Any:  # noqa: ANN401  the SDK is optional
+    from opentelemetry.sdk.resources import Resource
+
+    named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "penstock"}
+    rank = {"penstock.rank": os.environ["RANK"]} if os.environ.get("RANK") else {}
+    return Resource.create({**named, **rank, "process.pid": os.getpid(), "penstock.version": VERSION})
+
+
+def _tracer_provider(endpoint: str) -> TracerProvider:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
+    exporter = OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces" if endpoint else None)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return provider
+
+
+def _meter_provider(endpoint: str) -> MeterProvider:
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+    exporter = OTLPMetricExporter(f"{endpoint.rstrip('/')}/v1/metrics" if endpoint else None)
+    reader = PeriodicExportingMetricReader(exporter)
+    return MeterProvider([reader], resource=_resource(), shutdown_on_exit=False)

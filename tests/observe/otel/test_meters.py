@@ -1,0 +1,64 @@
+"""Counts are read when metrics are collected; quantiles are of what came since."""
+
+from __future__ import annotations
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from penstock.observe.metrics import COUNTS
+from penstock.observe.otel.meters import observe
+from tests.children import forked
+from tests.observe.reads import keys_of, read_one, source_of
+
+
+@pytest.fixture
+def reader():
+    return InMemoryMetricReader()
+
+
+def collected(reader):
+    data = reader.get_metrics_data()
+    return {
+        metric.name: {tuple(point.attributes.values()): point.value for point in metric.data.data_points}
+        for resource in (data.resource_metrics if data is not None else ())
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+
+
+def test_counts_by_host_and_quantiles_since_the_last_collection(tmp_path, reader):
+    source, keys = source_of(tmp_path), keys_of(tmp_path)
+    end = observe(MeterProvider([reader], shutdown_on_exit=False).get_meter("tests"), "mine")
+
+    def read():
+        for key in keys * 4:
+            read_one(source, key)
+
+    read()
+    before = collected(reader)
+    assert {f"mine.{each.name}" for each in COUNTS} <= before.keys()
+    assert "mine.first_byte_seconds" not in collected(reader)  # nothing came since
+    read()
+    after = collected(reader)
+    assert after["mine.requests"]["file",] - before["mine.requests"]["file",] == 40
+    assert after["mine.received_bytes"]["file",] - before["mine.received_bytes"]["file",] == 400
+    median, high = (after["mine.first_byte_seconds"]["file", share] for share in (0.5, 0.99))
+    assert 0 < median <= high
+    end()
+    assert collected(reader) == {}
+
+
+def test_a_forked_child_tells_nothing_through_its_parents_instruments(tmp_path, reader):
+    source, keys = source_of(tmp_path), keys_of(tmp_path)
+    end = observe(MeterProvider([reader], shutdown_on_exit=False).get_meter("tests"), "mine")
+    read_one(source, keys[0])
+
+    def work():
+        read_one(source, keys[0])
+        assert collected(reader) == {}
+
+    with forked(work) as status:
+        assert status() == 0
+    assert collected(reader)["mine.requests"]
+    end()
