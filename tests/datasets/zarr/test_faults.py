@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.errors import PenstockError
+from penstock.errors import Changed, PenstockError
 from penstock.testing.clock import no_waiting
 from penstock.testing.faults import FAULTS, FaultServer, Match
 from tests.datasets.zarr.stores import write
@@ -97,3 +97,43 @@ def test_each_request_is_made_once(server, bucket, options):
         asked = len(server.seen("get", bucket))
         assert sorted(int(each) for each in data) == list(range(96))
         assert len(server.seen("get", bucket)) - asked == most
+
+
+@pytest.fixture
+def written(server, bucket, tmp_path):
+    """Return what writes an array under a name of its own, without some of its objects."""
+
+    def put(*absent, **layout):
+        name, folder = f"array-{uuid.uuid4().hex}", tmp_path / "a"
+        write(folder, VALUES, ("t",), chunks=(8,), fill_value=FILL, compressors=None, **layout)
+        for path in folder.rglob("*"):
+            if path.is_file() and str(path.relative_to(folder)) not in absent:
+                server.put(bucket, f"{name}/{path.relative_to(folder)}", path.read_bytes())
+        return name
+
+    return put
+
+
+@pytest.mark.parametrize("layout", [{}, {"shards": (32,)}], ids=["plain", "sharded"])
+@pytest.mark.parametrize("threads", [0, 2])
+def test_an_array_that_is_deleted_while_it_is_read_is_not_filled(bucket, options, written, layout, threads):
+    name = written(**layout)
+    data = dataset(bucket, name, replace(options, read=ps.ReadOptions(ahead_items=1)))
+    epoch = iter(ps.DataLoader(data, 8, decode_threads=threads) if threads else data.batched(8))
+    next(epoch)
+    for each in [*ps.list(f"s3://{bucket}/{name}/", store=options)]:  # its metadata last, as in order of keys
+        ps.delete(each.url, store=options)
+    with pytest.raises(Changed, match="deleted while it was read"):
+        list(epoch)
+
+
+@pytest.mark.parametrize("absent", [1, 3, 12])
+def test_absent_chunks_cost_a_look_at_the_first_the_second_the_fourth_and_the_end(
+    server, bucket, options, written, absent
+):
+    name = written(*(f"c/{number}" for number in range(absent)))
+    found = np.stack([each.numpy() for each in dataset(bucket, name, options)])
+    assert np.array_equal(found[8 * absent :], VALUES[8 * absent :])
+    assert (found[: 8 * absent] == FILL).all()
+    looks = absent.bit_length() + (absent & (absent - 1) > 0)
+    assert len(server.seen("head", bucket, f"{name}/zarr.json")) == looks

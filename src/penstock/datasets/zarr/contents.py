@@ -95,6 +95,16 @@ class ZarrContents:
             self._chunks = Chunks(self.arrays, self._missing)
         return self._chunks
 
+    def verify(self) -> None:
+        """Look whether the arrays are still there, where some of their objects were absent; see ``OwnObjects``.
+
+        Raises:
+            Changed: One of them is not.
+
+        """
+        for array in self.arrays:
+            array.objects.verify()
+
     def name_of(self, position: Sequence[int]) -> str:
         """Return the URL of the first array with the sample's place in it, for reports."""
         axes = self.arrangement.space.axes

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.datasets.zarr.arrays import StoredArray
 from penstock.datasets.zarr.objects.foreign import foreign_objects
+from penstock.datasets.zarr.objects.locations import OwnObjects
 from penstock.datasets.zarr.objects.virtual import document_at, of_manifests
 from penstock.datasets.zarr.samples.arrangement import dims_of
 from penstock.errors import NotFound, Unusable
@@ -83,7 +84,13 @@ def _at(
     source, key = open_source(url, store)
     layouts = open_arrays(source, as_folder(key))
     return {
-        name: StoredArray.of(source, layout, decode_cf=decode_cf) for name, layout in _sampled(layouts, what).items()
+        name: StoredArray.of(
+            source,
+            layout,
+            OwnObjects(source, document=layouts.documents[name].removeprefix(source.root)),
+            decode_cf=decode_cf,
+        )
+        for name, layout in _sampled(layouts, what).items()
     }
 
 

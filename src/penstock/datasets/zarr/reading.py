@@ -70,7 +70,8 @@ class ZarrReading(Reading):
         self._ahead = source.lookahead(self._spans(), max(workers, limits.parts))
         self._indexes = ShardIndexes(contents.arrays, source, contents.indexes, self._ahead.counts)
         self._lead = 0  # samples before which their chunks are decoded
-        self._closed = False
+        self._unmade = 0  # samples that were handed out
+        self._over = self._closed = False
 
     @property
     def counts(self) -> ReadCounts:
@@ -81,14 +82,24 @@ class ZarrReading(Reading):
         """Return the next sample, or what decodes a chunk that a coming one needs."""
         schedule = self._schedule
         if self._closed or (schedule.position == schedule.frontier and not self._extend(must=True)):
+            self._end()
             raise StopIteration
         if self._to_take and self._to_take[0].position <= schedule.position + self._lead:
             return self._prepared(self._to_take.popleft())
         with self._lock:
             turn = schedule.turn()
+            self._unmade += 1
         if turn.slot + 1 == turn.size:
             self._lead = turn.size
         return self._sample(turn, self._positions.popleft())
+
+    def _end(self) -> None:
+        """Verify the arrays at the end of the epoch; where samples are still being made, the last of them will."""
+        with self._lock:
+            over, self._over = self._over, True
+            unmade = self._unmade
+        if not over and not unmade and not self._closed:
+            self._contents.verify()
 
     def close(self) -> None:
         """Cancel reads in flight."""
@@ -167,6 +178,10 @@ class ZarrReading(Reading):
             for chunk in used:
                 if self._schedule.done(chunk):
                     del self._pending[chunk]
+            self._unmade -= 1
+            last = self._over and not self._unmade
+        if last and not self._closed:
+            self._contents.verify()
 
 
 def _raise(error: PenstockError) -> NDArray[Any]:

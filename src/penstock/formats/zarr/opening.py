@@ -30,6 +30,7 @@ class Arrays(dict[str, "Layout"]):
 
     Attributes:
         refused: What is wrong with each of those arrays.
+        documents: The URL of the document that each layout was made of.
         url: Of the group, or the array.
 
     """
@@ -38,6 +39,7 @@ class Arrays(dict[str, "Layout"]):
         super().__init__()
         self.url = url
         self.refused: dict[str, PenstockError] = {}
+        self.documents: dict[str, str] = {}
 
     def __missing__(self, name: str) -> Layout:
         """Raise why there is no such layout."""
@@ -48,21 +50,25 @@ class Arrays(dict[str, "Layout"]):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle all of it."""
-        return _restored, (dict(self), self.refused, self.url)
+        return _restored, (dict(self), self.refused, self.documents, self.url)
 
     def put(self, name: str, key: str, document: object, attributes: Mapping[str, Any] | None, url: str) -> None:
         """Add an array's layout, or what is wrong with it. ``Damaged`` for a name that would leave the group."""
         check_name(name, url)
         try:
             self[name] = layout_of(document, attributes, key=key, name=name, url=url)
+            self.documents[name] = url
         except PenstockError as error:
             self.refused[name] = error
 
 
-def _restored(layouts: dict[str, Layout], refused: dict[str, PenstockError], url: str) -> Arrays:
+def _restored(
+    layouts: dict[str, Layout], refused: dict[str, PenstockError], documents: dict[str, str], url: str
+) -> Arrays:
     arrays = Arrays(url)
     arrays.update(layouts)
     arrays.refused.update(refused)
+    arrays.documents.update(documents)
     return arrays
 
 
@@ -244,4 +250,5 @@ def _only(arrays: Arrays, names: Iterable[str] | None) -> Arrays:
         return arrays
     chosen = Arrays(arrays.url)
     chosen.update((name, arrays[name]) for name in names)
+    chosen.documents.update(arrays.documents)
     return chosen

@@ -7,13 +7,12 @@ from math import prod
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.datasets.zarr.objects.joined import homed
-from penstock.errors import Damaged, Unusable
+from penstock.errors import Changed, Damaged, NotFound, Unusable
 from penstock.values import Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from penstock.errors import NotFound
     from penstock.formats.zarr.layout import Layout
     from penstock.formats.zarr.references import References
     from penstock.source import Source
@@ -31,9 +30,22 @@ class Located(Protocol):
     def sources(self) -> Mapping[str, Source]:
         """The stores that are read, by their roots."""
 
-    @property
-    def may_miss(self) -> bool:
-        """Whether an object that is not there (404) means the fill value."""
+    def absent(self, error: NotFound) -> None:
+        """Take note that one of the objects is not there, which means the fill value.
+
+        Raises:
+            Damaged: It means that something is missing.
+            Changed: The array is not there any more.
+
+        """
+
+    def verify(self) -> None:
+        """Look whether the array is still there, where objects were absent since the last look; else no request.
+
+        Raises:
+            Changed: It is not.
+
+        """
 
     def numbered(self, number: Callable[[Source], int]) -> Located:
         """Return the same, with the number that each store has among those of a dataset."""
@@ -50,19 +62,37 @@ class Located(Protocol):
         """Return where an object lies, for errors."""
 
 
+class _Absences:
+    """How many objects of an array were not there, and how many of them since the last look at its metadata."""
+
+    __slots__ = ("count", "new")
+
+    def __init__(self) -> None:
+        self.count = self.new = 0
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Arrive in another process without any."""
+        return _Absences, ()
+
+
 @dataclass(frozen=True, slots=True)
 class OwnObjects:
-    """The array's objects are objects of its store.
+    """The array's objects are objects of its store; those that were never written are not there.
+
+    Nor are those of an array that is being deleted. So the document that the array's layout was made of is looked for
+    again after the first absent object, the second, the fourth, and so on, and at the end of an epoch: one HEAD each.
 
     Attributes:
         source: The store.
         home: Its number among those of a dataset.
+        document: The key of that document; empty where none is known.
 
     """
 
     source: Source
     home: int = 0
-    may_miss = True
+    document: str = ""
+    _absences: _Absences = field(default_factory=_Absences, compare=False, repr=False)
 
     @property
     def sources(self) -> Mapping[str, Source]:
@@ -72,6 +102,25 @@ class OwnObjects:
     def numbered(self, number: Callable[[Source], int]) -> OwnObjects:
         """Return the same, with the store's number."""
         return replace(self, home=number(self.source))
+
+    def absent(self, error: NotFound) -> None:  # noqa: ARG002  what every array's objects are told
+        """Take note that an object is not there."""
+        absences = self._absences
+        absences.count += 1  # by several threads: that one is not counted matters little
+        absences.new += 1
+        if not absences.count & (absences.count - 1):
+            self.verify()
+
+    def verify(self) -> None:
+        """Look whether the array is still there, where objects were absent since the last look."""
+        if not self.document or not self._absences.new:
+            return
+        self._absences.new = 0
+        try:
+            self.source.head(self.document)
+        except NotFound as error:
+            message = "the array was deleted while it was read: its metadata is gone, and absent chunks mean nothing"
+            raise Changed(message, url=error.url) from error
 
     def find(self, span: Span) -> Span:
         """Return the span, of that store."""
@@ -98,7 +147,6 @@ class ReferencedObjects:
     sources: Mapping[str, Source]
     most_bytes: int
     homes: Mapping[str, int] = field(default_factory=dict)
-    may_miss = False
 
     @classmethod
     def of(cls, references: References, sources: Mapping[str, Source], layout: Layout) -> ReferencedObjects:
@@ -110,6 +158,14 @@ class ReferencedObjects:
     def numbered(self, number: Callable[[Source], int]) -> ReferencedObjects:
         """Return the same, with the stores' numbers."""
         return replace(self, homes={root: number(source) for root, source in self.sources.items()})
+
+    def absent(self, error: NotFound) -> None:
+        """Refuse: the reference says that there is something."""
+        message = f"a reference leads to an object that is not there: {error.message}"
+        raise Damaged(message, url=error.url) from error
+
+    def verify(self) -> None:
+        """Do nothing: whatever is absent is an error at once."""
 
     def find(self, span: Span) -> Span | bytes | None:
         """Return where the part lies that a span of one of the array's objects is."""
@@ -139,13 +195,12 @@ def check_absent(objects: Located, error: NotFound) -> None:
 
     Raises:
         Unusable: The bucket is not there.
-        Damaged: A reference leads to nothing.
+        PenstockError: As ``Located.absent``.
 
     """
     if error.missing == "bucket":
         raise Unusable(error.message, url=error.url) from error
-    if not objects.may_miss:
-        raise Damaged(f"a reference leads to an object that is not there: {error.message}", url=error.url) from error
+    objects.absent(error)
 
 
 def _within(span: Span, start: int, stop: int | None) -> Span:
