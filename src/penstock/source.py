@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from penstock.budget import Budget
 from penstock.buffer import Buffer
+from penstock.cache.layer import cached
+from penstock.cache.tiers import Cache, open_cache
 from penstock.errors import InvalidURL, Unusable
 from penstock.events import arrived, carried, followed, operation
 from penstock.fetch.calls import Calls
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 
     Layer = Callable[[Fetching], Fetching]
 
-__all__ = ["Calls", "Operation", "Reader", "Source", "Writer", "object_at", "open_source"]
+__all__ = ["Cache", "Calls", "Operation", "Reader", "Source", "Writer", "object_at", "open_cache", "open_source"]
 
 T = TypeVar("T")
 
@@ -154,19 +156,21 @@ class Source:
     def stat_existing(self, keys: Sequence[str]) -> list[ObjectMeta | None]:
         """Describe objects as ``stat_many`` does; None stands for each that is not there."""
         with operation("stat", self.url, ""):
-            fetcher = self._fetcher()
-            return [unless_missing(looking) for looking in each_key(fetcher, keys, fetcher.driver.head)]
+            return _stat_existing(self._fetcher(), keys)
 
     def fetching(self) -> Fetching:
-        """Return what reads of this process ask: its engine, or the layer that stands before it. May open the engine.
+        """Return what reads of this process ask: its engine, or cache and layer before it. May open the engine.
 
         For code that waits in another way than ``read_many`` does (``penstock.interop.awaiting``).
         """
         fetcher = self._fetcher()
-        if self._layer is None:
+        if self._layer is None and self.options.cache is None:
             return fetcher
         if (layered := self._layered) is None or layered[0] is not fetcher:
-            layered = self._layered = fetcher, self._layer(fetcher)
+            # Not a method of its own: a circle would keep this source, and its connections, until the collector runs.
+            stat = partial(_stat_existing, fetcher)
+            below = cached(self.options.cache, fetcher, self.address(""), stat)
+            layered = self._layered = fetcher, below if self._layer is None else self._layer(below)
         return layered[1]
 
     def waits(self, spans: Iterable[Span] = ()) -> bool:
@@ -175,7 +179,7 @@ class Source:
         The engine may have to be opened, credentials renewed, a version looked at; a layer may always wait.
         """
         opened = (engine := self._engine) is not None and engine[0] == os.getpid() and engine[1].usable()
-        return not opened or self._layer is not None or self._fetcher().waits(spans)
+        return not opened or bool(self._layer or self.options.cache) or self._fetcher().waits(spans)
 
     def calls(self, inbox: Inbox, scope: Scope | None = None) -> Calls:
         """Return what prepares verbs and sends them together, within ``scope``; ``inbox`` is told of each that ends."""
@@ -211,10 +215,7 @@ class Source:
             return read_many(self.fetching(), spans)
 
     def read_into(self, span: Span, buffer: object) -> None:
-        """Fill a writable buffer with the span, in parallel ranges and without a copy.
-
-        On any way out, Ctrl-C included, nothing writes into the buffer any more.
-        """
+        """Fill a writable buffer with the span, in parallel ranges; on any way out nothing writes into it any more."""
         with operation("read", self.url, span.key):
             read_into(self.fetching(), span, Buffer.borrow(buffer))
 
@@ -264,10 +265,7 @@ class Source:
         return Writer(self._fetcher(), key, self.options.write, attributes)
 
     def unfinished(self, prefix: str) -> Iterator[Upload]:
-        """Yield uploads to keys that begin with ``prefix``, neither completed nor aborted; one request a page.
-
-        ``Damaged`` where the store lists what was not asked for.
-        """
+        """Yield uploads to keys that begin with ``prefix``, neither completed nor aborted: one request a page."""
         return followed("uploads", self.url, prefix, uploads(self._fetcher, prefix, self.url))
 
     def abort(self, upload: Upload) -> None:
@@ -341,10 +339,7 @@ class Source:
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle as location and options; with secrets in them for workers only: ``Unusable``.
-
-        Of a profile the name is pickled, and looked up where it is loaded.
-        """
+        """Pickle as location and options (a profile's name); with secrets in them for workers only: ``Unusable``."""
         return arrived, (carried(), Source, self._location(), self._given, self._layer)
 
     def _location(self) -> Location:
@@ -388,6 +383,10 @@ def object_at(url: str | os.PathLike[str], store: StoreOptions | str | None = No
     if not key:
         raise InvalidURL("this names a bucket, not an object in it", url=source.root)
     return source, key
+
+
+def _stat_existing(fetcher: Fetcher, keys: Sequence[str]) -> list[ObjectMeta | None]:
+    return [unless_missing(looking) for looking in each_key(fetcher, keys, fetcher.driver.head)]
 
 
 def _build(provider: Provider, store: _Store, environ: Mapping[str, str]) -> Fetcher:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 __all__ = [
+    "EVERY",
     "SHARDS",
     "WHOLE",
     "Hit",
@@ -30,7 +31,8 @@ __all__ = [
 ]
 
 SHARDS = tuple(f"{number:02x}" for number in range(256))
-WHOLE = -1  # instead of a stop: all of the object
+WHOLE = -1  # instead of a stop: all of the object, if the entry has it
+EVERY = -2  # instead of a stop: all that the entry has
 _END_BYTES = 1024  # read at once: the footer of all but long blocks and long URLs
 _TOUCH_S = 30.0  # how exactly it is known when an entry was used last
 
@@ -59,7 +61,7 @@ def path_of(root: str, name: bytes) -> str:
 def read(path: str, name: bytes, low: int, high: int, into: memoryview | None = None) -> Hit:
     """Return bytes ``[low, high)`` of an entry, compared with their checksums, or put them into ``into``.
 
-    ``high`` may be ``WHOLE``. Four system calls.
+    ``high`` may be ``WHOLE`` or ``EVERY``. Five system calls.
 
     Raises:
         FileNotFoundError: There is none.
@@ -72,6 +74,8 @@ def read(path: str, name: bytes, low: int, high: int, into: memoryview | None = 
         if high == WHOLE:
             if not found.whole:
                 return Hit(None, found, filled=False)
+            high = found.size_bytes
+        if high == EVERY:
             high = found.size_bytes
         if high > found.size_bytes:
             return Hit(None, found, filled=False)

@@ -70,8 +70,8 @@ class Cache:
     ) -> files.Hit | None:
         """Return bytes ``[low, high)`` of an entry, or fill ``into`` with them; None where there is no such entry.
 
-        ``high`` may be ``files.WHOLE``. An entry that was written before ``since_s`` (seconds since the epoch) does not
-        count. ``ConfigError`` where other users may write to the directory.
+        ``high`` may be ``files.WHOLE`` or ``files.EVERY``. An entry that was written before ``since_s`` (seconds since
+        the epoch) does not count. ``ConfigError`` where other users may write to the directory.
         """
         memory = self._memory
         held = None if memory is None else memory.get(name)
@@ -241,6 +241,8 @@ def _cut(data: bytes, found: Footer, where: tuple[int, int], into: memoryview | 
     low, high = where
     if high == files.WHOLE:
         high = found.size_bytes if found.whole else found.size_bytes + 1
+    if high == files.EVERY:
+        high = found.size_bytes
     if high > found.size_bytes:
         return files.Hit(None, found, filled=False)
     if into is not None:

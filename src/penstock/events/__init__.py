@@ -20,6 +20,8 @@ from penstock.events.handover import (
 )
 from penstock.events.listeners import emit, listening, subscribe
 from penstock.events.records import (
+    CacheHit,
+    CacheMiss,
     Committed,
     Event,
     Listed,
@@ -38,6 +40,8 @@ from penstock.events.tracing import RequestTrace, Scope, followed, named, operat
 __all__ = [
     "CONTEXT_BYTES",
     "HOST_WORDS",
+    "CacheHit",
+    "CacheMiss",
     "Committed",
     "Event",
     "HostTimings",

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 __all__ = [
+    "CacheHit",
+    "CacheMiss",
     "Committed",
     "Event",
     "Listed",
@@ -156,3 +158,18 @@ class Committed(Event):
 
     size_bytes: int
     etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class CacheHit(Event):
+    """The cache had ``size_bytes`` from byte ``start`` on (negative: before the end): no request was made for them."""
+
+    start: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMiss(Event):
+    """The cache did not have what is at byte ``start`` (negative: before the end); ``RangeRead`` tells of its read."""
+
+    start: int
