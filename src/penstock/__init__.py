@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.bulk.sync import sync
     from penstock.catalog.catalog import Catalog
     from penstock.catalog.glob import glob
+    from penstock.catalog.index import index
     from penstock.checkpoint.run.background import AsyncCheckpointer
     from penstock.checkpoint.run.steps import CheckpointManager
     from penstock.checkpoint.safetensors.verbs import load_safetensors, open_safetensors, save_safetensors
@@ -93,6 +94,7 @@ _HOMES = {
     "elastic_state": "datasets.positions.stateful",
     "find": "bulk.find",
     "glob": "catalog.glob",
+    "index": "catalog.index",
     "list": "verbs",
     "load": "checkpoint.torchfile.verbs",
     "load_safetensors": "checkpoint.safetensors.verbs",
@@ -144,6 +146,7 @@ __all__ = [
     "elastic_state",
     "find",
     "glob",
+    "index",
     "list",
     "load",
     "load_safetensors",

@@ -3,49 +3,46 @@
 from __future__ import annotations
 
 import os.path
-from functools import cached_property
+from operator import lt
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from penstock.catalog.contents import Contents
 from penstock.catalog.entry import Entry, entry_of, relocated
-from penstock.catalog.labels import check_rule, classified, label_of, names
-from penstock.catalog.nearest import absent
+from penstock.catalog.labels import check_rule, classified, names
 from penstock.catalog.rows import Conditions, matching, picked, positions, united
-from penstock.catalog.scan import scan
+from penstock.catalog.scanning.journal import Beyond
+from penstock.catalog.scanning.nearest import absent
+from penstock.catalog.scanning.scan import Listing, listed, scan
 from penstock.catalog.split import Draw, divided
 from penstock.catalog.storage.builder import TableBuilder
 from penstock.catalog.storage.column import checked
-from penstock.catalog.storage.digest import digest_of
 from penstock.catalog.storage.saved import Saved, load, save
-from penstock.catalog.storage.strings import decode, encode, taken
+from penstock.catalog.storage.strings import encode
 from penstock.errors import Damaged, ManifestError, Unusable
 from penstock.progress import tally, totals
 from penstock.providers.urls import parse
 from penstock.source import open_source
-from penstock.values import Span, as_folder, whole
+from penstock.values import as_folder, whole
 from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
     from penstock.catalog.labels import Labels, Rule
-    from penstock.catalog.rows import Picked
-    from penstock.catalog.storage.column import Categorical
-    from penstock.catalog.storage.strings import Rows
-    from penstock.catalog.storage.table import Table
     from penstock.options import StoreOptions
     from penstock.providers.urls import Location
 
 __all__ = ["Catalog", "Entry"]
 
 
-class Catalog:
+class Catalog(Contents):
     """``len(catalog)`` objects, or byte ranges of objects, in a fixed order, held in shared memory.
 
-    ``scan``, ``open`` and ``save`` ask a store; nothing else here does.
+    ``scan``, ``refresh``, ``open`` and ``save`` ask a store; nothing else here does.
 
     ``catalog[i]`` is an ``Entry`` (negative ``i`` counts from the end; IndexError past it). ``catalog[a:b:c]``,
     ``catalog[indices]``, ``filter`` and ``split`` give catalogs over the same memory: they copy no entry, and pickle
@@ -56,13 +53,6 @@ class Catalog:
         base: The prefix of all keys that does not count as part of their names; "" when they have none in common.
 
     """
-
-    def __init__(self, root: str, base: str, table: Table, rows: range | Picked | None = None) -> None:
-        """Show ``rows`` (default all) of a table whose keys all begin with ``base``; others make it for you."""
-        self.root = root
-        self.base = base
-        self._table = table
-        self._rows = range(table.rows) if rows is None else rows
 
     @classmethod
     def scan(  # noqa: PLR0913  from_prefix has its arguments, and see design/0020
@@ -132,6 +122,49 @@ class Catalog:
             error.url = place.url
             raise
 
+    def refresh(
+        self,
+        url: str | os.PathLike[str] | None = None,
+        *,
+        include: str | Iterable[str] = (),
+        exclude: str | Iterable[str] = (),
+        labels: Rule | None = None,
+        progress: bool | None = None,
+        store: StoreOptions | str | None = None,
+    ) -> Catalog:
+        """Return this catalog with the objects whose keys sort after its last one: requests for these alone.
+
+        That is all that is new where names grow with time (dates, counters). What was added before the last key, has
+        changed, or was deleted is not noticed: ``scan`` lists everything. Stores that cannot begin a listing after a
+        key (Azure) are listed whole. The arguments are those of ``scan``; pass the same ones.
+
+        Args:
+            url: The prefix that was listed; by default everything below ``base``.
+            include: As for ``scan``.
+            exclude: As for ``scan``.
+            labels: As for ``scan``, of the new objects: a catalog with classes needs it.
+            progress: As for ``scan``.
+            store: As for ``scan``.
+
+        Raises:
+            Unusable: This catalog is not in the order of keys, has classes and ``labels`` is not given, or has columns;
+                ``url`` does not lie below ``base``.
+
+        """
+        source, prefix = open_source(self.root + self.base if url is None else url, store)
+        if source.root != self.root or not prefix.startswith(self.base):
+            raise Unusable(f"the catalog lists objects below {self.root}{self.base}", url=source.url(prefix))
+        keys = [self._table.keys[row] for row in self._table.objects(self._indices)]
+        if not all(map(lt, keys, keys[1:])):
+            raise Unusable("the keys are not in order, each once, so what is new cannot be told: scan again")
+        if self._table.columns or (labels is None) is not (self._table.classes is None):
+            raise Unusable("a catalog with classes needs labels= for what is new, and columns cannot be made up")
+        with tally(f"listing {source.url(prefix)}", shown=progress) as count:
+            known = Beyond(keys[-1] if keys else b"")
+            found = listed(source, prefix, Listing(include, exclude, progress=totals(count), known=known))
+        new = Catalog(source.root, *found)
+        return self + (new if labels is None else new.with_labels(labels)) if len(new) else self
+
     def save(self, url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> None:
         """Write this catalog, or this part of one, to a file that ``open`` reads: some 50 bytes per object and its key.
 
@@ -173,10 +206,6 @@ class Catalog:
             growing.add(encode(key), size, etag, label, offset)
             inside = inside and key.startswith(base)
         return cls(root, base if inside else "", growing.freeze())
-
-    def __len__(self) -> int:
-        """Return how many objects there are."""
-        return len(self._rows)
 
     @overload
     def __getitem__(self, index: int) -> Entry: ...
@@ -292,91 +321,8 @@ class Catalog:
         table = self._table.take(self._indices)
         return Catalog(self.root, self.base, table.having(columns=table.columns | made))
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names of the classes, by label; () without them. A part has those of the whole."""
-        return () if self._table.classes is None else self._table.classes.categories
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """The labels as numbers of classes: int64, shape (len,), a copy.
-
-        Raises:
-            Unusable: The catalog has no classes.
-
-        """
-        if self._table.classes is None:
-            raise Unusable('this catalog has no classes: scan(…, labels="folder"), or with_labels(…)')
-        return taken(self._table.classes.numbers.values, self._indices).astype(np.int64)
-
-    @property
-    def columns(self) -> Mapping[str, NDArray[Any] | Categorical]:
-        """The user's columns by name: arrays of numbers, or ``Categorical``, of ``len(self)``; read-only."""
-        return {name: column.seen(self._indices) for name, column in self._table.columns.items()}
-
-    def row(self, index: int) -> dict[str, Any]:
-        """Return one entry's values of the user's columns, as Python objects."""
-        table = self._table
-        return (
-            {name: column.value(self._rows[index]) for name, column in table.columns.items()} if table.columns else {}
-        )
-
-    @property
-    def _indices(self) -> Rows:
-        """The rows as arrays take them."""
-        return self._rows if isinstance(self._rows, range) else self._rows.values
-
     def _picked(self, chosen: NDArray[np.int64]) -> Catalog:
         return Catalog(self.root, self.base, self._table, picked(self._indices, chosen))
-
-    def __iter__(self) -> Iterator[Entry]:
-        """Yield the entries in order."""
-        return (entry_of(self._table, row) for row in self._rows)
-
-    def __repr__(self) -> str:
-        """Say what and how much, not which."""
-        return f"<Catalog of {len(self):,} objects under {self.root}{self.base}>"
-
-    def span(self, index: int) -> Span:
-        """Return the bytes of one entry, pinned to the version that was listed; ``stop`` is None for an unknown size.
-
-        One call per sample: about 1 µs.
-        """
-        row, table = self._rows[index], self._table
-        size, of = table.sizes[row], row
-        if table.ranges is not None:
-            of, start = table.object(row), table.ranges.offsets.view[row]
-            if start >= 0:
-                return Span(decode(table.keys[of]), start, start + size, decode(table.etags[of]))
-        return Span(decode(table.keys[of]), 0, size if size >= 0 else None, decode(table.etags[of]), whole=True)
-
-    def label(self, index: int) -> object:
-        """Return one entry's label."""
-        return label_of(self._table, self._rows[index])
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """Bytes of each entry, -1 where unknown: int64, shape (len,), read-only; a view of all or of a plain slice."""
-        sizes = taken(np.frombuffer(self._table.sizes, np.int64), self._indices)
-        sizes.flags.writeable = False
-        return sizes
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of all objects together; -1 when one is unknown."""
-        sizes = self.sizes
-        if (sizes < 0).any():
-            return -1
-        return (int((sizes >> 32).sum()) << 32) + int((sizes & 0xFFFFFFFF).sum())  # the sum may pass 2⁶³
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256, in hex, of the names below ``base`` and the sizes, in order.
-
-        Neither where they lie nor ETags count, so a copy elsewhere has the same one. Computed once, at about 0.1 µs per
-        object, and carried along when pickled.
-        """
-        return digest_of(self._table, self._indices, encode(self.base))
 
 
 def _globs(globs: str | Iterable[str]) -> tuple[str, ...]:

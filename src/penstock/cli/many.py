@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import penstock as ps
 from penstock.bulk.find import FindKeywords
 from penstock.bulk.mirror import SyncOptions
+from penstock.catalog.index import IndexKeywords
 from penstock.cli.commands import find as finding
+from penstock.cli.commands import index as indexing
 from penstock.cli.commands import presign as signing
 from penstock.cli.commands import sync as syncing
 from penstock.cli.store import with_options, with_store
@@ -178,4 +180,44 @@ def _presign(app: "typer.Typer") -> None:
         signing.presign(url, method, expires, signing.as_json if json else signing.as_text, store)
 
 
-MANY = (_find, _sync, _presign)
+def _with_listing(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Give ``command`` the options of a listing; it takes them as one keyword, ``how``."""
+    from typer import Option
+
+    def how(
+        *,
+        include: Annotated[list[str] | None, Option(metavar="GLOB", help="Only keys below URL like this.")] = None,
+        exclude: Annotated[list[str] | None, Option(metavar="GLOB", help="No keys like this.")] = None,
+        labels: Annotated[str | None, Option(metavar="folder|PATTERN", help="A class for each object.")] = None,
+        restart: Annotated[bool, Option("--restart", help="Forget what an interrupted run has listed.")] = False,
+    ) -> IndexKeywords:
+        return {"include": include or [], "exclude": exclude or [], "labels": labels, "restart": restart}
+
+    return with_options("how", how)(command)
+
+
+def _index(app: "typer.Typer") -> None:
+    import typer
+
+    @app.command(epilog="Example: penstock index s3://bucket/train/ train.catalog")
+    @with_store
+    @_with_listing
+    def index(
+        url: Annotated[str, typer.Argument(metavar="URL", help="A prefix or a bucket.")],
+        to: Annotated[str, typer.Argument(metavar="FILE", help="The catalog to write: a path, or an object's URL.")],
+        *,
+        refresh: Annotated[
+            bool, typer.Option("--refresh", help="Read FILE, and list only what sorts after its last key.")
+        ] = False,
+        json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+        how: IndexKeywords,
+        store: ps.StoreOptions | str,
+    ) -> None:
+        """List the objects below URL in parallel and write a catalog, which datasets open without listing.
+
+        Repeat an interrupted command to continue its listing. Exit code 1 if there are no objects.
+        """
+        indexing.index(url, to, how, store, refresh=refresh, as_json=json)
+
+
+MANY = (_find, _index, _sync, _presign)

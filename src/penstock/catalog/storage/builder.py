@@ -43,6 +43,10 @@ class _StringsBuilder:
         self.ends.extend(itertools.accumulate(lengths, initial=self.ends.pop()))
         self.data += data
 
+    def since(self, row: int) -> list[bytes]:
+        ends = self.ends[row:]
+        return [bytes(self.data[start:stop]) for start, stop in itertools.pairwise(ends)]
+
     def extend(self, other: _StringsBuilder) -> None:
         ends = np.frombuffer(other.ends, np.uint64)[1:] + np.uint64(len(self.data))
         self.data += other.data
@@ -97,6 +101,11 @@ class TableBuilder:
         self._strings[1].add_all(texts.encode(), map(len, versions or etags))
         self._strings[2].add_all(b"", repeat(0, len(keys)))
         self._sizes.extend(sizes)
+
+    def since(self, row: int) -> tuple[list[bytes], list[int], list[str]]:
+        """Return the keys, sizes and ETags of the rows from ``row`` on, of a table that has no ranges."""
+        keys, etags = (each.since(row) for each in self._strings[:2])
+        return keys, self._sizes[row:].tolist(), [*map(bytes.decode, etags)]
 
     def _object(self, key: bytes, etag: str) -> None:
         self._strings[0].add(key)

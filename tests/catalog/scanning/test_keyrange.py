@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.catalog.keyrange import KeyRange
+from penstock.catalog.scanning.keyrange import KeyRange
 from penstock.errors import Damaged
 from penstock.values import ObjectMeta, Page
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.catalog import scan as scanning
 from penstock.catalog.catalog import Catalog
+from penstock.catalog.scanning import scan as scanning
 from penstock.errors import ConfigError, Damaged, Throttled
 from penstock.protocols.driver import Abilities
 from penstock.values import ObjectMeta, Page

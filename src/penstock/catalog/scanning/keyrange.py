@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import TYPE_CHECKING
 
-from penstock.catalog.keyspace import Seen
+from penstock.catalog.scanning.keyspace import Seen
 from penstock.catalog.select import selector
 from penstock.catalog.storage.builder import TableBuilder
 from penstock.catalog.storage.strings import decode, encode

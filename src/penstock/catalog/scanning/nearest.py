@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import NotFound, PenstockError
 
 if TYPE_CHECKING:
-    from penstock.catalog.scan import Listable
+    from penstock.catalog.scanning.scan import Listable
     from penstock.values import Page
 
 __all__ = ["absent"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, Self
 
-from penstock.catalog.keyrange import KeyRange
-from penstock.catalog.keyspace import Keyspace
+from penstock.catalog.scanning.journal import Stretch, gaps
+from penstock.catalog.scanning.keyrange import KeyRange
+from penstock.catalog.scanning.keyspace import Keyspace
 from penstock.catalog.select import selector
 from penstock.catalog.storage.builder import TableBuilder
 from penstock.catalog.storage.strings import decode, encode
@@ -15,15 +18,26 @@ from penstock.errors import ConfigError, Damaged
 from penstock.listing import columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from penstock.catalog.storage.table import Table
     from penstock.values import Page
 
-__all__ = ["Listable", "scan"]
+__all__ = ["Listable", "Listing", "listed", "scan"]
 
 _PLAIN = 3  # pages that are listed before bounds are guessed: a short listing costs nothing more
 _WORTH = 1.5  # pages that a part is to have
+
+
+class Known(Protocol):
+    """What was listed before, and is told what is listed now: ``Journal``, ``Beyond``."""
+
+    @property
+    def known(self) -> Sequence[Stretch]:
+        """What need not be listed, in order and without overlap."""
+
+    def add(self, stretch: Stretch) -> None:
+        """Take note of a page."""
 
 
 class Pages(Protocol):
@@ -97,16 +111,31 @@ def scan(
         PenstockError: What a request raised.
 
     """
-    if workers < 1:
-        raise ConfigError(f"workers must be at least 1, not {workers}")
+    return listed(source, prefix, Listing(include, exclude, workers, progress))
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """How to list: see ``scan``. What ``known`` has is not listed again, and it is told of each page."""
+
+    include: str | Iterable[str] = ()
+    exclude: str | Iterable[str] = ()
+    workers: int = 32
+    progress: Callable[[int], None] | None = None
+    known: Known | None = None
+
+
+def listed(source: Listable, prefix: str, how: Listing) -> tuple[str, Table]:
+    """List as ``scan`` does; see there."""
+    if how.workers < 1:
+        raise ConfigError(f"workers must be at least 1, not {how.workers}")
     base = prefix[: prefix.rfind("/") + 1]
-    chosen = selector(include, exclude)
-    keep = (lambda key, size: chosen(key[len(base) :], size)) if include or exclude else None
+    chosen = selector(how.include, how.exclude)
+    keep = (lambda key, size: chosen(key[len(base) :], size)) if how.include or how.exclude else None
     with source.pager() as pages:
-        most = workers if pages.seeks else 1
-        work = _Scan(pages, prefix, keep, most)
+        work = _Scan(pages, prefix, keep, how)
         try:
-            work.run(progress or (lambda _: None))
+            work.run()
         except Damaged as error:
             error.url = error.url or source.url(prefix)
             raise
@@ -116,10 +145,13 @@ def scan(
 class _Scan:
     """Key ranges of a listing, each with its next page under way, and advice on where to cut them."""
 
-    def __init__(self, pages: Pages, prefix: str, keep: Callable[[str, int], bool] | None, workers: int) -> None:
+    def __init__(self, pages: Pages, prefix: str, keep: Callable[[str, int], bool] | None, how: Listing) -> None:
         self._pieces: list[KeyRange] = []
+        self._waiting: list[KeyRange] = []  # until fewer than `workers` requests are in flight
         self._found = 0
-        self._pages, self._prefix, self._keep, self._workers = pages, prefix, keep, workers
+        self._pages, self._prefix, self._keep = pages, prefix, keep
+        self._workers = how.workers if pages.seeks else 1
+        self._progress, self._known = how.progress, how.known
         # What each request in flight is for: the next page of a piece, or (with a directory) advice for it.
         self._flying: dict[Hashable, tuple[KeyRange, bytes | None]] = {}
         self._keyspace = Keyspace(prefix) if pages.jumps else None
@@ -127,19 +159,36 @@ class _Scan:
         self._sent = self._seen = 0  # requests; keys of this listing, each once
         self._page_keys = 1
 
-    def run(self, progress: Callable[[int], None]) -> None:
-        self._open([KeyRange(encode(self._prefix))])
+    def run(self) -> None:
+        self._open(self._first())
         while self._flying:
             for request, page in self._pages.take():
                 piece, directory = self._flying.pop(request)
                 if directory is None:
                     self._take(piece, page)
-                    progress(self._found)
                     self._next(piece)
                 elif not piece.over:
                     piece.advise(directory, page)
                     self._share(piece)
+            self._open([])
             self._guess()
+
+    def _first(self) -> list[KeyRange]:
+        """Return what to list, and take over what is known."""
+        prefix = encode(self._prefix)
+        if self._known is None:
+            return [KeyRange(prefix)]
+        known = self._known.known
+        for each in known:
+            piece = KeyRange(prefix, each.after, each.until, over=True)
+            piece.rows.add_all([*each.keys], [*each.sizes], [*each.etags])
+            self._pieces.append(piece)
+            self._found += len(piece.rows)
+        if self._pages.seeks:
+            return [KeyRange(prefix, after, until) for after, until in gaps(known)]
+        inner = self._keep or selector()
+        self._keep = lambda key, size: not _within(encode(key), known) and inner(key, size)
+        return [KeyRange(prefix)]
 
     def rows(self) -> TableBuilder:
         """Join the parts in key order, letting go of each as it is copied."""
@@ -150,8 +199,12 @@ class _Scan:
         return rows
 
     def _take(self, piece: KeyRange, page: Page) -> None:
-        before = piece.seen
+        before, after, rows = piece.seen, piece.last, len(piece.rows)
         self._found += piece.take(page, self._keep)
+        if self._known is not None and self._pages.seeks:
+            self._known.add(Stretch(after, piece.until if piece.over else piece.last, *piece.rows.since(rows)))
+        if self._progress is not None:
+            self._progress(self._found)
         self._seen += piece.seen - before
         self._left.pop(piece, None)
         self._page_keys = max(self._page_keys, len(page.entries))
@@ -161,7 +214,7 @@ class _Scan:
     def _guess(self) -> None:
         """Divide the ranges that seem to hold most, at guessed bounds, for as many requests as may be in flight yet."""
         plain = self._seen // self._page_keys  # requests that a plain listing would have made by now
-        most = min(self._workers - len(self._flying), self._workers + 2 * plain - self._sent)
+        most = min(self._workers - len(self._flying) - len(self._waiting), self._workers + 2 * plain - self._sent)
         if self._keyspace is None or most <= 0 or plain < _PLAIN:
             return
         asking = {piece for piece, directory in self._flying.values() if directory is not None}
@@ -179,8 +232,9 @@ class _Scan:
 
     def _open(self, pieces: list[KeyRange]) -> None:
         self._pieces += pieces
-        for piece in pieces:
-            self._request(piece)
+        self._waiting += pieces
+        while self._waiting and len(self._flying) < self._workers:
+            self._request(self._waiting.pop())
 
     def _request(self, piece: KeyRange) -> None:
         self._sent += 1
@@ -223,3 +277,10 @@ def _divided(most: int, ranges: list[tuple[KeyRange, float]]) -> list[tuple[KeyR
         parts[at] += 1
         heapreplace(largest, (-smaller, at))
     return [(piece, count - 1) for (piece, _), count in zip(ranges, parts, strict=True) if count > 1]
+
+
+def _within(key: bytes, known: Sequence[Stretch]) -> bool:
+    """Say whether a key lies in one of these stretches, which are in order."""
+    at = bisect_left(known, key, key=attrgetter("after"))
+    until = known[at - 1].until if at else b""
+    return until is None or key <= until

@@ -1,0 +1,170 @@
+"""What a listing has found so far, in a local file: one that was killed goes on where it was."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import zlib
+from contextlib import contextmanager
+from errno import ENOSPC
+from itertools import pairwise
+from operator import attrgetter
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+from penstock.catalog.storage.strings import decode, encode
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["Beyond", "Journal", "Stretch", "gaps", "journal"]
+
+_FORMAT = "penstock listing 1"
+_BEGIN = f'{{"format":"{_FORMAT}"'.encode()
+_HEX = b"0123456789abcdef"
+_SUM = 8  # hexadecimal digits of a line's CRC-32, and a space behind them
+
+
+class Stretch(NamedTuple):
+    """All that was kept of the keys in ``(after, until]``; ``until`` None is the end of the listing."""
+
+    after: bytes
+    until: bytes | None
+    keys: Sequence[bytes] = ()
+    sizes: Sequence[int] = ()
+    etags: Sequence[str] = ()
+
+
+class Beyond:
+    """Stands for a listing that has come to a key before: only what lies beyond it is listed, and nothing is kept."""
+
+    def __init__(self, key: bytes) -> None:
+        """Begin after ``key``."""
+        self.known = [Stretch(b"", key)]
+
+    def add(self, stretch: Stretch) -> None:
+        """Forget it."""
+
+
+class Journal:
+    """Stretches of one listing, each appended to a file by one write, with a checksum: what was torn is left out.
+
+    Attributes:
+        known: The stretches that an earlier process has left, in order and without overlap.
+
+    """
+
+    def __init__(self, file: BinaryIO, path: Path, known: list[Stretch]) -> None:
+        """Append to ``file``; see ``journal``."""
+        self.known = known
+        self._file, self._path = file, path
+
+    def add(self, stretch: Stretch) -> None:
+        """Append one.
+
+        Raises:
+            Unusable: The disk is full, or another error of it; the text names the file.
+
+        """
+        after, until, keys, sizes, etags = stretch
+        if after == until:  # an empty page
+            return
+        bounds = [decode(after), None if until is None else decode(until)]
+        line = _line([*bounds, [*map(decode, keys)], list(sizes), list(etags)])
+        with _told(self._path):
+            if self._file.write(line) < len(line):
+                raise OSError(ENOSPC, os.strerror(ENOSPC))
+
+    def remove(self) -> None:
+        """Remove the file: what it helped to make is made."""
+        with _told(self._path):
+            self._path.unlink(missing_ok=True)
+
+
+@contextmanager
+def journal(path: Path, about: Mapping[str, object], *, restart: bool = False) -> Generator[Journal]:
+    """Open the journal at ``path`` of the listing that ``about`` describes (JSON), and keep others out of it.
+
+    What an earlier process left there is taken up, if it was the same listing and ``restart`` is not set. A kill loses
+    what was not yet written, and the last write at most; a power failure may lose more, never harm what is read.
+
+    Raises:
+        Unusable: Another process has it open; the file is no journal; or it cannot be written there.
+
+    """
+    header = {"format": _FORMAT, **about}
+    with _told(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Unbuffered: each stretch is one write. Links are not followed: the name is a public one, beside the output.
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        file = os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0)
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Unusable(f"another process is listing into {path}: wait for it, or name another output") from None
+        with _told(path):
+            known, stop = _read(file, header, path)
+            if restart or not stop:
+                known, stop = [], 0
+            file.truncate(stop)
+            if not stop:
+                file.write(_line(header))
+        yield Journal(file, path, known)
+
+
+def gaps(known: Sequence[Stretch]) -> Iterator[tuple[bytes, bytes | None]]:
+    """Yield ``(after, until)`` of what stretches, in order, leave out."""
+    at: bytes | None = b""
+    for each in known:
+        if at is not None and each.after > at:
+            yield at, each.after
+        at = each.until
+    if at is not None:
+        yield at, None
+
+
+def _line(value: object) -> bytes:
+    text = json.dumps(value, separators=(",", ":")).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def _read(file: BinaryIO, header: Mapping[str, object], path: Path) -> tuple[list[Stretch], int]:
+    """Return the stretches of a file, and where the last whole one ends: 0 where it is of another listing, or empty."""
+    file.seek(0)
+    with os.fdopen(os.dup(file.fileno()), "rb") as reader:
+        first = reader.readline()
+        found = _value(first)
+        text = first[_SUM + 1 :]
+        if not (text.startswith(_BEGIN) or _BEGIN.startswith(text)) or first[:_SUM].strip(_HEX):
+            raise Unusable(f"{path} is there, and is not what an interrupted listing left: remove it")
+        if found != header:  # or the header itself was torn
+            return [], 0
+        stop, known = len(first), []
+        for line in reader:
+            value = _value(line)
+            if not isinstance(value, list):
+                break
+            after, until, keys, sizes, etags = value
+            end = None if until is None else encode(until)
+            known.append(Stretch(encode(after), end, [*map(encode, keys)], sizes, etags))
+            stop += len(line)
+    known.sort(key=attrgetter("after"))
+    apart = all(one.until is not None and one.until <= other.after for one, other in pairwise(known))
+    return (known, stop) if apart else ([], 0)
+
+
+def _value(line: bytes) -> object:
+    """Return what a line holds; None where it is torn, or has changed."""
+    text = line[_SUM + 1 : -1]
+    return json.loads(text) if line.endswith(b"\n") and line[:_SUM] == b"%08x" % zlib.crc32(text) else None
+
+
+@contextmanager
+def _told(path: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Unusable(f"what was listed so far cannot be kept in {path}: {error.strerror or error}") from error

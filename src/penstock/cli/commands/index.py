@@ -1,0 +1,51 @@
+"""``penstock index``: writes the catalog of a prefix, and goes on where an interrupted one was."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import penstock as ps
+from penstock.cli.exits import write
+from penstock.cli.text import harmless, readable
+from penstock.providers.urls import parse
+from penstock.source import open_source
+
+if TYPE_CHECKING:
+    from penstock.catalog.index import IndexKeywords
+    from penstock.options import StoreOptions
+
+__all__ = ["index"]
+
+
+def index(
+    url: str, to: str, how: IndexKeywords, store: StoreOptions | str, *, refresh: bool = False, as_json: bool = False
+) -> None:
+    """Write the catalog of ``url`` to ``to`` as ``ps.index`` does, and print what there is.
+
+    ``refresh`` reads the catalog that is there, and lists only what sorts after its last key.
+
+    Raises:
+        NotFound: Nothing is there; with ``refresh``, no catalog.
+        PenstockError: As ``ps.index``.
+
+    """
+    if refresh:
+        source, prefix = open_source(url, store)
+        its = None if parse(to).local else store
+        root = source.url(prefix[: prefix.rfind("/") + 1])
+        known = ps.Catalog.open(to, root=root, store=its)
+        include, exclude, labels = how.get("include", ()), how.get("exclude", ()), how.get("labels")
+        catalog = known.refresh(url, include=include, exclude=exclude, labels=labels, store=store)
+        if catalog is not known:
+            catalog.save(to, store=its)
+    else:
+        catalog = ps.index(url, to, store=store, **how)
+    size = catalog.total_bytes
+    if as_json:
+        told = {"url": url, "catalog": os.fspath(to), "objects": len(catalog), "size": None if size < 0 else size}
+        write(json.dumps({**told, "digest": catalog.digest}) + "\n")
+    else:
+        much = "" if size < 0 else f", {readable(size)}"
+        write(harmless(f"{to}: {len(catalog):,} object{'s' * (len(catalog) != 1)}{much}") + "\n")

@@ -1,0 +1,46 @@
+"""The command index: a catalog is written, and refreshed; code 1 where there is nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import penstock as ps
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for name in ("a/1.png", "a/2.txt", "b/1.png"):
+        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / name).write_bytes(b"12345")
+    return tmp_path / "data"
+
+
+def test_a_catalog_is_written_and_refreshed(penstock, tree, tmp_path):
+    to = tmp_path / "a.catalog"
+    done = penstock("index", f"{tree}/", str(to), "--include", "**/*.png", "--labels", "folder")
+    assert (done.returncode, done.stdout) == (0, f"{to}: 2 objects, 10 bytes\n"), done.stderr
+    assert ps.Catalog.open(to).classes == ("a", "b")
+    (tree / "c.png").write_bytes(b"")
+    for options in (("--refresh",), ("--refresh", "--restart")):
+        done = penstock("index", f"{tree}/", str(tmp_path / "b.catalog"), "--json")
+        told = json.loads(done.stdout)
+        done = penstock("index", f"{tree}/", str(tmp_path / "b.catalog"), "--json", *options)
+        assert json.loads(done.stdout) == told
+        assert (told["objects"], told["size"], len(told["digest"])) == (4, 15, 64)
+    (tree / "d.png").write_bytes(b"")
+    done = penstock("index", f"{tree}/", str(tmp_path / "b.catalog"), "--refresh")
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path}/b.catalog: 5 objects, 15 bytes\n"), done.stderr
+
+
+def test_nothing_and_wrong_uses(penstock, tree, tmp_path):
+    for words, code, said in (
+        ((f"{tree}/none/", f"{tmp_path}/a"), 1, "no objects"),
+        ((f"{tree}/", f"{tmp_path}/a", "--refresh"), 1, "a"),
+        ((f"{tree}/", f"{tmp_path}/a/"), 2, "name it"),
+        ((f"{tree}/", f"{tmp_path}/a", "--labels", "(("), 2, "(("),
+    ):
+        done = penstock("index", *words)
+        assert (done.returncode, done.stdout) == (code, ""), done.stderr
+        assert said in done.stderr
