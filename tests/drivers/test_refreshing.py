@@ -265,3 +265,24 @@ def test_it_says_whether_there_is_something_to_load(held, clock):
     assert not held.due()
     held.invalidate()
     assert held.due()
+
+
+def test_what_becomes_of_a_renewal_is_logged_and_no_secret_with_it(held, scripted, clock, caplog):
+    with caplog.at_level("INFO", "penstock"):
+        held.refresh_if_due()
+        assert caplog.messages == []
+        clock[0] += 3400
+        scripted.failing = True
+        for _ in range(2):
+            held.refresh_if_due()
+            clock[0] += 16
+        scripted.failing = False
+        held.refresh_if_due()
+        held.invalidate()
+        held.refresh_if_due()
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "credentials could not be renewed: away; those at hand last 200 s more, and it is tried again"),
+        ("INFO", "credentials were renewed; they last 3600 s"),
+        ("WARNING", "credentials were renewed, for the store refused the old ones; they last 3600 s"),
+    ]
+    assert "secret" not in caplog.text

@@ -113,6 +113,25 @@ class TestWarnings:
         assert re.search(r"tried again for 9\d s more", caplog.messages[0])
         assert caplog.records[0].threadName == threading.current_thread().name
 
+    def test_many_refusals_for_the_rate_are_told_though_each_request_succeeds(self, caplog, monkeypatch):
+        monkeypatch.setattr(policy, "_FIRST_S", 99)
+        monkeypatch.setattr(policy, "_MANY", 3)
+
+        def fault(received, _answer, send):
+            if received.number <= 4:
+                send(reply(503, b"<Error><Code>SlowDown</Code></Error>"))
+            return received.number <= 4
+
+        with serving({"key": DATA}, fault, retry=replace(QUICK, base_s=0.2, cap_s=0.2)) as (_, engine):
+            with caplog.at_level("WARNING", "penstock"):
+                for _ in range(2):
+                    assert engine.run(lambda: engine.driver.get("key", "")) == DATA
+                engine._policy.warn(Throttled("again"), "key", 1, monotonic())
+            where = engine._policy.timings.where
+        assert re.fullmatch(r"127\.0\.0\.1:\d+", where)
+        (told,) = caplog.messages
+        assert re.match(rf"{re.escape(where)} refused [34] requests for their rate \(0 before that\)", told)
+
     def test_a_refused_connection_is_told_and_a_handler_that_breaks_breaks_nothing(self, monkeypatch):
         told = []
         patient = RetryOptions(first_contact_s=60, cap_s=0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import threading
@@ -23,6 +24,8 @@ __all__ = ["RefreshingCredentials"]
 
 C = TypeVar("C", bound="Renewable")
 
+_LOG = logging.getLogger("penstock")
+_EVERY_S = 30.0  # between two warnings
 _MARGIN_S = 300.0  # AWS hands out new role credentials at least five minutes before the old ones expire
 _PAUSE_S = 15.0  # between two looks at a source that failed, or that keeps giving keys about to expire
 # So long new credentials are not thrown away for a refusal: many requests that were sent with the old ones are refused
@@ -53,6 +56,7 @@ class RefreshingCredentials(Generic[C]):
         self._source = source
         self._now = now
         self._state: _State[C] | None = None
+        self._quiet_until = -math.inf
         self._lock = Turn()
         _alive.add(self)
 
@@ -112,10 +116,17 @@ class RefreshingCredentials(Generic[C]):
             return
         try:
             credentials = self._source.load()
-        except PenstockError:
+        except PenstockError as error:
             if old is None or now >= old.expires:
                 raise
             self._state = old._replace(due=min(now + _PAUSE_S, old.expires))
+            if now >= self._quiet_until:
+                self._quiet_until = now + _EVERY_S
+                _LOG.warning(
+                    "credentials could not be renewed: %s; those at hand last %.0f s more, and it is tried again",
+                    error,
+                    old.expires - now,
+                )
             return
         if credentials is not None:
             conceal(*_secrets(credentials))
@@ -125,6 +136,14 @@ class RefreshingCredentials(Generic[C]):
         due = max(expires - _MARGIN_S, now + pause)
         renewed = self._now() if old is not None else -math.inf
         self._state = _State(credentials, due, max(expires, due), renewed)
+        if old is not None:
+            refused = old.due == -math.inf
+            _LOG.log(
+                logging.WARNING if refused else logging.INFO,
+                "credentials were renewed%s; %s",
+                ", for the store refused the old ones" if refused else "",
+                "they do not expire" if left == math.inf else f"they last {left:.0f} s",
+            )
 
 
 def _secrets(credentials: Any) -> list[str]:  # noqa: ANN401  any dataclass

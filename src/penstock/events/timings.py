@@ -199,6 +199,11 @@ class Timings:
         self.host = _host(scheme)
         _all.add(self)
 
+    @property
+    def where(self) -> str:
+        """The host, with its port where it has one; empty of a store without a wire."""
+        return self._origin.partition("://")[2].rstrip("/")
+
     def turn(self, url: str) -> None:
         """Count for the host of ``url`` from here on, what is not yet counted included."""
         if not url or url.startswith(self._origin):

@@ -27,6 +27,7 @@ _LOG = getLogger("penstock")
 _SCRATCH_BYTES = 64 << 20
 _FIRST_S = 5.0  # without success: a short failure is not worth a warning
 _EVERY_S = 30.0
+_MANY = 100  # refusals for the rate are worth a warning, though each request succeeds in the end
 _MOST_MOVES = 64  # drivers bound their redirects themselves
 
 
@@ -55,6 +56,7 @@ class RetryPolicy:
         self._tokens = Tokens(retry.tokens, retry.tokens)
         self._answered = False
         self._quiet_until = 0.0
+        self._refused = self._told = 0  # refusals for the rate, and how many of them were told
         self._draw = random.Random().random  # noqa: S311  jitter; a generator of its own, so user seeds do not align ranks
 
     def decide(self, error: PenstockError, attempt: int, began: float) -> float | None:
@@ -63,7 +65,9 @@ class RetryPolicy:
             return 0.0  # a redirect is no failure: it takes no patience and no token
         wait_s = self._delay(error, attempt, began) if error.retries else None
         if not isinstance(error, Cancelled):
-            self.timings.failed(wait_s, throttled=isinstance(error, Throttled))
+            throttled = isinstance(error, Throttled)
+            self._refused += throttled
+            self.timings.failed(wait_s, throttled=throttled)
         if wait_s is not None:
             _sever(error)
             if listening():
@@ -83,19 +87,37 @@ class RetryPolicy:
         """
         now = monotonic()
         elapsed_s = now - began
-        if elapsed_s < _FIRST_S or now < self._quiet_until:
+        if now < self._quiet_until:
+            return
+        if elapsed_s < _FIRST_S:
+            self._warn_throttled(now)
             return
         self._quiet_until = now + _EVERY_S
         patience_s = self._retry.patience_s if self._has_answered(error) else self._retry.first_contact_s
         with suppress(Exception):
             _LOG.warning(
-                "no success for %.0f s in %d attempts, the last was %s: %s%s; it is tried again for %.0f s more",
+                "no success for %.0f s in %d attempts, the last was %s: %s%s; it is tried again for %.0f s more%s",
                 elapsed_s,
                 attempts,
                 type(error).__name__,
                 error,
                 "" if error.url else f" [{printable(self.driver.url(key))}]",
                 max(0.0, patience_s - elapsed_s),
+                f" (host {self.timings.where})" if self.timings.where else "",
+            )
+
+    def _warn_throttled(self, now: float) -> None:
+        """Log that the store refuses many requests, each of which succeeds after all."""
+        count, before = self._refused - self._told, self._told
+        if count < _MANY:
+            return
+        self._quiet_until, self._told = now + _EVERY_S, self._told + count
+        with suppress(Exception):
+            _LOG.warning(
+                "%s refused %d requests for their rate (%d before that); they are made again later, and fewer at once",
+                self.timings.where or "the store",
+                count,
+                before,
             )
 
     def _has_answered(self, error: PenstockError) -> bool:
