@@ -83,7 +83,7 @@ class TestHosts:
         assert since(before, "a:1").responses == 3
         assert since(before, "a:1").body_s == 0.75
         assert since(before, "b").first_byte.count == 1
-        assert "s3" not in measured()
+        assert "s3" not in measured().keys() - before.keys()  # other tests may have had requests that never left
 
     def test_a_response_between_measurements_is_counted_at_once(self):
         before, timings = measured(), Timings("s3")
