@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.interop.path import Path
     from penstock.loading.loader import DataLoader
+    from penstock.loading.report.loaderreport import LoaderReport
+    from penstock.loading.report.summary import Prices
     from penstock.node.member import node_status
     from penstock.options import (
         CacheOptions,
@@ -68,6 +70,8 @@ _HOMES = {
     "CheckpointManager": "checkpoint.run.steps",
     "Credentials": "protocols.credentials",
     "DataLoader": "loading.loader",
+    "LoaderReport": "loading.report.loaderreport",
+    "Prices": "loading.report.summary",
     "GCSOptions": "options",
     "FsspecOptions": "options",
     "HTTPOptions": "options",
@@ -125,6 +129,7 @@ __all__ = [
     "HTTPOptions",
     "IterableDataset",
     "Lanes",
+    "LoaderReport",
     "MapDataset",
     "NodeOptions",
     "OSSOptions",
@@ -132,6 +137,7 @@ __all__ = [
     "Path",
     "PenstockError",
     "Place",
+    "Prices",
     "ReadOptions",
     "Repeat",
     "RetryOptions",

@@ -177,15 +177,21 @@ class Batched(Resumable, TorchIterableDataset[Any]):
             "training loop has received: count them, and ask for state_at(received)"
         )
 
-    def deliveries(self, on_error: OnError) -> tuple[Iterator[Delivery], ReadCounts]:
-        """Begin the next epoch, here and now: return its batches for a loader, and counts of their reads so far."""
+    def deliveries(
+        self, on_error: OnError, collate: Callable[[list[Any]], Any] | None = None
+    ) -> tuple[Iterator[Delivery], ReadCounts]:
+        """Begin the next epoch, here and now: return its batches for a loader, and counts of their reads so far.
+
+        ``collate`` makes batches instead of ``collate_fn``.
+        """
+        collate = collate or self.collate_fn
         cursor, place = self.begin()
         batches = batch_indices(self.plan, cursor, place)
         if on_error == "raise":
             whole, counts = self.dataset.lists(batches, place.workers)
-            return (Delivery(self.collate_fn(samples), cursor, (), len(samples)) for samples in whole), counts
+            return (Delivery(collate(samples), cursor, (), len(samples)) for samples in whole), counts
         reading = self.dataset.reading(batches, place.workers)
-        return self._skipping(reading, cursor), reading.counts
+        return _skipping(reading, cursor, collate), reading.counts
 
     def reading(self) -> tuple[Cursor, Reading]:
         """Begin the next epoch: return where, and this process's samples as they arrive."""
@@ -196,11 +202,6 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         """Return what this rank reads in the next epoch: see ``BatchableDataset.spans``. The epoch does not begin."""
         return self.dataset.spans(batch_indices(self.plan, self.coming(), self._iterations.rank()))
 
-    def _skipping(self, reading: Reading, cursor: Cursor) -> Iterator[Delivery]:
-        for made in in_lists(reading, partial(attempt, on_error="skip")):
-            samples, skipped = remaining(made)
-            yield Delivery(self.collate_fn(samples), cursor, skipped, len(samples))
-
 
 def _collate(samples: list[Any]) -> Any:  # noqa: ANN401  whatever torch makes of it
     if isinstance(samples[0], Sample):
@@ -210,3 +211,9 @@ def _collate(samples: list[Any]) -> Any:  # noqa: ANN401  whatever torch makes o
     except (RuntimeError, TypeError) as error:
         error.add_note("torch collates batches: let transform return tensors of one shape, or pass collate_fn=list")
         raise
+
+
+def _skipping(reading: Reading, cursor: Cursor, collate: Callable[[list[Any]], Any]) -> Iterator[Delivery]:
+    for made in in_lists(reading, partial(attempt, on_error="skip")):
+        samples, skipped = remaining(made)
+        yield Delivery(collate(samples), cursor, skipped, len(samples))

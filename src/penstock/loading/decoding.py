@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from penstock.datasets.policy import Delivery, OnError, attempt, remaining
 from penstock.errors import Unusable
+from penstock.loading.stopwatch import demanded_s
 from penstock.waiting import LOOK_S
 
 if TYPE_CHECKING:
@@ -102,6 +103,11 @@ class DecodePool:
         """Seconds spent in transforms and collation so far, over all threads."""
         return sum(self._shared.working_s)
 
+    @property
+    def demanded_s(self) -> float:
+        """Seconds that the threads used a processor, or were ready to and waited for one; known to a second."""
+        return sum(self._shared.demanded_s)
+
     def close(self) -> None:
         """Cancel reads in flight and wait for transforms that run; twice does nothing."""
         self._stop()
@@ -116,6 +122,7 @@ class _Shared:
     options: DecodeOptions
     pid: int = field(default_factory=os.getpid)
     working_s: list[float] = field(default_factory=list)  # of each thread, which alone writes it
+    demanded_s: list[float] = field(default_factory=list)  # the same
     _drawing: threading.Lock = field(default_factory=threading.Lock)  # samples are drawn one at a time, in order
     # Of all below. Reentrant, for the collector may run ``stop`` on whatever thread it likes, one that holds it too.
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -130,7 +137,7 @@ class _Shared:
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def start(self) -> None:
-        self.working_s = [0.0] * self.options.threads
+        self.working_s, self.demanded_s = [0.0] * self.options.threads, [0.0] * self.options.threads
         self._threads = [
             threading.Thread(target=self._run, args=(number,), name=f"penstock-decode-{number}", daemon=True)
             for number in range(self.options.threads)
@@ -180,8 +187,17 @@ class _Shared:
         self.reading.close()  # what was sent while it closed
 
     def _run(self, number: int) -> None:
+        try:
+            self._make_all(number)
+        finally:
+            self.demanded_s[number] = demanded_s()
+
+    def _make_all(self, number: int) -> None:
+        look_s = monotonic()
         while (item := self._draw()) is not None:
             began_s = monotonic()
+            if began_s > look_s:
+                look_s, self.demanded_s[number] = began_s + LOOK_S, demanded_s()
             try:
                 made = attempt(item, self.options.on_error) if item.size else item.make()
             except BaseException as error:  # noqa: BLE001  the training loop's to hear, in its turn

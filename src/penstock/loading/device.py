@@ -11,7 +11,7 @@ from penstock.datasets.policy import Delivery
 from penstock.tree import tree_map
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["pinned", "to_device"]
 
@@ -21,13 +21,22 @@ def pinned(batch: Any) -> Any:  # noqa: ANN401  any nest of tensors
     return tree_map(torch.Tensor.pin_memory, batch, torch.Tensor)
 
 
-def to_device(deliveries: Iterable[Delivery], device: torch.device) -> Iterator[Delivery]:
-    """Yield deliveries with their tensors on ``device``.
+def mover(device: torch.device | None) -> Callable[[Any], Any]:
+    """Return what moves a batch's tensors to ``device``, from pinned memory without waiting; None: they stay."""
+    if device is None:
+        return lambda batch: batch
+    return partial(tree_map, lambda tensor: tensor.to(device, non_blocking=True), kind=torch.Tensor)
+
+
+def to_device(
+    deliveries: Iterable[Delivery], device: torch.device, move: Callable[[Any], Any] | None = None
+) -> Iterator[Delivery]:
+    """Yield deliveries with their tensors on ``device``, to which ``move`` moves a batch; by default ``mover``'s.
 
     To a CUDA device each is copied while the training loop still works on the one before: on a stream of its own, from
     pinned memory without waiting. An error comes where its batch would have come.
     """
-    move = partial(tree_map, lambda tensor: tensor.to(device, non_blocking=True), kind=torch.Tensor)
+    move = move or mover(device)
     if device.type != "cuda":
         for delivery in deliveries:
             yield delivery._replace(batch=move(delivery.batch))

@@ -27,9 +27,10 @@ from penstock.loading.arguments import (
     worker_options,
 )
 from penstock.loading.decoding import DecodeOptions, DecodePool
-from penstock.loading.device import pinned, to_device
+from penstock.loading.device import mover, pinned, to_device
 from penstock.loading.sendable import check_sendable
-from penstock.loading.stats import LoaderStats, Meter
+from penstock.loading.stats import LoaderStats, Meter, Work
+from penstock.loading.stopwatch import Stopwatch
 from penstock.loading.tracing import TraceSlot, ranged
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from penstock.datasets.planning.inspection import PlannedSample
     from penstock.datasets.policy import Delivery, OnError, Skipped
     from penstock.datasets.positions.place import PlaceLike
+    from penstock.loading.report.loaderreport import LoaderReport
+    from penstock.loading.report.summary import Prices
+    from penstock.loading.requests import Requests
     from penstock.loading.stats import Counters
     from penstock.order.partition import Tail
     from penstock.order.sampling import Cursor
@@ -189,28 +193,36 @@ class DataLoader:
         It begins with the first ``next``, not here and now: Lightning makes an iterator, and sets the epoch then.
         """
         deliveries = self._decoded() if self._workers is None else self._from_workers(self._workers)
-        yield from self._receive(deliveries if self.device is None else to_device(deliveries, self.device))
+        if self.device is not None:
+            deliveries = to_device(deliveries, self.device, self._metering().moving)
+        yield from self._receive(deliveries)
 
     def _decoded(self) -> Iterator[Delivery]:
         row, batches = self._metering().counters.claim(0), self._batches
         cursor, reading = batches.reading()
         self._note(cursor, 0)
-        finish = _then(batches.collate_fn, pinned) if self.pin_memory else batches.collate_fn
+        collate, pin = Stopwatch(batches.collate_fn), Stopwatch(pinned)
+        finish = _then(collate, pin) if self.pin_memory else collate
         options = DecodeOptions(self._threads, self._prefetch, self._on_error, finish)
         pool = DecodePool(reading, cursor, options)
+
+        def work() -> Work:
+            return Work(pool.working_s, collate.seconds, pin.seconds, pool.demanded_s)
+
         try:
             for delivery in pool:
                 row.add(delivery)
-                row.write(reading.counts, pool.working_s)
+                row.write(reading.counts, work())
                 yield delivery
         finally:
             pool.close()
-            row.write(reading.counts, pool.working_s)
+            row.write(reading.counts, work())
             row.leave()
 
     def _from_workers(self, workers: TorchDataLoader[Any]) -> Iterator[Delivery]:
         self._note(self._batches.coming(), 0)  # until a worker says where it has begun
         self._worker_batches.counters = self._metering().counters
+        self._worker_batches.requests = self._metering().requests
         self._worker_batches.trace.write()
         received = iter(workers)
         try:
@@ -232,7 +244,7 @@ class DataLoader:
     def _metering(self) -> Meter:
         """Return what counts in this process; one that was forked since begins at zero."""
         if self._meter is None or self._meter.inherited:
-            self._meter = Meter(self.num_workers)
+            self._meter = Meter(self.num_workers, mover(self.device))
         return self._meter
 
     def stats(self) -> LoaderStats:
@@ -249,6 +261,21 @@ class DataLoader:
         With ``on_error="skip"`` the samples that were left out are among them.
         """
         return self._batches.inspect(batch, epoch=epoch, rank=rank)
+
+    def report(self, prices: Prices | None = None) -> LoaderReport:
+        """Return why the training loop waits for batches, with one recommendation: no request, no wait for workers.
+
+        It covers all epochs since the loader was made. ``prices`` add what the requests cost. Under a process group,
+        each rank reports on itself. Without worker processes, ``hosts`` and ``slowest`` include what else this process
+        has requested since: checkpoints, say.
+        """
+        from penstock.loading.report.advice import Setup
+        from penstock.loading.report.loaderreport import report
+
+        meter, threads = self._metering(), self._threads
+        setup = Setup(self.num_workers, threads, processors(), self._prefetch, self.batch_size)
+        requests = meter.requests
+        return report(meter.stats(), requests.hosts(), requests.slowest(), setup, prices)
 
     def _note(self, cursor: Cursor, received: int) -> None:
         self._began, self._received = cursor, received
@@ -289,15 +316,18 @@ class _WorkerBatches(TorchIterableDataset[Any]):
         self.batches = batches
         self.on_error = on_error
         self.counters: Counters | None = None  # shared with the loader, once it iterates
+        self.requests: Requests | None = None  # the same
         self.trace = TraceSlot()
 
     def __iter__(self) -> Iterator[Delivery]:
         self.trace.enter()
-        deliveries, counts = self.batches.deliveries(self.on_error)
+        collate = Stopwatch(self.batches.collate_fn)
+        deliveries, counts = self.batches.deliveries(self.on_error, collate)
         worker = get_worker_info()
-        if self.counters is None or worker is None:
+        if self.counters is None or self.requests is None or worker is None:
             return deliveries
-        return self.counters.claim(worker.id).counted(deliveries, counts)
+        counted = self.counters.claim(worker.id).counted(deliveries, counts, collate)
+        return self.requests.claim(worker.id).followed(counted)
 
 
 def _batches(

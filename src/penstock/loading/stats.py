@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.catalog.storage.region import Slot
+from penstock.loading.requests import Requests, lives
+from penstock.loading.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     from penstock.datasets.policy import Delivery
     from penstock.protocols.fetching import ReadCounts
 
-__all__ = ["Counters", "LoaderStats", "Meter", "ReaderStats", "Row"]
+__all__ = ["Counters", "LoaderStats", "Meter", "ReaderStats", "Row", "Work"]
 
 _WORDS: Final = 16  # of 8 bytes: two lines of the processor's cache, which no other worker writes to
 _OWNER, _FIRST = 1, 2  # word 0: the worker's number, from 1
+_COUNTS: Final = 7  # words of a row that count; seconds follow
 _GENERATIONS: Final = 8  # iterations over one loader that are open at once; further ones are not counted
 _NS: Final = 1_000_000_000
 
@@ -42,6 +45,12 @@ class ReaderStats:
         size_bytes: Bytes of the objects.
         waiting_s: Seconds without anything to do but wait for bytes.
         working_s: Seconds spent in transforms and ``collate_fn``, and in passing samples on; of threads, in sum.
+        starved_s: How many of ``waiting_s`` the budget (``ReadOptions.ahead_bytes``, ``ahead_items``) held reads back.
+        collating_s: How many of ``working_s`` were spent in ``collate_fn``.
+        pinning_s: How many of ``working_s`` were spent in copying batches into page-locked memory, by threads.
+        demanded_s: How long decoding threads used a processor or waited for one, in sum; the rest of ``working_s`` they
+            waited for Python's lock (the GIL), or for what a transform itself waits for. 0.0 of a process.
+        elapsed_s: Seconds that iterations were open, in sum.
 
     """
 
@@ -54,6 +63,21 @@ class ReaderStats:
     size_bytes: int = 0
     waiting_s: float = 0.0
     working_s: float = 0.0
+    starved_s: float = 0.0
+    collating_s: float = 0.0
+    pinning_s: float = 0.0
+    demanded_s: float = 0.0
+    elapsed_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Work:
+    """What a worker's transforms took so far, in seconds: see ``ReaderStats``."""
+
+    working_s: float = 0.0
+    collating_s: float = 0.0
+    pinning_s: float = 0.0
+    demanded_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +90,7 @@ class LoaderStats:
         waiting_s: Seconds that the training loop waited for batches.
         computing_s: Seconds between receiving a batch and asking for the next one.
         workers: For each worker process; with ``num_workers=0`` one for the decoding threads.
+        moving_s: How many of ``waiting_s`` the training loop's own thread spent in moving batches to ``device``.
 
     """
 
@@ -74,6 +99,7 @@ class LoaderStats:
     waiting_s: float
     computing_s: float
     workers: tuple[ReaderStats, ...]
+    moving_s: float = 0.0
 
     @property
     def utilisation(self) -> float:
@@ -95,6 +121,7 @@ class Row:
         self._words = words
         self._before: list[int] = words[_FIRST:].tolist()
         self._made = [0, 0, 0]
+        self._began_s = monotonic()
 
     def add(self, delivery: Delivery) -> None:
         """Count a batch; ``write`` shows it."""
@@ -103,16 +130,20 @@ class Row:
         made[1] += delivery.samples
         made[2] += len(delivery.skipped)
 
-    def write(self, counts: ReadCounts, working_s: float) -> None:
+    def write(self, counts: ReadCounts, work: Work) -> None:
         """Show what was counted so far."""
         reads = counts.requests, counts.retries, counts.errors, counts.size_bytes
-        seconds = int(counts.waiting_s * _NS), int(working_s * _NS)
-        for at, (before, now) in enumerate(zip(self._before, (*self._made, *reads, *seconds), strict=False), _FIRST):
+        elapsed_s = monotonic() - self._began_s
+        worked = work.working_s, counts.starved_s, work.collating_s, work.pinning_s, work.demanded_s, elapsed_s
+        seconds = [int(each * _NS) for each in (counts.waiting_s, *worked)]
+        for at, (before, now) in enumerate(zip(self._before, (*self._made, *reads, *seconds), strict=True), _FIRST):
             self._words[at] = before + now
 
-    def counted(self, deliveries: Iterable[Delivery], counts: ReadCounts) -> Generator[Delivery]:
+    def counted(
+        self, deliveries: Iterable[Delivery], counts: ReadCounts, collate: Stopwatch[list[Any], Any]
+    ) -> Generator[Delivery]:
         """Yield a worker's batches, counting each before it goes; at the end, leave the row to the next iteration."""
-        working_s = 0.0
+        work = Work()
         iterator = iter(deliveries)
         try:
             while True:
@@ -120,14 +151,15 @@ class Row:
                 try:
                     delivery = next(iterator, None)
                 finally:
-                    working_s += monotonic() - began_s - (counts.waiting_s - waited_s)
+                    work.working_s += monotonic() - began_s - (counts.waiting_s - waited_s)
+                    work.collating_s = collate.seconds
                 if delivery is None:
                     return
                 self.add(delivery)
-                self.write(counts, working_s)
+                self.write(counts, work)
                 yield delivery
         finally:
-            self.write(counts, working_s)
+            self.write(counts, work)
             self.leave()
 
     def leave(self) -> None:
@@ -158,7 +190,7 @@ class Counters:
         with self._exclusive():
             for words in self._rows():
                 number, owner = words[0], words[_OWNER]
-                if number == 0 or (number == worker + 1 and not _lives(owner)):
+                if number == 0 or (number == worker + 1 and not lives(owner)):
                     words[0], words[_OWNER] = worker + 1, os.getpid()
                     return Row(words)
         return Row(memoryview(bytearray(_WORDS * 8)).cast("q"))
@@ -168,9 +200,9 @@ class Counters:
         found: list[list[ReaderStats]] = [[] for _ in range(self.workers)]
         for words in self._rows():
             if words[0]:
-                numbers = words[_FIRST : _FIRST + 9].tolist()
-                stats = ReaderStats(*numbers[:7])
-                found[words[0] - 1].append(replace(stats, waiting_s=numbers[7] / _NS, working_s=numbers[8] / _NS))
+                numbers = words[_FIRST:].tolist()
+                seconds = [each / _NS for each in numbers[_COUNTS:]]
+                found[words[0] - 1].append(ReaderStats(*numbers[:_COUNTS], *seconds))
         return tuple(map(_sum, found))
 
     def _rows(self) -> Iterator[memoryview]:
@@ -194,13 +226,22 @@ class Counters:
 
 
 class Meter:
-    """What a loader counts in its own process: the training loop's side, and the rows of its workers."""
+    """What a loader counts in its own process: the training loop's side, and the rows of its workers.
 
-    def __init__(self, workers: int) -> None:
+    Attributes:
+        counters: Of its workers.
+        requests: What their requests, or those of this process's threads, cost.
+        moving: Moves a batch to the loader's device, and is timed.
+
+    """
+
+    def __init__(self, workers: int, move: Callable[[Any], Any]) -> None:
         """Begin at zero."""
         self.counters = Counters(workers)
+        self.moving = Stopwatch(move)
         self._batches = self._samples = 0
         self._waiting_s = self._computing_s = 0.0
+        self.requests = Requests(workers)
         self._pid = os.getpid()
 
     @property
@@ -227,21 +268,10 @@ class Meter:
 
     def stats(self) -> LoaderStats:
         """Return the counts so far."""
-        return LoaderStats(self._batches, self._samples, self._waiting_s, self._computing_s, self.counters.read())
+        seconds = self._waiting_s, self._computing_s
+        return LoaderStats(self._batches, self._samples, *seconds, self.counters.read(), self.moving.seconds)
 
 
 def _sum(each: Iterable[ReaderStats]) -> ReaderStats:
     columns = zip(*map(astuple, each), strict=True)
     return ReaderStats(*map(sum, columns))
-
-
-def _lives(pid: int) -> bool:
-    if pid == 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

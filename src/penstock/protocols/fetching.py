@@ -59,6 +59,8 @@ class ReadCounts:
         errors: Reads that failed in the end.
         size_bytes: Bytes of the others.
         waiting_s: Seconds that the thread waited for bytes.
+        starved_s: How many of these seconds the budget of bytes or items allowed fewer reads than the transport
+            carries at once.
 
     """
 
@@ -67,6 +69,7 @@ class ReadCounts:
     errors: int = 0
     size_bytes: int = 0
     waiting_s: float = 0.0
+    starved_s: float = 0.0
 
 
 class ReadOwner(Protocol):

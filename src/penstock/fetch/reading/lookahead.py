@@ -57,6 +57,7 @@ class Lookahead:
         self._next: Span | None = None
         self._drained = False
         self._window = budget.items_limit
+        self._starved = False  # the budget, and nothing else, keeps reads from being sent
         self._low = 0  # items held at which to refill
         self._pid = os.getpid()
         self._scope = scope or Scope()
@@ -110,7 +111,10 @@ class Lookahead:
         try:
             self._inbox.wait(read)
         finally:
-            self.counts.waiting_s += monotonic() - began
+            waited_s, counts = monotonic() - began, self.counts
+            counts.waiting_s += waited_s
+            if self._starved:
+                counts.starved_s += waited_s
 
     def _resize(self) -> None:
         """Double the window when the transport has run out of reads, and shrink it while many only queue.
@@ -126,22 +130,26 @@ class Lookahead:
 
     def _refill(self) -> None:
         budget, batch = self._budget, []
+        held_back = self._window == budget.items_limit
         while budget.items_held < self._window:
             span = self._next or next(self._spans, None)
             if span is PAUSE:
+                held_back = False
                 break
             self._next = span
             if span is None:
-                self._drained = True
+                self._drained, held_back = True, False
                 break
             cost = self._cost(span) if span.stop is None else span.stop - span.start
             if not budget.admits(cost):
+                held_back = True
                 break
             budget.admit(cost)
             self._costs.append(cost)
             batch.append(span)
             self._next = None
         if batch:
+            self._starved = held_back and budget.items_held < self._fetching.concurrency()
             self._reads.extend(self._scope.run(start_reads, self._fetching, batch, self._inbox))
 
     def _cost(self, span: Span) -> int:

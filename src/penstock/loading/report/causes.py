@@ -1,0 +1,138 @@
+"""Divides the seconds that a training loop waited among their causes. Pure arithmetic on counts (design/0047)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.events import HostTimings
+    from penstock.loading.stats import LoaderStats
+
+__all__ = ["CAUSES", "Cause", "Parallelism", "causes", "main_cause"]
+
+Cause = Literal[
+    "first byte",
+    "bandwidth",
+    "throttled",
+    "retries",
+    "memory budget",
+    "decode",
+    "collate",
+    "device",
+    "python",
+]
+CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
+
+_LEAST_SHARE: Final = 0.05  # of wall time: below it the loop is not input bound
+_PROCESSORS: Final = (0.5, 2.0)  # one, that is lent out; beside other programs a thread that is woken asks for more
+_LEAST_ASLEEP: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Parallelism:
+    """How many make batches at once.
+
+    Attributes:
+        processes: Worker processes; 0: threads of this process.
+        threads: Threads that transform, where there are no processes.
+        collating: Batches that these threads may collate at once.
+
+    """
+
+    processes: int
+    threads: int
+    collating: int
+
+
+def causes(stats: LoaderStats, hosts: Iterable[HostTimings], at_once: Parallelism) -> dict[Cause, float]:
+    """Return the seconds of ``stats.waiting_s`` by cause; their sum is that.
+
+    The time of the loop's own thread in moving batches is measured. The other seconds are divided as the time of
+    threads or workers is: waits for bytes (one thread waits for all), transforms and collation (a thread's share of
+    their sum). What the busiest worker process did not need, processes took to start and batches to be pickled and
+    passed on: Python's.
+    """
+    found: dict[Cause, float] = dict.fromkeys(CAUSES, 0.0)
+    found["device"] = min(stats.moving_s, stats.waiting_s)
+    left_s = stats.waiting_s - found["device"]
+    making = _making(stats, at_once)
+    reading_s = making.pop("first byte")
+    shares = [*making.items(), *_reading(reading_s, stats, hosts).items()]
+    made_s = sum(seconds for _, seconds in shares)
+    known_s = min(left_s, _busiest(stats)) if at_once.processes else left_s
+    if made_s > 0:
+        for cause, seconds in shares:
+            found[cause] += seconds / made_s * known_s
+        left_s -= known_s
+    found["python"] += left_s
+    return found
+
+
+def main_cause(stats: LoaderStats, found: dict[Cause, float]) -> Cause | None:
+    """Return the cause with the most seconds; None where the loop waited for less than 5 % of the time."""
+    seconds = stats.waiting_s + stats.computing_s
+    if not seconds or stats.waiting_s < _LEAST_SHARE * seconds:
+        return None
+    return max(found, key=found.__getitem__)
+
+
+def _making(stats: LoaderStats, at_once: Parallelism) -> dict[Cause, float]:
+    """Return what threads or workers did, as wall time: "first byte" stands for all waits for bytes."""
+    total = stats.total
+    transform_s = max(0.0, total.working_s - total.collating_s - total.pinning_s)
+    if at_once.processes:
+        shares: dict[Cause, float] = {
+            "first byte": total.waiting_s,
+            "decode": transform_s,
+            "collate": total.collating_s,
+        }
+        return {cause: seconds / at_once.processes for cause, seconds in shares.items()}
+    return {
+        "first byte": total.waiting_s,
+        "python" if _locked(stats, at_once) else "decode": transform_s / at_once.threads,
+        "collate": total.collating_s / at_once.collating,
+        "device": total.pinning_s / at_once.collating,
+    }
+
+
+def _locked(stats: LoaderStats, at_once: Parallelism) -> bool:
+    """Return whether threads wait for Python's lock (the GIL) more than for a processor.
+
+    Several are in transforms then, use or ask for one or two processors together, and sleep for the rest.
+    """
+    total = stats.total
+    if at_once.threads < 2 or total.working_s <= 0 or total.elapsed_s <= 0:  # noqa: PLR2004  two can wait for one another
+        return False
+    least, most = _PROCESSORS
+    asleep = 1 - total.demanded_s / total.working_s
+    return asleep >= _LEAST_ASLEEP and least <= total.demanded_s / total.elapsed_s <= most
+
+
+def _busiest(stats: LoaderStats) -> float:
+    return max((each.waiting_s + each.working_s for each in stats.workers), default=0.0)
+
+
+def _reading(seconds: float, stats: LoaderStats, hosts: Iterable[HostTimings]) -> dict[Cause, float]:
+    """Divide waits for bytes as the time of all requests is divided.
+
+    Waits for first bytes while the budget kept requests from being sent are the budget's.
+    """
+    first_s = body_s = throttled_s = retried_s = 0.0
+    for host in hosts:
+        first_s, body_s = first_s + host.first_byte_s, body_s + host.body_s
+        throttled_s, retried_s = throttled_s + host.throttled_s, retried_s + host.retried_s
+    whole_s = first_s + body_s + throttled_s + retried_s
+    if whole_s <= 0:
+        first_s = whole_s = 1.0
+    total = stats.total
+    starved = min(1.0, total.starved_s / total.waiting_s) if total.waiting_s > 0 else 0.0
+    return {
+        "first byte": seconds * first_s / whole_s * (1 - starved),
+        "memory budget": seconds * first_s / whole_s * starved,
+        "bandwidth": seconds * body_s / whole_s,
+        "throttled": seconds * throttled_s / whole_s,
+        "retries": seconds * retried_s / whole_s,
+    }

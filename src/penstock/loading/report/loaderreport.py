@@ -1,0 +1,69 @@
+"""Makes a loader's report of what was counted, which shows itself as text, JSON and a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import public_url
+from penstock.loading.report.advice import Setup, advice
+from penstock.loading.report.causes import Parallelism, causes, main_cause
+from penstock.loading.report.page import page
+from penstock.loading.report.summary import Summary, host_report
+from penstock.loading.report.text import text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.events import HostTimings, SlowRequest
+    from penstock.loading.report.summary import Prices
+    from penstock.loading.stats import LoaderStats
+
+__all__ = ["LoaderReport", "report"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderReport(Summary):
+    """A ``Summary`` that ``print`` shows as text."""
+
+    def html(self) -> str:
+        """Return one page with plots, which needs no network: write it to a file, and open that in a browser."""
+        return page(self)
+
+    def __str__(self) -> str:
+        """Return it as text of at most 100 columns."""
+        return text(self)
+
+
+def report(
+    stats: LoaderStats,
+    hosts: Mapping[str, HostTimings],
+    slowest: Sequence[SlowRequest],
+    setup: Setup,
+    prices: Prices | None,
+) -> LoaderReport:
+    """Return the report on what was counted."""
+    found = causes(stats, hosts.values(), _at_once(setup))
+    cause = main_cause(stats, found)
+    slowest = tuple(each._replace(url=public_url(each.url)) for each in slowest)
+    reports = sorted((host_report(name, each) for name, each in hosts.items()), key=lambda each: -each.responses)
+    total = stats.total
+    return LoaderReport(
+        cause,
+        advice(cause, setup, [each.url for each in slowest]),
+        stats.waiting_s,
+        stats.computing_s,
+        found,
+        stats.batches,
+        stats.samples,
+        tuple(reports),
+        stats.workers,
+        slowest,
+        None if prices is None else prices.of(total.requests, total.size_bytes),
+        "" if prices is None else prices.currency,
+    )
+
+
+def _at_once(setup: Setup) -> Parallelism:
+    threads = min(setup.decode_threads, setup.prefetch * setup.batch_size)
+    return Parallelism(setup.num_workers, threads, min(setup.decode_threads, setup.prefetch))

@@ -1,0 +1,160 @@
+"""What a loader knows of its own speed, as plain values: shares of time, hosts, workers, the slowest requests."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from penstock.events import HostTimings, SlowRequest
+    from penstock.histogram import Histogram
+    from penstock.loading.report.causes import Cause
+    from penstock.loading.stats import ReaderStats
+
+__all__ = ["HostReport", "Prices", "Quantiles", "Summary", "host_report"]
+
+_GIB: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """List prices of a store, for an estimate of what requests cost.
+
+    Attributes:
+        per_1000_requests: Of 1,000 reads.
+        per_gib: Of a GiB that leaves the store; within a cloud region mostly 0.
+        currency: How the sum is labelled.
+
+    """
+
+    per_1000_requests: float = 0.0
+    per_gib: float = 0.0
+    currency: str = "USD"
+
+    def __post_init__(self) -> None:
+        """Refuse prices below zero."""
+        if not (self.per_1000_requests >= 0 and self.per_gib >= 0):
+            raise Unusable(f"prices are not negative: {self}")
+
+    def of(self, requests: int, size_bytes: int) -> float:
+        """Return what requests cost that brought ``size_bytes`` in sum."""
+        return requests / 1000 * self.per_1000_requests + size_bytes / _GIB * self.per_gib
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """Of a time: what 50, 95 and 99 % of all do not exceed. Of a rate: what 50, 95 and 99 % reach or exceed."""
+
+    p50: float
+    p95: float
+    p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostReport:
+    """The requests to one host.
+
+    Attributes:
+        host: Its name and port; of stores without a wire the scheme.
+        responses: Attempts of requests that ended.
+        failed: How many of these failed.
+        throttled: How many the store refused because it was asked too often.
+        retried: How many were made again.
+        received_bytes: Bytes of the objects that were read.
+        sent_bytes: Bytes that were written.
+        first_byte_s: Seconds to the first byte of a read.
+        body_bytes_per_s: Rate of single bodies of 64 KiB or more.
+        first_bytes: Counts of the former as ``(low, high, count)``.
+        body_rates: Counts of the latter.
+
+    """
+
+    host: str
+    responses: int
+    failed: int
+    throttled: int
+    retried: int
+    received_bytes: int
+    sent_bytes: int
+    first_byte_s: Quantiles
+    body_bytes_per_s: Quantiles
+    first_bytes: tuple[tuple[float, float, int], ...] = field(repr=False, default=())
+    body_rates: tuple[tuple[float, float, int], ...] = field(repr=False, default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Whether a training loop waits for its batches, and why: see ``DataLoader.report``.
+
+    Attributes:
+        cause: What it waits for most; None where it waits for less than 5 % of the time.
+        recommendation: One thing to do, which names the option.
+        waiting_s: Seconds that the training loop waited for batches.
+        computing_s: Seconds between receiving a batch and asking for the next one.
+        causes: The seconds of ``waiting_s`` by cause: ``"first byte"``, ``"bandwidth"``, ``"throttled"``,
+            ``"retries"``, ``"memory budget"``, ``"decode"``, ``"collate"``, ``"device"``, ``"python"``.
+        batches: Which the loop received.
+        samples: In these.
+        hosts: Requests by host, the busiest first.
+        workers: Counts of each worker process, or of all decoding threads together.
+        slowest: The ten slowest reads.
+        cost: Of all requests, at the prices that were given; None without.
+        currency: Of the cost.
+
+    """
+
+    cause: Cause | None
+    recommendation: str
+    waiting_s: float
+    computing_s: float
+    causes: dict[Cause, float]
+    batches: int
+    samples: int
+    hosts: tuple[HostReport, ...]
+    workers: tuple[ReaderStats, ...]
+    slowest: tuple[SlowRequest, ...]
+    cost: float | None = None
+    currency: str = ""
+
+    @property
+    def waiting(self) -> float:
+        """Share of time that the training loop waited, 0 to 1."""
+        seconds = self.waiting_s + self.computing_s
+        return self.waiting_s / seconds if seconds else 0.0
+
+    def values(self) -> dict[str, Any]:
+        """Return everything as dicts, lists, numbers and texts."""
+        found = asdict(self)
+        found["slowest"] = [each._asdict() for each in self.slowest]
+        found["waiting"] = self.waiting
+        return found
+
+    def json(self) -> str:
+        """Return everything as JSON."""
+        return json.dumps(self.values())
+
+
+def host_report(name: str, timings: HostTimings) -> HostReport:
+    """Return what was counted of a host as plain values."""
+    first, rate = timings.first_byte, timings.body_rate
+    return HostReport(
+        name,
+        timings.responses,
+        timings.failed,
+        timings.throttled,
+        timings.retried,
+        timings.received_bytes,
+        timings.sent_bytes,
+        Quantiles(first.quantile(0.5), first.quantile(0.95), first.quantile(0.99)),
+        Quantiles(rate.quantile(0.5), rate.quantile(0.05), rate.quantile(0.01)),
+        _counts(first),
+        _counts(rate),
+    )
+
+
+def _counts(histogram: Histogram) -> tuple[tuple[float, float, int], ...]:
+    least, most = histogram.least, histogram.least * 2.0**30
+    return tuple((max(low, least / 2), min(high, 2 * most), size) for low, high, size in histogram.buckets())

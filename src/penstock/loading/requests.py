@@ -1,0 +1,168 @@
+"""What a loader's requests cost, by host, and the slowest of them: of its workers, in memory that they share."""
+
+from __future__ import annotations
+
+import json
+import os
+from array import array
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.catalog.storage.region import Region
+from penstock.errors import Unusable
+from penstock.events import HOST_WORDS, HostTimings, Slowest, SlowRequest, measured
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+
+    from penstock.datasets.policy import Delivery
+
+__all__ = ["KEPT", "Requests", "WorkerRequests", "lives"]
+
+KEPT: Final = 10  # slowest requests
+_HOSTS: Final = 4  # of a worker; what further ones cost is left out
+_NAME_BYTES: Final = 256
+_TEXT_BYTES: Final = 16 << 10  # of the slowest requests
+_HOST_BYTES: Final = _NAME_BYTES + 8 * HOST_WORDS
+_BYTES: Final = 16 + _HOSTS * _HOST_BYTES + _TEXT_BYTES  # the owner, the text's length, hosts, the text
+_EVERY_S: Final = 0.5
+
+
+class Requests:
+    """Requests of ``workers`` worker processes; with 0, those that this process makes from here on.
+
+    The latter include requests of other loaders, checkpoints and files of the same process.
+    """
+
+    def __init__(self, workers: int) -> None:
+        """Begin at zero."""
+        self.workers = workers
+        self._region: Region | None = None
+        self._before = {} if workers else measured()
+        self._slowest = None if workers else Slowest(KEPT)
+        if workers:
+            with suppress(Unusable, OSError):  # no descriptor is left: a loader works without
+                self._region = Region(workers * _BYTES)
+
+    def claim(self, worker: int) -> WorkerRequests:
+        """Return where ``worker``, which is this process, writes what its requests cost from here on."""
+        if self._region is None:
+            return WorkerRequests(memoryview(bytearray(_BYTES)))
+        return WorkerRequests(self._region.view[worker * _BYTES : (worker + 1) * _BYTES])
+
+    def hosts(self) -> dict[str, HostTimings]:
+        """Return what requests cost so far, by host; any thread may ask."""
+        found: dict[str, HostTimings] = {}
+        if self._slowest is not None:
+            for name, now in measured().items():
+                cost = now - self._before.get(name, HostTimings())
+                if cost.responses:
+                    found[name] = cost
+            return found
+        for name, words in (each for row in self._rows() for each in _hosts(row)):
+            found[name] = found.get(name, HostTimings()) + HostTimings(words)
+        return found
+
+    def slowest(self) -> list[SlowRequest]:
+        """Return the slowest reads so far, the slowest first."""
+        if self._slowest is not None:
+            return self._slowest.found()
+        return sorted((each for row in self._rows() for each in _texts(row)), reverse=True)[:KEPT]
+
+    def _rows(self) -> list[memoryview]:
+        view = self._region.view if self._region is not None else memoryview(b"")
+        return [view[at : at + _BYTES] for at in range(0, len(view), _BYTES)]
+
+    def __getstate__(self) -> tuple[int, Region | None]:
+        """Travel as the shared memory, where there is one."""
+        return self.workers, self._region
+
+    def __setstate__(self, state: tuple[int, Region | None]) -> None:
+        """Arrive in a worker."""
+        self.workers, self._region = state
+        self._before, self._slowest = {}, None
+
+
+class WorkerRequests:
+    """The costs of one worker process, which go on from what a worker of this number has left."""
+
+    def __init__(self, row: memoryview) -> None:
+        """Begin; where another process that lives writes this row already, write to memory of its own."""
+        owner = row[:8].cast("q")
+        if owner[0] != os.getpid() and lives(owner[0]):
+            row = memoryview(bytearray(_BYTES))
+        row[:8].cast("q")[0] = os.getpid()
+        self._row = row
+        self._left = {name: HostTimings(words).copy() for name, words in _hosts(row)}
+        self._slow_before = _texts(row)
+        self._before = measured()
+        self._slowest = Slowest(KEPT)
+        self._write_s = 0.0
+
+    def followed(self, deliveries: Iterable[Delivery]) -> Generator[Delivery]:
+        """Yield deliveries, and write what requests cost so far before one goes, twice a second, and at the end."""
+        try:
+            for delivery in deliveries:
+                if monotonic() >= self._write_s:
+                    self.write()
+                    self._write_s = monotonic() + _EVERY_S
+                yield delivery
+        finally:
+            self.write()
+            self._row[:8].cast("q")[0] = 0
+
+    def write(self) -> None:
+        """Show what requests cost so far."""
+        costs = dict(self._left)
+        for name, now in measured().items():
+            since = now - self._before.get(name, HostTimings())
+            if since.responses:
+                costs[name] = since + costs.get(name, HostTimings())
+        for at, (name, cost) in enumerate([*costs.items()][:_HOSTS]):
+            start = 16 + at * _HOST_BYTES
+            label = name.encode()[: _NAME_BYTES - 1]
+            self._row[start + _NAME_BYTES : start + _HOST_BYTES].cast("q")[:] = array("q", cost.words)
+            self._row[start : start + _NAME_BYTES] = label.ljust(_NAME_BYTES, b"\0")
+        self._write_slowest()
+
+    def _write_slowest(self) -> None:
+        found = sorted([*self._slow_before, *self._slowest.found()], reverse=True)[:KEPT]
+        text = json.dumps(found).encode()
+        while len(text) > _TEXT_BYTES:
+            found.pop()
+            text = json.dumps(found).encode()
+        length, start = self._row[8:16].cast("q"), _BYTES - _TEXT_BYTES
+        length[0] = 0  # a reader meanwhile sees none
+        self._row[start : start + len(text)] = text
+        length[0] = len(text)
+
+
+def _hosts(row: memoryview) -> list[tuple[str, Any]]:
+    found = []
+    for at in range(_HOSTS):
+        start = 16 + at * _HOST_BYTES
+        name = bytes(row[start : start + _NAME_BYTES]).rstrip(b"\0").decode("utf-8", "replace")
+        if name:
+            found.append((name, row[start + _NAME_BYTES : start + _HOST_BYTES].cast("q")))
+    return found
+
+
+def _texts(row: memoryview) -> list[SlowRequest]:
+    start, length = _BYTES - _TEXT_BYTES, row[8:16].cast("q")[0]
+    with suppress(ValueError, TypeError):  # it was being written
+        return [SlowRequest(*each) for each in json.loads(bytes(row[start : start + length]) or b"[]")]
+    return []
+
+
+def lives(pid: int) -> bool:
+    """Return whether there is a process ``pid``; there is none of number 0."""
+    if pid == 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

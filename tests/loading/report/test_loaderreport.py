@@ -1,0 +1,101 @@
+"""A cause that is planted ten times stronger than all else is named: in threads, worker processes and ranks."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+import penstock as ps
+from penstock.testing.servers import Scripted
+from tests.datasets.ranks import free_port, ranks
+from tests.loading.report import plants
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("cause", [each for each in plants.FAULTS if each != "python"])
+def test_a_planted_cause_is_named(cause, workers):
+    with Scripted(plants.objects(cause)) as server:
+        report, epochs = plants.named(plants.loader(cause, server.url, workers), cause)
+    assert report.cause == cause, str(report)
+    assert report.waiting > 0.05
+    assert sum(report.causes.values()) == pytest.approx(report.waiting_s)
+    (host,) = (each for each in report.hosts if each.host == server.url.partition("//")[2])
+    assert host.responses - host.failed == epochs * len(plants.keys(cause))
+    assert len(report.slowest) == min(10, epochs * len(plants.keys(cause)))
+    if cause == "first byte":
+        assert "s3://bucket/train/cold/" in report.recommendation
+        assert all("/cold/" in each.url for each in report.slowest)
+        assert host.first_byte_s.p99 > 0.15
+    if cause == "throttled":
+        assert host.retried >= host.throttled == epochs * len(plants.keys(cause))
+
+
+def test_transforms_in_pure_python_that_share_one_lock_are_named():
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(0.2)  # as long as one transform: other programs on this machine do not count as the lock
+    try:
+        with Scripted(plants.objects("python")) as server:
+            report, _ = plants.named(plants.loader("python", server.url), "python")
+    finally:
+        sys.setswitchinterval(interval_s)
+    assert report.cause == "python", str(report)
+    assert "num_workers=" in report.recommendation
+
+
+def test_each_rank_of_a_group_reports_on_itself():
+    with Scripted(plants.objects("first byte")) as server:
+        meeting = f"tcp://127.0.0.1:{free_port()}"
+        found = ranks(2, meeting, _report, server.url)
+    assert [each[0] for each in found] == ["first byte", "decode"], found
+    assert [each[1] for each in found] == [3, 3]
+
+
+def _report(url):
+    from torch import distributed
+
+    cause = ("first byte", "decode")[distributed.get_rank()]
+    report, epochs = plants.named(plants.loader(cause, url), cause)
+    return report.cause, report.batches / epochs
+
+
+def test_the_time_that_a_loop_computes_is_not_waiting():
+    with Scripted(plants.objects("none")) as server:
+        loader = plants.loader("none", server.url)
+        for _ in loader:
+            plants.pause(0.1)
+    report, stats = loader.report(), loader.stats()
+    assert (report.computing_s, report.waiting_s) == (stats.computing_s, stats.waiting_s)
+    assert report.computing_s > 0.35
+    assert report.waiting == pytest.approx(1 - stats.utilisation)
+
+
+def test_a_loader_that_has_not_begun_reports_nothing():
+    report = plants.loader("none", "http://127.0.0.1:1").report()
+    assert (report.cause, report.batches, report.hosts, report.slowest, report.waiting) == (None, 0, (), (), 0.0)
+    assert "not input bound" in str(report)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_prices_make_a_cost(workers):
+    with Scripted(plants.objects("none")) as server:
+        loader = plants.loader("none", server.url, workers)
+        list(loader)
+    assert loader.report().cost is None
+    report = loader.report(ps.Prices(per_1000_requests=0.4, per_gib=1 << 30, currency="EUR"))
+    assert report.cost == pytest.approx(40 * 0.0004 + 40 * 500)
+    assert report.currency == "EUR"
+    assert "EUR" in str(report)
+
+
+def test_everything_is_in_the_json_and_no_secret():
+    with Scripted(plants.objects("none")) as server:
+        url = "s3://bucket/train/warm/000"
+        loader = plants.loader("none", server.url, urls=[url, url])
+        list(loader)
+    found = json.loads(loader.report().json())
+    assert set(found) >= {"cause", "recommendation", "causes", "hosts", "workers", "slowest", "waiting", "cost"}
+    assert found["slowest"][0]["url"] == url
+    assert found["hosts"][0]["first_byte_s"]["p50"] > 0
+    assert sum(size for _, _, size in found["hosts"][0]["first_bytes"]) == 2

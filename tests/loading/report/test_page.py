@@ -1,0 +1,106 @@
+"""The page is whole in itself, shows what the report says in a real browser, and no key of an object can break it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from penstock.events import SlowRequest
+from penstock.loading.report.causes import CAUSES
+from penstock.loading.report.loaderreport import LoaderReport
+from penstock.loading.report.summary import HostReport, Quantiles
+from penstock.loading.stats import ReaderStats
+
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+HOSTILE = "s3://bucket/<script>document.title='broken'</script>&\"'/ü…"
+REPORT = LoaderReport(
+    "first byte",
+    "Raise TransportOptions(connections=…).",
+    90.0,
+    10.0,
+    dict.fromkeys(CAUSES, 10.0),
+    1_000,
+    64_000,
+    (
+        HostReport(
+            "bucket.s3.amazonaws.com",
+            64_010,
+            10,
+            5,
+            10,
+            1 << 33,
+            0,
+            Quantiles(0.03, 0.06, 1.2),
+            Quantiles(9e7, 4e7, 1e6),
+            ((0.01, 0.011, 10), (0.03, 0.033, 60_000), (1.0, 1.1, 99)),
+            ((1e6, 1.1e6, 7), (9e7, 1e8, 60_000)),
+        ),
+        HostReport(HOSTILE, 1, 0, 0, 0, 0, 0, Quantiles(0, 0, 0), Quantiles(0, 0, 0)),
+    ),
+    (ReaderStats(batches=500, waiting_s=80.0, working_s=10.0, elapsed_s=100.0), ReaderStats()),
+    (SlowRequest(12.5, HOSTILE, 100, 3, 200, 0.0),),
+    1.25,
+    "EUR",
+)
+EMPTY = LoaderReport(None, "Nothing.", 0.0, 0.0, dict.fromkeys(CAUSES, 0.0), 0, 0, (), (ReaderStats(),), ())
+
+
+class Elements(HTMLParser):
+    """Collects the names of elements, and every address; raises where one is not closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.names, self.addresses, self._open = [], [], []
+        self.feed(text)
+        assert self._open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.names.append(tag)
+        self.addresses += [value for name, value in attrs if name in ("src", "href", "xlink:href")]
+        if tag != "meta":
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+
+@pytest.mark.parametrize("report", [REPORT, EMPTY, replace(REPORT, cause=None, hosts=())])
+def test_a_page_is_whole_and_asks_for_nothing(report):
+    text = report.html()
+    found = Elements(text)
+    assert "script" not in found.names
+    assert found.addresses == []
+    assert re.findall(r"url\(|@import|https?:", text) == []
+    assert "NaN" not in text
+    assert "nan" not in re.findall(r'"([^"]*)"', text)
+
+
+def browser():
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None and os.environ.get("PENSTOCK_REQUIRE_SERVERS") == "1":
+        pytest.fail("no Chromium: apt-get install chromium-headless-shell")
+    return found or pytest.skip("no Chromium: apt-get install chromium-headless-shell")
+
+
+def test_a_browser_shows_the_plots_and_the_tables(tmp_path):
+    page, picture = tmp_path / "report.html", tmp_path / "report.png"
+    page.write_text(REPORT.html(), "utf-8")
+    command = [browser(), "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=800,1600"]
+    shown = subprocess.run(
+        [*command, f"--screenshot={picture}", "--dump-dom", page.as_uri()], capture_output=True, timeout=120, check=True
+    )
+    text = shown.stdout.decode()
+    assert "<title>Penstock: report of a loader</title>" in text, "no script has run"
+    assert text.count("<svg") == 1 + 2 + 2
+    assert text.count("<rect") >= 10 + 3 + 2 + 3
+    assert "bucket.s3.amazonaws.com" in text
+    assert "&lt;script&gt;" in text
+    assert "1.2500 EUR" in text
+    assert picture.read_bytes().startswith(b"\x89PNG")

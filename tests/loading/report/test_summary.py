@@ -1,0 +1,41 @@
+"""What was counted of a host becomes plain numbers: quantiles of times, and of rates what most bodies reach."""
+
+from __future__ import annotations
+
+import pytest
+
+import penstock as ps
+from penstock.errors import Unusable
+from penstock.events import HostTimings
+from penstock.loading.report.summary import host_report
+
+
+def test_a_host_s_rates_are_those_that_most_bodies_reach():
+    timings = HostTimings()
+    for number in range(100):
+        timings.first_byte.add(0.01 if number < 90 else 1.0)
+        timings.body_rate.add(1e8 if number < 90 else 1e5)
+    found = host_report("h", timings)
+    assert found.first_byte_s.p50 == pytest.approx(0.01, rel=0.05)
+    assert found.first_byte_s.p99 == pytest.approx(1.0, rel=0.05)
+    assert found.body_bytes_per_s.p50 == pytest.approx(1e8, rel=0.05)
+    assert found.body_bytes_per_s.p95 == pytest.approx(1e5, rel=0.05)
+    assert [count for _, _, count in found.first_bytes] == [90, 10]
+
+
+def test_plots_have_bounds_also_of_numbers_beyond_the_buckets():
+    timings = HostTimings()
+    for value in (0.0, 1e9):
+        timings.first_byte.add(value)
+    assert all(0 < low < high < 1e9 for low, high, _ in host_report("h", timings).first_bytes)
+
+
+def test_a_host_without_a_read_has_zeros():
+    found = host_report("h", HostTimings())
+    assert (found.first_byte_s.p50, found.body_bytes_per_s.p99, found.first_bytes) == (0.0, 0.0, ())
+
+
+def test_a_price_is_not_negative():
+    with pytest.raises(Unusable, match="negative"):
+        ps.Prices(per_gib=-1)
+    assert ps.Prices(per_1000_requests=0.4, per_gib=1).of(2000, 1 << 30) == pytest.approx(1.8)
