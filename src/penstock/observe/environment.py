@@ -9,8 +9,8 @@ from penstock.errors import ConfigError
 from penstock.observe.chrome import ChromeTrace
 from penstock.observe.jsonlines import JsonLines
 from penstock.observe.log import Log
+from penstock.observe.metrics.prometheus import Prometheus
 from penstock.observe.otel.sink import OpenTelemetry
-from penstock.observe.prometheus import Prometheus
 from penstock.observe.subscription import receive
 
 if TYPE_CHECKING:

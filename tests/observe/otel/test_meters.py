@@ -6,7 +6,7 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from penstock.observe.metrics import COUNTS
+from penstock.observe.metrics.counts import COUNTS
 from penstock.observe.otel.meters import observe
 from tests.children import forked
 from tests.observe.reads import keys_of, read_one, source_of

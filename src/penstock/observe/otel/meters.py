@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.observe.board import counted
-from penstock.observe.metrics import COUNTS, DISTRIBUTIONS
+from penstock.observe.metrics.board import counted
+from penstock.observe.metrics.counts import COUNTS, DISTRIBUTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
     from penstock.histogram import Histogram
-    from penstock.observe.metrics import Count, Distribution
+    from penstock.observe.metrics.counts import Count, Distribution
 
 __all__ = ["observe"]
 

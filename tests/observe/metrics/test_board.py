@@ -10,7 +10,7 @@ from secrets import token_hex
 import pytest
 
 from penstock.events import HOST_WORDS
-from penstock.observe.board import Board, Notice, folder_of
+from penstock.observe.metrics.board import Board, Notice, folder_of
 from tests.children import forked
 from tests.observe.reads import keys_of, read_all, source_of
 

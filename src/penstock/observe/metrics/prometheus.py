@@ -8,8 +8,8 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from penstock.errors import MissingExtra
-from penstock.observe.board import Board, Notice
-from penstock.observe.metrics import COUNTS, DISTRIBUTIONS, cumulated
+from penstock.observe.metrics.board import Board, Notice
+from penstock.observe.metrics.counts import COUNTS, DISTRIBUTIONS, cumulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

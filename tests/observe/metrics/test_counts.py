@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.events import HostTimings
 from penstock.histogram import Histogram
-from penstock.observe.metrics import COUNTS, DISTRIBUTIONS, cumulated
+from penstock.observe.metrics.counts import COUNTS, DISTRIBUTIONS, cumulated
 
 BOUNDS = tuple(1e-6 * 2**power for power in range(9, 27))
 

@@ -1,0 +1,1 @@
+"""Counts by host as metrics, and a loader's counts as scalars."""

@@ -1,0 +1,106 @@
+"""A loader's counts as scalars for curves: TensorBoard, Weights & Biases, or anything that takes numbers by name."""
+
+from __future__ import annotations
+
+from logging import getLogger
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Scalars"]
+
+_LOG = getLogger("penstock")
+_WARN_EVERY_S: Final = 30.0
+_TOTALS: Final = ("requests", "retries", "errors", "skipped", "size_bytes")
+
+
+class Counted(Protocol):
+    """A loader that counts: ``penstock.DataLoader``."""
+
+    def stats(self) -> Any:  # noqa: ANN401  its class lies above this room
+        """Return counts since it was made."""
+
+
+class Board(Protocol):
+    """The part of a ``SummaryWriter`` that is used."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int | None = None, /) -> object:
+        """Take a number."""
+
+
+class Run(Protocol):
+    """The part of a run of Weights & Biases that is used."""
+
+    def log(self, data: dict[str, Any], /) -> object:
+        """Take numbers by name."""
+
+
+class Scalars:
+    """Numbers of a loader since they were asked for last; call it from the training loop, every so many steps.
+
+    No request, and no wait for workers. What TensorBoard's writer or the run raises is logged, and the loop goes on.
+
+    | name | what |
+    |---|---|
+    | ``utilisation`` | share of time that the loop computed, 0 to 1 |
+    | ``waiting_s`` | seconds that it waited for batches |
+    | ``batches_per_s``, ``samples_per_s`` | received by the loop |
+    | ``bytes_per_s`` | of objects, read ahead ones included |
+    | ``requests``, ``retries``, ``errors``, ``skipped`` | counts |
+
+    """
+
+    def __init__(self, loader: Counted, prefix: str = "penstock/") -> None:
+        """Begin now; names begin with ``prefix``."""
+        self._loader = loader
+        self._prefix = prefix
+        self._warned_s: float | None = None
+        self._at_s = monotonic()
+        self._before = self._counts()
+
+    def take(self) -> dict[str, float]:
+        """Return the numbers by name."""
+        now, counts = monotonic(), self._counts()
+        since = {name: max(0.0, counts[name] - self._before[name]) for name in counts}
+        seconds, self._at_s, self._before = now - self._at_s, now, counts
+        looped_s = since["waiting_s"] + since["computing_s"]
+        rates = {"batches_per_s": "batches", "samples_per_s": "samples", "bytes_per_s": "size_bytes"}
+        return {
+            f"{self._prefix}{name}": value
+            for name, value in {
+                "utilisation": since["computing_s"] / looped_s if looped_s else 0.0,
+                "waiting_s": since["waiting_s"],
+                **{name: since[of] / seconds if seconds else 0.0 for name, of in rates.items()},
+                **{name: since[name] for name in ("requests", "retries", "errors", "skipped")},
+            }.items()
+        }
+
+    def to_tensorboard(self, writer: Board, step: int) -> None:
+        """Add the numbers to a ``torch.utils.tensorboard.SummaryWriter``, or Lightning's ``logger.experiment``."""
+
+        def add() -> None:
+            for name, value in self.take().items():
+                writer.add_scalar(name, value, step)
+
+        self._guarded(add)
+
+    def to_wandb(self, run: Run, **values: Any) -> None:  # noqa: ANN401  whatever the program logs
+        """Log the numbers to a run of Weights & Biases, in one step with ``values`` (the loss, say)."""
+        self._guarded(lambda: run.log({**self.take(), **values}))
+
+    def _guarded(self, tell: Callable[[], object]) -> None:
+        try:
+            tell()
+        except Exception as error:  # noqa: BLE001  a broken sink must not break a training
+            now = monotonic()
+            if self._warned_s is None or now > self._warned_s + _WARN_EVERY_S:
+                self._warned_s = now
+                _LOG.warning("scalars could not be told: %s: %s", type(error).__name__, error)
+
+    def _counts(self) -> dict[str, float]:
+        stats = self._loader.stats()
+        total = stats.total
+        own = {name: getattr(stats, name) for name in ("batches", "samples", "waiting_s", "computing_s")}
+        return own | {name: getattr(total, name) for name in _TOTALS}
