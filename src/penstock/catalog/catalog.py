@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock.catalog.contents import Contents
 from penstock.catalog.entry import Entry, entry_of, relocated
+from penstock.catalog.inventory.listing import listed as inventoried
 from penstock.catalog.labels import check_rule, classified, names
 from penstock.catalog.rows import Conditions, matching, picked, positions, united
 from penstock.catalog.scanning.journal import Beyond
@@ -42,7 +43,7 @@ __all__ = ["Catalog", "Entry"]
 class Catalog(Contents):
     """``len(catalog)`` objects, or byte ranges of objects, in a fixed order, held in shared memory.
 
-    ``scan``, ``refresh``, ``open`` and ``save`` ask a store; nothing else here does.
+    ``scan``, ``from_inventory``, ``refresh``, ``open`` and ``save`` ask a store; nothing else here does.
 
     ``catalog[i]`` is an ``Entry`` (negative ``i`` counts from the end; IndexError past it). ``catalog[a:b:c]``,
     ``catalog[indices]``, ``filter`` and ``split`` give catalogs over the same memory: they copy no entry, and pickle
@@ -86,6 +87,42 @@ class Catalog(Contents):
         if not (allow_empty or len(catalog)):
             raise absent(source, prefix, os.fspath(url), chosen=bool(include or exclude))
         return catalog if labels is None else catalog.with_labels(labels)
+
+    @classmethod
+    def from_inventory(
+        cls,
+        manifest: str | os.PathLike[str],
+        url: str | os.PathLike[str],
+        *,
+        include: str | Iterable[str] = (),
+        exclude: str | Iterable[str] = (),
+        progress: bool | None = None,
+        store: StoreOptions | str | None = None,
+    ) -> Catalog:
+        """Return what a listing of ``url`` would have brought when the store wrote an inventory of its bucket.
+
+        A HEAD and a GET (one more for each 16 MiB) for the manifest, its checksum, and each file; no LIST. Objects
+        written since are missing; reading one that was replaced is ``Changed``. Labels: ``with_labels``.
+
+        Args:
+            manifest: S3 Inventory's ``manifest.json`` or the ``…_manifest.json`` of a report of Google's Storage
+                Insights, of files in CSV or Parquet (which needs the extra ``parquet``); a copy of all of it, too.
+            url: The prefix of the objects, in the inventory's bucket.
+            include: As for ``scan``.
+            exclude: As for ``scan``.
+            progress: As for ``scan``.
+            store: How to reach the inventory.
+
+        Raises:
+            Unusable: The inventory is of another bucket, or written as ORC.
+            ManifestError: It cannot be read, or lists a key twice.
+            ChecksumMismatch: A file has another size or MD5 than its manifest says.
+
+        """
+        place = parse(url)
+        with tally(f"reading the inventory of {place.root}", shown=progress) as count:
+            table = inventoried(manifest, place, (include, exclude), totals(count), store)
+        return cls(place.root, place.key[: place.key.rfind("/") + 1], table)
 
     @classmethod
     def open(

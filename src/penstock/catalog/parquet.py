@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import ManifestError, MissingExtra
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["rows"]
+__all__ = ["columns", "rows"]
 
 _ROWS = 8192  # at once
 _ROWS_PER_BYTE = 1  # keys that differ take more than a byte each
@@ -29,23 +29,49 @@ def rows(data: bytes, name: str) -> Iterator[tuple[int, Mapping[str, object]]]:
 
     """
     try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError as error:
-        raise MissingExtra(f'{name} is Parquet, which needs pyarrow: pip install "penstock[parquet]"') from error
-    try:
-        file = parquet.ParquetFile(pa.BufferReader(data))
-        _bounded(file, len(data), name)
+        file = _opened(data, name)
         number = 0
         for batch in file.iter_batches(batch_size=_ROWS):
             for row in batch.to_pylist():
                 number += 1
                 _check_plain(row, f"{name}, row {number}")
                 yield number, row
-    except ManifestError:
+    except (ManifestError, MissingExtra):
         raise
     except Exception as error:
         raise ManifestError(f"{name}: not a Parquet file that can be read ({error})", url=name) from error
+
+
+def columns(
+    data: bytes, name: str, wanted: Callable[[Sequence[str], str], Mapping[str, str]]
+) -> Iterator[dict[str, Sequence[object]]]:
+    """Yield some columns, some thousand rows at a time; ``wanted(columns, name)`` says what each is called then.
+
+    Raises:
+        ManifestError: As ``rows``; and what ``wanted`` raises.
+        MissingExtra: There is no pyarrow.
+
+    """
+    try:
+        file = _opened(data, name)
+        names = wanted(file.schema_arrow.names, name)
+        for batch in file.iter_batches(batch_size=_ROWS, columns=[*names.values()]):
+            yield {word: batch.column(column).to_pylist() for word, column in names.items()}
+    except (ManifestError, MissingExtra):
+        raise
+    except Exception as error:
+        raise ManifestError(f"{name}: not a Parquet file that can be read ({error})", url=name) from error
+
+
+def _opened(data: bytes, name: str) -> Any:  # noqa: ANN401  pyarrow's
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingExtra(f'{name} is Parquet, which needs pyarrow: pip install "penstock[parquet]"') from error
+    file = parquet.ParquetFile(pa.BufferReader(data))
+    _bounded(file, len(data), name)
+    return file
 
 
 def _bounded(file: Any, size_bytes: int, name: str) -> None:  # noqa: ANN401  pyarrow's

@@ -1,0 +1,120 @@
+"""What the manifest of an inventory says: of which bucket it is, which files it has, and how they are written."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import ManifestError, Unusable
+
+__all__ = ["Inventory", "Part", "described"]
+
+_FORMS = {"csv": "csv", "parquet": "parquet"}
+_MD5 = re.compile(r"[0-9a-fA-F]{32}").fullmatch
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One file of an inventory.
+
+    Attributes:
+        name: Its key; without a ``/`` it lies beside the manifest.
+        size: Bytes; -1 where the manifest does not say it.
+        md5: In hexadecimal, lower case; empty where the manifest does not say it.
+
+    """
+
+    name: str
+    size: int = -1
+    md5: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """An inventory of one bucket.
+
+    Attributes:
+        bucket: Whose objects it lists.
+        form: ``csv`` or ``parquet``.
+        parts: Its files.
+        columns: The columns of CSV in order, lower case; () where each file begins with them.
+        delimiter: Between cells of CSV.
+        escaped: Keys in CSV are escaped as in URLs.
+
+    """
+
+    bucket: str
+    form: str
+    parts: tuple[Part, ...]
+    columns: tuple[str, ...] = ()
+    delimiter: str = ","
+    escaped: bool = False
+
+
+def described(data: bytes, name: str) -> Inventory:
+    """Read a manifest: Amazon's ``manifest.json``, or Google's ``…_manifest.json`` of Storage Insights.
+
+    Raises:
+        ManifestError: It is neither.
+        Unusable: The inventory is in a form that is not read (ORC).
+
+    """
+    try:
+        found = json.loads(data)
+        if not isinstance(found, dict):
+            raise TypeError("no object")
+        inventory = _google(found) if "report_shards_file_names" in found else _amazon(found)
+    except (ValueError, TypeError, KeyError, RecursionError, AttributeError) as error:
+        message = f"not the manifest of an inventory ({error!r}): name S3's manifest.json, or Google's _manifest.json"
+        raise ManifestError(message, url=name) from error
+    if not inventory.form:
+        raise Unusable("this inventory is ORC, which is not read: have it written as Parquet or CSV", url=name)
+    return inventory
+
+
+def _amazon(found: dict[str, Any]) -> Inventory:
+    """Read what the user guide of Amazon S3 describes under "Inventory manifest"."""
+    form = _text(found["fileFormat"]).lower()
+    if form not in _FORMS and form != "orc":
+        raise ValueError(f"files of the form {form!r}")
+    schema = _text(found["fileSchema"])
+    columns = tuple(each.strip().lower() for each in schema.split(",")) if form == "csv" else ()
+    parts = []
+    for each in found["files"]:
+        md5 = _text(each["MD5checksum"])
+        if not _MD5(md5):
+            raise ValueError(f"an MD5 {md5[:40]!r}")
+        parts.append(Part(_text(each["key"]), _whole(each["size"]), md5.lower()))
+    return Inventory(_text(found["sourceBucket"]), _FORMS.get(form, ""), tuple(parts), columns, escaped=True)
+
+
+def _google(found: dict[str, Any]) -> Inventory:
+    """Read what Google's "View an inventory report" describes."""
+    config = found["report_config"]
+    options = config["object_metadata_report_options"]
+    names = tuple(_text(each) for each in found["report_shards_file_names"])
+    if _whole(found["shard_count"]) != len(names):
+        raise ValueError(f"{len(names)} files of {found['shard_count']}")
+    bucket = _text(options["storage_filters"]["bucket"])
+    parts = tuple(map(Part, names))
+    if "parquet_options" in config:
+        return Inventory(bucket, "parquet", parts)
+    told = config["csv_options"]
+    columns = () if told.get("header_required") else tuple(_text(each).lower() for each in options["metadata_fields"])
+    return Inventory(bucket, "csv", parts, columns, _text(told.get("delimiter") or ","))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise TypeError(f"{value!r} is no count")
+    return value

@@ -1,0 +1,76 @@
+"""A file of an inventory is read to its last row, or refused."""
+
+import gzip
+
+import pytest
+
+from penstock.catalog.inventory.described import Inventory, Part
+from penstock.catalog.inventory.records import records
+from penstock.errors import ManifestError
+from tests.catalog.inventory.conftest import csv_of, parquet_of
+
+PLAIN = Inventory("bucket", "csv", (Part("a"),), ("key", "size", "etag"))
+
+
+def _read(data, inventory=PLAIN):
+    found = [*records(data, inventory, "s3://i/a")]
+    return [row for each in found for row in zip(*each, strict=True)]
+
+
+def test_many_rows_come_in_blocks():
+    rows = [(f"{at:05}", at, "x") for at in range(20_000)]
+    assert _read(gzip.compress(csv_of(rows))) == rows
+    assert len([*records(csv_of(rows), PLAIN, "a")]) == 3
+
+
+def test_keys_are_escaped_where_the_inventory_says_so():
+    rows = [("a%2Fb+c", 1, "")]
+    assert _read(csv_of(rows)) == rows
+    escaped = Inventory("bucket", "csv", (), ("key", "size", "etag"), escaped=True)
+    assert _read(csv_of(rows), escaped) == [("a/b c", 1, "")]
+
+
+def test_what_is_not_told_is_not_known():
+    assert _read(csv_of([("a",)]), Inventory("b", "csv", (), ("key",))) == [("a", -1, "")]
+    assert _read(csv_of([("a", "", "")])) == [("a", -1, "")]
+    assert _read(b"") == []
+    assert _read(parquet_of(("key",), [("a",)]), Inventory("b", "parquet", ())) == [("a", -1, "")]
+
+
+def test_objects_that_were_deleted_are_left_out():
+    deleted = Inventory("b", "csv", (), ("name", "timedeleted"))
+    assert _read(csv_of([("a", ""), ("b", "2026-01-01")]), deleted) == [("a", -1, "")]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        csv_of([("a", 1)]),
+        csv_of([("a", -1, "")]),
+        csv_of([("a", "1e3", "")]),
+        csv_of([("a", 1 << 63, "")]),
+        csv_of([("", 1, "")]),
+        b'"a","1',
+        b"\xff,1,x\n",
+        gzip.compress(csv_of([("a", 1, "")]))[:-9],
+        b"\x1f\x8b" + bytes(9),
+        b"a,1,x\x00\n" + b"b" * 200_000 + b",1,x\n",
+    ],
+)
+def test_what_is_no_such_file_is_refused_by_name(data):
+    with pytest.raises(ManifestError) as caught:
+        _read(data)
+    assert caught.value.url == "s3://i/a"
+
+
+def test_a_file_without_keys_is_refused():
+    with pytest.raises(ManifestError, match="without keys"):
+        _read(csv_of([(1,)]), Inventory("b", "csv", (), ("size",)))
+    with pytest.raises(ManifestError, match="without keys"):
+        _read(parquet_of(("size",), [(1,)]), Inventory("b", "parquet", ()))
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"x" * 99])
+def test_no_parquet_is_refused(data):
+    with pytest.raises(ManifestError, match="Parquet"):
+        _read(data, Inventory("b", "parquet", ()))
