@@ -161,5 +161,5 @@ def test_what_has_moved_is_asked_for_at_once_and_costs_no_retry():
     error.code, error.retries = MOVED, 1
     asked = policy.RetryPolicy(fetcher("http://127.0.0.1:9").driver, RetryOptions(attempts=1, tokens=1))
     assert [asked.decide(error, attempt, monotonic() - 1000.0) for attempt in (1, 2, 10)] == [0.0, 0.0, 0.0]
-    assert asked._tokens.left == 1
+    assert asked.tokens.left == 1
     assert asked.decide(error, 1000, monotonic()) is None

@@ -2,8 +2,8 @@
 
 ``subscribe`` takes a listener for this process. Requests are ``RequestStarted`` and ``RequestEnded``, one pair for each
 attempt; operations, which consist of several requests, are ``OperationStarted`` and ``OperationEnded``. The others tell
-results: ``RangeRead``, ``Retried``, ``Listed``, ``PartSent`` and ``Committed``. Counts and histograms of all responses
-by host are kept without a listener, too: ``measured``.
+results: ``RangeRead``, ``Retried``, ``Hedged``, ``Listed``, ``PartSent`` and ``Committed``. Counts and histograms of
+all responses by host are kept without a listener, too: ``measured``.
 """
 
 from penstock.events.handover import (
@@ -24,6 +24,7 @@ from penstock.events.records import (
     CacheMiss,
     Committed,
     Event,
+    Hedged,
     Listed,
     OperationEnded,
     OperationStarted,
@@ -44,6 +45,7 @@ __all__ = [
     "CacheMiss",
     "Committed",
     "Event",
+    "Hedged",
     "HostTimings",
     "Listed",
     "OperationEnded",

@@ -10,6 +10,7 @@ __all__ = [
     "CacheMiss",
     "Committed",
     "Event",
+    "Hedged",
     "Listed",
     "OperationEnded",
     "OperationStarted",
@@ -135,6 +136,22 @@ class Retried(Event):
     error: Exception
     attempt: int
     delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hedged(Event):
+    """A second request for a read that took long was made, and one of the two has ended the other.
+
+    Attributes:
+        won: The second one was answered first.
+        waited_s: How long the first one had waited when the second one was made.
+        wasted_bytes: What had arrived of the body of the one that lost.
+
+    """
+
+    won: bool
+    waited_s: float
+    wasted_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ _BODY_BYTES: Final = 64 << 10  # smaller bodies tell nothing about the line
 _NS: Final = 1_000_000_000
 _RATE: Final = 1e3  # bytes/s: the slowest body that is told apart
 (_RESPONSES, _RECEIVED, _SENT, _FAILED, _THROTTLED, _THROTTLED_NS, _RETRIED, _RETRIED_NS, _BODY_NS) = range(9)
+_HEDGED, _HEDGES_WON, _WASTED = range(9, 12)
 
 
 class Answer(Protocol):
@@ -99,6 +100,21 @@ class HostTimings:
     def retried_s(self) -> float:
         """Seconds that requests waited after failures other than throttling, in sum."""
         return self.words[_RETRIED_NS] / _NS
+
+    @property
+    def hedged(self) -> int:
+        """Second requests for reads that took long (``ReadOptions.hedge``)."""
+        return self.words[_HEDGED]
+
+    @property
+    def hedges_won(self) -> int:
+        """Those of them that were answered before the first one."""
+        return self.words[_HEDGES_WON]
+
+    @property
+    def wasted_bytes(self) -> int:
+        """Bytes of responses that were not needed, since the other one of two requests was answered first."""
+        return self.words[_WASTED]
 
     @property
     def first_byte_s(self) -> float:
@@ -240,6 +256,13 @@ class Timings:
         if wait_s is not None:
             words[_RETRIED] += 1
             words[_THROTTLED_NS if throttled else _RETRIED_NS] += int(wait_s * _NS)
+
+    def hedged(self, *, won: bool, wasted_bytes: int) -> None:
+        """Count a second request for a read that took long, once one of the two has ended the other."""
+        words = self.host.words
+        words[_HEDGED] += 1
+        words[_HEDGES_WON] += won
+        words[_WASTED] += wasted_bytes
 
     def settle(self) -> int:
         """Add what is not yet counted to the host's counts; returns how many responses that were."""

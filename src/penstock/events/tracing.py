@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 from contextvars import ContextVar
+from copy import copy
 from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, Self, TypeVar, cast
@@ -158,6 +159,12 @@ class RequestTrace:
         self._attempt = self._sent_bytes = 0
         self._began = self._elapsed_s = 0.0
         self._answer = 0, 0, 0, 0.0
+
+    def beside(self) -> RequestTrace:
+        """Return one for another request of the same operation, for the same."""
+        other = copy(self)
+        other._id, other._attempt = next(_ids), 0  # noqa: SLF001  one of this class
+        return other
 
     def start(self, attempt: int, request: object) -> None:
         """Record that an attempt is being sent."""

@@ -10,12 +10,13 @@ from penstock.errors import Changed, PenstockError, Unusable
 from penstock.fetch.operation import Operation
 from penstock.fetch.pace import Pace
 from penstock.fetch.policy import RetryPolicy
+from penstock.fetch.reading.hedging import Hedging
 from penstock.fetch.reading.openread import OpenRead
 from penstock.fetch.reading.spanread import RangeProbe, SpanRead, SplitRead
 from penstock.fetch.reading.suffixread import SuffixRead, ending
 from penstock.fetch.reading.unranged import WholeObjects
 from penstock.node.member import member
-from penstock.protocols.exchange import Gated
+from penstock.protocols.exchange import Gated, Watchable
 from penstock.protocols.limits import Limits
 from penstock.values import Span
 from penstock.waiting import Inbox
@@ -50,6 +51,8 @@ class Fetcher:
         self._policy = RetryPolicy(driver, retry)
         self._wholes = WholeObjects(transport, read.ahead_bytes)
         self._policy.unranged = self._wholes.add
+        if read.hedge and isinstance(transport, Watchable):
+            transport.watch(Hedging(self._policy.hedges, self._policy.tokens, self._policy.timings))
 
     def share(self, store: str, options: NodeOptions) -> Self:
         """Have the rate of its requests bounded where the store refuses them for it, with others of the node; itself.

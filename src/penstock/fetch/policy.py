@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from copy import copy
+from dataclasses import replace
 from logging import getLogger
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.errors import Bug, Cancelled, PenstockError, Throttled, TimedOut, Unreachable, printable
+from penstock.errors import Bug, Cancelled, PenstockError, Throttled, TimedOut, Unreachable, Unusable, printable
 from penstock.events import Retried, Timings, begin, emit, listening
 from penstock.fetch.backoff import Failure, Tokens, delay
+from penstock.fetch.reading.hedge import Hedges
 from penstock.fetch.scratch import Scratch
 from penstock.protocols.driver import MOVED
 
@@ -35,9 +37,12 @@ class RetryPolicy:
     """What all operations on one store share when they fail: the budget of retries, and what the store has shown.
 
     Attributes:
+        attempts: Most requests of one operation.
         driver: Whose verbs are carried out.
+        hedges: Second requests for reads that take long.
         timings: What the store's responses cost.
         scratch: Buffers for objects of unknown size.
+        tokens: Of retries.
         unranged: Takes over a read that the store has answered with the whole object, on the transport's thread.
         pace: What jitter and ``Retry-After`` are multiplied by; only ``penstock.testing.clock`` sets it.
 
@@ -52,8 +57,10 @@ class RetryPolicy:
         self.timings = Timings(driver.url("").partition("://")[0])
         self.scratch = Scratch(_SCRATCH_BYTES)
         self.unranged: Callable[[Any], None]  # of a SpanRead, whose file knows this one
+        self.attempts = retry.attempts
+        self.hedges = Hedges()
         self._retry = retry
-        self._tokens = Tokens(retry.tokens, retry.tokens)
+        self.tokens = Tokens(retry.tokens, retry.tokens)
         self._answered = False
         self._quiet_until = 0.0
         self._refused = self._told = 0  # refusals for the rate, and how many of them were told
@@ -64,8 +71,10 @@ class RetryPolicy:
         if error.retries and error.code == MOVED and attempt <= _MOST_MOVES:
             return 0.0  # a redirect is no failure: it takes no patience and no token
         wait_s = self._delay(error, attempt, began) if error.retries else None
+        throttled = isinstance(error, Throttled)
+        if throttled:
+            self.throttled()
         if not isinstance(error, Cancelled):
-            throttled = isinstance(error, Throttled)
             self._refused += throttled
             self.timings.failed(wait_s, throttled=throttled)
         if wait_s is not None:
@@ -77,7 +86,19 @@ class RetryPolicy:
     def _delay(self, error: PenstockError, attempt: int, began: float) -> float | None:
         asked_s = (error.retry_after_s or 0.0) * self.pace
         failure = Failure(attempt, monotonic() - began, self._has_answered(error), error.retries, asked_s)
-        return delay(failure, self._retry, self._tokens, self._draw() * self.pace)
+        return delay(failure, self._retry, self.tokens, self._draw() * self.pace)
+
+    def throttled(self) -> None:
+        """Take note that the store was asked too often."""
+        self.hedges.throttled_at = monotonic()
+
+    def once(self) -> RetryPolicy:
+        """Return a policy for the same store that tries nothing a second time, and does not count what succeeds."""
+        once = copy(self)
+        once.hedges, once.tokens = Hedges(), Tokens(1, 1)
+        once._retry = replace(self._retry, attempts=1)  # noqa: SLF001  its own
+        once.unranged = _unranged
+        return once
 
     def warn(self, error: PenstockError, key: str, attempts: int, began: float) -> None:
         """Log what an operation that is waited for has met with; on the thread that waits, about once a second.
@@ -126,7 +147,7 @@ class RetryPolicy:
     def succeeded(self) -> None:
         """Count a success: the store lives, and a retry token comes back."""
         self._answered = True
-        tokens = self._tokens
+        tokens = self.tokens
         if tokens.left < tokens.limit:
             tokens.refund()
 
@@ -137,6 +158,10 @@ class RetryPolicy:
         error.url = error.url or (self.driver.url(key) if key else "")
         _sever(error)
         return error
+
+
+def _unranged(read: Any) -> None:  # noqa: ANN401  of a SpanRead, whose file knows this one
+    read.end(Unusable("this server ignores Range"))
 
 
 def _sever(error: PenstockError) -> None:

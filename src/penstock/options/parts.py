@@ -105,12 +105,16 @@ class ReadOptions(Part):
         ahead_bytes: Bytes an iterable dataset may hold ahead of its consumer, per process (workers
             of one loader share it); and, on a server that ignores ``Range``, of objects that are read in pieces.
         ahead_items: Reads an iterable dataset may have in flight or waiting, per process (shared like the bytes).
+        hedge: Ask a second time for a read that takes long (twice the 95th percentile of the seconds to the first byte,
+            or a body at a tenth of the median rate), and take what comes first: at most 2 % more requests. None are
+            made while the store throttles or fails.
 
     """
 
     split_bytes: int = 16 * _MIB
     ahead_bytes: int = 256 * _MIB
     ahead_items: int = 512
+    hedge: bool = True
 
     def __post_init__(self) -> None:
         """Refuse values that could never work."""

@@ -6,12 +6,26 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from penstock.buffer import Buffer
     from penstock.errors import PenstockError
 
-__all__ = ["TEXT_BYTES", "Call", "Exchange", "Gate", "Gated", "Request", "Response", "Transport", "Work"]
+__all__ = [
+    "TEXT_BYTES",
+    "Call",
+    "Exchange",
+    "Gate",
+    "Gated",
+    "Request",
+    "Response",
+    "Traffic",
+    "Transport",
+    "UnderWay",
+    "Watch",
+    "Watchable",
+    "Work",
+]
 
 T = TypeVar("T")
 
@@ -156,3 +170,66 @@ class Gated(Protocol):
 
     def guard(self, gate: Gate) -> None:
         """Ask ``gate`` before each attempt from here on."""
+
+
+@dataclass(slots=True)
+class UnderWay:
+    """A call that was sent a while ago, and has not ended.
+
+    Attributes:
+        call: The call.
+        waited_s: Seconds since its request was sent; while its connection is being opened, since that was begun.
+        connecting: Its connection is still being opened.
+        received: Bytes of the response's body so far.
+        body_s: Seconds since the response's first byte; 0.0 where none has come.
+        passed: How many other requests have ended since it was sent.
+
+    """
+
+    call: Call
+    waited_s: float
+    connecting: bool = False
+    received: int = 0
+    body_s: float = 0.0
+    passed: int = 0
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What one transport has in flight that takes long, and what it has carried.
+
+    Attributes:
+        under_way: Calls that were sent at least half of ``late_s`` ago, the oldest first.
+        ended: Requests that have ended so far.
+        transport: The transport itself.
+
+    """
+
+    under_way: Sequence[UnderWay]
+    ended: int
+    transport: Transport
+
+
+class Watch(Protocol):
+    """Is asked about calls that take long, on the transport's thread; its methods may neither block nor raise."""
+
+    def late_s(self, now: float, /) -> float:
+        """Return how many seconds after it was sent a call is late; ``inf`` where none is, at present.
+
+        ``now`` is the time of ``time.monotonic``.
+        """
+
+    def look(self, traffic: Traffic, /) -> list[tuple[Call, Call]]:
+        """Look at traffic in which at least one call is late.
+
+        Returns pairs of a call that is late and one that the transport is to carry out besides, before those that wait,
+        over a new connection, and to another address of the same host where there is one.
+        """
+
+
+@runtime_checkable
+class Watchable(Protocol):
+    """A transport whose calls can be watched: one with a wire."""
+
+    def watch(self, watch: Watch) -> None:
+        """Have ``watch`` asked about calls that take long, from here on."""

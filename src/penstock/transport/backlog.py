@@ -27,7 +27,7 @@ class Backlog:
     def __init__(self) -> None:
         """Begin with none."""
         self.sessions: dict[Session, None] = {}
-        self._later: list[tuple[float, int, Session, Call, bool]] = []
+        self._later: list[tuple[float, int, Session, Call, str | bool]] = []
         self._order = count()
 
     def add(self, session: Session, calls: Iterable[Call]) -> None:
@@ -35,7 +35,12 @@ class Backlog:
         session.ready.extend([(call, False) for call in calls])
         self.sessions[session] = None
 
-    def delay(self, until: float, session: Session, call: Call, *, fresh: bool) -> None:
+    def prefer(self, session: Session, call: Call, *, fresh: str | bool) -> None:
+        """Have a call wait for the next place, before all others, and for a new connection."""
+        session.ready.appendleft((call, fresh))
+        self.sessions[session] = None
+
+    def delay(self, until: float, session: Session, call: Call, *, fresh: str | bool) -> None:
         """Have a call wait until then, and afterwards for its place; ``fresh``: for one on a new connection."""
         heapq.heappush(self._later, (until, next(self._order), session, call, fresh))
 

@@ -6,6 +6,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from penstock.transport.session import Handles
 
 __all__ = ["KEPT", "Connections"]
@@ -33,6 +35,10 @@ class Connections:
     def hold(self, handles: Handles) -> None:
         """Take note that these may have connections from here on."""
         self._handles[handles] = None
+
+    def held(self) -> Iterable[Handles]:
+        """Return the handles of all sessions that may have connections."""
+        return self._handles
 
     def untidy(self, now: float) -> bool:
         """Return whether it is time for ``tidy``."""

@@ -51,6 +51,7 @@ _CONNECTTIMEOUT_MS, _PATH_AS_IS, _UPLOAD_BUFFERSIZE, _MAXAGE_CONN = 156, 234, 28
 _SHARE, _POSTFIELDSIZE_LARGE = 10100, 30120
 _RESPONSE_CODE, _SIZE_DOWNLOAD_T, _PRETRANSFER_TIME_T, _STARTTRANSFER_TIME_T = 0x200002, 0x600008, 0x600035, 0x600036
 _TOTAL_TIME_T = 0x600032
+_CONNECT_TO, _FORBID_REUSE, _PRIMARY_IP = 10243, 75, 0x100020
 _HTTP_1_1 = 2
 _HEADER_ORIGIN, _LAST_REQUEST = 1, -1
 
@@ -92,6 +93,7 @@ class Easy:
     __slots__ = (
         "_clean",
         "_collected",
+        "_elsewhere",
         "_errors",
         "_found",
         "_found_at",
@@ -160,8 +162,8 @@ class Easy:
         """Free the handle, which is in no set and is not used any more."""
         easy_cleanup(self.handle)
 
-    def load(self, request: Request, *, fresh: bool) -> None:
-        """Take the next request; ``fresh`` demands a new connection."""
+    def load(self, request: Request, *, fresh: str | bool) -> None:
+        """Take the next request; ``fresh`` demands a new connection, to this address where it is one."""
         handle = self.handle
         if not self._clean:
             easy_reset(handle)
@@ -204,12 +206,14 @@ class Easy:
         _set(self.handle, _HTTPHEADER, ctypes.byref(nodes[0]) if nodes else None)
         self._nodes = nodes
 
-    def _load_method(self, request: Request, *, fresh: bool) -> None:
+    def _load_method(self, request: Request, *, fresh: str | bool) -> None:
         """Set up what the next GET must not inherit; the handle is reset after it."""
         handle = self.handle
         self._clean = False
         if fresh:
             _set(handle, _FRESH_CONNECT, _long(1))
+        if isinstance(fresh, str):
+            self._connect_to(fresh)
         if request.method == "HEAD":
             _set(handle, _NOBODY, _long(1))
         elif request.method != "GET":
@@ -220,6 +224,16 @@ class Easy:
             _set(handle, _POSTFIELDSIZE_LARGE, ctypes.c_longlong(memoryview(body).nbytes))
             _set(handle, _POSTFIELDS, _void(address))
             _set(handle, _CUSTOMREQUEST, ctypes.c_char_p(request.method.encode()))
+
+    def _connect_to(self, address: str) -> None:
+        """Connect to an address instead of what the URL's host stands for; TLS verifies the host all the same.
+
+        The connection ends with the request: libcurl would not use it for those without an address.
+        """
+        self._elsewhere = line = Line()
+        line.data = f"::{f'[{address}]' if ':' in address else address}:".encode("ascii")
+        _set(self.handle, _CONNECT_TO, ctypes.byref(line))
+        _set(self.handle, _FORBID_REUSE, _long(1))
 
     @property
     def collects(self) -> bool:
@@ -329,6 +343,20 @@ class Easy:
         time = ctypes.c_longlong()
         getinfo(self.handle, info, ctypes.byref(time))
         return time.value
+
+    def progress(self) -> tuple[float, float, int]:
+        """Return, of the request in flight, the seconds until it was sent, and until the first byte of its answer.
+
+        Each is 0.0 where that has not happened yet. The third is how many bytes of the body have arrived.
+        """
+        sent_us, answered_us = self._time_us(_PRETRANSFER_TIME_T), self._time_us(_STARTTRANSFER_TIME_T)
+        return sent_us / 1e6, answered_us / 1e6, self._arrived()
+
+    def address(self) -> str:
+        """Return the address that it is, or was, connected to; empty where it is none."""
+        found = ctypes.c_char_p()
+        getinfo(self.handle, _PRIMARY_IP, ctypes.byref(found))
+        return (found.value or b"").decode("ascii", "replace")
 
     def explain(self, code: int) -> str:
         """Return libcurl's own words for a failure of this transfer."""

@@ -22,6 +22,7 @@ from penstock.transport.codes import WHERE, deliver, fault, ours
 from penstock.transport.connections import KEPT, Connections
 from penstock.transport.descriptors import Token, crowded, room
 from penstock.transport.easy import CUT, WRITE_ERROR
+from penstock.transport.late.lookout import Lookout
 from penstock.transport.libcurl import OK
 from penstock.transport.multi import MissingMulti, Multi
 from penstock.transport.session import Session
@@ -59,6 +60,7 @@ class _Loop:
         self._connections = Connections()
         self._backlog = Backlog()
         self._busy: dict[int, Transfer] = {}  # by the pointer of its handle
+        self._lookout = Lookout()
         self._watch_at = 0.0
         self._share: float = inf  # of what this node may have in flight
         self._share_at = monotonic() + _SHARE_S
@@ -159,7 +161,7 @@ class _Loop:
         waiting = self._backlog.sessions
         for session in list(waiting):
             if not self._full(session):
-                self._start(session)
+                self._start(session, now)
                 del waiting[session]
                 if session.ready:
                     waiting[session] = None  # last: they take turns where descriptors are few
@@ -170,10 +172,12 @@ class _Loop:
         if now >= self._watch_at:
             self._watch_at = now + _WATCH_S
             sessions |= dict.fromkeys([self._finish(pointer, CUT) for pointer in self._excessive()])
+            self._look_out(now)
         if sessions:
             now = monotonic()
             for session in sessions:
                 session.limit.record(session.ended, now, waiting=bool(session.ready))
+                session.handles.ended += session.ended
                 session.ended, session.handles.used_s = 0, now
         else:
             self._sleep()
@@ -207,13 +211,19 @@ class _Loop:
             pointer for pointer, transfer in self._busy.items() if transfer.easy.collects and transfer.easy.excessive()
         ]
 
+    def _look_out(self, now: float) -> None:
+        """Have calls that take long looked at, where it is time, and carry out what is to be done besides."""
+        if now >= self._lookout.next_at:
+            for session, call, fresh in self._lookout.look(self._busy.values(), self._connections.held(), now):
+                self._backlog.prefer(session, call, fresh=fresh)
+
     def _full(self, session: Session) -> bool:
         return session.full() or len(self._busy) >= min(self.most, self._share)
 
-    def _start(self, session: Session) -> None:
+    def _start(self, session: Session, now: float) -> None:
         ready = session.ready
         handles = session.handles
-        before = handles.count()
+        before, ended = handles.count(), handles.ended
         if ready:
             self._connections.hold(handles)
         free, busy, add, limit = handles.free, self._busy, self._multi.add, session.limit
@@ -247,7 +257,7 @@ class _Loop:
                 self._deliver(session, call, Response(fault=ours(error)))
                 continue
             handles.active += 1
-            transfer.call = call
+            transfer.call, transfer.began, transfer.ended_before = call, now, ended
             busy[easy.pointer] = transfer
         if handles.count() > before:
             self._make_room()
@@ -282,7 +292,7 @@ class _Loop:
                 delay_s = session.gate.failed(call, delay_s)
             self._backlog.delay(monotonic() + delay_s, session, call, fresh=fresh)
 
-    def _held(self, session: Session, call: Call, *, fresh: bool) -> bool:
+    def _held(self, session: Session, call: Call, *, fresh: str | bool) -> bool:
         """Have a call wait for its turn, where the store's rate is bounded; returns whether it does."""
         wait_s = session.gate.wait(call) if session.gate is not None else 0.0
         if wait_s:
@@ -299,15 +309,15 @@ class _Loop:
 
     def _call_off(self, chosen: Callable[[Session, Call], bool], words: str) -> None:
         """End the chosen calls with ``Cancelled``, wherever they are."""
-        ended: list[tuple[Session, Call]] = []
+        ended: list[tuple[Session, Call, int]] = []
         for pointer, transfer in list(self._busy.items()):
             if chosen(transfer.session, transfer.call):
                 self._multi.remove(transfer.easy, unfinished=True)
-                _response(transfer, CUT)
-                ended.append(self._release(pointer))
-        ended += self._backlog.call_off(chosen, {transfer.session for transfer in self._busy.values()})
-        for session, call in ended:
-            self._deliver(session, call, Response(fault=Cancelled(words)))
+                received = _response(transfer, CUT).received
+                ended.append((*self._release(pointer), received))
+        left = self._backlog.call_off(chosen, {transfer.session for transfer in self._busy.values()})
+        for session, call, received in (*ended, *((*each, 0) for each in left)):
+            self._deliver(session, call, Response(fault=Cancelled(words), received=received))
 
     def _sleep(self) -> None:
         """Wait for the network, a deadline or a caller; the flag goes up before the last look into the inbox.
@@ -319,13 +329,13 @@ class _Loop:
         self._sleeps = "poll" if self._busy else "idle"
         told = self._inbox or self._connections.discarded or self._closing
         if not told and all(map(self._full, self._backlog.sessions)):
-            timeout_s, next_at = _IDLE_S, self._backlog.next_at()
+            timeout_s, looks_s, next_at = _IDLE_S, self._lookout.every_s, self._backlog.next_at()
             if next_at is not None:
                 timeout_s = max(0.0, min(timeout_s, next_at - monotonic()))
             if not self._busy:
                 with suppress(Empty):
                     self._signal.get(timeout=timeout_s)
-            elif not self._token.there() or not self._multi.poll(int(timeout_s * 1000) + 1):
+            elif not self._token.there() or not self._multi.poll(int(min(timeout_s, looks_s) * 1000) + 1):
                 self._broken = True
         self._sleeps = ""
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.options import TransportOptions
-    from penstock.protocols.exchange import Call, Gate
+    from penstock.protocols.exchange import Call, Gate, Watch
 
 __all__ = ["Handles", "Session", "Transfer", "What"]
 
@@ -51,7 +51,7 @@ class Session:
         gate: Holds calls back where the store refuses them for their rate.
         ended: Calls that ended since the limit was last told.
         sampling: Which responses are measured.
-        ready: Calls that wait for their place; with each, whether it needs a fresh connection.
+        ready: Calls that wait for their place; with each, whether it needs a fresh connection, or one to which address.
         where: The settings that name the store's host, option and variable.
 
     """
@@ -73,7 +73,7 @@ class Session:
         self.ended = 0
         self.limit = Limit(min(options.connections, carrier.most))
         self.sampling = Sampling()
-        self.ready: deque[tuple[Call, bool]] = deque()
+        self.ready: deque[tuple[Call, str | bool]] = deque()
 
     def __del__(self) -> None:
         """Free the handles once this store is not in use any more: none of them carries a call then."""
@@ -96,6 +96,10 @@ class Session:
         self.closed = True
         self._carrier.tell(self, (), "close")
 
+    def watch(self, watch: Watch) -> None:
+        """Have ``watch`` asked about calls that take long, from here on."""
+        self.handles.watch = watch
+
     def usable(self) -> bool:
         """Say whether it carries calls: not once it was closed, or the I/O thread broke."""
         return not (self.closed or self._carrier.broke())
@@ -116,12 +120,19 @@ class Session:
 
 
 class Transfer:
-    """One handle, with the call that it carries, if any, and whose that is."""
+    """One handle, with the call that it carries, if any, and whose that is.
 
-    __slots__ = ("call", "easy", "session")
+    Attributes:
+        began: When it was given the call; a time of ``monotonic``, not later than that.
+        ended_before: How many requests of its session had ended then.
+
+    """
+
+    __slots__ = ("began", "call", "easy", "ended_before", "session")
 
     def __init__(self, easy: Easy) -> None:
         self.easy = easy
+        self.began, self.ended_before = 0.0, 0
         self.call: Call  # while it is in flight
         self.session: Session  # while it is not free
 
@@ -138,16 +149,19 @@ class Handles:
 
     Attributes:
         active: Transfers that carry a call.
+        ended: Requests that have ended so far.
         free: Those that carry none.
         idle_s: How long the connections are kept without a call.
         used_s: When calls ended last.
+        watch: Is asked about those that take long.
 
     """
 
-    __slots__ = ("_options", "_pool", "active", "free", "idle_s", "used_s")
+    __slots__ = ("_options", "_pool", "active", "ended", "free", "idle_s", "used_s", "watch")
 
     def __init__(self, options: TransportOptions) -> None:
-        self.active = 0
+        self.active = self.ended = 0
+        self.watch: Watch | None = None
         self.free: list[Transfer] = []
         self.idle_s = options.idle_s
         self.used_s = 0.0

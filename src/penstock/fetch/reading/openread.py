@@ -78,6 +78,27 @@ class OpenRead(SpanRead):
         self.end(None)
         return None
 
+    def twin(self, policy: RetryPolicy, owner: Owner) -> SpanRead | None:
+        """Return another read of the object, or of what is missing of it."""
+        return (
+            super().twin(policy, owner)
+            if self.span.stop is not None
+            else OpenRead(policy, self._wanted, owner).beside(self)
+        )
+
+    def fits(self, twin: SpanRead) -> bool:
+        """Say whether ``twin`` has read what is under way: the object, or the rest of it."""
+        if self.span.stop is None or isinstance(twin, OpenRead):
+            return self.span.stop is None and isinstance(twin, OpenRead) and self._exchange is not None
+        return super().fits(twin)
+
+    def hand_over(self, twin: SpanRead) -> object:
+        """Take the bytes of ``twin``."""
+        if self.span.stop is not None:
+            return super().hand_over(twin)
+        self._superseded()
+        return twin.take()
+
     def _go_on(self, beginning: Beginning) -> float:
         """Ask for the rest, where the version can be named; else for all of it anew."""
         data, size, etag = beginning

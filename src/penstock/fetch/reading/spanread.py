@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, Self
 
 from penstock.buffer import Buffer
 from penstock.errors import Bug, Cancelled, PenstockError, Transient, Truncated, Unusable
@@ -12,13 +12,14 @@ from penstock.events import RangeRead, RequestTrace, SlowRequest, emit, listenin
 from penstock.fetch.plan import split
 from penstock.fetch.policy import again, bug
 from penstock.protocols.driver import RANGE_IGNORED
+from penstock.protocols.exchange import Exchange
 from penstock.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from penstock.fetch.policy import RetryPolicy
-    from penstock.protocols.exchange import Exchange, Request, Response, Work
+    from penstock.protocols.exchange import Request, Response, Work
     from penstock.waiting import Inbox
 
 __all__ = ["RangeProbe", "SpanRead", "SplitRead"]
@@ -51,7 +52,7 @@ class SpanRead:
         called_off: Cancelled by its caller: it writes nothing that it has not begun to. Set from any thread, before
             ``attempts`` is looked at.
         retries: How often it was asked for again after a failure.
-        attempts: How often it was asked for; raised before ``called_off`` is looked at.
+        attempts: How often it was asked for, second requests included; raised before ``called_off`` is looked at.
 
     """
 
@@ -199,6 +200,44 @@ class SpanRead:
         else:
             self.end(None)
 
+    def twin(self, policy: RetryPolicy, owner: Owner) -> SpanRead | None:
+        """Return a read of what is still missing, into memory of its own, for a second request; None: not of this."""
+        span = self.span
+        if self._reached:
+            span = Span(span.key, span.start + self._reached, span.stop, span.etag)
+        twin = SpanRead(policy, span, owner)
+        twin.front = self.front and not self._reached
+        return twin.beside(self)
+
+    def beside(self, first: SpanRead) -> Self:
+        """Belong to the operation of ``first``."""
+        trace = first._trace
+        self._trace = trace.beside() if trace is not None else None
+        return self
+
+    def fits(self, twin: SpanRead) -> bool:
+        """Say whether the bytes of ``twin``, and those that are here, are all of them; while a request is under way."""
+        return self._exchange is not None and twin.span.start - self.span.start <= self._reached
+
+    def answer_by(self, answer: Callable[[Response], Any]) -> None:
+        """Have ``answer`` say what the request that is under way has brought, however it ends."""
+        exchange = self._exchange
+        if exchange is not None:
+            self._exchange = Exchange(exchange.request, answer)
+
+    def hand_over(self, twin: SpanRead) -> object:
+        """Take the bytes of ``twin``, which fits, and return what the request would have brought."""
+        target = self.target
+        if target is None:
+            raise Bug("a read under way without memory")
+        target.slice(target.size - twin.size_bytes, target.size).fill(twin.take())
+        self._superseded()
+        return target.size - self._reached
+
+    def _superseded(self) -> None:
+        if self._trace is not None:
+            self._trace.end(Cancelled("a second request was answered first"))
+
     def _unranged(self) -> PenstockError:
         """Return what leads to ``policy.unranged``: requests are made here, and answers taken in ``done``."""
         error = Unusable("this server ignores Range", url=self.policy.driver.url(self.span.key))
@@ -243,6 +282,8 @@ class SpanRead:
         """Complete it; what it reads into is the caller's alone from here on."""
         self.error = error
         try:
+            if (hedges := self.policy.hedges.open) and (hedge := hedges.pop(self, None)) is not None:
+                hedge.settle()
             if error is not None:
                 self.policy.blame(error, self.span.key, self.attempts, self._began)
             else:
@@ -266,6 +307,9 @@ class RangeProbe(SpanRead):
     """A read whose answer teaches the driver something: tried once, whatever comes of it."""
 
     __slots__ = ()
+
+    def twin(self, policy: RetryPolicy, owner: Owner) -> None:
+        """Return None: the answer of another request would teach nothing."""
 
     def _failed(self, error: PenstockError) -> None:
         if self._trace is not None:

@@ -87,6 +87,28 @@ class SuffixRead(SpanRead):
             self._count(response, got.received)
         return self._arrived(got, response.fault)
 
+    def twin(self, policy: RetryPolicy, owner: Owner) -> SpanRead | None:
+        """Return another read of the last bytes, or of what is missing of them; None where the size is looked at."""
+        if self.span.stop is not None:
+            return super().twin(policy, owner)
+        return None if self._looks else SuffixRead(policy, self._wanted, owner).beside(self)
+
+    def fits(self, twin: SpanRead) -> bool:
+        """Say whether ``twin`` has read what is under way."""
+        if self.span.stop is None or isinstance(twin, SuffixRead):
+            known = self.span.stop is not None or self._looks or self._exchange is None
+            return isinstance(twin, SuffixRead) and not known
+        return super().fits(twin)
+
+    def hand_over(self, twin: SpanRead) -> object:
+        """Take the bytes of ``twin``."""
+        if not isinstance(twin, SuffixRead):
+            return super().hand_over(twin)
+        data, target = twin.take(), cast("Buffer", self.target)
+        target.fill(data)
+        self._superseded()
+        return Ending(twin._begins, twin._begins + len(data), "", len(data))  # noqa: SLF001  one of this class
+
     def _looked(self, meta: ObjectMeta | None) -> float | None:
         """Look at the object; or go on with the range that its size tells: there is none of an empty object."""
         if self._trace is not None:
