@@ -159,7 +159,7 @@ def taken_part():
     member.enter(held := Paced(), NodeOptions())
     while True:
         member.tick(monotonic(), 0, full=False)
-        if member.status.directory or member.status.reason not in ("", "no request was made yet"):
+        if member.status.directory or member.status.reason not in ("", "no store takes part yet"):
             return [*member.status.processes]
 
 

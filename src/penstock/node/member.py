@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from itertools import count
 from math import inf
-from time import monotonic
+from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 from weakref import ref
 
@@ -29,7 +29,8 @@ V = TypeVar("V")
 _TICK_S: Final = 0.25
 _AGAIN_S: Final = 30.0  # until the directory is tried again that did not do
 _CHECK_S: Final = 5.0  # between two looks whether others still find the same file
-_SLOWNESS: Final = 100  # what took long is done seldom: a hundredth of the time, at most
+_COST: Final = 300  # what costs much is done seldom: a third of a percent of the thread's time, at most,
+_SLOWNESS: Final = 20  # and so is what waited for a slow disk: a twentieth
 _MEMORY_PARTS: Final = 4
 _LEAST_RATE: Final = 1.0  # of a process that has asked for nothing yet; a quarter of a second later its share is known
 _ROOM: Final = 1.5  # more than is used now, so that a demand may grow
@@ -74,7 +75,7 @@ class NodeStatus:
 
     Attributes:
         directory: Where they meet; empty where this process is for itself.
-        reason: Why it is for itself; empty where it is not.
+        reason: Why this process is for itself; empty where it is not.
         processes: Numbers of the others that live.
         connections: Requests that this process may have in flight, over all stores; ``inf`` where nothing bounds it.
         ahead_share: How much of its options' ``ahead_bytes`` this process may use, from 0 to 1.
@@ -83,7 +84,7 @@ class NodeStatus:
     """
 
     directory: str = ""
-    reason: str = "no request was made yet"
+    reason: str = "no store takes part yet"
     processes: tuple[int, ...] = ()
     connections: float = inf
     ahead_share: float = 1.0
@@ -135,18 +136,29 @@ class Member:
         ``busy`` are in flight, and ``full`` says that more would be. Nothing here waits, neither for a lock nor for
         another process.
         """
+        began_s = thread_time()
         self._busy = inf if full else max(float(busy), self._busy / 2 if self._busy < inf else 0.0)
         paces = _living(self._paces)
-        if not paces:
-            return inf, now + _TICK_S
         budgets = _living(self._budgets)
+        if not paces:
+            self._rest(budgets)
+            return inf, now + _TICK_S
         self._gather([pace for pace, _ in paces])
         row = self._row([options for _, options in paces], sum(own for _, own in budgets), now)
         told = self._exchange(row, now)
         if told is not None:
             self._apply(row, *told, paces=[pace for pace, _ in paces], budgets=budgets, now=now)
-        took_s = max(0.0, monotonic() - now)
-        return self.status.connections, now + max(_TICK_S, _SLOWNESS * took_s)
+        cost_s, took_s = thread_time() - began_s, monotonic() - now
+        return self.status.connections, now + max(_TICK_S, _COST * cost_s, _SLOWNESS * took_s)
+
+    def _rest(self, budgets: list[tuple[Budget, int]]) -> None:
+        """Leave all to the others, while there is no store that takes part."""
+        if self.status.directory or self.status.ahead_share < 1:
+            self._leave("", 0.0)
+            self._open_at = 0.0
+            self.status = NodeStatus()
+            for budget, own in budgets:
+                budget.bytes_limit = own
 
     def _gather(self, paces: list[Paced]) -> None:
         for pace in paces:

@@ -64,11 +64,11 @@ class Row:
     def unpack(cls, data: bytes | memoryview) -> Row:
         """Return what bytes say; numbers that cannot be meant are an empty row."""
         nonce, process, seen_at, connections, most_connections, size_bytes, most_bytes, *pairs = _ROW.unpack_from(data)
-        numbers = connections, most_connections, size_bytes, most_bytes
-        rates = tuple(zip(pairs[::2], pairs[1::2], strict=True))
-        if not isfinite(seen_at) or any(isnan(each) or each < 0 for each in (*numbers, *pairs[1::2])):
+        numbers, demands = (connections, most_connections, size_bytes, most_bytes), pairs[1::2]
+        if not isfinite(seen_at) or isnan(sum(numbers) + sum(demands)) or min(*numbers, *demands) < 0:
             return cls()
-        return cls(nonce, process, seen_at, *numbers, tuple(each for each in rates if each[0]))
+        rates = tuple(each for each in zip(pairs[::2], demands, strict=True) if each[0])
+        return cls(nonce, process, seen_at, *numbers, rates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +120,12 @@ class Table:
     @classmethod
     def unpack(cls, data: bytes) -> Table:
         """Return what a whole file says."""
-        view = memoryview(data)
-        places = range(0, MEMBERS * _ROW_BYTES, _ROW_BYTES)
-        rows = {
-            number: Row.unpack(view[_ROW_AT + at :])
-            for number, at in enumerate(places)
-            if any(view[_ROW_AT + at : _ROW_AT + at + 8])
-        }
-        places = range(0, RATES * _RATE_BYTES, _RATE_BYTES)
-        groups = {
-            number: Group.unpack(view[_RATE_AT + at :])
-            for number, at in enumerate(places)
-            if any(view[_RATE_AT + at : _RATE_AT + at + 8])
-        }
+        view, words = memoryview(data), memoryview(data).cast("Q")  # of each place, the first word says whose it is
+        rows_at, rates_at = _ROW_AT // 8, _RATE_AT // 8
+        used = enumerate(words[rows_at : rates_at : _ROW_BYTES // 8])
+        rows = {place: Row.unpack(view[member_at(place) :]) for place, nonce in used if nonce}
+        used = enumerate(words[rates_at :: _RATE_BYTES // 8])
+        groups = {place: Group.unpack(view[rate_at(place) :]) for place, id_ in used if id_}
         return cls(rows, groups)
 
 
