@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from penstock.bulk.find import find
     from penstock.bulk.presign import presign
     from penstock.bulk.sync import sync
+    from penstock.bulk.warm import warm
+    from penstock.cache.opening import open_cache
+    from penstock.cache.tiers import Cache
     from penstock.catalog.catalog import Catalog
     from penstock.catalog.glob import glob
     from penstock.catalog.index import index
@@ -64,6 +67,7 @@ _HOMES = {
     "BatchSampler": "datasets.sampler",
     "BearerToken": "protocols.credentials",
     "BlockShuffle": "order.blocks",
+    "Cache": "cache.tiers",
     "CacheOptions": "options",
     "Catalog": "catalog.catalog",
     "Checkpoint": "checkpoint.torchfile.checkpoint",
@@ -104,12 +108,14 @@ _HOMES = {
     "load_safetensors": "checkpoint.safetensors.verbs",
     "node_status": "node.member",
     "open": "verbs",
+    "open_cache": "cache.opening",
     "open_safetensors": "checkpoint.safetensors.verbs",
     "presign": "bulk.presign",
     "save": "checkpoint.torchfile.verbs",
     "save_safetensors": "checkpoint.safetensors.verbs",
     "stat": "verbs",
     "sync": "bulk.sync",
+    "warm": "bulk.warm",
 }
 
 __all__ = [
@@ -118,6 +124,7 @@ __all__ = [
     "BatchSampler",
     "BearerToken",
     "BlockShuffle",
+    "Cache",
     "CacheOptions",
     "Catalog",
     "Checkpoint",
@@ -158,12 +165,14 @@ __all__ = [
     "load_safetensors",
     "node_status",
     "open",
+    "open_cache",
     "open_safetensors",
     "presign",
     "save",
     "save_safetensors",
     "stat",
     "sync",
+    "warm",
 ]
 
 

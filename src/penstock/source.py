@@ -11,6 +11,7 @@ from penstock.budget import Budget
 from penstock.buffer import Buffer
 from penstock.cache.layer import cached
 from penstock.cache.tiers import Cache, open_cache
+from penstock.config.caching import with_cache
 from penstock.errors import InvalidURL, Unusable
 from penstock.events import arrived, carried, followed, operation
 from penstock.fetch.calls import Calls
@@ -91,7 +92,8 @@ class Source:
             from penstock.providers.profiles.penstock import chosen  # few programs have profiles
 
             store = chosen(location, store)
-        self.options = options = provider.take(StoreOptions() if store is None else store)
+        options = provider.take(StoreOptions() if store is None else store)
+        self.options = options = options if location.local else with_cache(options)
         settings, identity = self._resolve(options, os.environ)
         self._provider = provider.variant(settings) or provider
         self._store = _Store(location.scheme, location.bucket, options, settings, identity)

@@ -3,7 +3,7 @@
 import pytest
 
 import penstock as ps
-from penstock.config.caching import cache_folder, cache_options
+from penstock.config.caching import cache_folder, cache_options, with_cache
 from penstock.errors import ConfigError
 
 NEAR = {"PENSTOCK_CACHE": "/near"}
@@ -62,3 +62,10 @@ def test_a_variable_that_cannot_be_meant_is_refused_by_its_name(name, text, says
     with pytest.raises(ConfigError) as refused:
         cache_options(None, NEAR | {name: text})
     assert says in str(refused.value)
+
+
+def test_a_store_s_options_are_theirs_where_nothing_changes():
+    plain, near = ps.S3Options(region="eu"), ps.S3Options(region="eu", cache=ps.CacheOptions(path="/near"))
+    assert with_cache(plain, {}) is plain
+    assert with_cache(near, {}) is near
+    assert with_cache(plain, NEAR) == near

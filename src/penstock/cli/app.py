@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import penstock as ps
 from penstock.cli.bench import bench
+from penstock.cli.cache.app import cache
 from penstock.cli.commands import ls as listing
 from penstock.cli.commands.config import config
 from penstock.cli.commands.steps import steps
@@ -36,7 +37,7 @@ def build() -> "typer.Typer":
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for add in (_versions, _ls, *OBJECTS, *MANY, steps, zarr, config, _doctor, bench, _demo):
+    for add in (_versions, _ls, *OBJECTS, *MANY, steps, zarr, cache, config, _doctor, bench, _demo):
         add(app)
     return app
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import MISSING, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.config.profiles.table import Value
 from penstock.config.profiles.typed import typed
@@ -13,7 +13,11 @@ from penstock.options import CacheOptions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CACHE_VARIABLES", "cache_folder", "cache_options"]
+    from penstock.options import StoreOptions
+
+__all__ = ["CACHE_VARIABLES", "cache_folder", "cache_options", "with_cache"]
+
+S = TypeVar("S", bound="StoreOptions")
 
 _VARIABLE = "PENSTOCK_CACHE"
 # Variable -> option of ``CacheOptions``.
@@ -50,6 +54,12 @@ def cache_options(given: CacheOptions | None, environ: Mapping[str, str] = os.en
     own = {each.name: getattr(options, each.name) for each in fields(options) if each.init and each.name not in values}
     options = typed(CacheOptions, values, environ.get, **own)
     return replace(options, path=os.path.abspath(options.path or cache_folder(environ)))  # noqa: PTH100  as it is named
+
+
+def with_cache(options: S, environ: Mapping[str, str] = os.environ) -> S:
+    """Return a store's options with the cache that holds for it: see ``cache_options``."""
+    cache = cache_options(options.cache, environ)
+    return options if cache == options.cache else replace(options, cache=cache)
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> str:

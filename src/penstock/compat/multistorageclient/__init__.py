@@ -7,8 +7,9 @@ What differs from the original:
 - Errors are Penstock's: a missing object is ``NotFound`` (a ``FileNotFoundError``), an unknown profile ``ConfigError``.
 - Files are Penstock's (``ps.open``): reads go in parallel ranges of one version and in bounded memory, and a write is
   atomic. They have no ``resolve_filesystem_path``; ``Path.as_posix`` gives a local copy.
-- Nothing is cached on disk. Caches, replicas, metadata providers, telemetry and provider bundles are left out: what
-  names them in code raises ``Unsupported``; in a file they are named in a warning (docs/profiles.md).
+- The cache of a file is Penstock's (docs/cache.md). ``CacheConfig``, replicas, metadata providers, telemetry and
+  provider bundles are left out: what names them in code raises ``Unsupported``; in a file they are named in a warning
+  (docs/profiles.md).
 - ``glob`` gives its answers sorted, for local files too, and no ``/`` at the end.
 - ``delete(recursive=True)`` deletes objects in parallel, and leaves empty directories of local files in place.
 - Distributed checkpoints are Penstock's own format; those of the original are read.

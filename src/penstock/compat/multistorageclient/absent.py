@@ -41,7 +41,7 @@ class _Absent:
 class CacheConfig(_Absent):
     """A cache on disk."""
 
-    _instead = "nothing is cached on disk; a configuration file with a cache is read, and the cache left out"
+    _instead = "write the table cache into the configuration, or pass store=ps.StoreOptions(cache=ps.CacheOptions(…))"
 
 
 class ProviderBundleV2(_Absent):

@@ -88,7 +88,7 @@ class StorageClient:
         """Open an object as ``ps.open`` does; "a" and "ab" publish the old bytes and the new ones as a new object.
 
         Arguments of buffers, memory, caches and versions are accepted and change nothing: a reader reads ahead in
-        bounded memory, held to one version, and a write is always atomic.
+        bounded memory, held to one version, through the profile's cache, and a write is always atomic.
 
         Raises:
             NotFound: To read, and there is no such object.

@@ -52,7 +52,7 @@ class SymlinkHandling(StrEnum):
 
 
 class SourceVersionCheckMode(Enum):
-    """Whether a cached object is compared with its source: nothing is cached here."""
+    """Whether a cached object is compared with its source: here the configuration of the cache says it."""
 
     INHERIT = "inherit"
     ENABLE = "enable"

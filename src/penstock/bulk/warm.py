@@ -1,0 +1,226 @@
+"""Fills the cache ahead of a training: reads what is not there yet, in parallel, and keeps none of it in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+
+from penstock.bulk.selection import select
+from penstock.catalog.catalog import Catalog
+from penstock.config.caching import cache_options
+from penstock.errors import NotFound, PenstockError, Unusable
+from penstock.options import StoreOptions
+from penstock.progress import bar
+from penstock.source import open_source
+from penstock.values import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.protocols.fetching import PendingRead
+    from penstock.source import Source
+
+    Place = str | os.PathLike[str]
+
+__all__ = ["Readable", "WarmFailure", "Warmed", "warm", "warm_into"]
+
+_PIECE_BYTES = 16 << 20  # of a longer object: what is read ahead stays within its budget
+_SHOWN = 100  # failures that a result keeps
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """What says beforehand what it will read: a dataset, its batches, a loader."""
+
+    def spans(self) -> tuple[Source, Iterator[Span]]:
+        """Return the store, and what is read of it, in order; nothing is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class WarmFailure:
+    """What could not be read.
+
+    Attributes:
+        url: Its URL.
+        error: Why.
+
+    """
+
+    url: str
+    error: PenstockError
+
+
+@dataclass(slots=True)
+class Warmed:
+    """What ``ps.warm`` did, counted in reads: one for each object, or each 16 MiB of a longer one, or each chunk.
+
+    Attributes:
+        fetched: Reads that went to the store.
+        fetched_bytes: Their bytes.
+        present: Reads that the cache had before: no request was made for them.
+        missing: Reads of what is not there: gone since it was listed, or chunks of an array that were never written.
+        left_out: Reads that do not fit into the cache with those before them; nothing was read.
+        failed: Reads that failed.
+        failures: The first hundred of them.
+
+    """
+
+    fetched: int = 0
+    fetched_bytes: int = 0
+    present: int = 0
+    missing: int = 0
+    left_out: int = 0
+    failed: int = 0
+    failures: list[WarmFailure] = field(default_factory=list)
+
+
+def warm(
+    what: Place | Catalog | Readable | Iterable[Place],
+    *,
+    store: StoreOptions | str | None = None,
+    progress: bool | None = None,
+) -> Warmed:
+    """Read into the cache what is not there yet, so that a training finds it there.
+
+    ``what`` is a URL (an object, a prefix or a glob), a list of them, a ``Catalog``, a dataset (all of its samples), or
+    a loader or a dataset's ``batched(…)``: what this rank reads in its next epoch, in that order.
+
+    Reads are parallel, within the store's ``ReadOptions``. Ctrl-C ends them; what is in the cache by then stays, and
+    the same call goes on from there. What does not fit into the cache is left out. What fails does not stop the rest.
+    One request for each 1,000 objects of a URL, and one for each read that the cache does not have.
+
+    Args:
+        what: See above.
+        store: Options, or the name of a profile, for URLs and catalogs. A dataset has its own.
+        progress: Show a bar on standard error; default: where that is a terminal and rich is installed.
+
+    Raises:
+        Unusable: The store has no cache, or ``what`` is none of these.
+        NotFound: Nothing is there.
+        NoSpace: The disk is full.
+
+    """
+    done = Warmed()
+    with bar("warming", None, None, shown=progress) as count:
+        warm_into(done, what, store, count)
+    return done
+
+
+def warm_into(done: Warmed, what: object, store: StoreOptions | str | None, count: Callable[[int, int], None]) -> None:
+    """Do what ``warm`` does, and add to ``done`` as it goes on; ``count`` is told of each read and its bytes."""
+    for source, spans in _groups(what, store):
+        _Warming(source, done, count).carry_out(spans)
+
+
+def _groups(what: object, store: StoreOptions | str | None) -> Iterator[tuple[Source, Iterable[Span]]]:
+    """Yield each store with what is read of it."""
+    if isinstance(what, str | os.PathLike):
+        yield _selected(os.fspath(what), store)
+    elif isinstance(what, Catalog):
+        yield open_source(what.root + what.base, store)[0], map(what.span, range(len(what)))
+    elif isinstance(what, Readable):
+        yield what.spans()
+    elif isinstance(what, Iterable):
+        for each in what:
+            if not isinstance(each, str | os.PathLike):
+                raise Unusable(f"warm takes URLs, a Catalog, a dataset or a loader, and {each!r} is no URL")
+            yield _selected(os.fspath(each), store)
+    else:
+        raise Unusable(f"warm takes a URL, a list of URLs, a Catalog, a dataset or a loader, not {what!r}")
+
+
+def _selected(url: str, store: StoreOptions | str | None) -> tuple[Source, Iterable[Span]]:
+    found = select(url, StoreOptions() if store is None else store, recursive=True)
+    # As a catalog has them: a dataset finds them by the same version.
+    spans = (Span(meta.key, 0, meta.size, meta.etag, whole=True) for meta in found.entries())
+    return found.source, spans
+
+
+class _Cached(Protocol):
+    """What stands before the engine of a store that has a cache."""
+
+    def contains(self, span: Span) -> bool: ...
+
+    def room_bytes(self) -> int: ...
+
+
+class _Warming:
+    """Reads spans of one store through its cache."""
+
+    def __init__(self, source: Source, done: Warmed, count: Callable[[int, int], None]) -> None:
+        cached = source.fetching()
+        if not hasattr(cached, "contains"):
+            raise Unusable(
+                "this store has no cache: pass store=ps.StoreOptions(cache=ps.CacheOptions(…)), or set PENSTOCK_CACHE",
+                url=source.root,
+            )
+        self._source, self._done, self._count = source, done, count
+        self._cached = cast("_Cached", cached)
+        self._room_bytes = self._cached.room_bytes()
+        options = cache_options(source.options.cache)
+        self._versions_only = options is not None and options.mode == "immutable"
+
+    def carry_out(self, spans: Iterable[Span]) -> None:
+        """Read what the cache does not have."""
+        with self._source.lookahead(self._missing(spans)) as ahead:
+            while True:
+                try:
+                    read = ahead.advance()
+                except StopIteration:
+                    return
+                self._note(read)
+
+    def _missing(self, spans: Iterable[Span]) -> Iterator[Span]:
+        """Yield what has to be read, as long as there is room for it."""
+        for piece in (piece for span in spans for piece in _pieces(span)):
+            if self._versions_only and not piece.etag:
+                raise Unusable(
+                    "this is read without a version (an ETag), and the cache's mode 'immutable' keeps no such reads: "
+                    "pass CacheOptions(mode='ttl', ttl_s=…), or a catalog that was listed",
+                    url=self._source.url(piece.key),
+                )
+            size_bytes = 0 if piece.stop is None else piece.stop - piece.start
+            if self._cached.contains(piece):
+                self._done.present += 1
+                self._count(1, size_bytes)
+            elif size_bytes > self._room_bytes or self._room_bytes <= 0:
+                self._done.left_out += 1
+                continue
+            else:
+                yield piece
+            self._room_bytes -= size_bytes
+
+    def _note(self, read: PendingRead) -> None:
+        done = self._done
+        try:
+            size_bytes = len(read.take())  # which writes it into the cache
+        except NotFound as error:
+            if error.missing == "bucket":
+                raise
+            done.missing += 1
+            self._count(1, 0)
+        except PenstockError as error:
+            done.failed += 1
+            if len(done.failures) < _SHOWN:
+                done.failures.append(WarmFailure(self._source.url(read.span.key), error))
+            self._count(1, 0)
+        else:
+            done.fetched += 1
+            done.fetched_bytes += size_bytes
+            if read.span.stop is None:
+                self._room_bytes -= size_bytes
+            self._count(1, size_bytes)
+
+
+def _pieces(span: Span) -> Iterator[Span]:
+    """Cut a long span at multiples of a piece's size."""
+    key, start, stop, etag, _, _ = span
+    if stop is None or stop - start <= _PIECE_BYTES:
+        yield span
+        return
+    while start < stop:
+        end = min(stop, (start // _PIECE_BYTES + 1) * _PIECE_BYTES)
+        yield Span(key, start, end, etag)
+        start = end

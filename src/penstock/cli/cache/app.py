@@ -1,0 +1,118 @@
+"""The commands over the cache as typer sees them: names, options, help with an example."""
+# No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
+
+from typing import TYPE_CHECKING, Annotated
+
+import penstock as ps
+from penstock.cli.cache import commands
+from penstock.cli.store import with_options, with_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import typer
+
+__all__ = ["cache"]
+
+_PREFIX = "Only objects whose URL begins with this: s3://bucket/train/. Default: all."
+
+
+def cache(app: "typer.Typer") -> None:
+    """Add ``cache`` with its own commands."""
+    import typer
+
+    group = typer.Typer(
+        no_args_is_help=True,
+        help="Show, fill, check and empty the cache on this machine's disk. It is the one that --cache, --store or "
+        "PENSTOCK_CACHE name, by default ~/.cache/penstock.",
+    )
+    for add in (_ls, _warm, _verify, _clear):
+        add(group)
+    app.add_typer(group, name="cache")
+
+
+def _with_cache(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Give ``command`` the options that say which cache; it takes it as one keyword, ``kept``."""
+    from typer import Option
+
+    def kept(
+        *,
+        cache: Annotated[str | None, Option("--cache", metavar="DIR", help="The cache's directory.")] = None,
+        store: Annotated[
+            str | None, Option("--store", metavar="PROFILE", help="The cache of a profile of penstock.toml.")
+        ] = None,
+    ) -> commands.Kept:
+        return commands.Kept(cache, store)
+
+    return with_options("kept", kept)(command)
+
+
+def _ls(group: "typer.Typer") -> None:
+    import typer
+
+    @group.command(epilog="Example: penstock cache ls -l s3://bucket/train/")
+    @_with_cache
+    def ls(
+        prefix: Annotated[str, typer.Argument(metavar="[URL]", help=_PREFIX)] = "",
+        *,
+        long: Annotated[
+            bool, typer.Option("--long", "-l", help="Bytes on disk, bytes of the object, time of the last use, URL.")
+        ] = False,
+        json: Annotated[bool, typer.Option("--json", help="One JSON object per line; safe for every key.")] = False,
+        kept: commands.Kept,
+    ) -> None:
+        """List the objects in the cache, one per line, and how full it is. Exit code 1 if there are none."""
+        line = commands.as_json if json else commands.as_long if long else commands.as_url
+        commands.ls(prefix, line, kept)
+
+
+def _warm(group: "typer.Typer") -> None:
+    import typer
+
+    @group.command(
+        epilog="Examples: PENSTOCK_CACHE=/nvme/cache penstock cache warm s3://bucket/train; "
+        "penstock cache warm --catalog --cache /nvme/cache s3://bucket/train.catalog"
+    )
+    @with_store
+    def warm(
+        urls: Annotated[list[str], typer.Argument(metavar="URL...", help="Objects, prefixes or globs.")],
+        *,
+        catalog: Annotated[bool, typer.Option("--catalog", help="URLs are those of saved catalogs.")] = False,
+        cache: Annotated[str | None, typer.Option("--cache", metavar="DIR", help="The cache's directory.")] = None,
+        json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+        store: ps.StoreOptions | str,
+    ) -> None:
+        """Read objects into the cache, in parallel; those that are there already cost no request.
+
+        An interrupted command is repeated and goes on where it was. What does not fit is left out, with exit code 6.
+        """
+        commands.warm(urls, commands.cached(store, cache), catalogs=catalog, as_json=json)
+
+
+def _verify(group: "typer.Typer") -> None:
+    import typer
+
+    @group.command(epilog="Example: penstock cache verify")
+    @_with_cache
+    def verify(
+        *,
+        json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+        kept: commands.Kept,
+    ) -> None:
+        """Compare everything in the cache with its checksums, and remove what is damaged: then exit code 5."""
+        commands.verify(kept, as_json=json)
+
+
+def _clear(group: "typer.Typer") -> None:
+    import typer
+
+    @group.command(epilog="Example: penstock cache clear s3://bucket/old/")
+    @_with_cache
+    def clear(
+        prefix: Annotated[str, typer.Argument(metavar="[URL]", help=_PREFIX)] = "",
+        *,
+        json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+        kept: commands.Kept,
+    ) -> None:
+        """Remove objects from the cache, never from a store. Programs may go on using the cache meanwhile."""
+        commands.clear(prefix, kept, as_json=json)
