@@ -175,6 +175,14 @@ def _listed(row: str, limit: float) -> Bar:
     )
 
 
+def _cached(row: str, key: str, words: str, limit: float) -> Bar:
+    def measure(ours: Row, table: Table) -> Values:
+        theirs = table[row]
+        return ratio(ours[key], theirs[key]) if key == "objects_a_second" else ratio(theirs[key], ours[key])
+
+    return Bar("cache", "cached", words, measure, limit, at_least=True)
+
+
 def _ordered(row: str, words: str, key: str, limit: float, unit: str) -> Bar:
     return Bar("order", row, f"{row}, {words}", lambda ours, _: ours[key], limit, unit=unit)
 
@@ -304,6 +312,8 @@ BARS = (
     *(_ordered(row, "time per sample", "sample_us", 2, "µs") for row in ORDERS),
     *(_ordered(row, "first batch after 90,000,000", "first_s", 1, "s") for row in ORDERS if row.startswith("100,")),
     *(_listed(*each) for each in (("plain", 12), ("s3torchconnector", 12), ("dataflux", 1))),
+    _cached("files", "objects_a_second", "objects/s of a cached epoch by a dataset of local files", 0.9),
+    _cached("files", "cpu_us", "the same by CPU", 0.9),
     Bar(
         "events",
         "penstock_asked",

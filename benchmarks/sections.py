@@ -10,7 +10,7 @@ from benchmarks.conditions import CONNECTOR
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["LISTERS", "ORDERS", "SECTIONS", "Section"]
+__all__ = ["CACHED", "LISTERS", "ORDERS", "SECTIONS", "Section"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ ORDERS: dict[str, Mapping[str, object]] = {
 }
 
 _DATAFLUX = "gcs-torch-dataflux==1.4.0 lightning torch==2.13.0 numpy==2.4.6"
+CACHED = ("cached", "files", "open")  # files: a dataset of them; open: Python's open and read, which compares nothing
 LISTERS = ("penstock", "plain", "s3torchconnector", "dataflux")  # plain: ours, page by page
 
 SECTIONS = (
@@ -64,5 +65,12 @@ SECTIONS = (
         (("seconds", "wall_s"), ("CPU s", "cpu_s"), ("keys/s", "keys_a_second")),
         {"s3torchconnector": CONNECTOR, "dataflux": _DATAFLUX},
         rounds=3,
+    ),
+    Section(
+        "cache",
+        "epochs of 2,000 objects of 100 KiB that a cache on local disk has, beside the same bytes as local files",
+        "cached",
+        tuple((kind, {"kind": kind, "objects": 2000}) for kind in CACHED),
+        (("objects/s", "objects_a_second"), ("CPU µs/object", "cpu_us")),
     ),
 )
