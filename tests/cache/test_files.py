@@ -71,7 +71,7 @@ def test_links_are_not_followed(path):
 def test_paths_of_entries_and_of_what_is_none(path, tmp_path):
     (tmp_path / "00" / "zz").write_bytes(b"")
     assert dict(files.paths(str(tmp_path))) == {path: NAME, str(tmp_path / "00" / "zz"): b""}
-    assert {each.name for each in files.candidates(str(tmp_path), "00")} == {path, str(tmp_path / "00" / "zz")}
+    assert {each.path for each in files.candidates(str(tmp_path), "00")} == {path, str(tmp_path / "00" / "zz")}
     assert [*files.candidates(str(tmp_path), "01")] == []
 
 

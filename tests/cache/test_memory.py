@@ -25,8 +25,11 @@ def test_the_bound_holds_and_large_entries_stay_out(tmp_path):
     memory = Memory(50_000)
     for key in "abcdefgh":
         keep(cache, key)
-        memory.put(name(key), cache.read(name(key), 0, 10_000), 0.0, 0.0)
+        memory.put(name(key), cache.read(name(key), 0, 10_000), 0.0)
     assert [key for key in "abcdefgh" if memory.get(name(key))] == ["d", "e", "f", "g", "h"]
+    keep(cache, "i")
+    memory.put(name("i"), cache.read(name("i"), 0, 10_000), 0.5)
+    assert memory.get(name("i")) is None, "a full one takes in few"
     keep(cache, "large", 20_000)
-    memory.put(name("large"), cache.read(name("large"), 0, 20_000), 0.0, 0.0)
+    memory.put(name("large"), cache.read(name("large"), 0, 20_000), 0.0)
     assert memory.get(name("large")) is None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cache import files
 from penstock.cache.entry import About, footer
-from penstock.cache.evict import admits, victims
+from penstock.cache.evict import chosen, rank, ranked, soon, stale_after
 from penstock.cache.ledger import WRITERS, Ledger, charge, grown
 from penstock.errors import ConfigError
 from penstock.waiting import Turn
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Disk"]
 
-_SAMPLE = 16  # entries of which the one that was not used for longest goes
+_SAMPLE = 64  # entries of which some go; of a directory with more, all are looked at
+_USED = 4  # a fourth of them, before others are looked at
+_ANEW = 1 / 16  # how often others are looked at for an entry that none of them yields to
+_MISSED = 4096  # names of which it is known when they were missed
+_ANY = -1.0  # below every rank
 _SLACK = 256 << 10  # least bytes kept free for directories and files that are no entries
 
 
@@ -46,6 +50,9 @@ class Disk:
             ledger.close()
         self._shared: Ledger | None = None
         self._turn = Turn()
+        self._ranking: list[tuple[float, Candidate]] = []  # what may go, the first to go first
+        self._left = 0  # how many of them
+        self._missed: dict[bytes, float] = {}  # when each was
         self._random = Random()  # noqa: S311  no secret: which misses a full cache takes in
 
     def ledger(self) -> Ledger:
@@ -65,10 +72,10 @@ class Disk:
         if found.st_uid not in (os.geteuid(), 0) or found.st_mode & S_IWOTH or not os.path.isdir(self.root):
             raise ConfigError(f"other users may write to the cache in {self.root}: name a directory of your own")
 
-    @property
-    def share(self) -> float:
-        """The share of reads that were hits, lately, over all processes."""
-        return self._shared.share if self._shared is not None else 0.0
+    def note_wait(self, waited_s: float) -> None:
+        """Take note that an entry was used after so many seconds without."""
+        if self._shared is not None:
+            self._shared.note_wait(waited_s, time())
 
     def draw(self) -> float:
         """Return a number in [0, 1)."""
@@ -90,11 +97,12 @@ class Disk:
         tail = footer(name, data, what, time())
         need = grown(len(data) + len(tail))
         ledger = self.ledger()
+        order = self._order(name, ledger)
         full = ledger.used + need > self._room
-        if need > self._room // 4 or (full and not admits(ledger.share, self.draw())):
+        if need > self._room // 4 or (full and not self._admits(order)):
             return False
         with ledger.locked():
-            if ledger.used + need > self._room and not self._make_room(ledger, need):
+            if ledger.used + need > self._room and not self._make_room(ledger, need, order):
                 return False
             ledger.owe(need)
         aside = ledger.aside()
@@ -128,26 +136,54 @@ class Disk:
         if old is not None:
             ledger.add(-charge(old), -1)
 
-    def _make_room(self, ledger: Ledger, need: int) -> bool:
-        """Remove entries, within the lock, until ``need`` bytes fit; says whether they do."""
+    def _order(self, name: bytes, ledger: Ledger) -> float:
+        """Return the rank of an entry that was missed; below all others where it is missed again and again."""
+        now_s = time()
+        missed_s = self._missed.pop(name, 0.0)
+        self._missed[name] = now_s
+        if len(self._missed) > _MISSED:
+            with suppress(StopIteration, KeyError, RuntimeError):  # another thread does the same
+                del self._missed[next(iter(self._missed))]
+        return _ANY if soon(now_s - missed_s, ledger.reuse(now_s)) else rank(name.hex())
+
+    def _admits(self, order: float) -> bool:
+        """Say whether a full cache may have something that yields to an entry of that rank."""
+        ranking = self._ranking
+        return self._left <= 0 or not ranking or order < ranking[0][0] or self.draw() < _ANEW
+
+    def _make_room(self, ledger: Ledger, need: int, order: float) -> bool:
+        """Remove what yields to an entry of that rank, within the lock; say whether ``need`` bytes fit then."""
         ledger.sweep()
+        short = ledger.used + need - self._room
+        if self._left <= 0 or not chosen(self._ranking, order, short):
+            self._look(ledger, short)
+        while (short := ledger.used + need - self._room) > 0:
+            gone = chosen(self._ranking, order, short)
+            if not gone:
+                return False
+            del self._ranking[: len(gone)]
+            self._left -= len(gone)
+            for each in gone:
+                self._give_up(ledger, each)
+        return True
+
+    def _give_up(self, ledger: Ledger, each: Candidate) -> None:
+        with suppress(FileNotFoundError):  # another process was faster
+            if os.stat(each.path, follow_symlinks=False).st_mtime == each.used_s:  # else it was used meanwhile
+                self._remove(ledger, each.path, each.size_bytes)
+
+    def _look(self, ledger: Ledger, need: int) -> None:
+        """Rank the entries of some directories, drawn at random."""
         shards = list(files.SHARDS)
         self._random.shuffle(shards)
         sample: list[Candidate] = []
-        for number, shard in enumerate(shards, 1):
-            short = ledger.used + need - self._room
-            if short <= 0:
-                return True
-            sample += files.candidates(self.root, shard)
-            if len(sample) >= _SAMPLE or number == len(shards):
-                # Many at once where there are many: to look at a shard costs as much as to remove them.
-                more = self._room >> 12 if len(sample) >= 4 * _SAMPLE else 0
-                for each in victims(sample, max(short, more)):
-                    self._remove(ledger, each.name, each.size_bytes)
-                sample = []
-        if ledger.used + need > self._room:
+        while shards and (len(sample) < _SAMPLE or sum(each.size_bytes for each in sample) < _USED * need):
+            sample += files.candidates(self.root, shards.pop())
+        if not shards and len(sample) < ledger.entries:
             ledger.count()  # it has less than was thought
-        return ledger.used + need <= self._room
+        now_s = time()
+        self._ranking = ranked(sample, now_s, stale_after(ledger.reuse(now_s)))
+        self._left = max(1, len(sample) // _USED)
 
     def _remove(self, ledger: Ledger, path: str, size_bytes: int) -> None:
         with suppress(FileNotFoundError):

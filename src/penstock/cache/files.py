@@ -8,7 +8,7 @@ from time import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cache.entry import PAGE_BYTES, Footer, begins, intact, parse
-from penstock.cache.evict import Candidate
+from penstock.cache.evict import Candidate, rank
 from penstock.cache.ledger import charge
 from penstock.errors import Damaged
 
@@ -35,6 +35,7 @@ WHOLE = -1  # instead of a stop: all of the object, if the entry has it
 EVERY = -2  # instead of a stop: all that the entry has
 _END_BYTES = 1024  # read at once: the footer of all but long blocks and long URLs
 _TOUCH_S = 30.0  # how exactly it is known when an entry was used last
+_PROVEN = 0o100  # of an entry that was hit: a bit of its mode, which its directory tells with its size
 
 
 class Hit(NamedTuple):
@@ -44,12 +45,14 @@ class Hit(NamedTuple):
         data: The bytes; None where they are in the caller's memory, or the entry does not have all of them.
         found: What the entry says of itself.
         filled: Whether it had them.
+        waited_s: How long the entry has waited for this use, if for more than half a minute; else 0.
 
     """
 
     data: bytes | None
     found: Footer
     filled: bool
+    waited_s: float = 0.0
 
 
 def path_of(root: str, name: bytes) -> str:
@@ -70,7 +73,7 @@ def read(path: str, name: bytes, low: int, high: int, into: memoryview | None = 
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        text, found, used_s = _footer(descriptor, name)
+        text, found, disk = _footer(descriptor, name)
         if high == WHOLE:
             if not found.whole:
                 return Hit(None, found, filled=False)
@@ -80,10 +83,7 @@ def read(path: str, name: bytes, low: int, high: int, into: memoryview | None = 
         if high > found.size_bytes:
             return Hit(None, found, filled=False)
         data = _bytes(descriptor, text, (low, high, found.size_bytes), into)
-        if abs(time() - used_s) > _TOUCH_S:
-            with suppress(OSError):  # a disk that is read only
-                os.utime(descriptor)
-        return Hit(data, found, filled=True)
+        return Hit(data, found, filled=True, waited_s=_used(descriptor, disk))
     finally:
         os.close(descriptor)
 
@@ -98,6 +98,18 @@ def read_all(path: str, name: bytes) -> bytes:
         os.close(descriptor)
 
 
+def _used(descriptor: int, disk: os.stat_result) -> float:
+    """Mark an entry as used, once in half a minute; return how long it was not."""
+    waited_s = time() - disk.st_mtime
+    with suppress(OSError):  # a disk that is read only
+        if not disk.st_mode & _PROVEN:
+            os.fchmod(descriptor, 0o600 | _PROVEN)
+        if abs(waited_s) > _TOUCH_S:
+            os.utime(descriptor)
+            return max(0.0, waited_s)
+    return 0.0
+
+
 def footer_of(path: str, name: bytes) -> tuple[bytes, Footer]:
     """Return an entry's footer, as text and read; raises as ``read`` does."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -107,9 +119,9 @@ def footer_of(path: str, name: bytes) -> tuple[bytes, Footer]:
         os.close(descriptor)
 
 
-def _footer(descriptor: int, name: bytes) -> tuple[bytes, Footer, float]:
-    about = os.fstat(descriptor)
-    size = about.st_size
+def _footer(descriptor: int, name: bytes) -> tuple[bytes, Footer, os.stat_result]:
+    disk = os.fstat(descriptor)
+    size = disk.st_size
     text = os.pread(descriptor, _END_BYTES, max(0, size - _END_BYTES))
     start = begins(text, size)
     if start >= 0:
@@ -118,7 +130,7 @@ def _footer(descriptor: int, name: bytes) -> tuple[bytes, Footer, float]:
     found = parse(text) if start >= 0 else None
     if found is None or found.name != name:
         raise Damaged("an entry of the cache is damaged")
-    return text, found, about.st_mtime
+    return text, found, disk
 
 
 def _bytes(descriptor: int, text: bytes, where: tuple[int, int, int], into: memoryview | None) -> bytes | None:
@@ -158,12 +170,16 @@ def write(path: str, pieces: Sequence[bytes | memoryview]) -> os.stat_result:
 
 
 def candidates(root: str, shard: str) -> Iterator[Candidate]:
-    """Yield the entries of a shard as what may be given up; their names are paths."""
+    """Yield the entries of a shard as what may be given up."""
     with suppress(FileNotFoundError), os.scandir(f"{root}/{shard}") as found:
         for each in found:
             with suppress(FileNotFoundError):
-                about = each.stat(follow_symlinks=False)
-                yield Candidate(about.st_mtime, charge(about), each.path)
+                disk = each.stat(follow_symlinks=False)
+                try:
+                    order = rank(each.name)
+                except ValueError:  # no entry
+                    order = 1.0
+                yield Candidate(disk.st_mtime, bool(disk.st_mode & _PROVEN), order, charge(disk), each.path)
 
 
 def folder_bytes(folder: str) -> int:

@@ -14,6 +14,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from penstock.cache.evict import reuse_now
 from penstock.waiting import Turn
 
 if TYPE_CHECKING:
@@ -26,9 +27,11 @@ _MAGIC = b"PNSTCKL1"
 _SIZE = 4096
 _HEAD = Struct("<8s36sB")  # magic, the machine's boot, whether somebody is at it
 _MARK, _WORDS, _SHARE = Struct("<B"), Struct("<qq"), Struct("<d")  # words: used, entries
-_MARK_AT, _WORDS_AT, _SHARE_AT = 44, 48, 64
+_WAIT = Struct("<dd")  # the longest wait for another use of an entry, and when it was seen
+_MARK_AT, _WORDS_AT, _SHARE_AT, _WAIT_AT = 44, 48, 64, 72
 _OWED = Struct("<q")
 _PAGE = 4096
+_MOST_S = 1e9
 _BOOT = "/proc/sys/kernel/random/boot_id"
 
 
@@ -85,6 +88,16 @@ class Ledger:
     def share(self, share: float) -> None:
         """Tell all processes; without a lock: the last word is as good as any."""
         _SHARE.pack_into(self._map, _SHARE_AT, share)
+
+    def reuse(self, now_s: float) -> float:
+        """Return the longest time that an entry has waited for its next use, as far as it counts by now."""
+        reuse_s, noted_s = _WAIT.unpack_from(self._map, _WAIT_AT)
+        return reuse_now(reuse_s, noted_s, now_s) if 0.0 < reuse_s < _MOST_S else 0.0
+
+    def note_wait(self, waited_s: float, now_s: float) -> None:
+        """Tell all processes that an entry has waited so long; without a lock, as for ``share``."""
+        if self.reuse(now_s) < waited_s < _MOST_S:
+            _WAIT.pack_into(self._map, _WAIT_AT, waited_s, now_s)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from penstock.cache.evict import admits
 from penstock.waiting import Turn
 
 if TYPE_CHECKING:
@@ -13,11 +12,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Memory"]
 
+_TAKEN = 1 / 16  # of what a full memory could take in
+
 
 class Memory:
     """Whole entries by name, ``most_bytes`` of them; those used longest ago go first. Thread-safe.
 
-    A full memory takes in few: see ``evict.admits``.
+    A full memory takes in few of those that the disk had, so that a part stays while an epoch passes through.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -36,11 +37,11 @@ class Memory:
                     self._held.move_to_end(name)
         return hit
 
-    def put(self, name: bytes, hit: Hit, share: float, draw: float) -> None:
-        """Hold an entry, unless it is too large, or the memory is full and of use."""
+    def put(self, name: bytes, hit: Hit, draw: float) -> None:
+        """Hold an entry, unless it is too large, or the memory is full and ``draw``, in [0, 1), is not small."""
         size = hit.found.size_bytes
         full = self._held_bytes + size > self._most_bytes
-        if size > self._most_bytes // 4 or (full and not admits(share, draw)):
+        if size > self._most_bytes // 4 or (full and draw >= _TAKEN):
             return
         with self._turn:
             if name in self._held:

@@ -80,7 +80,7 @@ class Cache:
             if held is None:
                 return None
             if memory is not None and held.data is not None and low == 0 and len(held.data) == held.found.size_bytes:
-                memory.put(name, held, self._disk.share, self._disk.draw())
+                memory.put(name, held, self._disk.draw())
         elif held.data is not None:
             held = _cut(held.data, held.found, (low, high), into)
         return held if held.found.kept_s >= since_s else None
@@ -90,13 +90,17 @@ class Cache:
         if not self._checked:
             self._check()
         try:
-            return files.read(path, name, low, high, into)
+            hit = files.read(path, name, low, high, into)
         except Damaged:
             self.counts.damaged += 1
             _LOG.warning("an entry of the cache was damaged and is removed: %s", path)
             self._discard(path)
         except OSError:  # mostly: there is none
             pass
+        else:
+            if hit.waited_s:
+                self._disk.note_wait(hit.waited_s)
+            return hit
         return None
 
     def _check(self) -> None:
@@ -128,7 +132,7 @@ class Cache:
             if monotonic() >= self._resume_s:
                 try:
                     ledger = self._disk.ledger()
-                    ledger.share = share_after(ledger.share, min(hits, reads), reads, ledger.entries)
+                    ledger.share = share_after(ledger.share, min(hits, reads), reads)
                 except OSError as error:
                     self._pause(error)
 
