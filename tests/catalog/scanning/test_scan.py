@@ -297,15 +297,22 @@ class TestTrouble:
             scan(Circle([f"p/{i}" for i in range(99)], 10), "p/")
         assert caught.value.url == "s3://bucket/p/"
 
-    def test_a_server_without_start_after_is_an_error_and_can_be_listed_plainly(self, bucket_of):
+    @pytest.mark.parametrize("name", ["{1}/{0:04}", "{0:04}"])
+    def test_a_server_that_ignores_start_after_is_listed_plainly(self, bucket_of, name):
         class Old(bucket_of):
-            def page(self, prefix, *, token="", start_after="", delimiter=""):  # noqa: ARG002  it takes no notice
+            def page(self, prefix, *, token="", start_after="", delimiter=""):
+                nonlocal ignored
+                ignored += bool(start_after)
                 return super().page(prefix, token=token, delimiter=delimiter)
 
-        keys = [f"{i // 100}/{i:04}" for i in range(1000)]
-        with pytest.raises(Damaged, match="workers=1"):
-            scan(Old(keys, 50), "")
-        assert _found(scan(Old(keys, 50), "", workers=1)) == keys
+        ignored = 0
+        keys = [name.format(i, i // 100) for i in range(1000)]
+        bucket = Old(keys, 50, jumps=True)
+        assert _found(scan(bucket, "")) == keys
+        assert ignored, "it was never asked to begin somewhere"
+        del bucket.requests[:]
+        assert _found(scan(bucket, "", workers=1)) == keys
+        assert len(bucket.requests) == bucket.plain_pages()
 
     def test_a_store_that_begins_at_the_first_key_only_is_listed_plainly(self, bucket_of):
         bucket = bucket_of([f"{number % 50:02}/{number:05}" for number in range(5_000)], 100)

@@ -101,8 +101,8 @@ def scan(
         prefix: Exactly what keys begin with: ``train`` matches ``train2/x`` too.
         include: Globs of which one must match; none given is everything.
         exclude: Globs of which none may match.
-        workers: Requests in flight at most, at least 1; 1 lists plainly, and so do stores that cannot begin a listing
-            after any key (Azure).
+        workers: Requests in flight at most, at least 1; 1 lists plainly, and so are stores listed that cannot begin a
+            listing after any key (Azure), and servers that turn out to ignore where it should begin.
         progress: Called on this thread after each page with the number of keys chosen so far.
 
     Raises:
@@ -132,29 +132,39 @@ def listed(source: Listable, prefix: str, how: Listing) -> tuple[str, Table]:
     base = prefix[: prefix.rfind("/") + 1]
     chosen = selector(how.include, how.exclude)
     keep = (lambda key, size: chosen(key[len(base) :], size)) if how.include or how.exclude else None
-    with source.pager() as pages:
-        work = _Scan(pages, prefix, keep, how)
-        try:
-            work.run()
-        except Damaged as error:
-            error.url = error.url or source.url(prefix)
-            raise
+    for plainly in (False, True):
+        with source.pager() as pages:
+            work = _Scan(pages, prefix, keep, how, seeks=pages.seeks and not plainly)
+            try:
+                work.run()
+                break
+            except _NoStartError:
+                continue
+            except Damaged as error:
+                error.url = error.url or source.url(prefix)
+                raise
     return base, work.rows().freeze()
+
+
+class _NoStartError(Exception):
+    """The server began a part elsewhere than it was asked to: it ignores start-after, and has to be listed plainly."""
 
 
 class _Scan:
     """Key ranges of a listing, each with its next page under way, and advice on where to cut them."""
 
-    def __init__(self, pages: Pages, prefix: str, keep: Callable[[str, int], bool] | None, how: Listing) -> None:
+    def __init__(
+        self, pages: Pages, prefix: str, keep: Callable[[str, int], bool] | None, how: Listing, *, seeks: bool
+    ) -> None:
         self._pieces: list[KeyRange] = []
         self._waiting: list[KeyRange] = []  # until fewer than `workers` requests are in flight
         self._found = 0
         self._pages, self._prefix, self._keep = pages, prefix, keep
-        self._workers = how.workers if pages.seeks else 1
+        self._seeks, self._workers = seeks, how.workers if seeks else 1
         self._progress, self._known = how.progress, how.known
         # What each request in flight is for: the next page of a piece, or (with a directory) advice for it.
         self._flying: dict[Hashable, tuple[KeyRange, bytes | None]] = {}
-        self._keyspace = Keyspace(prefix) if pages.jumps else None
+        self._keyspace = Keyspace(prefix) if pages.jumps and seeks else None
         self._left: dict[KeyRange, float] = {}  # pages that seem to be left of a range, until its next one comes
         self._sent = self._seen = 0  # requests; keys of this listing, each once
         self._page_keys = 1
@@ -184,7 +194,7 @@ class _Scan:
             piece.rows.add_all([*each.keys], [*each.sizes], [*each.etags])
             self._pieces.append(piece)
             self._found += len(piece.rows)
-        if self._pages.seeks:
+        if self._seeks:
             return [KeyRange(prefix, after, until) for after, until in gaps(known)]
         inner = self._keep or selector()
         self._keep = lambda key, size: not _within(encode(key), known) and inner(key, size)
@@ -200,8 +210,13 @@ class _Scan:
 
     def _take(self, piece: KeyRange, page: Page) -> None:
         before, after, rows = piece.seen, piece.last, len(piece.rows)
-        self._found += piece.take(page, self._keep)
-        if self._known is not None and self._pages.seeks:
+        try:
+            self._found += piece.take(page, self._keep)
+        except Damaged as error:
+            if piece.after and not piece.seen and not piece.token:
+                raise _NoStartError from error
+            raise
+        if self._known is not None and self._seeks:
             self._known.add(Stretch(after, piece.until if piece.over else piece.last, *piece.rows.since(rows)))
         if self._progress is not None:
             self._progress(self._found)

@@ -106,6 +106,7 @@ PROVIDER = Provider(
         put_digest=_put_digest,
         put=Conditions(create=True, replace=False),
         complete=Conditions(create=True, replace=False),
+        jumps=True,
     ),
     options=OSSOptions,
     resolve=_resolve,
