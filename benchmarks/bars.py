@@ -183,6 +183,19 @@ def _cached(row: str, key: str, words: str, limit: float) -> Bar:
     return Bar("cache", "cached", words, measure, limit, at_least=True)
 
 
+def _hedged() -> tuple[Bar, ...]:
+    def faster(ours: Row, table: Table) -> Values:
+        return ratio(table["without"]["p99_s"], ours["p99_s"])
+
+    return (
+        Bar("hedge", "hedged", "p99 without second requests by p99 with them", faster, 10, at_least=True),
+        Bar("hedge", "hedged", "more requests", lambda ours, _: ours["more_percent"], 2, unit="%"),
+        Bar(
+            "hedge", "idle", "what they cost where none is needed", lambda ours, _: ours["idle_percent"], 0.5, unit="%"
+        ),
+    )
+
+
 def _ordered(row: str, words: str, key: str, limit: float, unit: str) -> Bar:
     return Bar("order", row, f"{row}, {words}", lambda ours, _: ours[key], limit, unit=unit)
 
@@ -309,6 +322,7 @@ BARS = (
         0.5,
         unit="s",
     ),
+    *_hedged(),
     *(_ordered(row, "time per sample", "sample_us", 2, "µs") for row in ORDERS),
     *(_ordered(row, "first batch after 90,000,000", "first_s", 1, "s") for row in ORDERS if row.startswith("100,")),
     *(_listed(*each) for each in (("plain", 12), ("s3torchconnector", 12), ("dataflux", 1))),

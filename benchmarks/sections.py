@@ -73,4 +73,19 @@ SECTIONS = (
         tuple((kind, {"kind": kind, "objects": 2000}) for kind in CACHED),
         (("objects/s", "objects_a_second"), ("CPU µs/object", "cpu_us")),
     ),
+    Section(
+        "hedge",
+        "4,000 reads of 100 KiB by 16 threads, of which 1 % wait for 2 s, and where none does",
+        "hedge",
+        (("without", {"hedge": False}), ("hedged", {"hedge": True}), ("idle", {"idle": True})),
+        (
+            ("median, s", "p50_s"),
+            ("p99, s", "p99_s"),
+            ("most, s", "most_s"),
+            ("more requests, %", "more_percent"),
+            ("CPU, µs/read", "cpu_us"),
+            ("of which for hedging, idle, %", "idle_percent"),
+        ),
+        rounds=3,
+    ),
 )

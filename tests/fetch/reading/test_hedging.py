@@ -69,7 +69,7 @@ def well(fault, data=None, **engine):
     That is told, and not measured: on a busy machine a few answers would be late, and use the second requests up.
     """
     objects = {"key": DATA, "small": b"x" * 100, **(data or {})}
-    engine.setdefault("retry", RetryOptions())
+    engine = {"retry": RetryOptions(), "stall_timeout_s": 600, **engine}  # what waits, waits until it is ended
     with serving(objects, fault, **engine) as (server, made):
         try:
             watch = made._transport.handles.watch
