@@ -52,6 +52,17 @@ def test_an_outage_teaches_no_rate():
     assert played(lambda _: 0, 1000, 2, bounded)[0].base == 500
 
 
+@pytest.mark.parametrize(("share", "least"), [(0.06, 0.85), (0.2, 0.85), (0.4, 0.6)])
+def test_refusals_that_are_not_for_the_rate_bound_nothing_for_long(share, least):
+    rate, at, sent = NONE.count(0, 1, 1000.0), 1000.0, 0.0
+    for _ in range(int(120 / TICK)):
+        at += TICK
+        now = min(1000.0, rate.present(at)) * TICK
+        rate = rate.count(now, share * now, at)
+        sent += now
+    assert sent > least * 1000 * 120  # a few seconds in sixty are spent on finding out
+
+
 def test_few_refusals_are_left_to_backoff():
     rate = NONE.count(0, 1, 1000.0)
     for tick in range(40):

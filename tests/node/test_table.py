@@ -36,7 +36,7 @@ ROWS = st.builds(
     most_bytes=AMOUNT,
     rates=st.lists(st.tuples(st.integers(1, 2**64 - 1), st.one_of(AMOUNT, st.just(inf))), max_size=GROUPS).map(tuple),
 )
-RATE = st.builds(Rate, AMOUNT, AMOUNT, AMOUNT, AMOUNT, AMOUNT, AMOUNT)
+RATE = st.builds(Rate, AMOUNT, AMOUNT, AMOUNT, AMOUNT, AMOUNT, AMOUNT, AMOUNT)
 ID = st.integers(1, 2**64 - 1)
 GROUP = st.builds(Group, ID, ID, st.text("aé/:", max_size=60), RATE)
 

@@ -21,6 +21,9 @@ _LINEAR = 0.015  # a second: what was refused is reached again after 10 s, so 2 
 _CUBIC_S = 30.0  # twice as much after half a minute, ten times after a minute: a store that scales out is followed
 _KEPT_S = 300.0  # without a refusal; then the rate is not bounded any more
 _OBSERVED_S = 10.0  # the same while no bound was found
+_CLEAN = 10  # requests in a window, and no refusal: the last decrease has helped
+_TRIES = 6.0  # decreases without a clean window: the rate is not why the store refuses
+_FRUITLESS_S = 60.0  # until it is tried again
 _BURST_S = 0.05  # of the rate, may be sent at once
 _LEAST_RATE = 1.0
 _LOOK_S = 2.0  # the longest wait without another look at the rate
@@ -40,6 +43,7 @@ class Rate:
         refused: Requests refused since ``opened``.
         opened: When counting began; 0: there is nothing here.
         touched: When a request was refused last.
+        tries: Decreases since a window without a refusal.
 
     """
 
@@ -49,6 +53,7 @@ class Rate:
     refused: float = 0.0
     opened: float = 0.0
     touched: float = 0.0
+    tries: float = 0.0
 
     def present(self, now: float) -> float:
         """Return the rate at ``now``; ``inf`` where it is not bounded."""
@@ -65,13 +70,21 @@ class Rate:
             counted = replace(counted, touched=now)
         if now - counted.opened < _WINDOW_S:
             return counted
-        begun = replace(counted, opened=now, sent=0.0, refused=0.0)
-        accepted = counted.sent - counted.refused
-        if counted.refused < max(_LEAST_REFUSED, _LEAST_SHARE * counted.sent):
-            return begun
-        if accepted < _LEAST_ACCEPTED * counted.sent:
-            return begun
-        return replace(begun, base=max(_LEAST_RATE, _DECREASE * accepted / (now - counted.opened)), since=now)
+        return replace(counted.decided(now), opened=now, sent=0.0, refused=0.0)
+
+    def decided(self, now: float) -> Rate:
+        """Return it with what follows from the requests since ``opened``."""
+        sent, refused = self.sent, self.refused
+        accepted = sent - refused
+        if not refused and sent >= _CLEAN:
+            return replace(self, tries=0.0)
+        if refused < max(_LEAST_REFUSED, _LEAST_SHARE * sent) or accepted < _LEAST_ACCEPTED * sent:
+            return self
+        if self.tries >= _TRIES and now - self.since < _FRUITLESS_S:
+            return self
+        tries = self.tries % _TRIES + 1
+        base = max(_LEAST_RATE, _DECREASE * accepted / (now - self.opened)) if tries < _TRIES else 0.0
+        return replace(self, base=base, since=now, tries=tries)
 
     def over(self, now: float) -> bool:
         """Say whether it can be forgotten: nothing was refused for long. So is one of another boot's clock."""

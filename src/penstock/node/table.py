@@ -18,7 +18,7 @@ GROUPS: Final = 8  # demands of one row
 LABEL_BYTES: Final = 160
 HEADER: Final = b"penstock node, 1".ljust(64, b"\0")
 _ROW: Final = Struct(f"<QI4xddddd{'Qd' * GROUPS}")
-_RATE: Final = Struct(f"<QQdddddd{LABEL_BYTES}s")
+_RATE: Final = Struct(f"<QQddddddd{LABEL_BYTES}s")
 _ROW_AT: Final = len(HEADER)
 _ROW_BYTES: Final = 192
 _RATE_AT: Final = _ROW_AT + MEMBERS * _ROW_BYTES
@@ -92,7 +92,7 @@ class Group:
         """Return it as bytes."""
         rate = self.rate
         label = self.label.encode("utf-8", "replace")[:LABEL_BYTES]
-        counted = rate.sent, rate.refused, rate.opened, rate.touched
+        counted = rate.sent, rate.refused, rate.opened, rate.touched, rate.tries
         return _RATE.pack(self.id, self.store, rate.base, rate.since, *counted, label)
 
     @classmethod
