@@ -172,6 +172,45 @@ def test_saving_loading_and_listing_show_their_line(terminal, tmp_path):
     assert "4.2/4.2 KiB" in terminal.text or "4.1/4.1 KiB" in terminal.text, "of the safetensors, all bytes"
 
 
+def test_a_runs_checkpoints_show_their_line_and_background_saves_do_not(terminal, tmp_path):
+    state = {"a": torch.arange(2000, dtype=torch.float32)}
+    (tmp_path / "files").mkdir()
+    for name in "xy":
+        (tmp_path / "files" / name).write_bytes(bytes(1500))
+    with terminal:
+        manager = ps.CheckpointManager(tmp_path / "run")
+        manager.save(1, state)
+        manager.restore(1)
+        manager.save_folder(2, tmp_path / "files")
+        manager.restore_folder(tmp_path / "again", 2)
+        terminal.stderr.write("then\n")
+        with ps.AsyncCheckpointer(manager) as background:
+            background.save(3, state)
+        thread = threading.Thread(target=lambda: ps.save(state, tmp_path / "state.pt"))
+        thread.start()
+        thread.join()
+    lines, _, quiet = terminal.text.partition("then")
+    assert quiet.strip() == ""
+    for title, step in (("saving", 1), ("restoring", 1), ("saving", 2), ("restoring", 2)):
+        assert re.search(rf"{title} (file://)?{tmp_path}/run/0*{step}/", lines), (title, step)
+    assert "2/2" in lines, "both files were restored"
+    assert "2.9/2.9 KiB" in lines
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_distributed_checkpoints_show_their_line(terminal, tmp_path):
+    import torch.distributed.checkpoint as dcp
+
+    from penstock.checkpoint.dcp import StorageReader, StorageWriter
+
+    state = {"a": torch.arange(2000, dtype=torch.float32)}
+    with terminal:
+        dcp.save(state, storage_writer=StorageWriter(tmp_path / "dcp"), no_dist=True)
+        dcp.load(state, storage_reader=StorageReader(tmp_path / "dcp"), no_dist=True)
+    for title in ("saving", "loading"):
+        assert re.search(rf"{title} (file://)?{tmp_path}/dcp/", terminal.text), title
+
+
 def test_progress_false_is_silent_everywhere(terminal, tmp_path):
     state = {"a": torch.ones(10)}
     with terminal:

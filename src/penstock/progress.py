@@ -33,9 +33,9 @@ def bar(title: str, objects: int | None, size_bytes: int | None, *, shown: bool 
     """Show objects and bytes on standard error while the block runs; yields what counts them, on any thread.
 
     The line appears after half a second. By default (None) it is shown where standard error is a terminal and rich is
-    installed, in the main process of rank 0 (``RANK``), unless ``PENSTOCK_PROGRESS=0`` is set. True insists on rich;
-    without a terminal nothing is shown either way. There is one line per process: a loop within another one's block,
-    or beside it, shows none.
+    installed, in the main thread and process of rank 0 (``RANK``), unless ``PENSTOCK_PROGRESS=0`` is set. True insists
+    on rich; without a terminal nothing is shown either way. There is one line per process: a loop within another one's
+    block, or beside it, shows none.
 
     Args:
         title: What goes on.
@@ -105,6 +105,7 @@ def _wanted(shown: bool | None) -> bool:  # noqa: FBT001  the argument of the fu
         and os.environ.get("RANK", "") in ("", "0")
         and os.environ.get("TERM") != "dumb"
         and multiprocessing.parent_process() is None
+        and threading.current_thread() is threading.main_thread()
         and find_spec("rich") is not None
     )
 

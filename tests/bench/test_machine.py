@@ -33,6 +33,20 @@ def test_a_containers_quota_bounds_processors_and_memory(tmp_path, monkeypatch):
     assert machine._memory_bytes() > 2_000_000
 
 
+def test_processors_are_busy_for_as_long_as_they_are_not_idle(tmp_path, monkeypatch):
+    second = os.sysconf("SC_CLK_TCK")
+    monkeypatch.setattr(machine, "_STAT", tmp_path / "stat")
+    assert machine.occupied() == (0, 0), "elsewhere than on Linux"
+    found = []
+    for busy in (100, 400):  # user, nice, system, idle, iowait, irq, softirq, steal, guest, guest_nice
+        ticks = [busy, 1, 2, 500 + busy // 4, 100, 3, 4, 5, 77, 77]
+        (tmp_path / "stat").write_text(f"cpu  {' '.join(str(each * second) for each in ticks)}\ncpu0 1 1\n")
+        found.append(machine.occupied())
+    assert found[0] == (115.0, 740.0)
+    assert found[1].share(found[0]) == pytest.approx(300 / 375)
+    assert found[0].share(found[0]) == 0.0
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1:9000", "127.0.0.1", "localhost:80", "[::1]:443"])
 def test_a_server_on_this_machine_is_reached_over_loopback(host):
     assert network(host) == ("lo", 0.0)

@@ -11,7 +11,7 @@ from penstock.bench.machine import Machine
 from penstock.bench.page import amount, page, rate
 from penstock.bench.result import Result
 
-MACHINE = Machine(8.0, 1 << 34, 1e10, 2e9, "eth0", 1.25e9, 0.5)
+MACHINE = Machine(8.0, 1 << 34, 1e10, 2e9, "eth0", 1.25e9)
 RESULTS = [
     Result("list", objects=10, elapsed_s=1.0, binds="the store"),
     Result("read small", objects=100, size_bytes=10**8, elapsed_s=1.0, first_byte_p50_s=0.03, first_byte_p99_s=0.2),

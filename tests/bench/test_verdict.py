@@ -9,7 +9,7 @@ from penstock.bench.result import Result
 from penstock.bench.verdict import binding, epoch
 from penstock.options import StoreOptions
 
-MACHINE = Machine(8.0, 1 << 34, 1e10, 2e9, "eth0", 1.25e9, 0.5)
+MACHINE = Machine(8.0, 1 << 34, 1e10, 2e9, "eth0", 1.25e9)
 FACTS = {"objects": 1000, "size_bytes": 10**8, "elapsed_s": 1.0, "cpu_s": 0.4, "requests": 1000, "in_flight": 30.0}
 
 
@@ -34,9 +34,12 @@ def test_the_limit_that_a_rate_stands_at_is_named(changed, words):
     assert words in binding(result(**changed), MACHINE, StoreOptions())
 
 
-def test_other_programs_are_named_where_the_machine_was_busy_before():
-    busy = Machine(8.0, 1 << 34, 1e10, 2e9, "eth0", 1.25e9, 20.0)
-    assert "other programs: 20.0 processes" in binding(result(), busy, StoreOptions())
+def test_other_programs_are_named_where_they_keep_the_machine_busy():
+    told = "other programs: the machine's processors are 97% busy, and this one has 0.4 of them"
+    assert binding(result(machine_busy=0.97), MACHINE, StoreOptions()) == told
+    for decode in (result("decode", machine_busy=0.97), result("decode in threads", machine_busy=0.97, threads=4)):
+        assert binding(decode, MACHINE, StoreOptions()) == told
+    assert "one processor" in binding(result(machine_busy=0.97, cpu_s=0.95), MACHINE, StoreOptions())
 
 
 def test_connections_are_no_limit_of_writes():
@@ -44,7 +47,9 @@ def test_connections_are_no_limit_of_writes():
 
 
 def test_decoding_is_bound_by_processors_or_by_pythons_lock():
-    assert binding(result("decode"), MACHINE, StoreOptions()) == "one processor"
+    assert binding(result("decode", cpu_s=0.99), MACHINE, StoreOptions()) == "one processor"
+    waits = binding(result("decode"), MACHINE, StoreOptions())
+    assert waits == "the transform waits for something else than a processor: it keeps 0.4 busy"
     free = binding(result("decode in threads", threads=8, cpu_s=7.6), MACHINE, StoreOptions())
     assert free.startswith("the processors: 8 threads keep 7.6 of 8 busy")
     held = binding(result("decode in threads", threads=8, cpu_s=1.1), MACHINE, StoreOptions())

@@ -36,10 +36,23 @@ def test_at_most_two_thousand_small_objects_are_written(server, written, monkeyp
     assert server.objects("bucket") == {}
 
 
-def test_a_write_that_arrives_late_is_found_and_deleted(server, written):
+def test_a_write_that_arrives_late_is_found_and_deleted(server, written, monkeypatch):
+    """Also one that arrives after the deletion, where a write was interrupted."""
     assert written.small(0.01).objects
     server.put("bucket", "runs/penstock-bench-x-late", b"1")
     written.clear()
+    assert server.objects("bucket") == {}
+
+    async def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("penstock.bench.writing.steps.put", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        written.small(60.0)
+    late = [f"runs/penstock-bench-x-late-{number}" for number in range(3)]
+    monkeypatch.setattr("penstock.bench.writing.sleep", lambda _: server.put("bucket", late.pop(), b"1"))
+    written.clear()
+    assert late == []
     assert server.objects("bucket") == {}
 
 

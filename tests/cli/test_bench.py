@@ -64,7 +64,6 @@ def test_the_exit_code_is_the_first_failures(penstock, there, tmp_path):
     assert penstock("bench", "--seconds", "0", "s3://bucket/").returncode == 2
     assert penstock("bench", "--transform", "nowhere:x", "s3://bucket/").returncode == 2
     assert penstock("bench", "--html", str(tmp_path / "no" / "page"), "s3://bucket/").returncode == 2
-    (tmp_path / "bad.py").write_text("def decode(sample): raise ValueError('no image')\n")
     there.put("bucket", "train/0", bytes(3000))
     done = penstock("bench", *QUICK, "--read-only", "--transform", "tests.cli.test_bench:broken", "s3://bucket/train/")
     assert done.returncode == 1

@@ -9,12 +9,14 @@ from ipaddress import ip_address
 from pathlib import Path
 from threading import Thread
 from time import monotonic
+from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Machine", "examined", "network"]
+__all__ = ["Machine", "Occupied", "examined", "network", "occupied"]
 
-_CGROUP, _NET = Path("/sys/fs/cgroup"), Path("/sys/class/net")
+_CGROUP, _NET, _STAT = Path("/sys/fs/cgroup"), Path("/sys/class/net"), Path("/proc/stat")
+_IDLE, _IOWAIT = 3, 4  # among the ticks of /proc/stat: proc(5)
 _SOCKET_S = 0.2
 _PIECE_BYTES = 1 << 20
 _COPY_BYTES = 64 << 20
@@ -31,7 +33,6 @@ class Machine:
         socket_bytes_per_s: Bytes that come through a plain TCP connection within this machine.
         network: The interface that the requests go through: ``eth0``; ``lo`` to this machine; empty without any.
         network_bytes_per_s: Its speed, as the driver says it.
-        load: Processes that wanted to run during the last minute, before the benchmark began.
 
     """
 
@@ -41,13 +42,40 @@ class Machine:
     socket_bytes_per_s: float = 0.0
     network: str = ""
     network_bytes_per_s: float = 0.0
-    load: float = 0.0
+
+
+class Occupied(NamedTuple):
+    """Seconds of all processors of the machine since it started, in sum; those of the host, in a container.
+
+    Attributes:
+        busy_s: In which they worked, for any program, or for another virtual machine.
+        total_s: In all.
+
+    """
+
+    busy_s: float
+    total_s: float
+
+    def share(self, before: Occupied) -> float:
+        """Return the share of busy ones since ``before``, 0 to 1; 0.0 where nothing is known."""
+        total_s = self.total_s - before.total_s
+        return (self.busy_s - before.busy_s) / total_s if total_s > 0 else 0.0
+
+
+def occupied() -> Occupied:
+    """Return how much the processors have worked; nothing where the system does not say it (it is Linux's)."""
+    words = _text(_STAT).partition("\n")[0].split()[1:9]
+    ticks = [int(word) for word in words]
+    if len(ticks) <= _IOWAIT:
+        return Occupied(0.0, 0.0)
+    total, a_second = sum(ticks), os.sysconf("SC_CLK_TCK")
+    return Occupied((total - ticks[_IDLE] - ticks[_IOWAIT]) / a_second, total / a_second)
 
 
 def examined(host: str = "") -> Machine:
     """Measure for about half a second; ``host`` (with its port, as ``measured()`` has it) is what requests go to."""
     name, speed = network(host)
-    return Machine(_cores(), _memory_bytes(), _copying(), _sockets(), name, speed, os.getloadavg()[0])
+    return Machine(_cores(), _memory_bytes(), _copying(), _sockets(), name, speed)
 
 
 def _cores() -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from time import monotonic, process_time
 from typing import TYPE_CHECKING, Literal, Self
 
+from penstock.bench.machine import occupied
 from penstock.errors import PenstockError, Unsupported, printable
 from penstock.events import HostTimings, measured
 
@@ -28,6 +29,7 @@ class Result:
         size_bytes: Their bytes, as far as they were moved.
         elapsed_s: Wall time.
         cpu_s: Processor time of this process, over all its threads.
+        machine_busy: Share of the machine's processors that was busy, with any program, 0 to 1; 0.0: not known.
         requests: Attempts of requests that ended.
         throttled: How many of these the store refused because it was asked too often.
         first_byte_p50_s: Seconds to the first byte of responses to reads, the median; 0.0 where none were measured.
@@ -46,6 +48,7 @@ class Result:
     size_bytes: int = 0
     elapsed_s: float = 0.0
     cpu_s: float = 0.0
+    machine_busy: float = 0.0
     requests: int = 0
     throttled: int = 0
     first_byte_p50_s: float = 0.0
@@ -88,7 +91,7 @@ class step:  # noqa: N801  used as a function is
 
     def start(self) -> None:
         """Count from here on."""
-        self._hosts = measured()
+        self._hosts, self._occupied = measured(), occupied()
         self._cpu_s, self._began = process_time(), monotonic()
         self.result.objects = self.result.size_bytes = 0
 
@@ -105,6 +108,7 @@ class step:  # noqa: N801  used as a function is
         for name, host in measured().items():
             before = self._hosts.get(name)
             spent += host if before is None else host - before
+        result.machine_busy = occupied().share(self._occupied)
         result.requests, result.throttled = spent.responses, spent.throttled
         result.first_byte_p50_s = spent.first_byte.quantile(0.5)
         result.first_byte_p99_s = spent.first_byte.quantile(0.99)

@@ -17,7 +17,6 @@ _NEAR = 0.8  # of a limit: what is lost to headers, and to neighbours
 _BUSY = 0.85  # of a processor, or of all
 _THROTTLED = 0.01  # of the requests
 _PAGE = 1000  # keys
-_CROWDED = 1.5  # processes that want to run, for each processor
 
 
 def binding(result: Result, machine: Machine, options: StoreOptions) -> str:
@@ -48,10 +47,7 @@ def _limits(result: Result, machine: Machine, options: StoreOptions) -> Iterator
         result.cores >= _BUSY,
         "one processor: Python and the I/O thread of this process take turns; worker processes read more",
     )
-    yield (
-        machine.load >= _CROWDED * cores,
-        f"other programs: {machine.load:.1f} processes wanted to run on {cores:.3g} processors before this began",
-    )
+    yield result.machine_busy >= _BUSY, _others(result)
     connections = options.transport.connections
     yield (
         reads and result.in_flight >= _NEAR * connections,
@@ -69,13 +65,24 @@ def _limits(result: Result, machine: Machine, options: StoreOptions) -> Iterator
 
 
 def _decoding(result: Result, machine: Machine) -> str:
-    if result.threads == 1:
-        return "one processor"
     if result.cores >= _BUSY * min(result.threads, machine.cores):
+        if result.threads == 1:
+            return "one processor"
         return f"the processors: {result.threads} threads keep {result.cores:.3g} of {machine.cores:.3g} busy"
+    if result.machine_busy >= _BUSY:
+        return _others(result)
+    if result.cores < _BUSY:
+        return f"the transform waits for something else than a processor: it keeps {result.cores:.3g} busy"
     return (
         f"Python's lock (the GIL): {result.threads} threads keep only {result.cores:.3g} of {machine.cores:.3g} "
         "processors busy; use worker processes (num_workers=)"
+    )
+
+
+def _others(result: Result) -> str:
+    return (
+        f"other programs: the machine's processors are {result.machine_busy:.0%} busy, and this one has "
+        f"{result.cores:.3g} of them"
     )
 
 

@@ -6,6 +6,7 @@ import os
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from threading import Event
+from time import sleep
 from typing import TYPE_CHECKING
 
 from penstock.bench.result import step
@@ -27,6 +28,7 @@ _SMALL_BYTES = 100 << 10
 _MOST_SMALL = 2000  # so that at most 200 MB lie in the bucket
 _PIECE_BYTES = 16 << 20
 _MOST_PIECES = 16
+_LOOKS, _SETTLE_S = 4, 0.5
 
 
 @dataclass(slots=True)
@@ -44,6 +46,7 @@ class Written:
     stem: str
     metas: list[ObjectMeta] = field(default_factory=list)
     _begun: list[str] = field(default_factory=list)  # keys that may be there, also of a write that was interrupted
+    _under_way: bool = False  # a write was begun, and nothing has told its end
 
     def small(self, seconds: float) -> Result:
         """Write objects of 100 KiB, many at once, for ``seconds`` or until there are 2,000."""
@@ -62,6 +65,7 @@ class Written:
             async def write(key: str) -> str:
                 return await steps.put(self.source, key, body, metadata={}, content_type="")
 
+            self._under_way = True
             with closing(run_jobs(keys(), write, lambda _: _SMALL_BYTES, stop)) as ended:
                 for key, etag in ended:
                     if isinstance(etag, PenstockError):
@@ -70,6 +74,7 @@ class Written:
                     result.objects += 1
                     result.size_bytes += _SMALL_BYTES
             watch.stop()
+            self._under_way = False
             result.detail = f"100 KiB each [{self.source.url(self.stem)}…]"
         return watch.result
 
@@ -79,11 +84,12 @@ class Written:
         with step("write large") as watch:
             self.source.require(Multipart, key)
             self._begun.append(key)
-            size = 0
+            size, self._under_way = 0, True
             with self.source.open_write(key) as file:
                 while size < 2 * _PIECE_BYTES or (watch.elapsed_s < seconds and size < _MOST_PIECES * _PIECE_BYTES):
                     size += file.write(piece)
             watch.stop()
+            self._under_way = False
             self.metas.append(self.source.head(key))
             watch.result.objects, watch.result.size_bytes = 1, size
             watch.result.detail = f"one object of {size >> 20} MiB in parts, until it was visible"
@@ -117,7 +123,8 @@ class Written:
                 for upload in source.unfinished(self.stem):
                     source.abort(upload)
         source.delete(self._begun)
-        # A write that was interrupted may have arrived meanwhile.
-        late = [entry.key for page in source.pages(self.stem) for entry in page.entries]
-        source.delete(late)
-        self._begun, self.metas = [], []
+        for look in range(_LOOKS if self._under_way else 1):
+            if look:  # a request that was called off when it was sent already may be carried out after the deletion
+                sleep(_SETTLE_S)
+            source.delete([entry.key for page in source.pages(self.stem) for entry in page.entries])
+        self._begun, self.metas, self._under_way = [], [], False

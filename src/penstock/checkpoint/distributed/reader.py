@@ -17,6 +17,7 @@ from penstock.checkpoint.distributed.storage import Located
 from penstock.checkpoint.distributed.torchmeta import METADATA
 from penstock.checkpoint.integrity.manifest import MANIFEST
 from penstock.errors import Changed, Damaged, NotFound, Unusable
+from penstock.progress import bar
 
 if TYPE_CHECKING:
     import os
@@ -108,7 +109,8 @@ class StorageReader(Located, storage.StorageReader):
         marker = self._read()
         try:
             wanted = reads(self._source, self._folder, marker.metadata, plan.items)
-            ItemLoader(self._source, planner, self._weights_only).fill(wanted)
+            with bar(f"loading {self._source.url(self._folder)}", 1, None):
+                ItemLoader(self._source, planner, self._weights_only).fill(wanted)
         except (NotFound, Changed, Damaged) as error:
             if marker.replaced(self._source):
                 raise Changed("it was replaced while it was read: load again", url=self._url) from error

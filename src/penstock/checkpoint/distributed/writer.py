@@ -22,6 +22,7 @@ from penstock.checkpoint.integrity.manifest import MANIFEST, Manifest
 from penstock.checkpoint.torchfile.verbs import dump
 from penstock.checkpoint.transfer.tensors import pieces
 from penstock.errors import AlreadyExists, Unusable
+from penstock.progress import bar
 from penstock.protocols.driver import Put
 
 if TYPE_CHECKING:
@@ -190,7 +191,11 @@ class StorageWriter(Located, storage.StorageWriter):
         # A planner that caches plans hands out an earlier save's, with its id: then this rank's object has its own.
         name = self._name(ordered.save if ordered.token == self._token else uuid4().hex, ordered.rank)
         ends = [0]
-        with ChecksummedWriter(self._source.open_write(self._folder + name)) as file:
+        url = self._source.url(self._folder)
+        with (
+            bar(f"saving {url}", 1, None),
+            ChecksummedWriter(self._source.open_write(self._folder + name)) as file,
+        ):
             for item in plan.items:
                 self._write(item, planner.resolve_data(item), file)
                 ends.append(file.tell())

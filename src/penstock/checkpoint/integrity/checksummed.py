@@ -12,6 +12,7 @@ from penstock.blocks import BlockReader
 from penstock.buffer import flat
 from penstock.checkpoint.integrity.checksums import BLOCK_BYTES, BlockChecksums
 from penstock.errors import ChecksumMismatch, Truncated
+from penstock.progress import current
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -62,6 +63,7 @@ class ChecksummedWriter(io.BufferedIOBase):
         super().__init__()
         self._writer = writer
         self._checksummer = Checksummer()
+        self._count = current()
 
     @property
     def name(self) -> str:
@@ -89,6 +91,7 @@ class ChecksummedWriter(io.BufferedIOBase):
             piece = view[at : at + _PIECE_BYTES - self._checksummer.size % _PIECE_BYTES]
             self._writer.write(piece)
             self._checksummer.update(piece)
+            self._count(0, len(piece))
             at += len(piece)
         return at
 

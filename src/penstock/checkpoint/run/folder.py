@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from penstock.errors import AlreadyExists, Forbidden, NoSpace, NotFound, PenstockError, Unusable
+from penstock.progress import current
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,12 +74,14 @@ def download_folder(committed: CommittedCheckpoint, folder: str | os.PathLike[st
 
 def _write(committed: CommittedCheckpoint, name: str, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    buffer = bytearray(_PIECE_BYTES)
+    buffer, progress = bytearray(_PIECE_BYTES), current()
     with committed.open(name) as reader, path.open("xb", buffering=0) as file:
         while count := reader.readinto(buffer):
             rest = memoryview(buffer)[:count]
             while rest:
                 rest = rest[file.write(rest) :]
+            progress(0, count)
+        progress(1, 0)
         os.fsync(file.fileno())  # it counts as there once it has its name: not before a lost machine would have it
 
 

@@ -13,6 +13,7 @@ from penstock.checkpoint.torchfile.decoding import decoded
 from penstock.checkpoint.torchfile.load import load_torchfile
 from penstock.checkpoint.transfer.tensors import torch_module
 from penstock.errors import Changed, CheckpointError, NotFound, Unusable
+from penstock.progress import bar
 
 if TYPE_CHECKING:
     import os
@@ -88,7 +89,10 @@ class Restore:
             if found.manifest.kind != FOLDER or found.committed is None:
                 message = f"the checkpoint there is a {found.manifest.kind}"
                 raise CheckpointError(message, url=self.steps.url(found.step))
-            download_folder(found.committed, folder)
+            objects = found.manifest.objects
+            size_bytes = sum(each.size for each in objects.values())
+            with bar(f"restoring {self.steps.url(found.step)}", len(objects), size_bytes):
+                download_folder(found.committed, folder)
 
         self._current(step, read)
 
@@ -147,9 +151,10 @@ class Restore:
             raise CheckpointError(f"it holds {len(names)} states", url=self.steps.url(step))
         try:
             (of,) = committed.objects(names).values()
-            parts: dict[str, Any] = load_torchfile(
-                self.source, of, map_location=map_location, weights_only=weights_only
-            )
+            with bar(f"restoring {self.steps.url(step)}", 1, of.size):
+                parts: dict[str, Any] = load_torchfile(
+                    self.source, of, map_location=map_location, weights_only=weights_only
+                )
         except (NotFound, Changed):
             now = CommittedCheckpoint(self.source, self.steps.folder(step))
             if now.etag == committed.etag:

@@ -23,6 +23,7 @@ from penstock.checkpoint.torchfile.verbs import dump
 from penstock.checkpoint.transfer.tensors import torch_module
 from penstock.errors import CheckpointError
 from penstock.events import operation
+from penstock.progress import bar
 from penstock.source import open_source
 from penstock.values import as_folder
 
@@ -186,7 +187,8 @@ class CheckpointManager:
                 saving.refuse_existing()
             current = saving.current_etag() if overwrite else ""
             old = self._steps.readable(step) if current else None
-            fill(saving)
+            with bar(f"saving {self._steps.url(step)}", 1, None):
+                fill(saving)
             manifest = saving.commit({"step": step, "metric": metric}, current)
             if old is not None:
                 old.delete_objects()
