@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import threading
+from dataclasses import replace
 from time import monotonic
 
 import pytest
@@ -104,6 +105,24 @@ def test_what_was_skipped_and_what_was_tried_again_is_counted(workers):
     assert (stats.total.requests, stats.total.retries, stats.total.errors) == (9, 1, 1)
     assert stats.total.size_bytes == 7 * len(b"bytes")
     assert stats.total.waiting_s > 0
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_reads_that_a_cache_has_are_counted_as_such(workers, tmp_path):
+    with FaultServer.start() as server:
+        for at in range(8):
+            server.put("bucket", f"train/{at}", b"bytes")
+        store = replace(server.store, cache=ps.CacheOptions(path=str(tmp_path)))
+        made = ps.DataLoader(
+            ps.MapDataset.from_prefix("s3://bucket/train/", transform=size, store=store), 2, num_workers=workers
+        )
+        list(made)
+        first = made.stats().total
+        list(made)
+        second = made.stats().total
+    assert (first.requests, first.cached, first.size_bytes) == (8, 0, 40)
+    assert (second.requests, second.cached, second.size_bytes) == (8, 8, 80)
+    assert "8 from a cache" in str(made.report())
 
 
 def size(sample) -> int:

@@ -54,7 +54,7 @@ class RetryPolicy:
         """Follow ``retry``; the store has not answered yet."""
         begin()
         self.driver = driver
-        self.timings = Timings(driver.url("").partition("://")[0])
+        self.timings = Timings(_scheme(driver.url("")))
         self.scratch = Scratch(_SCRATCH_BYTES)
         self.unranged: Callable[[Any], None]  # of a SpanRead, whose file knows this one
         self.attempts = retry.attempts
@@ -162,6 +162,11 @@ class RetryPolicy:
 
 def _unranged(read: Any) -> None:  # noqa: ANN401  of a SpanRead, whose file knows this one
     read.end(Unusable("this server ignores Range"))
+
+
+def _scheme(url: str) -> str:
+    scheme, found, _ = url.partition("://")
+    return scheme if found else "file"  # a path
 
 
 def _sever(error: PenstockError) -> None:

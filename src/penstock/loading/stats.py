@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Counters", "LoaderStats", "Meter", "ReaderStats", "Row", "Work"]
 
-_WORDS: Final = 16  # of 8 bytes: two lines of the processor's cache, which no other worker writes to
+_WORDS: Final = 24  # of 8 bytes: three lines of the processor's cache, which no other worker writes to
 _OWNER, _FIRST = 1, 2  # word 0: the worker's number, from 1
-_COUNTS: Final = 7  # words of a row that count; seconds follow
+_COUNTS: Final = 8  # words of a row that count; seconds follow
+_STOP: Final = _FIRST + _COUNTS + 7  # where these end
 _GENERATIONS: Final = 8  # iterations over one loader that are open at once; further ones are not counted
 _NS: Final = 1_000_000_000
 
@@ -43,6 +44,7 @@ class ReaderStats:
         retries: How many of these repeated another one.
         errors: Reads that failed in the end.
         size_bytes: Bytes of the objects.
+        cached: Reads that needed no request, because a cache had them.
         waiting_s: Seconds without anything to do but wait for bytes.
         working_s: Seconds spent in transforms and ``collate_fn``, and in passing samples on; of threads, in sum.
         starved_s: How many of ``waiting_s`` the budget (``ReadOptions.ahead_bytes``, ``ahead_items``) held reads back.
@@ -61,6 +63,7 @@ class ReaderStats:
     retries: int = 0
     errors: int = 0
     size_bytes: int = 0
+    cached: int = 0
     waiting_s: float = 0.0
     working_s: float = 0.0
     starved_s: float = 0.0
@@ -119,7 +122,7 @@ class Row:
     def __init__(self, words: memoryview) -> None:
         """Go on from what the row has."""
         self._words = words
-        self._before: list[int] = words[_FIRST:].tolist()
+        self._before: list[int] = words[_FIRST:_STOP].tolist()
         self._made = [0, 0, 0]
         self._began_s = monotonic()
 
@@ -132,7 +135,7 @@ class Row:
 
     def write(self, counts: ReadCounts, work: Work) -> None:
         """Show what was counted so far."""
-        reads = counts.requests, counts.retries, counts.errors, counts.size_bytes
+        reads = counts.requests, counts.retries, counts.errors, counts.size_bytes, counts.cached
         elapsed_s = monotonic() - self._began_s
         worked = work.working_s, counts.starved_s, work.collating_s, work.pinning_s, work.demanded_s, elapsed_s
         seconds = [int(each * _NS) for each in (counts.waiting_s, *worked)]
@@ -200,7 +203,7 @@ class Counters:
         found: list[list[ReaderStats]] = [[] for _ in range(self.workers)]
         for words in self._rows():
             if words[0]:
-                numbers = words[_FIRST:].tolist()
+                numbers = words[_FIRST:_STOP].tolist()
                 seconds = [each / _NS for each in numbers[_COUNTS:]]
                 found[words[0] - 1].append(ReaderStats(*numbers[:_COUNTS], *seconds))
         return tuple(map(_sum, found))

@@ -58,6 +58,7 @@ class ReadCounts:
         retries: How many of these repeated another one.
         errors: Reads that failed in the end.
         size_bytes: Bytes of the others.
+        cached: Reads that needed no request, because a cache had them.
         waiting_s: Seconds that the thread waited for bytes.
         starved_s: How many of these seconds the budget of bytes or items allowed fewer reads than the transport
             carries at once.
@@ -68,6 +69,7 @@ class ReadCounts:
     retries: int = 0
     errors: int = 0
     size_bytes: int = 0
+    cached: int = 0
     waiting_s: float = 0.0
     starved_s: float = 0.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Sampling"]
 
-_MOST_PER_S = 1_000  # to ask libcurl for the times of a response costs 2 µs: 0.2 % of a processor
+_MOST_PER_S = 200  # to measure a response costs 5 µs: 0.1 % of a processor
 _RISE = 1.5  # from one measured response to the next
 _RAREST = 64  # one in so many on average: rates beyond 64,000/s are not met
 

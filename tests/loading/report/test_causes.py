@@ -26,7 +26,7 @@ def host(first_s=0.0, body_s=0.0, throttled_s=0.0, retried_s=0.0):
 
 
 def named(counted, hosts=(), at_once=THREADS):
-    return main_cause(counted, causes(counted, hosts, at_once))
+    return main_cause(counted, causes(counted, dict(enumerate(hosts)), at_once))
 
 
 SLOW = {"waiting_s": 90.0, "working_s": 4.0, "elapsed_s": 100.0}
@@ -82,6 +82,12 @@ def test_workers_that_work_are_named_by_what_they_do(cause, counts):
     assert named(LoaderStats(9, 90, 90.0, 10.0, (made(**counts),) * 4), [], WORKERS) == cause
 
 
+def test_local_files_are_a_disk_s_and_a_budget_does_not_hide_that():
+    counted = LoaderStats(9, 90, 90.0, 10.0, (ReaderStats(**SLOW, starved_s=80.0),))
+    found = causes(counted, {"file": host(first_s=100.0), "store": host(first_s=1.0)}, THREADS)
+    assert main_cause(counted, found) == "disk"
+
+
 def test_one_busy_worker_among_idle_ones_is_not_python_s():
     busy = LoaderStats(1, 9, 90.0, 1.0, (made(working_s=80.0), ReaderStats(), ReaderStats(), ReaderStats()))
     assert named(busy, [], WORKERS) == "decode"
@@ -105,9 +111,9 @@ def test_a_loop_that_seldom_waits_is_not_input_bound(waiting_s):
 )
 def test_the_causes_have_all_seconds_and_none_is_negative(loop, rows, hosts, at_once):
     counted = LoaderStats(
-        1, 1, loop[0], loop[1], tuple(ReaderStats(0, 0, 0, 0, 0, 0, 0, *row) for row in rows), loop[2]
+        1, 1, loop[0], loop[1], tuple(ReaderStats(0, 0, 0, 0, 0, 0, 0, 0, *row) for row in rows), loop[2]
     )
-    found = causes(counted, [host(*each) for each in hosts], at_once)
+    found = causes(counted, {str(at): host(*each) for at, each in enumerate(hosts)} | {"file": host(1.0)}, at_once)
     assert tuple(found) == CAUSES
     assert min(found.values()) >= -1e-6
     assert sum(found.values()) == pytest.approx(counted.waiting_s, rel=1e-6, abs=1e-6)

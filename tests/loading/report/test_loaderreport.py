@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import pytest
@@ -30,6 +31,25 @@ def test_a_planted_cause_is_named(cause, workers):
         assert host.first_byte_s.p99 > 0.15
     if cause == "throttled":
         assert host.retried >= host.throttled == epochs * len(plants.keys(cause))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_slow_disk_is_named(workers, tmp_path, monkeypatch):
+    whole = os.preadv
+
+    def slow(*arguments):
+        plants.pause(0.05)
+        return whole(*arguments)
+
+    monkeypatch.setattr(os, "preadv", slow)
+    for key in range(40):
+        (tmp_path / f"{key:03}").write_bytes(bytes(500))
+    dataset = ps.MapDataset.from_prefix(f"{tmp_path}/", transform=plants.number)
+    loader = ps.DataLoader(dataset, 8, num_workers=workers, persistent_workers=bool(workers))
+    report, epochs = plants.named(loader, "disk")
+    assert report.cause == "disk", str(report)
+    assert "num_workers=" in report.recommendation
+    assert sum(each.responses for each in report.hosts if each.host == "file") >= 40 * epochs
 
 
 def test_transforms_in_pure_python_that_share_one_lock_are_named():

@@ -27,6 +27,10 @@ REPORT = LoaderReport(
     dict.fromkeys(CAUSES, 10.0),
     1_000,
     64_000,
+    64_010,
+    10,
+    1,
+    7,
     (
         HostReport(
             "bucket.s3.amazonaws.com",
@@ -48,7 +52,7 @@ REPORT = LoaderReport(
     1.25,
     "EUR",
 )
-EMPTY = LoaderReport(None, "Nothing.", 0.0, 0.0, dict.fromkeys(CAUSES, 0.0), 0, 0, (), (ReaderStats(),), ())
+EMPTY = LoaderReport(None, "Nothing.", 0.0, 0.0, dict.fromkeys(CAUSES, 0.0), 0, 0, 0, 0, 0, 0, (), (ReaderStats(),), ())
 
 
 class Elements(HTMLParser):
@@ -103,4 +107,5 @@ def test_a_browser_shows_the_plots_and_the_tables(tmp_path):
     assert "bucket.s3.amazonaws.com" in text
     assert "&lt;script&gt;" in text
     assert "1.2500 EUR" in text
+    assert "64,010 requests, 10 repeated, 1 failed for good, 7 from a cache" in text
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -97,9 +97,11 @@ class Lookahead:
             self._sizes.add(read.size_bytes)
         budget.release(cost)
         counts = self.counts
-        counts.requests += read.attempts
-        if read.attempts > 1:
+        attempts = read.attempts
+        counts.requests += attempts
+        if attempts != 1:
             counts.retries += read.retries
+            counts.cached += not attempts and read.error is None
         if read.error is not None:
             counts.errors += 1
         else:

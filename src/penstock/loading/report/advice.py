@@ -56,6 +56,10 @@ _FIRST_BYTE: Final = (
     "way at once."
 )
 _OTHERS: Final[dict[Cause, str]] = {
+    "disk": (
+        "Local files are read slowly: put them on a faster disk, or read several at once from more processes, with "
+        "num_workers=."
+    ),
     "bandwidth": (
         "The network is the limit: store smaller or compressed objects, or keep them on local disk after the first "
         "epoch, with StoreOptions(cache=CacheOptions(…))."

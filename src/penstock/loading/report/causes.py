@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
     from penstock.events import HostTimings
     from penstock.loading.stats import LoaderStats
@@ -15,6 +15,7 @@ __all__ = ["CAUSES", "Cause", "Parallelism", "causes", "main_cause"]
 
 Cause = Literal[
     "first byte",
+    "disk",
     "bandwidth",
     "throttled",
     "retries",
@@ -26,6 +27,7 @@ Cause = Literal[
 ]
 CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
 
+_FILES: Final = "file"  # the "host" of local files
 _LEAST_SHARE: Final = 0.05  # of wall time: below it the loop is not input bound
 _PROCESSORS: Final = (0.5, 2.0)  # one, that is lent out; beside other programs a thread that is woken asks for more
 _LEAST_ASLEEP: Final = 0.25
@@ -47,7 +49,7 @@ class Parallelism:
     collating: int
 
 
-def causes(stats: LoaderStats, hosts: Iterable[HostTimings], at_once: Parallelism) -> dict[Cause, float]:
+def causes(stats: LoaderStats, hosts: Mapping[str, HostTimings], at_once: Parallelism) -> dict[Cause, float]:
     """Return the seconds of ``stats.waiting_s`` by cause; their sum is that.
 
     The time of the loop's own thread in moving batches is measured. The other seconds are divided as the time of
@@ -115,22 +117,26 @@ def _busiest(stats: LoaderStats) -> float:
     return max((each.waiting_s + each.working_s for each in stats.workers), default=0.0)
 
 
-def _reading(seconds: float, stats: LoaderStats, hosts: Iterable[HostTimings]) -> dict[Cause, float]:
+def _reading(seconds: float, stats: LoaderStats, hosts: Mapping[str, HostTimings]) -> dict[Cause, float]:
     """Divide waits for bytes as the time of all requests is divided.
 
     Waits for first bytes while the budget kept requests from being sent are the budget's.
     """
-    first_s = body_s = throttled_s = retried_s = 0.0
-    for host in hosts:
+    first_s = body_s = throttled_s = retried_s = disk_s = 0.0
+    for name, host in hosts.items():
+        if name == _FILES:
+            disk_s += host.first_byte_s
+            continue
         first_s, body_s = first_s + host.first_byte_s, body_s + host.body_s
         throttled_s, retried_s = throttled_s + host.throttled_s, retried_s + host.retried_s
-    whole_s = first_s + body_s + throttled_s + retried_s
+    whole_s = first_s + body_s + throttled_s + retried_s + disk_s
     if whole_s <= 0:
         first_s = whole_s = 1.0
     total = stats.total
     starved = min(1.0, total.starved_s / total.waiting_s) if total.waiting_s > 0 else 0.0
     return {
         "first byte": seconds * first_s / whole_s * (1 - starved),
+        "disk": seconds * disk_s / whole_s,
         "memory budget": seconds * first_s / whole_s * starved,
         "bandwidth": seconds * body_s / whole_s,
         "throttled": seconds * throttled_s / whole_s,

@@ -43,7 +43,7 @@ def report(
     prices: Prices | None,
 ) -> LoaderReport:
     """Return the report on what was counted."""
-    found = causes(stats, hosts.values(), _at_once(setup))
+    found = causes(stats, hosts, _at_once(setup))
     cause = main_cause(stats, found)
     slowest = tuple(each._replace(url=public_url(each.url)) for each in slowest)
     reports = sorted((host_report(name, each) for name, each in hosts.items()), key=lambda each: -each.responses)
@@ -56,6 +56,10 @@ def report(
         found,
         stats.batches,
         stats.samples,
+        total.requests,
+        total.retries,
+        total.errors,
+        total.cached,
         tuple(reports),
         stats.workers,
         slowest,

@@ -6,7 +6,7 @@ from html import escape
 from math import floor, log10
 from typing import TYPE_CHECKING, Final
 
-from penstock.loading.report.text import rate, seconds, size
+from penstock.loading.report.text import rate, reads, seconds, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +21,7 @@ _HIGH: Final = 120
 _COLOURS: Final = {
     "computing": "#3a7d44",
     "first byte": "#c2410c",
+    "disk": "#a16207",
     "bandwidth": "#b45309",
     "throttled": "#b91c1c",
     "retries": "#9d174d",
@@ -65,7 +66,8 @@ def _verdict(report: Summary) -> str:
     cause = f"It waited most for: <b>{escape(report.cause)}</b>." if report.cause else "It is not input bound."
     waited = f"The training loop waited <b>{report.waiting:.0%}</b> of {whole}, for {counted}. {cause}"
     cost = "" if report.cost is None else f"At the prices given, requests cost {report.cost:,.4f} {report.currency}."
-    return f'<p>{waited}</p><p class="advice">{escape(report.recommendation)}</p><p>{escape(cost)}</p>'
+    advice = f'<p class="advice">{escape(report.recommendation)}</p>'
+    return f"<p>{waited}</p>{advice}<p>Reads: {reads(report)}. {escape(cost)}</p>"
 
 
 def _time(report: Summary) -> str:

@@ -94,10 +94,14 @@ class Summary:
         recommendation: One thing to do, which names the option.
         waiting_s: Seconds that the training loop waited for batches.
         computing_s: Seconds between receiving a batch and asking for the next one.
-        causes: The seconds of ``waiting_s`` by cause: ``"first byte"``, ``"bandwidth"``, ``"throttled"``,
+        causes: The seconds of ``waiting_s`` by cause: ``"first byte"``, ``"disk"``, ``"bandwidth"``, ``"throttled"``,
             ``"retries"``, ``"memory budget"``, ``"decode"``, ``"collate"``, ``"device"``, ``"python"``.
         batches: Which the loop received.
         samples: In these.
+        requests: Which brought the samples, repeated ones included.
+        retries: How many of these repeated another one.
+        errors: Reads that failed in the end.
+        cached: Reads that needed no request, because a cache had them.
         hosts: Requests by host, the busiest first.
         workers: Counts of each worker process, or of all decoding threads together.
         slowest: The ten slowest reads.
@@ -113,6 +117,10 @@ class Summary:
     causes: dict[Cause, float]
     batches: int
     samples: int
+    requests: int
+    retries: int
+    errors: int
+    cached: int
     hosts: tuple[HostReport, ...]
     workers: tuple[ReaderStats, ...]
     slowest: tuple[SlowRequest, ...]

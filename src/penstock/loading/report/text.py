@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from penstock.loading.report.summary import HostReport, Summary
 
-__all__ = ["rate", "seconds", "size", "text"]
+__all__ = ["rate", "reads", "seconds", "size", "text"]
 
 _WIDE: Final = 100
 _BAR: Final = 30
@@ -29,6 +29,7 @@ def _lines(report: Summary) -> Iterator[str]:
     yield f"The training loop waited {report.waiting:.0%} of {whole}: {counted}."
     yield f"Cause: {report.cause}." if report.cause else "It is not input bound."
     yield from wrap(report.recommendation, _WIDE)
+    yield f"Reads: {reads(report)}."
     yield ""
     longest = max(report.causes.values(), default=0.0)
     for cause, spent in sorted(report.causes.items(), key=lambda each: -each[1]):
@@ -44,6 +45,16 @@ def _lines(report: Summary) -> Iterator[str]:
         url = each.url if len(each.url) <= _URL else f"…{each.url[1 - _URL :]}"
         again = f", {each.attempts} attempts" if each.attempts > 1 else ""
         yield f"  {seconds(each.elapsed_s):>9}  {size(each.size_bytes):>9}  {url}{again}"
+
+
+def reads(report: Summary) -> str:
+    """Return how many requests there were, and what came of them."""
+    kinds = (
+        (report.retries, "repeated"),
+        (report.errors, "failed for good"),
+        (report.cached, "from a cache, without one"),
+    )
+    return f"{report.requests:,} requests" + "".join(f", {count:,} {word}" for count, word in kinds if count)
 
 
 def _host(host: HostReport) -> Iterator[str]:
