@@ -153,6 +153,22 @@ def test_another_process_finds_it(server, near):
     assert len(server.seen("get", "cached")) == before
 
 
+def test_arrays_of_two_stores_are_warmed_into_their_caches(server, near, tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.datasets.zarr.samples.arrangement._KEPT_BYTES", 0)
+    for key, data in server.objects("cached").items():
+        if key.startswith("flat.zarr/"):
+            server.put("second", key, data)
+    names = {"one": "s3://cached/flat.zarr", "two": "s3://second/flat.zarr"}
+    dataset = ps.ZarrDataset(names, store=near)
+    assert ps.warm(dataset).fetched == 140
+    assert ps.warm(dataset).present == 140
+    before = len(server.seen("get"))
+    assert all(torch.equal(sample["one"], sample["two"]) for sample in dataset)
+    assert len(server.seen("get")) == before
+    (tmp_path / "near").rename(tmp_path / "gone")
+    assert ps.warm(dataset).fetched == 140
+
+
 def test_arrays_are_warmed_chunk_by_chunk(server, near):
     for name in ("array.zarr", "flat.zarr"):
         dataset = ps.ZarrDataset(f"s3://cached/{name}", shuffle=True, store=near)

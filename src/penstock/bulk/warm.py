@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from penstock.bulk.selection import select
 from penstock.catalog.catalog import Catalog
-from penstock.config.caching import cache_options
 from penstock.errors import NotFound, PenstockError, Unusable
 from penstock.options import StoreOptions
 from penstock.progress import bar
+from penstock.protocols.fetching import CachedFetching
 from penstock.source import open_source
 from penstock.values import Span
 
@@ -138,29 +138,19 @@ def _selected(url: str, store: StoreOptions | str | None) -> tuple[Source, Itera
     return found.source, spans
 
 
-class _Cached(Protocol):
-    """What stands before the engine of a store that has a cache."""
-
-    def contains(self, span: Span) -> bool: ...
-
-    def room_bytes(self) -> int: ...
-
-
 class _Warming:
     """Reads spans of one store through its cache."""
 
     def __init__(self, source: Source, done: Warmed, count: Callable[[int, int], None]) -> None:
-        cached = source.fetching()
-        if not hasattr(cached, "contains"):
+        options, cached = source.options.cache, source.fetching()
+        if options is None or not isinstance(cached, CachedFetching):
             raise Unusable(
                 "this store has no cache: pass store=ps.StoreOptions(cache=ps.CacheOptions(…)), or set PENSTOCK_CACHE",
                 url=source.root,
             )
         self._source, self._done, self._count = source, done, count
-        self._cached = cast("_Cached", cached)
-        self._room_bytes = self._cached.room_bytes()
-        options = cache_options(source.options.cache)
-        self._versions_only = options is not None and options.mode == "immutable"
+        self._cached, self._room_bytes = cached, cached.room_bytes()
+        self._versions_only = options.mode == "immutable"
 
     def carry_out(self, spans: Iterable[Span]) -> None:
         """Read what the cache does not have."""
@@ -204,7 +194,7 @@ class _Warming:
         except PenstockError as error:
             done.failed += 1
             if len(done.failures) < _SHOWN:
-                done.failures.append(WarmFailure(self._source.url(read.span.key), error))
+                done.failures.append(WarmFailure(error.url or self._source.url(read.span.key), error))
             self._count(1, 0)
         else:
             done.fetched += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.values import Span
 
-__all__ = ["Fetching", "PendingRead", "ReadCounts", "ReadOwner"]
+__all__ = ["CachedFetching", "Fetching", "PendingRead", "ReadCounts", "ReadOwner"]
 
 
 class PendingRead(Protocol):
@@ -106,3 +106,14 @@ class Fetching(Protocol):
 
     def concurrency(self) -> int:
         """Return how many requests are under way at once, at most, at present."""
+
+
+@runtime_checkable
+class CachedFetching(Protocol):
+    """What a ``Fetching`` has besides where a cache stands before the engine."""
+
+    def contains(self, span: Span) -> bool:
+        """Say whether a read of ``span`` would need no request for its bytes, at present."""
+
+    def room_bytes(self) -> int:
+        """Return how many bytes fit into the cache without giving anything up."""

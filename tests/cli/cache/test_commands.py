@@ -1,6 +1,9 @@
 """``penstock cache``: filled from a store, listed, verified, emptied; told as text and as JSON."""
 
 import json
+import signal
+import subprocess
+from contextlib import suppress
 
 import pytest
 
@@ -69,6 +72,25 @@ def test_a_cache_is_warmed_listed_verified_and_emptied(run, server, tmp_path):
     assert [each["url"] for each in rows(run("ls", "--json").stdout)] == ["s3://cached/b/ü\n"]
     assert rows(run("clear", "--json").stdout)[0]["entries"] == 1
     assert not [each for each in (tmp_path / "near").rglob("*") if each.is_file()]
+
+
+def test_ctrl_c_ends_a_warming_and_the_next_one_goes_on(run, start, server, tmp_path, monkeypatch):
+    for name, value in (server.environment | {"PENSTOCK_CACHE": str(tmp_path / "near")}).items():
+        monkeypatch.setenv(name, value)
+    server.fail(FAULTS["stall"], when=Match(verb="get", key="a/5", times=None))
+    before = len(server.seen("get", "cached"))
+    process = start("cache", "warm", "s3://cached/a")
+    while len(server.seen("get", "cached")) < before + COUNT:
+        with suppress(subprocess.TimeoutExpired):
+            raise AssertionError(process.wait(0.02))
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert (process.returncode, told.startswith("read ")) == (130, True)
+    server.heal()
+    (row,) = rows(run("warm", "s3://cached/a", "--json").stdout)
+    assert row["fetched"] + row["present"] == COUNT
+    assert row["fetched"] >= 1
+    assert len(run("ls").stdout.splitlines()) == COUNT
 
 
 def test_damage_is_found_removed_and_told_by_the_exit_code(run, tmp_path):

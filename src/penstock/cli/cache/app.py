@@ -32,19 +32,19 @@ def cache(app: "typer.Typer") -> None:
 
 
 def _with_cache(command: "Callable[..., None]") -> "Callable[..., None]":
-    """Give ``command`` the options that say which cache; it takes it as one keyword, ``kept``."""
+    """Give ``command`` the options that say which cache; it takes it as one keyword, ``choice``."""
     from typer import Option
 
-    def kept(
+    def choice(
         *,
         cache: Annotated[str | None, Option("--cache", metavar="DIR", help="The cache's directory.")] = None,
         store: Annotated[
             str | None, Option("--store", metavar="PROFILE", help="The cache of a profile of penstock.toml.")
         ] = None,
-    ) -> commands.Kept:
-        return commands.Kept(cache, store)
+    ) -> commands.CacheChoice:
+        return commands.CacheChoice(cache, store)
 
-    return with_options("kept", kept)(command)
+    return with_options("choice", choice)(command)
 
 
 def _ls(group: "typer.Typer") -> None:
@@ -59,11 +59,11 @@ def _ls(group: "typer.Typer") -> None:
             bool, typer.Option("--long", "-l", help="Bytes on disk, bytes of the object, time of the last use, URL.")
         ] = False,
         json: Annotated[bool, typer.Option("--json", help="One JSON object per line; safe for every key.")] = False,
-        kept: commands.Kept,
+        choice: commands.CacheChoice,
     ) -> None:
         """List the objects in the cache, one per line, and how full it is. Exit code 1 if there are none."""
         line = commands.as_json if json else commands.as_long if long else commands.as_url
-        commands.ls(prefix, line, kept)
+        commands.ls(prefix, line, choice)
 
 
 def _warm(group: "typer.Typer") -> None:
@@ -97,10 +97,10 @@ def _verify(group: "typer.Typer") -> None:
     def verify(
         *,
         json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-        kept: commands.Kept,
+        choice: commands.CacheChoice,
     ) -> None:
         """Compare everything in the cache with its checksums, and remove what is damaged: then exit code 5."""
-        commands.verify(kept, as_json=json)
+        commands.verify(choice, as_json=json)
 
 
 def _clear(group: "typer.Typer") -> None:
@@ -112,7 +112,7 @@ def _clear(group: "typer.Typer") -> None:
         prefix: Annotated[str, typer.Argument(metavar="[URL]", help=_PREFIX)] = "",
         *,
         json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-        kept: commands.Kept,
+        choice: commands.CacheChoice,
     ) -> None:
         """Remove objects from the cache, never from a store. Programs may go on using the cache meanwhile."""
-        commands.clear(prefix, kept, as_json=json)
+        commands.clear(prefix, choice, as_json=json)

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from penstock.options import StoreOptions
 
-__all__ = ["Kept", "Row", "as_json", "as_long", "as_url", "cached", "clear", "ls", "verify", "warm"]
+__all__ = ["CacheChoice", "Row", "as_json", "as_long", "as_url", "cached", "clear", "ls", "verify", "warm"]
 
 
-class Kept(NamedTuple):
+class CacheChoice(NamedTuple):
     """Which cache a command means.
 
     Attributes:
@@ -57,7 +57,7 @@ class Row:
     kept_s: float = 0.0
 
 
-def ls(prefix: str, line: Callable[[Row], str], kept: Kept) -> None:
+def ls(prefix: str, line: Callable[[Row], str], choice: CacheChoice) -> None:
     """Print the objects whose URLs begin with ``prefix``, in order of their URLs, and how full the cache is.
 
     Raises:
@@ -65,7 +65,7 @@ def ls(prefix: str, line: Callable[[Row], str], kept: Kept) -> None:
         Unusable: The directory cannot be read.
 
     """
-    with _directory(kept) as cache:
+    with _directory(choice) as cache:
         usage, rows = cache.usage(), dict[tuple[str, str], Row]()
         for each in cache.entries():
             if each.url.startswith(prefix):
@@ -161,7 +161,7 @@ def _tell(done: Warmed, *, as_json: bool) -> None:
     print("; ".join(words), file=sys.stderr)
 
 
-def verify(kept: Kept, *, as_json: bool) -> None:
+def verify(choice: CacheChoice, *, as_json: bool) -> None:
     """Compare everything with its checksums and remove what is damaged.
 
     Raises:
@@ -169,7 +169,7 @@ def verify(kept: Kept, *, as_json: bool) -> None:
         Unusable: The directory cannot be read.
 
     """
-    with _directory(kept) as cache, bar("verifying", None, None) as count:
+    with _directory(choice) as cache, bar("verifying", None, None) as count:
         found = cache.verify(count)
     record = {"entries": found.entries, "size": found.size_bytes, "damaged": found.damaged}
     text = f"verified {_count(found.entries, 'part')}, {readable(found.size_bytes)}"
@@ -179,18 +179,18 @@ def verify(kept: Kept, *, as_json: bool) -> None:
         raise SystemExit(CODES[Damaged])
 
 
-def clear(prefix: str, kept: Kept, *, as_json: bool) -> None:
+def clear(prefix: str, choice: CacheChoice, *, as_json: bool) -> None:
     """Remove the objects whose URLs begin with ``prefix``. Raises ``Unusable`` where the directory is not writable."""
-    with _directory(kept) as cache, bar("clearing", None, None) as count:
+    with _directory(choice) as cache, bar("clearing", None, None) as count:
         found = cache.clear(prefix, count)
     record = {"entries": found.entries, "stored": found.stored_bytes}
     _say(record, f"removed {_count(found.entries, 'part')}, {readable(found.stored_bytes)}", as_json=as_json)
 
 
 @contextmanager
-def _directory(kept: Kept) -> Iterator[ps.Cache]:
+def _directory(choice: CacheChoice) -> Iterator[ps.Cache]:
     """Open the cache; what the disk refuses is told as every other mistake is."""
-    cache = kept.open()
+    cache = choice.open()
     try:
         yield cache
     except PenstockError:

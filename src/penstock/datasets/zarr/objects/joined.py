@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.protocols.fetching import CachedFetching
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -78,6 +80,16 @@ class _Joined:
     def concurrency(self) -> int:
         """Return how many requests are under way at once: of the first store."""
         return self._fetchings[0]().concurrency()
+
+    def contains(self, span: Span) -> bool:
+        """Say whether the cache of the span's store, where it has one, holds the span."""
+        fetching = self._fetchings[_home(span)]()
+        return isinstance(fetching, CachedFetching) and fetching.contains(span)
+
+    def room_bytes(self) -> int:
+        """Return how many bytes fit into the caches of all stores."""
+        caches = [each for each in (make() for make in self._fetchings) if isinstance(each, CachedFetching)]
+        return min((each.room_bytes() for each in caches), default=0)
 
 
 def _home(span: Span) -> int:
