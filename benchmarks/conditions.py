@@ -144,7 +144,10 @@ _FAR = (Run("floor", threads=256), *_PAIR, *_connectors(128, 2048, 64), *_others
 _FAR_BUSY = (Run("floor", threads=256, most=10_240), *_busy(10_240, 256))
 _WHOLE = (Run("floor_big", threads=4), Run("penstock_open", beside="obstore_get"), Run("obstore_get", _OBSTORE))
 _WRITE = (Run("floor_write", threads=4), Run("penstock_write", beside="obstore_put"), Run("obstore_put", _OBSTORE))
-_EVENTS = (Run("floor", threads=16), Run("penstock_map"), Run("penstock_heard"), Run("penstock_asked"))
+_EVENTS = (
+    Run("floor", threads=16),
+    *(Run(f"penstock_{each}") for each in ("map", "heard", "written", "asked", "scraped")),
+)
 _UNKNOWN = (
     Run("penstock_map"),
     Run("penstock_unknown_map", beside="penstock_map"),

@@ -32,7 +32,7 @@ MEASURED = {"wall_s", "objects", "bytes", "cpu_s", "peak_rss", "beyond", "comput
 # What is run by one command, and how many of its bars need no engine of others. Over another port, beside a busy thread
 # or on more, the same scripts run: each of them once, and each port.
 PARTS = {
-    "near": (["small", "events", "unknown", "ranges", "table"], 5),
+    "near": (["small", "events", "unknown", "ranges", "table"], 6),
     "dialects": (["dialects"], 6),
     "late": (["late", "late-busy", "unknown-busy"], 5),
     "whole": (["big", "big-tls", "write", "write-tls"], 4),

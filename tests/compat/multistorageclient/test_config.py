@@ -76,5 +76,5 @@ def test_the_configuration_is_read(config):
 def test_what_runs_code_of_the_original_is_refused():
     with pytest.raises(Unsupported, match="from_provider_bundle is not a part"):
         StorageClientConfig.from_provider_bundle({}, object())
-    with pytest.raises(Unsupported, match=r"penstock\.events"):
+    with pytest.raises(Unsupported, match=r"penstock\.observe\.OpenTelemetry"):
         StorageClientConfig.from_file(telemetry_provider=dict)

@@ -126,7 +126,10 @@ def _first(paths: Iterable[str]) -> str | None:
 
 def _no_telemetry(provider: object) -> None:
     if provider is not None:
-        raise Unsupported("telemetry_provider is not honoured: subscribe to penstock.events, or read the logs")
+        raise Unsupported(
+            "telemetry_provider is not honoured: open the sink "
+            "penstock.observe.OpenTelemetry(namespace='multistorageclient')"
+        )
 
 
 def _yaml(text: str) -> dict[str, Any]:

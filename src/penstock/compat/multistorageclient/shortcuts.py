@@ -229,4 +229,4 @@ def get_telemetry_provider() -> None:
 def set_telemetry_provider(telemetry_provider: Callable[[], Any] | None) -> None:
     """Raise ``Unsupported`` for any but None."""
     if telemetry_provider is not None:
-        refuse("set_telemetry_provider", "subscribe to penstock.events, or read the logs")
+        refuse("set_telemetry_provider", "open penstock.observe.OpenTelemetry(namespace='multistorageclient')")
