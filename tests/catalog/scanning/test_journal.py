@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.catalog.scanning.journal import Journal, Stretch, gaps, journal
+from penstock.catalog.scanning.journal import Beyond, Journal, Stretch, gaps, journal
 from penstock.catalog.scanning.scan import Listing, listed, scan
 from penstock.errors import Throttled, Unusable
 from penstock.protocols.driver import Abilities
@@ -179,3 +179,27 @@ def test_what_was_kept_before_an_error_is_not_asked_for_again(bucket_of, tmp_pat
     with journal(tmp_path / "a", ABOUT) as kept:
         assert listed(bucket, "", Listing(known=kept, workers=1))[1].rows == 100
     assert len(bucket.requests) - first <= 4
+
+
+def test_what_was_kept_of_a_server_that_ignores_where_to_begin_is_listed_again_in_order(bucket_of, tmp_path):
+    class Old(bucket_of):
+        def page(self, prefix, *, token="", start_after="", delimiter=""):  # noqa: ARG002  it takes no notice
+            return super().page(prefix, token=token, delimiter=delimiter)
+
+    bucket = Old([f"{at:03}" for at in range(100)], 10, jumps=True)
+    with journal(tmp_path / "a", ABOUT) as kept:
+        kept.add(Stretch(b"", b"019", [b"%03d" % at for at in range(20)], [3] * 20, [""] * 20))
+        kept.add(Stretch(b"030", b"035"))
+    with journal(tmp_path / "a", ABOUT) as kept:
+        _, table = listed(bucket, "", Listing(known=kept))
+    wanted = [key.encode() for key in bucket.keys if not "030" < key <= "035"]
+    assert [table.keys[row] for row in range(table.rows)] == wanted
+
+
+@pytest.mark.parametrize("seeks", [True, False])
+def test_beyond_a_key_only_what_lies_there_is_found(bucket_of, seeks):
+    bucket = bucket_of([f"{at:03}" for at in range(100)], 10, jumps=seeks)
+    bucket.abilities = Abilities(seeks=seeks, jumps=seeks)
+    _, table = listed(bucket, "", Listing(known=Beyond(b"0885")))
+    assert [table.keys[row].decode() for row in range(table.rows)] == bucket.keys[89:]
+    assert len(bucket.requests) <= (3 if seeks else 10)

@@ -189,16 +189,16 @@ class _Scan:
         if self._known is None:
             return [KeyRange(prefix)]
         known = self._known.known
+        if not self._seeks:  # all of it has to be listed again: only what is not wanted stays away
+            unwanted, inner = [each for each in known if not each.keys], self._keep or selector()
+            self._keep = lambda key, size: not _within(encode(key), unwanted) and inner(key, size)
+            return [KeyRange(prefix)]
         for each in known:
             piece = KeyRange(prefix, each.after, each.until, over=True)
             piece.rows.add_all([*each.keys], [*each.sizes], [*each.etags])
             self._pieces.append(piece)
             self._found += len(piece.rows)
-        if self._seeks:
-            return [KeyRange(prefix, after, until) for after, until in gaps(known)]
-        inner = self._keep or selector()
-        self._keep = lambda key, size: not _within(encode(key), known) and inner(key, size)
-        return [KeyRange(prefix)]
+        return [KeyRange(prefix, after, until) for after, until in gaps(known)]
 
     def rows(self) -> TableBuilder:
         """Join the parts in key order, letting go of each as it is copied."""
