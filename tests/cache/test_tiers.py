@@ -3,6 +3,7 @@
 import os
 import pickle
 import shutil
+import threading
 
 import pytest
 
@@ -41,6 +42,39 @@ def test_a_directory_that_is_deleted_under_it_is_made_again(tmp_path):
     assert keep(cache, "a")
     assert held(cache, "a") == content("a")
     assert cache.usage().entries == 1
+
+
+def test_a_directory_that_is_deleted_while_threads_use_it_breaks_no_read(tmp_path):
+    cache, wrong = cache_in(tmp_path), []
+
+    def use(number):
+        try:
+            for each in range(60):
+                keep(cache, f"{number}/{each}", 1000)
+                if held(cache, f"{number}/{each}") not in (None, content(f"{number}/{each}", 1000)):
+                    wrong.append(each)
+        except BaseException as error:  # noqa: BLE001  told below
+            wrong.append(error)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
+    for each in threads:
+        each.start()
+    while any(each.is_alive() for each in threads):
+        shutil.rmtree(tmp_path / "penstock-cache-1", ignore_errors=True)
+    assert wrong == []
+
+
+def test_a_disk_that_is_really_full_breaks_no_read(disk, caplog):
+    def child():
+        cache = cache_in(disk)
+        kept = [key for key in map(str, range(200)) if keep(cache, key, 20_000)]
+        assert 10 < len(kept) < 120
+        assert "takes nothing in" in caplog.text
+        assert all(held(cache, key) == content(key, 20_000) for key in kept)
+        assert cache.verify().damaged == 0
+
+    with forked(child) as status:  # a mapping of the disk's would keep it mounted
+        assert status() == 0
 
 
 def test_a_damaged_entry_is_a_miss_and_is_removed(tmp_path, caplog):

@@ -47,7 +47,7 @@ class Disk:
         """Begin anew, in a forked child: locks and what is being written belong to the parent."""
         ledger: Ledger | None = getattr(self, "_shared", None)
         if ledger is not None:
-            ledger.close()
+            ledger.drop()
         self._shared: Ledger | None = None
         self._turn = Turn()
         self._ranking: list[tuple[float, Candidate]] = []  # what may go, the first to go first
@@ -233,10 +233,9 @@ class Disk:
 
     def reopen(self) -> None:
         """Look at the directory anew at the next use."""
-        with self._turn:
-            ledger, self._shared = self._shared, None
-            if ledger is not None:
-                ledger.close()
+        ledger, self._shared = self._shared, None
+        if ledger is not None:
+            ledger.close()
 
     def close(self) -> None:
         """Tell the others that this process writes no more; the next use begins anew."""

@@ -11,6 +11,7 @@ import os
 from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 from struct import Struct
+from time import monotonic
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -32,6 +33,7 @@ _MARK_AT, _WORDS_AT, _SHARE_AT, _WAIT_AT = 44, 48, 64, 72
 _OWED = Struct("<q")
 _PAGE = 4096
 _MOST_S = 1e9
+_SWEEP_S = 5.0
 _BOOT = "/proc/sys/kernel/random/boot_id"
 
 
@@ -52,6 +54,7 @@ class Ledger:
         """Open or make it; ``recount`` returns bytes and number of the entries that are there. Raises ``OSError``."""
         self._root, self._recount = root, recount
         self._turn = Turn()
+        self._sweep_s = 0.0
         self._writer, self._writer_path, self._owed = -1, "", 0
         os.makedirs(os.path.join(root, WRITERS), mode=0o700, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -106,6 +109,8 @@ class Ledger:
         ``FileNotFoundError``: the directory was removed, and perhaps made again.
         """
         with self._turn:
+            if self._lock < 0:  # another thread found the directory removed
+                raise FileNotFoundError(f"{self._root} was removed")
             try:
                 flock(self._lock, LOCK_EX)
                 if not os.fstat(self._lock).st_nlink:
@@ -152,9 +157,11 @@ class Ledger:
         return set(self._names()) <= {os.path.basename(self._writer_path)}
 
     def sweep(self) -> None:
-        """Count anew where a process died while it wrote; within ``locked``."""
-        if self._bury(only_look=True):
-            self.count()
+        """Count anew where a process died while it wrote, at most every few seconds; within ``locked``."""
+        if monotonic() >= self._sweep_s:
+            self._sweep_s = monotonic() + _SWEEP_S
+            if self._bury(only_look=True):
+                self.count()
 
     def _enlist(self) -> None:
         if self._writer >= 0:
@@ -215,7 +222,12 @@ class Ledger:
         os.rmdir(os.path.join(self._root, WRITERS))
 
     def close(self) -> None:
-        """Let go of files, in a forked child too: the parent's locks must not live on in it."""
+        """Let go of files, once no other thread uses them."""
+        with self._turn:
+            self.drop()
+
+    def drop(self) -> None:
+        """Let go of files in a forked child: the parent's locks must not live on in it, nor are its threads here."""
         for descriptor in (self._lock, self._writer):
             if descriptor >= 0:
                 with suppress(OSError):
