@@ -100,7 +100,7 @@ FAULTS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "first byte": (cold, {"transport": FEW}, {}),
     "bandwidth": (dripping, {"transport": FEW}, {}),
     "throttled": (Throttled, {}, {}),
-    "memory budget": (late, {"read": ps.ReadOptions(ahead_bytes=100)}, {}),
+    "memory budget": (late, {"read": ps.ReadOptions(ahead_bytes=100, hedge=False)}, {}),
     "decode": (None, {}, {"transform": slow_number}),
     "collate": (None, {}, {"collate_fn": slow_stack}),
     "python": (None, {}, {"transform": python_number, "decode_threads": 4}),
@@ -122,7 +122,8 @@ def objects(cause: str) -> Objects:
 def loader(cause: str, url: str, num_workers: int = 0, urls: Iterable[str] = ()) -> ps.DataLoader:
     """Return a loader that is slow as ``cause`` says, of the server's objects."""
     _, of_store, of_loader = FAULTS.get(cause, (None, {}, {}))
-    store = ps.S3Options(endpoint=url, anonymous=True, region="us-east-1", **of_store)
+    once = {"read": ps.ReadOptions(hedge=False)}  # requests are counted
+    store = ps.S3Options(endpoint=url, anonymous=True, region="us-east-1", **(once | of_store))
     options = dict(of_loader)
     transform = options.pop("transform", number)
     urls = [*urls] or [f"s3://bucket/{key}" for key in keys(cause)]

@@ -38,6 +38,8 @@ REPORT = LoaderReport(
             10,
             5,
             10,
+            6,
+            3,
             1 << 33,
             0,
             Quantiles(0.03, 0.06, 1.2),
@@ -45,7 +47,7 @@ REPORT = LoaderReport(
             ((0.01, 0.011, 10), (0.03, 0.033, 60_000), (1.0, 1.1, 99)),
             ((1e6, 1.1e6, 7), (9e7, 1e8, 60_000)),
         ),
-        HostReport(HOSTILE, 1, 0, 0, 0, 0, 0, Quantiles(0, 0, 0), Quantiles(0, 0, 0)),
+        HostReport(HOSTILE, 1, 0, 0, 0, 0, 0, 0, 0, Quantiles(0, 0, 0), Quantiles(0, 0, 0)),
     ),
     (ReaderStats(batches=500, waiting_s=80.0, working_s=10.0, elapsed_s=100.0), ReaderStats()),
     (SlowRequest(12.5, HOSTILE, 100, 3, 200, 0.0),),
@@ -107,5 +109,6 @@ def test_a_browser_shows_the_plots_and_the_tables(tmp_path):
     assert "bucket.s3.amazonaws.com" in text
     assert "&lt;script&gt;" in text
     assert "1.2500 EUR" in text
+    assert "6, 3" in text, "hedges"
     assert "64,010 requests, 10 repeated, 1 failed for good, 7 from a cache" in text
     assert picture.read_bytes().startswith(b"\x89PNG")

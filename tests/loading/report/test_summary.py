@@ -6,7 +6,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import Unusable
-from penstock.events import HostTimings
+from penstock.events import HostTimings, Timings
 from penstock.loading.report.summary import host_report
 
 
@@ -28,6 +28,15 @@ def test_plots_have_bounds_also_of_numbers_beyond_the_buckets():
     for value in (0.0, 1e9):
         timings.first_byte.add(value)
     assert all(0 < low < high < 1e9 for low, high, _ in host_report("h", timings).first_bytes)
+
+
+def test_second_requests_are_told():
+    timings = HostTimings()
+    assert (host_report("h", timings).hedged, host_report("h", timings).hedges_won) == (0, 0)
+    source = Timings("hedged-in-a-test")
+    source.hedged(won=True, wasted_bytes=9)
+    source.hedged(won=False, wasted_bytes=9)
+    assert (host_report("h", source.host).hedged, host_report("h", source.host).hedges_won) == (2, 1)
 
 
 def test_a_host_without_a_read_has_zeros():

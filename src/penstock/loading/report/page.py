@@ -97,6 +97,7 @@ def _host(host: HostReport) -> str:
     rows = [
         ("requests", f"{host.responses:,}"),
         ("failed, throttled, made again", f"{host.failed:,}, {host.throttled:,}, {host.retried:,}"),
+        ("second ones for slow reads, answered first", f"{host.hedged:,}, {host.hedges_won:,}"),
         ("read, written", f"{size(host.received_bytes)}, {size(host.sent_bytes)}"),
         ("first byte p50, p95, p99", ", ".join(map(seconds, (first.p50, first.p95, first.p99)))),
     ]

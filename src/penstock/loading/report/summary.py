@@ -63,6 +63,8 @@ class HostReport:
         failed: How many of these failed.
         throttled: How many the store refused because it was asked too often.
         retried: How many were made again.
+        hedged: Second requests for reads that took long.
+        hedges_won: How many of these were answered first.
         received_bytes: Bytes of the objects that were read.
         sent_bytes: Bytes that were written.
         first_byte_s: Seconds to the first byte of a read.
@@ -77,6 +79,8 @@ class HostReport:
     failed: int
     throttled: int
     retried: int
+    hedged: int
+    hedges_won: int
     received_bytes: int
     sent_bytes: int
     first_byte_s: Quantiles
@@ -154,6 +158,8 @@ def host_report(name: str, timings: HostTimings) -> HostReport:
         timings.failed,
         timings.throttled,
         timings.retried,
+        timings.hedged,
+        timings.hedges_won,
         timings.received_bytes,
         timings.sent_bytes,
         Quantiles(first.quantile(0.5), first.quantile(0.95), first.quantile(0.99)),

@@ -59,7 +59,8 @@ def reads(report: Summary) -> str:
 
 def _host(host: HostReport) -> Iterator[str]:
     first, speed = host.first_byte_s, host.body_bytes_per_s
-    troubles = (host.failed, "failed"), (host.throttled, "throttled"), (host.retried, "made again")
+    troubles = [(host.failed, "failed"), (host.throttled, "throttled"), (host.retried, "made again")]
+    troubles += [(host.hedged, "second ones for slow reads"), (host.hedges_won, "of these answered first")]
     named = "".join(f", {count:,} {word}" for count, word in troubles if count)
     yield f"\n{host.host}: {host.responses:,} requests{named}; {size(host.received_bytes)} read"
     yield f"  first byte   p50 {seconds(first.p50)}, p95 {seconds(first.p95)}, p99 {seconds(first.p99)}"
