@@ -4,10 +4,13 @@ import copy
 import pickle
 from dataclasses import dataclass, field
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from penstock.errors import Unusable
+import penstock as ps
+from penstock.errors import ConfigError, Unusable
 from penstock.options import PUBLIC, RetryOptions, S3Options, StoreOptions, TransportOptions
 
 
@@ -61,3 +64,27 @@ def test_every_field_of_options_that_is_not_public_is_a_secret():
     named = "endpoint='http://e', region='r', profile='p', credentials=None, credentials_process=None"
     assert f"{named}, anonymous=False, requester_pays=False, addressing='path', " in repr(store)
     assert "ca_file='ca'" in repr(TransportOptions(ca_file="ca", user_agent_extra="job"))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ps.ReadOptions(ahead_bytes="10GB"), r"ReadOptions.ahead_bytes must be a whole number, not a str"),
+        (lambda: ps.ReadOptions(ahead_items=1.5), r"ReadOptions.ahead_items must be a whole number, not a float"),
+        (lambda: ps.RetryOptions(attempts=True), r"RetryOptions.attempts must be a whole number, not a bool"),
+        (lambda: ps.RetryOptions(patience_s="2m"), r"RetryOptions.patience_s must be a number, not a str"),
+        (lambda: ps.TransportOptions(verify="no"), r"TransportOptions.verify must be True or False, not a str"),
+        (lambda: ps.CacheOptions(path=5), r"CacheOptions.path must be text, not a int"),
+        (lambda: ps.S3Options(secret_key=12345), r"S3Options.secret_key must be text, not a int"),
+    ],
+)
+def test_values_of_another_kind_are_refused_and_not_shown(make, words):
+    with pytest.raises(ConfigError, match=words) as failure:
+        make()
+    assert "12345" not in str(failure.value)
+
+
+def test_numbers_of_numpy_and_paths_are_what_they_look_like():
+    assert ps.ReadOptions(ahead_items=np.int64(5)).ahead_items == 5
+    assert ps.RetryOptions(patience_s=np.float32(5), base_s=1).base_s == 1
+    assert ps.TransportOptions(ca_file=Path("/etc/ca.pem")).verify

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import Field, fields
+from functools import wraps
 from multiprocessing.reduction import ForkingPickler
+from numbers import Integral, Real
+from os import PathLike
 from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.errors import Unusable
+from penstock.errors import ConfigError, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,9 +23,50 @@ PUBLIC: dict[str, object] = {"public": True}
 
 
 class Part:
-    """Options that answer for their own secrets wherever they are a field: of themselves they have none."""
+    """Options that answer for their own secrets wherever they are a field: of themselves they have none.
+
+    Fields declared as numbers, truth values and texts are held to that before a class looks at their values.
+    """
 
     __slots__ = ()
+
+    def __init_subclass__(cls, **options: object) -> None:
+        """Check kinds before ``__post_init__``; ``dataclass`` makes classes with slots anew, and comes here twice."""
+        super().__init_subclass__(**options)
+        check: Callable[[Any], None] | None = vars(cls).get("__post_init__")
+        if check is not None and not hasattr(check, "__wrapped__"):
+
+            @wraps(check)
+            def checked(self: Part) -> None:
+                check_kinds(self)
+                check(self)
+
+            cls.__post_init__ = checked  # type: ignore[attr-defined]
+
+
+_KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
+    "int": (Integral, "a whole number"),
+    "float": (Real, "a number"),
+    "bool": (bool, "True or False"),
+    "str": ((str, PathLike), "text"),
+}
+
+
+def check_kinds(options: object) -> None:
+    """Hold options to the kinds that their fields declare.
+
+    Raises:
+        ConfigError: One has another kind; the text does not show it, for it may be a secret.
+
+    """
+    for each in fields(options):  # type: ignore[arg-type]
+        kind, _, rest = str(each.type).partition(" | ")
+        value = getattr(options, each.name)
+        if kind not in _KINDS or rest not in ("", "None") or (rest and value is None):
+            continue
+        wanted, words = _KINDS[kind]
+        if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+            raise ConfigError(f"{type(options).__name__}.{each.name} must be {words}, not a {type(value).__name__}")
 
 
 class Private(Part):
