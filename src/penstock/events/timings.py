@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from contextlib import suppress
 from heapq import heappush, heapreplace
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, cast
@@ -275,7 +276,8 @@ class Timings:
 
     def __del__(self) -> None:
         """Count what is left: an engine that is collected takes nothing along."""
-        self.settle()
+        with suppress(Exception):  # the interpreter exits, and what it takes is gone already
+            self.settle()
 
     def _measure(self, response: Answer, url: str, size_bytes: int, elapsed_s: float) -> None:
         self.turn(url)
