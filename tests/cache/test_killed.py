@@ -50,6 +50,14 @@ class Filler:
             count -= done
         return True
 
+    def stop(self):
+        """Halt it until ``go_on``: while others write, a walk through a directory may count a file twice."""
+        os.kill(self._pid, signal.SIGSTOP)
+        os.waitpid(self._pid, os.WUNTRACED)
+
+    def go_on(self):
+        os.kill(self._pid, signal.SIGCONT)
+
     def kill(self):
         """End it, now; returns its exit status."""
         os.kill(self._pid, signal.SIGKILL)
@@ -69,9 +77,14 @@ def test_processes_that_are_killed_leave_a_cache_that_keeps_its_promises(tmp_pat
         for kill in range(kills):
             victim = random.randrange(processes)
             assert running[victim].went_on(random.randrange(1, 150)), "it read a wrong byte, or failed"
+            for each in running:
+                each.stop()
             samples.append(du(tmp_path))
             assert running[victim].kill() == -signal.SIGKILL
             samples.append(du(tmp_path))
+            for each in running:
+                if each is not running[victim]:
+                    each.go_on()
             running[victim] = Filler(tmp_path, size_bytes, processes + kill)
         assert all(each.went_on(20) for each in running)
     finally:

@@ -171,13 +171,15 @@ class Ledger:
         flock(descriptor, LOCK_EX | LOCK_NB)
         os.pwrite(descriptor, _OWED.pack(0), 0)
         self._writer, self._writer_path, self._owed = descriptor, path, 0
+        self.add(_PAGE)  # its own file
 
     def _names(self) -> list[str]:
         return [each for each in os.listdir(os.path.join(self._root, WRITERS)) if "." not in each]
 
     def _bury(self, *, only_look: bool = False) -> int:
-        """Remove what dead writers left; return what living ones owe, or, to look, how many died in debt."""
-        folder, owed, died = os.path.join(self._root, WRITERS), self._owed, 0
+        """Remove what dead writers left; return what living ones take, or, to look, how many died in debt."""
+        folder, died = os.path.join(self._root, WRITERS), 0
+        owed = self._owed + _PAGE if self._writer >= 0 else 0
         for name in self._names():
             path = os.path.join(folder, name)
             if path == self._writer_path:
@@ -187,13 +189,14 @@ class Ledger:
                 try:
                     flock(descriptor, LOCK_EX | LOCK_NB)
                 except BlockingIOError:
-                    owed += _owed(descriptor)
+                    owed += _owed(descriptor) + _PAGE
                     continue
                 if _owed(descriptor):
                     died += 1
                     if only_look:
                         continue
                 os.unlink(path)
+                self.add(-_PAGE)
             finally:
                 os.close(descriptor)
         if only_look:
@@ -208,7 +211,7 @@ class Ledger:
         """Let others know that this process writes no more; at its end, or before a ``clear``."""
         with suppress(OSError), self.locked():
             if self._writer >= 0:
-                self.add(-self._owed)
+                self.add(-self._owed - _PAGE)
                 os.unlink(self._writer_path)
                 os.close(self._writer)
                 self._writer, self._writer_path, self._owed = -1, "", 0
