@@ -45,6 +45,8 @@ COUNTS: Final = (
     Count("failed_requests", "{request}", "Attempts of requests that failed.", lambda host: host.failed),
     Count("throttled_requests", "{request}", "Attempts refused for their rate.", lambda host: host.throttled),
     Count("retried_requests", "{request}", "Attempts that were made again.", lambda host: host.retried),
+    Count("hedged_requests", "{request}", "Second requests for slow reads.", lambda host: host.hedged),
+    Count("hedges_won", "{request}", "Second requests that came first.", lambda host: host.hedges_won),
     Count("received_bytes", "By", "Bytes of responses' bodies.", lambda host: host.received_bytes),
     Count("sent_bytes", "By", "Bytes of requests' bodies.", lambda host: host.sent_bytes),
     Count("throttled_seconds", "s", "Seconds that requests waited when throttled.", lambda host: host.throttled_s),
