@@ -12,7 +12,9 @@ import threading
 import traceback
 from time import monotonic
 
+import numpy as np
 import pytest
+import zarr
 
 import penstock as ps
 from penstock.datasets.objects import ObjectReading
@@ -424,3 +426,23 @@ def test_an_interpreter_ends_while_it_runs(folder, workers):
     with script(body, folder, workers) as training:
         _, errors = training.communicate(timeout=WAIT_S)
     assert (training.returncode, errors) == (0, "")
+
+
+def test_threads_prepare_what_comes_while_batches_wait_to_be_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.datasets.zarr.samples.arrangement._KEPT_BYTES", 0)
+    values = np.arange(320, dtype="f4").reshape(40, 8)
+    zarr.create_array(str(tmp_path), data=values, chunks=(2, 8), dimension_names=("time", "x"))
+    dataset, decoded, every = ps.ZarrDataset(str(tmp_path)), set(), threading.Event()
+    decode = dataset.contents.chunks.decode
+
+    def counted(chunk, read):
+        decoded.add(chunk)
+        if len(decoded) == 20:
+            every.set()
+        return decode(chunk, read)
+
+    monkeypatch.setattr(dataset.contents.chunks, "decode", counted)
+    batches = iter(ps.DataLoader(dataset, 4, decode_threads=2))
+    first = next(batches)
+    assert every.wait(60), "all chunks are decoded, though one batch of ten was taken"
+    assert np.array_equal(np.concatenate([first, *batches]), values)

@@ -150,7 +150,7 @@ def refuse(_size):
     raise OSError
 
 
-@pytest.mark.parametrize(("pid", "alive"), [(0, False), (os.getpid(), True), (1, True)])
+@pytest.mark.parametrize(("pid", "alive"), [(0, False), (os.getpid(), True), (1, True)], ids=["none", "own", "init"])
 def test_a_process_lives_or_not(pid, alive):
     assert lives(pid) is alive
 

@@ -58,6 +58,13 @@ class Reading(ABC):
     def __next__(self) -> Item:
         """Return the next item as soon as its bytes, or an error, are there."""
 
+    def ahead(self) -> Item | None:
+        """Return an item that prepares and could be made now, before ``next`` would return it; None: there is none.
+
+        For a caller that wants no sample yet. It waits for nothing; otherwise it is like ``next``.
+        """
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Cancel reads in flight; the iteration ends."""

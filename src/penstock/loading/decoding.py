@@ -210,10 +210,12 @@ class _Shared:
 
     def _draw(self) -> Item | None:
         with self._drawing:
-            self._await(self._room, lambda: self._ended or self._begun < self._taken + self.options.ahead)
-            if self._ended:
-                return None
             try:
+                if not self._has_room() and (item := self.reading.ahead()) is not None:
+                    return item
+                self._await(self._room, self._has_room)
+                if self._ended:
+                    return None
                 item = next(self.reading, None)
             except BaseException as error:  # noqa: BLE001  see _run
                 self._end(error)
@@ -223,6 +225,9 @@ class _Shared:
                 return None
             self._begin(item)
             return item
+
+    def _has_room(self) -> bool:
+        return self._ended or self._begun < self._taken + self.options.ahead
 
     def _begin(self, item: Item) -> None:
         if not item.size:

@@ -37,15 +37,16 @@ def test_each_chunk_and_index_is_read_once(tmp_path, layout, reads, monkeypatch)
     assert not reading._pending
 
 
-def test_items_may_be_made_by_any_thread(tmp_path):
-    order = np.random.default_rng(1).permutation(200).tolist()
+@pytest.mark.parametrize("share", [0.0, 0.7], ids=["in-turn", "ahead"])
+def test_items_may_be_made_by_any_thread(tmp_path, seed, share):
+    order, coins = np.random.default_rng(1).permutation(200).tolist(), np.random.default_rng(seed)
     reading = dataset(tmp_path, SPATIAL, memory_bytes=1 << 16, window_bytes=1).reading(tens(order), 1)
     found, lock = {}, threading.Lock()
 
     def work():
         while True:
             with lock:
-                item = next(reading, None)
+                item = (reading.ahead() if coins.random() < share else None) or next(reading, None)
             if item is None:
                 return
             made = item.make()
@@ -83,3 +84,26 @@ def test_closing_ends_it(tmp_path):
     reading.close()
     reading.close()
     assert next(reading, None) is None
+
+
+@pytest.mark.parametrize("layout", [WHOLE, SPATIAL, SHARDED], ids=["whole", "spatial", "sharded"])
+def test_chunks_are_decoded_while_nobody_wants_a_sample(tmp_path, layout, monkeypatch):
+    monkeypatch.setattr("penstock.datasets.zarr.samples.arrangement._KEPT_BYTES", 0)
+    reading = dataset(tmp_path, layout).reading(tens(list(range(200))), 1)
+    assert reading.ahead() is None, "nothing is read before the first next"
+    next(reading).make()
+    reads = reading._ahead
+    decoded = 1
+    while reading._to_take:
+        reads._inbox.wait(reads._reads[0])
+        item = reading.ahead()
+        assert item.size == 0
+        item.make()
+        decoded += 1
+    assert reading.ahead() is None
+    assert decoded == len(reading._pending)
+    for item in reading:
+        assert item.size, "every chunk in sight is there"
+        np.testing.assert_array_equal(item.make(), VALUES[10 * item.batch + item.slot])
+    reading.close()
+    assert reading.ahead() is None

@@ -93,6 +93,15 @@ class ZarrReading(Reading):
             self._lead = turn.size
         return self._sample(turn, self._positions.popleft())
 
+    def ahead(self) -> Item | None:
+        """Return what decodes the next chunk, if its bytes are there: memory has room for all chunks in sight."""
+        if self._closed or not self._to_take:
+            return None
+        span = self._to_take[0].span
+        if span is _UNKNOWN or (isinstance(span, tuple) and not self._ahead.ready):
+            return None
+        return self._prepared(self._to_take.popleft())
+
     def _end(self) -> None:
         """Verify the arrays at the end of the epoch; where samples are still being made, the last of them will."""
         with self._lock:

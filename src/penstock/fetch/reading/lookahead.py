@@ -76,6 +76,12 @@ class Lookahead:
             self.close()
             raise
 
+    @property
+    def ready(self) -> bool:
+        """Whether ``advance`` has a read to return without waiting."""
+        reads = self._reads
+        return bool(reads) and reads[0].complete
+
     def advance(self) -> PendingRead:
         """Return the next read, complete: ``take`` has its bytes, or raises, and the next one comes all the same."""
         if self._pid != os.getpid():
