@@ -94,11 +94,15 @@ class TestHosts:
             assert (found.responses, found.received_bytes) == (1 + number, 7 + 7 * number)
         assert found.first_byte.count == 1
 
-    def test_a_measured_response_stands_for_those_before_it(self):
-        timings = Timings("s3")
-        for number in range(10):
-            timings.answered(Response(200, first_byte_s=0.5 if number == 9 else 0.0), "http://weight/x", 1, monotonic())
-        assert measured()["weight"].first_byte.count == 10
+    @pytest.mark.parametrize("every", [10, 100])
+    def test_a_measured_response_stands_for_those_before_it(self, every):
+        before, timings = measured(), Timings("s3")
+        for number in range(1, 2 * every + 1):
+            first_byte_s = 0.0 if number % every else 0.5
+            timings.answered(Response(200, first_byte_s=first_byte_s), "http://weight/x", 1, monotonic())
+            if number == 5:
+                measured()
+        assert since(before, "weight").first_byte.count == 2 * every
 
     def test_stores_without_a_wire_are_counted_by_scheme(self):
         before, timings = measured(), Timings("nowhere")

@@ -11,8 +11,8 @@ from array import array
 from contextlib import suppress
 from heapq import heappush, heapreplace
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, cast
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from penstock.histogram import WORDS, Histogram
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from penstock.histogram import Words
 
 __all__ = ["HOST_WORDS", "HostTimings", "SlowRequest", "Slowest", "Timings", "host_of", "measured", "slow"]
+
+T = TypeVar("T")
 
 _SETTLE: Final = 16  # responses without a measurement, after which they are counted (all of stores without a wire)
 _COUNTS: Final = 12  # words before the histograms
@@ -179,7 +181,7 @@ class Slowest:
         self._count = count
         self._heap: list[SlowRequest] = []
         self.above_s = 0.0
-        _watching.add(self)
+        _watching[self] = None
         _limit()
 
     def found(self) -> list[SlowRequest]:
@@ -207,14 +209,15 @@ class Timings:
 
     """
 
-    __slots__ = ("__weakref__", "_origin", "_received", "_since", "host")
+    __slots__ = ("__weakref__", "_origin", "_owed", "_received", "_since", "host")
 
     def __init__(self, scheme: str = "") -> None:
         """Know no host yet; responses to no request (of a local file, say) count for ``scheme``."""
         self._origin = f"{scheme}://"
-        self._since = self._received = 0  # responses since the last one that was measured, and their bytes
+        self._since = self._received = 0  # responses that are not yet counted, and their bytes
+        self._owed = 0  # those that are counted, and that the next measured one stands for, too
         self.host = _host(scheme)
-        _all.add(self)
+        _all[self] = None
 
     @property
     def where(self) -> str:
@@ -272,6 +275,7 @@ class Timings:
         words = self.host.words
         words[_RESPONSES] += count
         words[_RECEIVED] += received
+        self._owed += count
         return count
 
     def __del__(self) -> None:
@@ -281,10 +285,13 @@ class Timings:
 
     def _measure(self, response: Answer, url: str, size_bytes: int, elapsed_s: float) -> None:
         self.turn(url)
-        weight, host = max(1, self.settle()), self.host  # 1: a reader has settled meanwhile
+        self.settle()
+        if url and not response.first_byte_s:
+            return
+        weight, self._owed, host = self._owed, 0, self.host
         if not url:
             host.first_byte.add(elapsed_s, weight)  # there is nothing before the first byte of a file but the file
-        elif response.first_byte_s:
+        else:
             host.first_byte.add(response.first_byte_s, weight)
             host.words[_BODY_NS] += int(response.body_s * _NS) * weight
             if size_bytes >= _BODY_BYTES and response.body_s > 0:
@@ -298,22 +305,27 @@ def host_of(url: str) -> str:
 
 def slow(request: SlowRequest) -> None:
     """Keep a slow read in each ``Slowest``; on the thread of its transport."""
-    for each in list(_watching):
+    for each in _those_of(_watching):
         each.add(request)
     _limit()
 
 
 def measured() -> dict[str, HostTimings]:
     """Return the counts of this process by host (``name:port``; the scheme, of stores without a wire), copied."""
-    for each in list(_all):
+    for each in _those_of(_all):
         each.settle()
     return {name: host.copy() for name, host in list(_hosts.items()) if host.responses}
 
 
 _hosts: dict[str, HostTimings] = {}
-_all: WeakSet[Timings] = WeakSet()
-_watching: WeakSet[Slowest] = WeakSet()
+_all: WeakKeyDictionary[Timings, None] = WeakKeyDictionary()
+_watching: WeakKeyDictionary[Slowest, None] = WeakKeyDictionary()
 _above_s: Final = [float("inf")]  # the least that anybody keeps
+
+
+def _those_of(weak: WeakKeyDictionary[T, None]) -> list[T]:
+    """Return the keys; unlike by a loop over them, while other threads add some."""
+    return [each for each in (its() for its in weak.keyrefs()) if each is not None]
 
 
 def _host(name: str) -> HostTimings:
@@ -327,7 +339,7 @@ def _host(name: str) -> HostTimings:
 
 def _fold() -> bool:
     """Count hosts that no store uses any more together, to make room; False where there are none."""
-    held = {id(each.host) for each in list(_all)}
+    held = {id(each.host) for each in _those_of(_all)}
     idle = [name for name, host in list(_hosts.items()) if id(host) not in held and name != _OTHERS]
     for name in idle:
         _hosts[_OTHERS] = _hosts.get(_OTHERS, HostTimings()) + _hosts.pop(name)
@@ -335,7 +347,7 @@ def _fold() -> bool:
 
 
 def _limit() -> None:
-    _above_s[0] = min((each.above_s for each in list(_watching)), default=float("inf"))
+    _above_s[0] = min((each.above_s for each in _those_of(_watching)), default=float("inf"))
 
 
 def _forget() -> None:

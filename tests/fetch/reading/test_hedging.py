@@ -355,7 +355,7 @@ class TestRestraint:
         with serving({"small": b"x" * 100}) as (_, engine):
             watch = engine._transport.handles.watch
             assert watch.late_s(monotonic()) == inf
-            read_many(engine, [SMALL] * 100)
+            read_many(engine, [SMALL] * 300)
             assert watch.late_s(monotonic() + 2) < inf
 
 
