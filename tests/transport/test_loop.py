@@ -51,10 +51,11 @@ class TestManyCalls:
 
         greedy, modest = connect(TransportOptions()), connect(TransportOptions())
         monkeypatch.setattr(greedy._carrier, "most", 2)
-        with Scripted(hello) as server:
+        with Scripted(gate := Gate()) as server:
             many, few = ([Noted(Request("GET", server.url)) for _ in range(count)] for count in (200, 4))
             greedy.submit(many)
             modest.submit(few)
+            gate.opened.set()  # not before all of them wait: the greedy ones could have ended by then
             for call in (*many, *few):
                 assert call.wait().body == b"hello"
             assert server.connections <= 12, "two, and two more for each of the four calls that others make room for"
