@@ -4,10 +4,11 @@ import threading
 
 from penstock.errors import Cancelled, Unusable
 from penstock.options import TransportOptions
+from penstock.protocols.exchange import Request
 from penstock.testing.servers import Scripted, reply
 from penstock.transport.loop import connect
 from penstock.transport.session import Session
-from tests.transport.calls import Carrier, Gate, carry, get
+from tests.transport.calls import Carrier, Gate, Once, carry, get, hello
 
 
 def test_no_more_are_in_flight_than_allowed():
@@ -78,3 +79,26 @@ def test_handles_are_kept_for_the_next_call_and_freed_with_their_session():
     assert carrier.discarded == [handles], "no cycle keeps a session that nobody holds"
     handles.close()
     assert handles.count() == 0
+
+
+def test_a_gate_that_breaks_is_not_asked_again_and_harms_nobody():
+    class Broken:
+        closed = True
+
+        def wait(self, _call):
+            raise RuntimeError("on purpose")
+
+        def failed(self, _call, _delay_s):
+            raise RuntimeError("on purpose")
+
+    with Scripted(hello) as server:
+        session = connect(TransportOptions())
+        session.guard(Broken())
+        assert carry(session, get(server.url))[0].body == b"hello"
+        assert session.gate is None
+        session.guard(Broken())
+        session.gate.closed = False
+        call = Once(Request("GET", server.url), delays=(0.001,))
+        assert carry(session, call)[0].body == b"hello"
+        assert call.attempts == 2
+        assert session.gate is None

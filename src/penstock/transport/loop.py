@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import random
 import threading
 from collections import deque
 from contextlib import suppress
@@ -14,16 +13,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import Bug, Cancelled, PenstockError, Transient, Unreachable, Unusable
-from penstock.events import listening
 from penstock.node.member import member
 from penstock.protocols.exchange import Request, Response, Work
 from penstock.transport.backlog import Backlog
-from penstock.transport.codes import WHERE, deliver, fault, ours
+from penstock.transport.codes import WHERE, deliver, ours
 from penstock.transport.connections import KEPT, Connections
 from penstock.transport.descriptors import Token, crowded, room
-from penstock.transport.easy import CUT, WRITE_ERROR
+from penstock.transport.easy import CUT
 from penstock.transport.late.lookout import Lookout
-from penstock.transport.libcurl import OK
 from penstock.transport.multi import MissingMulti, Multi
 from penstock.transport.session import Session
 
@@ -140,7 +137,7 @@ class _Loop:
         self._broken = True
         left = list(self._busy)
         for pointer in left:
-            _response(self._busy[pointer], CUT)
+            self._busy[pointer].response(CUT)
         for pointer in left:
             session, call = self._release(pointer)
             self._deliver(session, call, Response(fault=Unreachable("this process's connections were closed under it")))
@@ -252,7 +249,7 @@ class _Loop:
                 easy.load(request, fresh=fresh)
                 add(easy)
             except Exception as error:  # noqa: BLE001  the caller's to hear, whatever it is
-                _response(transfer, CUT)
+                transfer.response(CUT)
                 transfer.free()
                 self._deliver(session, call, Response(fault=ours(error)))
                 continue
@@ -265,7 +262,7 @@ class _Loop:
     def _finish(self, pointer: int, code: int) -> Session:
         transfer = self._busy[pointer]  # it stays there until it is known how it ended: see _end
         session = transfer.session
-        response = _response(transfer, code)
+        response = transfer.response(code)
         self._multi.remove(transfer.easy, unfinished=code == CUT)
         session.ended += 1
         self._deliver(*self._release(pointer), response)
@@ -288,13 +285,12 @@ class _Loop:
         delay_s = deliver(call, response)
         if delay_s is not None:
             fresh = isinstance(response.fault, Transient)  # what just failed is not what to try again on
-            if session.gate is not None:
-                delay_s = session.gate.failed(call, delay_s)
+            delay_s = session.delay_s(call, delay_s)
             self._backlog.delay(monotonic() + delay_s, session, call, fresh=fresh)
 
     def _held(self, session: Session, call: Call, *, fresh: str | bool) -> bool:
         """Have a call wait for its turn, where the store's rate is bounded; returns whether it does."""
-        wait_s = session.gate.wait(call) if session.gate is not None else 0.0
+        wait_s = session.wait_s(call)
         if wait_s:
             self._backlog.delay(monotonic() + wait_s, session, call, fresh=fresh)
         return wait_s > 0
@@ -313,7 +309,7 @@ class _Loop:
         for pointer, transfer in list(self._busy.items()):
             if chosen(transfer.session, transfer.call):
                 self._multi.remove(transfer.easy, unfinished=True)
-                received = _response(transfer, CUT).received
+                received = transfer.response(CUT).received
                 ended.append((*self._release(pointer), received))
         left = self._backlog.call_off(chosen, {transfer.session for transfer in self._busy.values()})
         for session, call, received in (*ended, *((*each, 0) for each in left)):
@@ -364,29 +360,6 @@ class _Loop:
                     call.done(Response(fault=self._dead))
 
 
-def _response(transfer: Transfer, code: int) -> Response:
-    """Take what came back for a transfer that ended with ``code``; whatever goes wrong in this is its fault alone."""
-    easy, limit = transfer.easy, transfer.session.limit
-    try:
-        response = easy.unload(code)
-        if code not in (OK, WRITE_ERROR, CUT):
-            session = transfer.session
-            response.fault = fault(code, easy.explain(code), session.where, strange=not session.answered)
-        elif code == OK and not limit.located:
-            transfer.session.answered = True
-            limit.locate(easy.first_byte_s())
-        sampling = transfer.session.sampling
-        sampling.left -= 1
-        if sampling.left <= 0 or listening():
-            response.first_byte_s, response.body_s = max(0.0, easy.first_byte_s()), max(0.0, easy.body_s())
-            if sampling.left <= 0:
-                sampling.renew(monotonic(), _draw())
-    except Exception as error:  # noqa: BLE001  see above
-        return Response(fault=ours(error))
-    return response
-
-
-_draw = random.Random().random  # noqa: S311  a sample; a generator of its own leaves the user's seeds alone
 _lock = threading.Lock()
 _loop: _Loop | None = None
 _inherited: list[_Loop] = []

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
+from time import monotonic
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from penstock.transport.codes import WHERE
-from penstock.transport.easy import Easy
+from penstock.events import listening
+from penstock.protocols.exchange import Response
+from penstock.transport.codes import WHERE, fault, ours
+from penstock.transport.easy import CUT, WRITE_ERROR, Easy
+from penstock.transport.libcurl import OK
 from penstock.transport.limit import Limit
 from penstock.transport.pool import Pool
 from penstock.transport.sampling import Sampling
@@ -20,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Handles", "Session", "Transfer", "What"]
 
 What = Literal["submit", "cancel", "close"]
+
+_draw = random.Random().random  # noqa: S311  a sample; a generator of its own leaves the user's seeds alone
 
 
 class Carrier(Protocol):
@@ -83,6 +90,22 @@ class Session:
         """Ask ``gate`` before each attempt from here on."""
         self.gate = gate
 
+    def wait_s(self, call: Call) -> float:
+        """Return 0.0 where a call may be sent now, else the seconds after which to ask again; on the I/O thread."""
+        try:
+            return self.gate.wait(call) if self.gate is not None else 0.0
+        except Exception:  # noqa: BLE001  a gate must not take the I/O thread along: it is not asked again
+            self.gate = None
+            return 0.0
+
+    def delay_s(self, call: Call, wanted_s: float) -> float:
+        """Return the seconds until the next attempt of a call that asks for ``wanted_s``; on the I/O thread."""
+        try:
+            return self.gate.failed(call, wanted_s) if self.gate is not None else wanted_s
+        except Exception:  # noqa: BLE001  see wait_s
+            self.gate = None
+            return wanted_s
+
     def submit(self, calls: Iterable[Call]) -> None:
         """Queue calls; returns at once."""
         self._carrier.tell(self, calls, "submit")
@@ -135,6 +158,26 @@ class Transfer:
         self.began, self.ended_before = 0.0, 0
         self.call: Call  # while it is in flight
         self.session: Session  # while it is not free
+
+    def response(self, code: int) -> Response:
+        """Return what came back for its call, which ended with ``code``; what goes wrong here is its fault."""
+        easy, session = self.easy, self.session
+        limit, sampling = session.limit, session.sampling
+        try:
+            response = easy.unload(code)
+            if code not in (OK, WRITE_ERROR, CUT):
+                response.fault = fault(code, easy.explain(code), session.where, strange=not session.answered)
+            elif code == OK and not limit.located:
+                session.answered = True
+                limit.locate(easy.first_byte_s())
+            sampling.left -= 1
+            if sampling.left <= 0 or listening():
+                response.first_byte_s, response.body_s = max(0.0, easy.first_byte_s()), max(0.0, easy.body_s())
+                if sampling.left <= 0:
+                    sampling.renew(monotonic(), _draw())
+        except Exception as error:  # noqa: BLE001  see above
+            return Response(fault=ours(error))
+        return response
 
     def free(self) -> Session:
         """Give it back; returns whose it was."""

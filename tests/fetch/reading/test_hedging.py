@@ -233,12 +233,15 @@ class TestLosses:
             engine.send_reads(reads)
             for _ in range(2):
                 assert held.came.acquire(timeout=WAIT_S)
+            (hedge,) = engine._policy.hedges.open.values()
+            assert not hedge.complete
             engine.stop_reads(reads)
             held.go.set()
             for _ in range(2):
                 assert held.left.acquire(timeout=WAIT_S)
             assert memory == bytes(SIZE)
             assert not engine._policy.hedges.open
+            assert hedge.complete, "where it waited for its turn, others no longer wait behind it"
 
     def test_closing_ends_both(self):
         held = Held(numbers=(1, 2))

@@ -119,6 +119,11 @@ class _Hedge:
             size_bytes = (twin.span.stop or 0) - twin.span.start
         self.size_bytes = size_bytes
 
+    @property
+    def complete(self) -> bool:
+        """Whether it has ended."""
+        return self.twin is None or self.twin.complete
+
     def finished(self, twin: SpanRead) -> None:
         """Take note that the twin is complete; ``done`` looks at it."""
 
@@ -149,7 +154,7 @@ class _Hedge:
 
     def settle(self) -> None:
         """Take note that the read has ended: the second request ends, too."""
-        if self.twin is not None and not self.twin.complete:
+        if not self.complete:
             self._transport.cancel((self,))
 
     def _answer(self, response: Response) -> Any:  # noqa: ANN401  what the read's own request would have returned

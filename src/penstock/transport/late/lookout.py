@@ -45,7 +45,7 @@ class Lookout:
 
         ``busy`` is in flight, the oldest first. It costs next to nothing while nothing in flight is old.
         """
-        watched = [each.watch.late_s(now) for each in handles if each.watch is not None and each.active]
+        watched = [_late_s(each, now) for each in handles if each.active]
         least_s = min(watched, default=inf)
         self.every_s = min(max(least_s / _PART, _OFTEN_S), _SELDOM_S)
         self.next_at = now + self.every_s
@@ -55,18 +55,15 @@ class Lookout:
         extra: list[tuple[Session, Call, str | bool]] = []
         for session, transfers in old.items():
             watch = session.handles.watch
-            if watch is None or now - transfers[0].began < watch.late_s(now):
+            if watch is None or now - transfers[0].began < _late_s(session.handles, now):
                 continue
             under_way = [_under_way(each, now) for each in transfers]
-            traffic = Traffic(under_way, session.handles.ended, session)
             by_call = {id(each.call): each for each in transfers}
             try:
-                asked = watch.look(traffic)
+                asked = watch.look(Traffic(under_way, session.handles.ended, session))
+                extra += [(session, call, self._elsewhere(session, by_call[id(late)])) for late, call in asked]
             except Exception:  # noqa: BLE001  a watch must not take the I/O thread along
                 session.handles.watch = None
-                continue
-            for late, call in asked:
-                extra.append((session, call, self._elsewhere(session, by_call[id(late)])))
         return extra
 
     def _elsewhere(self, session: Session, late: Transfer) -> str | bool:
@@ -75,6 +72,15 @@ class Lookout:
         if easy.request is None or session.options.proxy is not None:
             return True
         return self._addresses.other(easy.request.url, easy.address()) or True
+
+
+def _late_s(handles: Handles, now: float) -> float:
+    """Return when a call is late, as the watch says; one that breaks is not asked again."""
+    try:
+        return handles.watch.late_s(now) if handles.watch is not None else inf
+    except Exception:  # noqa: BLE001  a watch must not take the I/O thread along
+        handles.watch = None
+        return inf
 
 
 def _old(busy: Iterable[Transfer], old_s: float, now: float) -> dict[Session, list[Transfer]]:
