@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.buffer import Buffer
 from penstock.cache.layer import CacheLayer, cached
-from penstock.cache.objects import Place
+from penstock.cache.objects import ALL, Place
+from penstock.cache.reads import FetchedRead, Flight, Request
 from penstock.cache.tiers import open_cache
 from penstock.errors import Cancelled, Changed, NotFound, PenstockError
 from penstock.events import CacheHit, CacheMiss, RequestStarted, subscribe
@@ -294,6 +295,52 @@ def test_two_who_want_the_same_at_once_make_one_request(tmp_path):
         assert len(server.received) == 1
         assert layer.cache.counts.stored == 1
         assert layer._flights == {}
+
+
+class Ending:
+    """A read of the store that ends at the n-th look at ``complete``, right behind it."""
+
+    error, attempts, retries, size_bytes = None, 1, 0, len(SMALL)
+
+    def __init__(self, looks):
+        self.flight, self._looks = None, looks
+
+    @property
+    def complete(self):
+        self._looks -= 1
+        if self._looks == 0:
+            self.end()
+            return False
+        return self._looks < 0
+
+    def end(self):
+        self._looks = 0
+        self.flight.finished(self)
+
+
+@pytest.mark.parametrize("looks", [1, 2, 3])
+def test_a_request_that_ends_while_another_read_joins_it_ends_that_read(tmp_path, looks):
+    layer, span = _layer(None, tmp_path), Span("key", 0, 1000, "e1", whole=True)
+    leader = FetchedRead(span, None, Inbox(), lambda _flight, _data: None)
+    flight = Flight(Request(span, (), "e1", 1000), leader, layer._close, joinable=True)
+    flight.read = Ending(looks)
+    flight.read.flight = flight
+    layer._flights[span] = flight
+    (joined,) = layer.prepare_reads([(span, None)], Inbox())
+    flight.read.end()
+    assert joined.flights == [flight]
+    assert joined.complete
+
+
+def test_last_bytes_in_two_blocks_of_an_object_whose_size_is_known_are_kept(tmp_path):
+    with serving({"key": DATA}) as (server, engine):
+        layer, span = _layer(engine, tmp_path), Span("key", -3000, None, "e1")
+        layer._objects.keep(Request(Span("key", 0, BLOCK, "e1"), (ALL,), "e1", SIZE), DATA[:BLOCK])
+        assert read_many(layer, [span]) == [DATA[-3000:]]
+        asked = len(server.received)
+        assert read_many(layer, [span]) == [DATA[-3000:]]
+        assert len(server.received) == asked
+        assert all(each.size_bytes for each in layer.cache.entries())
 
 
 def test_one_who_gives_up_leaves_the_other_its_read(tmp_path):

@@ -41,8 +41,7 @@ def test_all_members_are_told_once():
     owner, kept = Told(), []
     flight, leader = _flight(owner, lambda _flight, data: kept.append(data))
     other = FetchedRead(SPAN, None, owner, lambda _flight, data: kept.append(data))
-    flight.members[other] = None
-    other.begin([flight])
+    other.join(flight)
     flight.read.complete = True
     flight.finished(flight.read)
     flight.finished(flight.read)

@@ -220,9 +220,7 @@ class CacheLayer:
         if listening():
             emit(CacheMiss(self._objects.url(span.key), span.start))
         read = FetchedRead(span, target, owner, self._keep)
-        joined = self._join(requests[0].span, read) if target is None else None
-        if joined is not None:
-            read.begin([joined])
+        if target is None and self._join(requests[0].span, read):
             return read
         flights = []
         for each in requests:
@@ -236,15 +234,15 @@ class CacheLayer:
         read.begin(flights)
         return read
 
-    def _join(self, span: Span, read: FetchedRead) -> Flight | None:
-        """Return the flight that brings the same, if there is one, which ``read`` is a member of then."""
+    def _join(self, span: Span, read: FetchedRead) -> bool:
+        """Let ``read`` wait for the flight that brings the same; says whether there is one."""
         flight = self._flights.get(span)
         if flight is None:
-            return None
-        flight.members[read] = None
+            return False
+        read.join(flight)
         if self._flights.get(span) is flight and not flight.read.complete:
-            return flight  # from here on its end sees this member
-        return None if flight.leave(read) else flight
+            return True  # from here on its end sees this member
+        return not flight.leave(read)
 
     def _keep(self, flight: Flight, data: memoryview | bytes) -> None:
         """Have the cache keep what a flight has brought, once."""

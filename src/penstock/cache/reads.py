@@ -127,13 +127,25 @@ class FetchedRead:
 
     """
 
-    __slots__ = ("_ended", "_keep", "_owner", "_target", "_waits", "called_off", "complete", "flights", "span")
+    __slots__ = (
+        "_ended",
+        "_keep",
+        "_owner",
+        "_start",
+        "_target",
+        "_waits",
+        "called_off",
+        "complete",
+        "flights",
+        "span",
+    )
 
     def __init__(
         self, span: Span, target: Buffer | None, owner: ReadOwner, keep: Callable[[Flight, memoryview | bytes], None]
     ) -> None:
         """Read into ``target``, or into memory of the flight's; ``keep`` is given what a flight has brought."""
         self.span, self._target, self._owner, self._keep = span, target, owner, keep
+        self._start = span.start  # ``span`` may become that of a caller who counts from the object's end
         self.flights: list[Flight] = []
         self.called_off: Cancelled | None = None
         self._ended = count(1)  # counts in one step: a transport may have several threads
@@ -145,6 +157,11 @@ class FetchedRead:
         self.flights = flights
         self._waits = sum(not each.read.complete for each in flights)
         self.complete = not self._waits
+
+    def join(self, flight: Flight) -> None:
+        """Wait for a flight that another read has sent; it may end, and tell of it, from here on."""
+        self.flights, self._waits = [flight], 1
+        flight.members[self] = None
 
     def landed(self) -> None:
         """Take note that one more flight has ended."""
@@ -191,7 +208,7 @@ class FetchedRead:
             each.read.check()
         target = self._target
         if target is not None:
-            view, start = target.view(), self.span.start
+            view, start = target.view(), self._start
             for each in self.flights:
                 low = max(0, each.request.span.start - start)
                 self._keep(each, view[low : low + each.read.size_bytes])
