@@ -4,6 +4,7 @@ import os
 import pickle
 import shutil
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -74,6 +75,22 @@ def test_a_disk_that_is_really_full_breaks_no_read(disk, caplog):
         assert cache.verify().damaged == 0
 
     with forked(child) as status:  # a mapping of the disk's would keep it mounted
+        assert status() == 0
+
+
+def test_a_disk_that_is_full_before_the_cache_is_made_breaks_nothing(disk):
+    def child():
+        cache = cache_in(disk / "near")
+        (disk / "near" / "penstock-cache-1" / "writers").mkdir(parents=True)
+        (disk / "near" / "penstock-cache-1").chmod(0o700)
+        with suppress(OSError), open(disk / "other", "wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        assert not keep(cache, "a")
+        assert cache.room_bytes() == 0
+        assert held(cache, "a") is None
+
+    with forked(child) as status:
         assert status() == 0
 
 

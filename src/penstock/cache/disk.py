@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from random import Random
-from stat import S_IWOTH
+from stat import S_ISDIR, S_IWOTH
 from time import time
 from typing import TYPE_CHECKING
 
@@ -69,7 +69,7 @@ class Disk:
     def check_owner(self) -> None:
         """Refuse a directory that other users may write to: what they put there would be read as the store's."""
         found = os.stat(self.root, follow_symlinks=False)
-        if found.st_uid not in (os.geteuid(), 0) or found.st_mode & S_IWOTH or not os.path.isdir(self.root):
+        if found.st_uid not in (os.geteuid(), 0) or found.st_mode & S_IWOTH or not S_ISDIR(found.st_mode):
             raise ConfigError(f"other users may write to the cache in {self.root}: name a directory of your own")
 
     def note_wait(self, waited_s: float) -> None:

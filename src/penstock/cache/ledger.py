@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 from contextlib import contextmanager, suppress
+from errno import ENOSPC
 from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 from struct import Struct
 from time import monotonic
@@ -62,14 +63,23 @@ class Ledger:
         try:
             state = os.open(os.path.join(root, _STATE), flags, 0o600)
             try:
-                if os.fstat(state).st_size < _SIZE:
-                    os.ftruncate(state, _SIZE)
+                self._fill(state)
                 self._map = mmap.mmap(state, _SIZE)
             finally:
                 os.close(state)
         except BaseException:
             os.close(self._lock)
             raise
+
+    def _fill(self, state: int) -> None:
+        """Write the state's page: a hole in the file would end the process (SIGBUS) where the disk is full."""
+        flock(self._lock, LOCK_EX)
+        try:
+            size = os.fstat(state).st_size
+            if size < _SIZE and os.pwrite(state, bytes(_SIZE - size), size) < _SIZE - size:
+                raise OSError(ENOSPC, os.strerror(ENOSPC))
+        finally:
+            flock(self._lock, LOCK_UN)
 
     @property
     def used(self) -> int:
