@@ -1,12 +1,16 @@
 """Warming reads what the cache does not have, once, in bounded memory; what is there costs no request."""
 
+import errno
 import math
+from dataclasses import replace
 
 import pytest
 
 import penstock as ps
 from penstock.bulk.warm import Warmed, _pieces, warm_into
+from penstock.cache import files
 from penstock.errors import NotFound, Unusable
+from penstock.source import object_at
 from penstock.testing.faults import FAULTS, FaultServer, Match
 from penstock.values import Span
 
@@ -141,6 +145,43 @@ def test_pieces_make_up_the_span():
         (48 * MIB, 50 * MIB),
     ]
     assert {(each.key, each.etag, each.whole) for each in made} == {("k", "e", False)}
+    assert list(_pieces(Span("k", 0, 50 * MIB, whole=True))) == [Span("k", 0, 50 * MIB, whole=True)], "no version"
+
+
+def test_a_large_object_without_a_version_is_found_by_the_read_that_needs_it(server, near):
+    server.put(server.bucket, "large", bytes(20 * MIB))
+    source, key = object_at(url(server, "large"), near(mode="ttl", ttl_s=math.inf, size_bytes=128 * MIB))
+    span = Span(key, 0, 20 * MIB, whole=True)
+
+    class Planned:
+        def spans(self):
+            return source, iter([span])
+
+    assert counts(ps.warm(Planned())) == (1, 0, 0, 0, 0)
+    before = gets(server)
+    assert len(source.read(span)) == 20 * MIB
+    assert counts(ps.warm(Planned())) == (0, 1, 0, 0, 0)
+    assert gets(server) == before
+
+
+def test_what_is_there_takes_no_room_again(server, near):
+    for number in range(6):
+        server.put(server.bucket, f"large/{number:02}", bytes([number]) * MIB)
+    store = near(size_bytes=8 * MIB)
+    assert counts(ps.warm(ps.Catalog.scan(url(server, "large/"), store=store)[:4], store=store)) == (4, 0, 0, 0, 0)
+    assert counts(ps.warm(url(server, "large/"), store=store)) == (2, 4, 0, 0, 0)
+
+
+def test_a_disk_that_fails_meanwhile_is_no_success(server, near, monkeypatch):
+    def refuse(_path, _pieces):
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(files, "write", refuse)
+    store = near()
+    store = replace(store, read=ps.ReadOptions(ahead_items=4))
+    done = ps.warm(url(server), store=store)
+    assert done.left_out > COUNT // 2
+    assert done.fetched + done.left_out == COUNT + 1
 
 
 def test_an_interrupted_warming_goes_on_where_it_was(server, near):
@@ -180,6 +221,8 @@ def test_what_cannot_be_warmed_is_refused_with_the_remedy(server, near, monkeypa
         ps.warm(7)
     with pytest.raises(Unusable, match="is no URL"):
         ps.warm([7])
+    with pytest.raises(Unusable, match="to a dataset when it is made"):
+        ps.warm(ps.MapDataset.from_objects([url(server, "a/é 001")], store=server.store), store=near())
     assert gets(server) == 0
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Readable", "WarmFailure", "Warmed", "warm", "warm_into"]
 
 _PIECE_BYTES = 16 << 20  # of a longer object: what is read ahead stays within its budget
+_ENTRY_BYTES = 16 << 10  # what an entry takes of the disk besides its bytes, at most
 _SHOWN = 100  # failures that a result keeps
 
 
@@ -88,8 +89,9 @@ def warm(
     a loader or a dataset's ``batched(…)``: what this rank reads in its next epoch, in that order.
 
     Reads are parallel, within the store's ``ReadOptions``. Ctrl-C ends them; what is in the cache by then stays, and
-    the same call goes on from there. What does not fit into the cache is left out. What fails does not stop the rest.
-    One request for each 1,000 objects of a URL, and one for each read that the cache does not have.
+    the same call goes on from there. What does not fit into the cache, or on its disk, is left out. What fails
+    does not stop the rest. One request for each 1,000 objects of a URL, and one for each read that the cache does not
+    have.
 
     Args:
         what: See above.
@@ -99,7 +101,6 @@ def warm(
     Raises:
         Unusable: The store has no cache, or ``what`` is none of these.
         NotFound: Nothing is there.
-        NoSpace: The disk is full.
 
     """
     done = Warmed()
@@ -125,10 +126,12 @@ def _groups(what: object, store: StoreOptions | str | None) -> Iterator[tuple[So
     elif isinstance(what, Iterable):
         for each in what:
             if not isinstance(each, str | os.PathLike):
-                raise Unusable(f"warm takes URLs, a Catalog, a dataset or a loader, and {each!r} is no URL")
+                raise Unusable(f"warm takes URLs, a Catalog, a dataset or a loader; a {type(each).__name__} is no URL")
             yield _selected(os.fspath(each), store)
     else:
-        raise Unusable(f"warm takes a URL, a list of URLs, a Catalog, a dataset or a loader, not {what!r}")
+        raise Unusable(
+            f"warm takes a URL, a list of URLs, a Catalog, a dataset or a loader, not a {type(what).__name__}"
+        )
 
 
 def _selected(url: str, store: StoreOptions | str | None) -> tuple[Source, Iterable[Span]]:
@@ -145,11 +148,12 @@ class _Warming:
         options, cached = source.options.cache, source.fetching()
         if options is None or not isinstance(cached, CachedFetching):
             raise Unusable(
-                "this store has no cache: pass store=ps.StoreOptions(cache=ps.CacheOptions(…)), or set PENSTOCK_CACHE",
+                "this store has no cache: pass store=ps.StoreOptions(cache=ps.CacheOptions(…)) (to a dataset when it "
+                "is made), or set PENSTOCK_CACHE",
                 url=source.root,
             )
         self._source, self._done, self._count = source, done, count
-        self._cached, self._room_bytes = cached, cached.room_bytes()
+        self._cached, self._coming_bytes = cached, 0
         self._versions_only = options.mode == "immutable"
 
     def carry_out(self, spans: Iterable[Span]) -> None:
@@ -175,15 +179,15 @@ class _Warming:
             if self._cached.contains(piece):
                 self._done.present += 1
                 self._count(1, size_bytes)
-            elif size_bytes > self._room_bytes or self._room_bytes <= 0:
+            elif self._coming_bytes + _taken(piece) > self._cached.room_bytes():
                 self._done.left_out += 1
-                continue
             else:
+                self._coming_bytes += _taken(piece)
                 yield piece
-            self._room_bytes -= size_bytes
 
     def _note(self, read: PendingRead) -> None:
         done = self._done
+        self._coming_bytes -= _taken(read.span)
         try:
             size_bytes = len(read.take())  # which writes it into the cache
         except NotFound as error:
@@ -199,15 +203,18 @@ class _Warming:
         else:
             done.fetched += 1
             done.fetched_bytes += size_bytes
-            if read.span.stop is None:
-                self._room_bytes -= size_bytes
             self._count(1, size_bytes)
 
 
+def _taken(span: Span) -> int:
+    """Return what a read will take of the cache, as far as that is known."""
+    return _ENTRY_BYTES + (0 if span.stop is None else span.stop - span.start)
+
+
 def _pieces(span: Span) -> Iterator[Span]:
-    """Cut a long span at multiples of a piece's size."""
+    """Cut a long span at multiples of a piece's size; without a version it is kept, and found, as a whole alone."""
     key, start, stop, etag, _, _ = span
-    if stop is None or stop - start <= _PIECE_BYTES:
+    if stop is None or not etag or stop - start <= _PIECE_BYTES:
         yield span
         return
     while start < stop:

@@ -160,6 +160,8 @@ class Cache:
 
     def room_bytes(self) -> int:
         """Return how many bytes fit without giving anything up; 0 where the disk takes none."""
+        if monotonic() < self._resume_s:
+            return 0
         try:
             return self._disk.room_bytes()
         except OSError as error:
