@@ -50,6 +50,14 @@ def test_a_relative_path_is_below_the_working_directory(monkeypatch, tmp_path):
     assert cache_options(ps.CacheOptions(path="near"), {}) == ps.CacheOptions(path=str(tmp_path / "near"))
 
 
+def test_a_tilde_is_the_home_directory_and_without_one_a_directory_has_to_be_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_options(ps.CacheOptions(path="~/near"), {}) == ps.CacheOptions(path=str(tmp_path / "near"))
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # a user whom the machine does not know
+    with pytest.raises(ConfigError, match=r"no home directory.*PENSTOCK_CACHE"):
+        cache_options(None, {"PENSTOCK_CACHE": "1"})
+
+
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [

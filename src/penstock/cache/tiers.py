@@ -15,7 +15,8 @@ from penstock.cache.evict import share_after
 from penstock.cache.ledger import charge
 from penstock.cache.memory import Memory
 from penstock.cache.survey import Cleared, Counts, Entry, Usage, Verified
-from penstock.errors import ConfigError, Damaged
+from penstock.config.caching import cache_folder
+from penstock.errors import Damaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +45,7 @@ class Cache:
     def __init__(self, options: CacheOptions) -> None:
         """Touch no disk yet. ``ConfigError``: no directory is known."""
         self.options = options
-        path = os.path.abspath(os.path.expanduser(options.path)) if options.path else _default()
+        path = os.path.abspath(os.path.expanduser(options.path or cache_folder()))
         self._disk = Disk(os.path.join(path, _OWN), options.size_bytes)
         self._forget()
 
@@ -262,13 +263,6 @@ def _belongs(path: str, name: bytes, prefix: str) -> bool:
         return about(*files.footer_of(path, name)).url.startswith(prefix)
     except (OSError, Damaged):
         return False
-
-
-def _default() -> str:
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    if not os.path.isabs(home):
-        raise ConfigError("no home directory is known for the cache: pass CacheOptions(path=…)")
-    return os.path.join(home, "penstock")
 
 
 _caches: dict[CacheOptions, Cache] = {}

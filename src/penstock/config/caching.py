@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.config.profiles.table import Value
 from penstock.config.profiles.typed import typed
+from penstock.errors import ConfigError
 from penstock.options import CacheOptions
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def cache_options(given: CacheOptions | None, environ: Mapping[str, str] = os.en
     ``…_MEMORY`` are the other options, of such a cache and wherever options have the default.
 
     Raises:
-        ConfigError: A variable that cannot be meant.
+        ConfigError: A variable that cannot be meant, or no directory is known.
 
     """
     named = environ.get(_VARIABLE, "")
@@ -53,7 +54,8 @@ def cache_options(given: CacheOptions | None, environ: Mapping[str, str] = os.en
     }
     own = {each.name: getattr(options, each.name) for each in fields(options) if each.init and each.name not in values}
     options = typed(CacheOptions, values, environ.get, **own)
-    return replace(options, path=os.path.abspath(options.path or cache_folder(environ)))  # noqa: PTH100  as it is named
+    path = os.path.expanduser(options.path or cache_folder(environ))  # noqa: PTH111  it stays a text
+    return replace(options, path=os.path.abspath(path))  # noqa: PTH100  as it is named
 
 
 def with_cache(options: S, environ: Mapping[str, str] = os.environ) -> S:
@@ -65,13 +67,18 @@ def with_cache(options: S, environ: Mapping[str, str] = os.environ) -> S:
 def cache_folder(environ: Mapping[str, str] = os.environ) -> str:
     """Return the directory of a cache that no options name: ``PENSTOCK_CACHE``'s, else the user's for caches.
 
-    That is ``$XDG_CACHE_HOME/penstock``, by default ``~/.cache/penstock``.
+    That is ``$XDG_CACHE_HOME/penstock``, by default ``~/.cache/penstock``. ``ConfigError``: no home directory is known.
     """
     named = environ.get(_VARIABLE, "")
     if named and named.lower() not in (*_ON, *_OFF):
         return os.path.expanduser(named)  # noqa: PTH111  it stays a text
     home = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME") or "~", ".cache")  # noqa: PTH118
-    return os.path.join(os.path.expanduser(home), "penstock")  # noqa: PTH111, PTH118
+    folder = os.path.expanduser(home)  # noqa: PTH111
+    if not os.path.isabs(folder):  # noqa: PTH117
+        raise ConfigError(
+            "no home directory is known for the cache: name one with CacheOptions(path=…) or PENSTOCK_CACHE"
+        )
+    return os.path.join(folder, "penstock")  # noqa: PTH118
 
 
 def _default(option: str) -> object:
