@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 import zarr
 from hypothesis import given, settings
-from zarr.storage import LocalStore, MemoryStore
+from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
 from penstock.errors import Unsupported, Unusable
 from penstock.formats.zarr.objects import arrays_of, is_opened
@@ -54,6 +54,22 @@ def test_a_group_of_zarr_and_a_dataset_of_xarray_are_what_their_url_is(folder):
         assert opened.url == str(folder)
         with pytest.raises(Unsupported):
             opened.arrays["label"]
+
+
+class Shuffled(WrapperStore):
+    """A store that lists its keys backwards: an order is not promised."""
+
+    async def list_dir(self, prefix):
+        keys = [key async for key in self._store.list_dir(prefix)]
+        for key in sorted(keys, reverse=True):
+            yield key
+
+
+def test_arrays_of_a_group_are_in_order_of_their_names():
+    group = zarr.open_group(Shuffled(MemoryStore()), mode="w")
+    for name in "bac":
+        group.create_array(name, shape=(4,), dtype="f4")
+    assert [*arrays_of(group).arrays] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("decoded", [True, False])

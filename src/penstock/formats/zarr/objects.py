@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from penstock.errors import PenstockError, Unusable
@@ -85,7 +86,8 @@ def arrays_of(value: object) -> Opened:
     if not kind:
         raise Unusable(f"neither an array or group of zarr nor a dataset or array of xarray: {type(value).__name__}")
     arrays, stores = Arrays(), list[Any]()
-    for name, array in _named(value, kind):
+    # In order of names: zarr lists a group in the order of its answers, which differs between processes.
+    for name, array in sorted(_named(value, kind), key=itemgetter(0)):
         if isinstance(array, PenstockError):
             arrays.refused[name] = array
             continue
