@@ -20,6 +20,7 @@ from virtualizarr.parsers import HDFParser
 import penstock as ps
 from penstock.errors import Damaged, NotFound, Unsupported, Unusable
 from penstock.source import open_source
+from penstock.testing.servers import Scripted, reply
 from tests.datasets.zarr.stores import numbered
 
 DIMS = ("time", "y", "x")
@@ -142,6 +143,43 @@ def test_a_document_in_a_store_names_no_file_of_this_machine(tmp_path, bucket):
     source.put("refs.json", json.dumps(entries).encode())
     with pytest.raises(Unsupported, match="names a file or a profile of this machine"):
         list(ps.ZarrDataset(f"{bucket}/refs.json/tas"))
+
+
+def serving(objects):
+    """Return a web server of some objects, by path."""
+
+    def answer(received, send):
+        data = objects[received.path]
+        if received.method == "HEAD":
+            send(reply(200, content_length=str(len(data)), etag='"v"'))
+        else:
+            first, last = map(int, received.headers["range"].removeprefix("bytes=").split("-"))
+            part = data[first : last + 1]
+            send(reply(206, part, content_range=f"bytes {first}-{first + len(part) - 1}/{len(data)}", etag='"v"'))
+        return False
+
+    return Scripted(answer)
+
+
+@pytest.mark.parametrize("profile", [False, True], ids=["options", "profile"])
+@pytest.mark.parametrize("local", [False, True], ids=["web", "local"])
+def test_a_document_in_a_store_has_secrets_sent_to_no_host_but_its_own(
+    tmp_path, bucket, document, local, profile, monkeypatch
+):
+    values, objects = numbered((8, 6, 8)), {}
+    entries = virtual(tmp_path, bucket, values, files=1)
+    with ps.open(f"{bucket}/part0.nc", "rb") as part, serving({"/x": part.read()}) as data, serving(objects) as docs:
+        entries |= {k: [f"{data.url}/x", *e[1:]] for k, e in entries.items() if isinstance(e, list)}
+        objects["/refs.json"] = json.dumps(entries).encode()
+        (tmp_path / "penstock.toml").write_text(
+            '[profiles.web]\nprovider = "https"\noptions.headers = {x-team = "climate"}\n'
+        )
+        monkeypatch.setenv("PENSTOCK_CONFIG", str(tmp_path / "penstock.toml"))
+        store = "web" if profile else ps.HTTPOptions(headers={"x-team": "climate"})
+        url = document(entries) / "tas" if local else f"{docs.url}/refs.json/tas"
+        assert np.array_equal(samples(ps.ZarrDataset(url, store=store)), values)
+    assert {each.headers.get("x-team") for each in data.received} == {"climate" if local else None}
+    assert {each.headers.get("x-team") for each in docs.received} == (set() if local else {"climate"})
 
 
 def test_an_array_that_references_have_not_is_named_with_those_they_have(tmp_path, bucket, document):

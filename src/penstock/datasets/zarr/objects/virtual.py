@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.datasets.zarr.objects.locations import ReferencedObjects
 from penstock.errors import Damaged, NotFound, Unusable
 from penstock.formats.zarr.opening import Arrays
 from penstock.formats.zarr.references import references_of, references_of_manifests
-from penstock.options import StoreOptions
+from penstock.options import HTTPOptions, StoreOptions
 from penstock.providers.urls import parse
 from penstock.source import open_source
 from penstock.values import Span
@@ -53,7 +54,8 @@ def document_at(url: str | os.PathLike[str], store: StoreOptions | str | None) -
     """Return the arrays of a document of references, or of the array or group in it that the URL goes on to name.
 
     None where the URL names no document (``….json``, and what follows a ``/``), or none is there. Two requests.
-    ``store`` is for the document and for what it leads to, each where it is an option of that provider.
+    ``store`` is for the document and for what it leads to, each where it is an option of that provider; a document in
+    a store has the secrets of ``HTTPOptions`` sent to no host but its own.
 
     Raises:
         Damaged: It is no such document.
@@ -75,7 +77,8 @@ def document_at(url: str | os.PathLike[str], store: StoreOptions | str | None) -
         raise Damaged(f"a document of references has {meta.size:,} bytes: Penstock reads up to 2 GiB", url=address)
     found = references_of(source.read(Span(key, 0, meta.size, meta.etag)), address)
     arrays = _below(found.arrays, "/".join(parts[at + 1 :]).strip("/"))
-    return VirtualArrays(arrays, source, found, _stores(found, store))
+    stores = _stores(found, store, None if location.local else location.root)
+    return VirtualArrays(arrays, source, found, stores)
 
 
 def of_manifests(manifests: Mapping[str, Manifest], store: StoreOptions | str | None) -> VirtualArrays:
@@ -93,8 +96,16 @@ def of_manifests(manifests: Mapping[str, Manifest], store: StoreOptions | str | 
     return VirtualArrays(found.arrays, next(iter(stores.values())), found, stores)
 
 
-def _stores(references: References, store: StoreOptions | str | None) -> dict[str, Source]:
-    return {root: open_source(url, _fitting(url, store))[0] for root, url in references.roots().items()}
+def _stores(references: References, store: StoreOptions | str | None, home: str | None = None) -> dict[str, Source]:
+    """Return the stores that references lead to; ``home`` is that of the document, unless it is this machine's own."""
+    found = {}
+    for root, url in references.roots().items():
+        source, _ = open_source(url, _fitting(url, store))
+        if home not in (None, root) and isinstance(source.options, HTTPOptions):  # a profile's, too
+            public = replace(source.options, token=None, username=None, password=None, headers=None)
+            source, _ = open_source(url, public)
+        found[root] = source
+    return found
 
 
 def _fitting(url: str, store: StoreOptions | str | None) -> StoreOptions | str | None:
