@@ -174,8 +174,9 @@ class _StoreReads:
             read.attempts = 1
             data = self._taken(read.span, where)
             with self._lock:
-                if not read.cancelled:
-                    read.fill(data)
+                if read.cancelled:
+                    raise Cancelled("called off", url=where)
+                read.fill(data)
         except PenstockError as failure:
             error = failure
         except Exception as failure:  # noqa: BLE001  stores raise what they like
