@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from penstock.datasets.zarr.objects.locations import check_absent
@@ -27,10 +29,12 @@ if TYPE_CHECKING:
 __all__ = ["IndexCache", "ShardIndexes"]
 
 _MOST_BYTES = 64 << 20
+_lock = Lock()  # of all caches: each keeps it for moments only
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 class IndexCache:
-    """Indexes that were read, up to 64 MiB of them; the oldest go first. Shared by all readings of a process."""
+    """Indexes that were read, up to 64 MiB of them; the oldest go first. For all readings and threads of a process."""
 
     def __init__(self) -> None:
         """Hold nothing yet."""
@@ -43,7 +47,9 @@ class IndexCache:
 
     def put(self, shard: Shard, index: Index) -> None:
         """Keep an index."""
-        if shard not in self._held:
+        with _lock:
+            if shard in self._held:
+                return
             self._held[shard] = index
             self._held_bytes += index.nbytes
             while self._held_bytes > _MOST_BYTES and len(self._held) > 1:
