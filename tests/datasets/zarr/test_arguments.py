@@ -117,3 +117,9 @@ def test_a_sample_by_number_is_refused_with_what_has_them(folder):
     dataset = ps.ZarrDataset(f"{folder}/a")
     with pytest.raises(Unusable, match=r"dataset\.as_map\(\)\[0\]"):
         dataset[0]
+
+
+@pytest.mark.parametrize("index", [-1, 10**6])
+def test_a_sample_that_is_not_there_has_no_url(folder, index):
+    with pytest.raises(IndexError, match=f"there is no sample {index}: there are"):
+        ps.ZarrDataset(f"{folder}/a").url_of(index)

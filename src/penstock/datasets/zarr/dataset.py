@@ -242,7 +242,9 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         )
 
     def url_of(self, index: int) -> str:
-        """Return the URL of the first array with the place of sample ``index`` in it."""
+        """Return the URL of the first array with the place of sample ``index`` in it; IndexError: there is none."""
+        if not 0 <= index < len(self._contents):
+            raise IndexError(f"there is no sample {index}: there are {len(self._contents)}, from 0")
         positions = self._contents.arrangement.space.positions(np.array([index], dtype=np.int64))
         return self._contents.name_of(positions.tolist()[0])
 
