@@ -28,3 +28,9 @@ def test_a_cache_is_found_by_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("PENSTOCK_CACHE_SIZE", "much")
     with pytest.raises(ConfigError, match="PENSTOCK_CACHE_SIZE"):
         ps.open_cache()
+
+
+@pytest.mark.parametrize("given", [3, {"path": "near"}, ps.StoreOptions()])
+def test_what_names_no_cache_is_refused(given):
+    with pytest.raises(ConfigError, match="by its directory or by CacheOptions"):
+        ps.open_cache(given)

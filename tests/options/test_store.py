@@ -37,3 +37,9 @@ def test_an_option_that_is_called_otherwise_here_is_named():
     for kind in (S3Options, OSSOptions):
         with pytest.raises(ConfigError, match=rf"'user_project': here it is 'requester_pays', write {kind.__name__}\("):
             kind(user_project="mine")
+
+
+@pytest.mark.parametrize("cache", ["/near", True, {"path": "/near"}])
+def test_a_cache_of_another_kind_is_refused_with_what_to_write(cache):
+    with pytest.raises(ConfigError, match=r"S3Options\.cache must be CacheOptions\(path=…\), not a "):
+        S3Options(cache=cache)

@@ -43,6 +43,10 @@ def cache_options(given: CacheOptions | None, environ: Mapping[str, str] = os.en
         ConfigError: A variable that cannot be meant, or no directory is known.
 
     """
+    if given is not None and not isinstance(given, CacheOptions):
+        raise ConfigError(
+            f"a cache is named by its directory or by CacheOptions(path=…), not by a {type(given).__name__}"
+        )
     named = environ.get(_VARIABLE, "")
     if given is None and named.lower() in ("", *_OFF):
         return None

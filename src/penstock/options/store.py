@@ -42,9 +42,14 @@ class StoreOptions(Private):
     node: NodeOptions = field(default_factory=NodeOptions)
 
     def __new__(cls, **options: object) -> Self:
-        """Refuse an option that this class does not have, and name the one that was meant."""
+        """Refuse an option that this class does not have, and name the one that was meant; a directory is no cache."""
         if strange := [name for name in options if name not in cls.__dataclass_fields__]:
             raise ConfigError(_unknown(cls, strange[0]))
+        if (cache := options.get("cache")) is not None:
+            from penstock.options.cache import CacheOptions  # few programs have one
+
+            if not isinstance(cache, CacheOptions):
+                raise ConfigError(f"{cls.__name__}.cache must be CacheOptions(path=…), not a {type(cache).__name__}")
         return object.__new__(cls)
 
 
