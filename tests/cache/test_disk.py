@@ -50,6 +50,13 @@ def test_an_entry_that_would_take_a_quarter_of_the_cache_is_refused(tmp_path):
     assert cache.counts.refused == 1
 
 
+def test_an_entry_that_linux_would_not_read_at_once_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.cache.disk._LONGEST", MIB)
+    cache = cache_in(tmp_path)
+    assert not keep(cache, "large", 2 * MIB)
+    assert keep(cache, "small", MIB // 2)
+
+
 def test_a_longer_entry_stays_and_a_shorter_one_is_replaced(tmp_path):
     disk = Disk(str(tmp_path / "own"), 4 * MIB)
     path, what = files.path_of(disk.root, name("a")), About("s3://b/a", "e", 0)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Disk"]
 
+_LONGEST = 1 << 30  # of an entry: Linux reads and writes no more than 2 GiB at once
 _SAMPLE = 64  # entries of which some go; of a directory with more, all are looked at
 _USED = 4  # a fourth of them, before others are looked at
 _ANEW = 1 / 16  # how often others are looked at for an entry that none of them yields to
@@ -99,7 +100,7 @@ class Disk:
         ledger = self.ledger()
         order = self._order(name, ledger)
         full = ledger.used + need > self._room
-        if need > self._room // 4 or (full and not self._admits(order)):
+        if need > min(self._room // 4, _LONGEST) or (full and not self._admits(order)):
             return False
         with ledger.locked():
             if ledger.used + need > self._room and not self._make_room(ledger, need, order):
