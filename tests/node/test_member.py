@@ -136,7 +136,7 @@ def learned(member, paced, clock):
     return paced.rates[GROUP]
 
 
-@pytest.mark.parametrize("how", ["off", "refused", "missing"])
+@pytest.mark.parametrize("how", ["off", "refused", "missing", "relative"])
 def test_without_a_directory_each_process_is_for_itself(where, member, monkeypatch, how):
     if how == "off":
         monkeypatch.setenv("PENSTOCK_NODE", "off")
@@ -144,7 +144,7 @@ def test_without_a_directory_each_process_is_for_itself(where, member, monkeypat
         where.mkdir(mode=0o700)
         where.chmod(0o777)
     else:
-        monkeypatch.setenv("PENSTOCK_NODE", str(where / "no" / "such"))
+        monkeypatch.setenv("PENSTOCK_NODE", str(where / "no" / "such") if how == "missing" else "node")
     member.enter(paced := Paced(), NodeOptions(connections=100))
     clock = Clock()
     assert clock.tick(member)[0] == 100

@@ -138,3 +138,9 @@ def test_the_environment_says_where(tmp_path):
     assert directory({"PENSTOCK_NODE": "/run/job", "XDG_RUNTIME_DIR": str(tmp_path)}) == Path("/run/job")
     assert directory({"PENSTOCK_NODE": "off", "XDG_RUNTIME_DIR": str(tmp_path)}) is None
     assert directory({"PENSTOCK_NODE": "OFF"}) is None
+
+
+@pytest.mark.parametrize("said", ["run/job", "0", "false", "~/node"])
+def test_what_is_no_absolute_path_is_refused(said):
+    with pytest.raises(ConfigError, match=f"absolute path .* or off, not '{said}'"):
+        directory({"PENSTOCK_NODE": said})

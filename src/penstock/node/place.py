@@ -27,12 +27,18 @@ def directory(environ: Mapping[str, str]) -> Path | None:
 
     ``PENSTOCK_NODE`` names it, by an absolute path; else it is ``penstock`` in ``XDG_RUNTIME_DIR``, where there is
     that, else ``/tmp/penstock-UID``. Not below ``TMPDIR``, which is each job's or on a file server in some clusters.
+
+    Raises:
+        ConfigError: ``PENSTOCK_NODE`` is something else.
+
     """
     said = environ.get("PENSTOCK_NODE", "")
     if said.lower() == "off":
         return None
     if said.startswith("/"):
         return Path(said)
+    if said:
+        raise ConfigError(f"PENSTOCK_NODE must be the absolute path of a directory, or off, not {said!r}")
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     if runtime.startswith("/") and Path(runtime).is_dir():
         return Path(runtime, "penstock")
