@@ -100,6 +100,15 @@ def test_another_process_is_kept_out(tmp_path):
     assert _kept(tmp_path / "a") == []
 
 
+def test_a_file_system_without_locks_is_told_with_the_files_name(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("penstock.catalog.scanning.journal.fcntl.flock", refuse)
+    with pytest.raises(Unusable, match=rf"{tmp_path}/a: {os.strerror(errno.ENOLCK)}"):
+        _kept(tmp_path / "a")
+
+
 def test_a_full_disk_is_told_with_the_files_name():
     with open("/dev/full", "r+b", buffering=0) as full, pytest.raises(Unusable, match=r"/dev/full.*No space"):
         Journal(full, "/dev/full", []).add(STRETCHES[0])

@@ -101,11 +101,11 @@ def journal(path: Path, about: Mapping[str, object], *, restart: bool = False) -
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         file = os.fdopen(os.open(path, flags, 0o600), "r+b", buffering=0)
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Unusable(f"another process is listing into {path}: wait for it, or name another output") from None
         with _told(path):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Unusable(f"another process is listing into {path}: wait for it, or name another output") from None
             known, stop = _read(file, header, path)
             if restart or not stop:
                 known, stop = [], 0
