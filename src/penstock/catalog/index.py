@@ -63,6 +63,8 @@ def index(
         Unusable: An object has no label; another process lists into the same file; the disk is full.
 
     """
+    for each in how.keys() - IndexKeywords.__annotations__.keys():
+        raise TypeError(f"index() got an unexpected keyword argument {each!r}")
     include, exclude = _globs(how.get("include", ())), _globs(how.get("exclude", ()))
     labels = how.get("labels")
     if labels is not None:
@@ -71,7 +73,9 @@ def index(
     place = parse(to)
     if not place.key or place.key.endswith("/"):
         raise Unusable("the catalog is one file: name it", url=place.url)
-    about = {"url": source.url(prefix), "include": include, "exclude": exclude}
+    # One URL names other buckets at other endpoints: a listing of one is not continued at the other.
+    store_id = hashlib.sha256(repr(source.address("")).encode("utf-8", "surrogatepass")).hexdigest()
+    about = {"url": source.url(prefix), "store": store_id, "include": include, "exclude": exclude}
     with journal(_partial(place.key, place.url, local=place.local), about, restart=how.get("restart", False)) as kept:
         with tally(f"listing {source.url(prefix)}", shown=progress) as count:
             found = listed(source, prefix, Listing(include, exclude, progress=totals(count), known=kept))
