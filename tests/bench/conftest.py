@@ -14,6 +14,7 @@ def server():
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    """Two pieces are an upload in parts, and an object that counts as large."""
+    """Two pieces are an upload in parts, and an object that counts as large; the machine is looked at briefly."""
     monkeypatch.setattr("penstock.bench.writing._PIECE_BYTES", 9 << 20)
     monkeypatch.setattr("penstock.bench.machine._SOCKET_S", 0.02)
+    monkeypatch.setattr("penstock.bench.machine._COPY_BYTES", 1 << 20)

@@ -14,8 +14,8 @@ def test_this_machine_has_limits():
     found = examined()
     assert 0 < found.cores <= (os.cpu_count() or 1)
     assert found.memory_bytes > 1 << 20
-    assert found.copy_bytes_per_s > 1e6
-    assert found.socket_bytes_per_s > 1e6
+    assert found.copy_bytes_per_s > 0
+    assert found.socket_bytes_per_s > 0
     assert found.network == ""
     assert found.network_bytes_per_s == 0
 

@@ -38,7 +38,7 @@ def test_one_small_object_is_read_again_and_again_and_some_are_kept(server, sour
 def test_large_objects_are_read_in_ranges_of_all_their_bytes(server, source):
     size = (17 << 20) + 5
     server.put("bucket", "big", bytes(size))
-    found = read_large(source, [ObjectMeta("big", size), ObjectMeta("small", 10)], 0.3)
+    found = read_large(source, [ObjectMeta("big", size), ObjectMeta("small", 10)], 0.05)
     assert found.outcome == "measured"
     assert "of 1 object," in found.detail
     assert {"range" in each.headers for each in server.seen("get")} == {True}

@@ -109,7 +109,8 @@ def test_ctrl_c_within_any_step_leaves_nothing_behind(server, monkeypatch, where
     assert server.uploads("bucket") == []
 
 
-def test_a_store_that_refuses_to_write_is_read_all_the_same(server):
+def test_a_store_that_refuses_to_write_is_read_all_the_same(server, monkeypatch):
+    monkeypatch.setattr("penstock.bench.writing._SETTLE_S", 0.0)  # nothing arrives late
     server.put("bucket", "train/0", b"0" * 5000)
     server.fail(*[FAULTS["denied"]] * 5000, when=Match(verb="put"))
     server.fail(*[FAULTS["denied"]] * 5000, when=Match(verb="create"))

@@ -56,7 +56,8 @@ def test_a_write_that_arrives_late_is_found_and_deleted(server, written, monkeyp
     assert server.objects("bucket") == {}
 
 
-def test_a_large_write_that_fails_leaves_no_upload(server, written):
+def test_a_large_write_that_fails_leaves_no_upload(server, written, monkeypatch):
+    monkeypatch.setattr("penstock.bench.writing._SETTLE_S", 0.0)  # nothing arrives late
     server.fail(*[FAULTS["denied"]] * 100, when=Match(verb="complete"))
     assert written.large(0.01).outcome == "failed"
     server.heal()
