@@ -125,6 +125,10 @@ def test_an_array_that_is_deleted_while_it_is_read_is_not_filled(bucket, options
         ps.delete(each.url, store=options)
     with pytest.raises(Changed, match="deleted while it was read"):
         list(epoch)
+    later = data.as_map()
+    for number in range(64, 96):  # each of them, so that none is filled where errors are left out
+        with pytest.raises(Changed, match="deleted while it was read"):
+            later[number]
 
 
 @pytest.mark.parametrize("absent", [1, 3, 12])

@@ -63,12 +63,13 @@ class Located(Protocol):
 
 
 class _Absences:
-    """How many objects of an array were not there, and how many of them since the last look at its metadata."""
+    """How many objects of an array were not there, how many of them since the last look, and whether it is gone."""
 
-    __slots__ = ("count", "new")
+    __slots__ = ("count", "gone", "new")
 
     def __init__(self) -> None:
         self.count = self.new = 0
+        self.gone = False
 
     def __reduce__(self) -> tuple[object, ...]:
         """Arrive in another process without any."""
@@ -108,7 +109,7 @@ class OwnObjects:
         absences = self._absences
         absences.count += 1  # by several threads: that one is not counted matters little
         absences.new += 1
-        if not absences.count & (absences.count - 1):
+        if absences.gone or not absences.count & (absences.count - 1):
             self.verify()
 
     def verify(self) -> None:
@@ -119,6 +120,7 @@ class OwnObjects:
         try:
             self.source.head(self.document)
         except NotFound as error:
+            self._absences.gone = True  # every absent object is an error from here on
             message = "the array was deleted while it was read: its metadata is gone, and absent chunks mean nothing"
             raise Changed(message, url=error.url) from error
 
