@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from time import monotonic
 
@@ -139,6 +140,25 @@ class TestHosts:
             measured()
         found = since(before, "crowd")
         assert (found.responses, found.received_bytes) == (20_000, 60_000)
+
+    def test_stores_and_watchers_that_come_meanwhile_disturb_no_reader(self):
+        interval_s, ended = sys.getswitchinterval(), threading.Event()
+
+        def come_and_go():
+            while not ended.is_set():
+                assert len([(Timings("crowd"), Slowest(1)) for _ in range(50)]) == 50
+
+        coming = threading.Thread(target=come_and_go)
+        sys.setswitchinterval(1e-6)
+        coming.start()
+        try:
+            for _ in range(1000):
+                measured()
+                slow(SlowRequest(1.0, "u", 0, 1, 200, 0.0))
+        finally:
+            ended.set()
+            coming.join()
+            sys.setswitchinterval(interval_s)
 
     def test_a_forked_child_begins_at_zero(self):
         timings = Timings("s3")
