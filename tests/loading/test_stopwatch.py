@@ -43,9 +43,9 @@ def test_threads_are_added_up():
 def demand_of(work):
     """Return what a thread of its own demanded while it did ``work``, and the seconds that it ran and that passed."""
     found = []
+    began_s = monotonic()  # before the thread, whose first wait for a processor is demand, too
 
     def run():
-        began_s = monotonic()
         work()
         found.extend((demanded_s(), thread_time(), monotonic() - began_s))
 
