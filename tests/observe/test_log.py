@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 
+import pytest
+
+from penstock.errors import Unusable
 from penstock.observe import Log, to
 from tests.observe.reads import keys_of, read_all, source_of
 
@@ -42,3 +45,9 @@ def test_a_handler_that_breaks_breaks_no_read(tmp_path):
         assert observed.dropped == 20
     finally:
         logger.removeHandler(handler)
+
+
+@pytest.mark.parametrize("options", [{"level": "DEBUG"}, {"level": None}, {"name": logging.getLogger("mine")}])
+def test_a_level_or_name_that_logging_cannot_use_is_refused(options):
+    with pytest.raises(Unusable, match="log"):
+        Log(**options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from logging import getLogger
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, Unusable
 from penstock.observe.chrome import ChromeTrace
 from penstock.observe.jsonlines import JsonLines
 from penstock.observe.log import Log
@@ -61,8 +61,8 @@ def _sink(word: str) -> Sink:
         raise ConfigError(f"{VARIABLE}: {word!r} names no sink: write one of {', '.join(_KINDS)}")
     try:
         return make(rest)
-    except ValueError as error:
-        raise ConfigError(f"{VARIABLE}: {word!r}: {error}") from error
+    except (ValueError, Unusable) as error:
+        raise ConfigError(f"{VARIABLE}: {kind}: {error}") from error
 
 
 def _path(kind: Callable[[str], Sink]) -> Callable[[str], Sink]:
@@ -85,6 +85,8 @@ def _bare(kind: Callable[[], Sink]) -> Callable[[str], Sink]:
 
 def _endpoint(rest: str) -> Sink:
     address, _, port = rest.rpartition(":")
+    if port and not port.isdecimal():
+        raise ValueError(f"{port!r} is no port: write prometheus:PORT or prometheus:ADDRESS:PORT")
     given = {"port": int(port)} if port else {}
     return Prometheus(**given, **({"address": address} if address else {}))  # type: ignore[arg-type]
 

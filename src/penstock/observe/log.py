@@ -6,7 +6,9 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from penstock.errors import Unusable
 from penstock.observe.encode import sentence
+from penstock.values import whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,11 +28,20 @@ class Log:
         level: Of ``logging``; the logger has to let it through: ``logging.getLogger("penstock").setLevel("DEBUG")``.
         name: The logger's.
 
+    Raises:
+        Unusable: The level is no number, or the name no text.
+
     """
 
     level: int = logging.DEBUG
     name: str = "penstock.events"
     events: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Refuse what logging would refuse with each record."""
+        whole(self.level, "a log's level (logging.DEBUG, say)")
+        if not isinstance(self.name, str):
+            raise Unusable(f"a logger's name is a text, not {self.name!r}")
 
     def open(self, *, first: bool) -> _Writer:  # noqa: ARG002  a sink's signature
         """Look the logger up."""

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import penstock as ps
+from penstock.errors import Unusable
 from penstock.testing.servers import Scripted
 from tests.datasets.ranks import free_port, ranks
 from tests.loading.report import plants
@@ -95,6 +96,8 @@ def test_a_loader_that_has_not_begun_reports_nothing():
     report = plants.loader("none", "http://127.0.0.1:1").report()
     assert (report.cause, report.batches, report.hosts, report.slowest, report.waiting) == (None, 0, (), (), 0.0)
     assert "not input bound" in str(report)
+    with pytest.raises(Unusable, match=r"penstock\.Prices"):
+        plants.loader("none", "http://127.0.0.1:1").report(0.4)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -10,6 +10,7 @@ import prometheus_client
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from penstock.errors import ConfigError, Unusable
 from penstock.events import listening
 from penstock.observe import Prometheus, to
 from penstock.observe.environment import named_sinks
@@ -121,3 +122,15 @@ def test_words_of_the_environment():
         Prometheus(9000),
         Prometheus(9001, "0.0.0.0"),  # noqa: S104  what a user may want
     )
+
+
+@pytest.mark.parametrize("port", ["9464", 0, -1, 65_536, True, 1.5])
+def test_a_port_that_does_not_exist_is_refused(port):
+    with pytest.raises(Unusable, match="a port"):
+        Prometheus(port)
+
+
+@pytest.mark.parametrize("word", ["prometheus:0.0.0.0", "prometheus:here", "prometheus:99999"])
+def test_a_word_without_a_port_is_refused_with_what_to_write(word):
+    with pytest.raises(ConfigError, match=r"port"):
+        named_sinks(word)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from penstock.errors import Unusable
 from penstock.observe import Scalars
 from penstock.observe.metrics import scalars as room
 
@@ -88,3 +89,8 @@ def test_what_a_writer_raises_is_logged_at_most_every_30_seconds(clock, caplog):
         scalars.to_wandb(None)
     assert len(caplog.messages) == 2
     assert "OSError: the server is away" in caplog.messages[0]
+
+
+def test_a_loader_that_does_not_count_is_refused():
+    with pytest.raises(Unusable, match=r"penstock\.DataLoader"):
+        Scalars([1, 2, 3])

@@ -84,10 +84,25 @@ def test_an_exporter_that_breaks_breaks_no_read(tmp_path):
         assert observed.dropped == 5  # an operation, a request and what was read
 
 
-@pytest.mark.parametrize("options", [{"traces": False, "metrics": False}, {"setup": dict, "endpoint": "http://h"}])
+@pytest.mark.parametrize(
+    "options", [{"traces": False, "metrics": False}, {"setup": dict, "endpoint": "http://h"}, {"setup": 5}]
+)
 def test_what_records_nothing_or_two_places_is_refused(options):
     with pytest.raises(Unusable, match="OpenTelemetry"):
         OpenTelemetry(**options)
+
+
+@pytest.mark.parametrize("endpoint", ["collector:4318", "localhost", "grpc://h:4317", "http://", "http://[", 5])
+def test_an_endpoint_that_no_exporter_can_use_is_refused(endpoint):
+    with pytest.raises(Unusable, match="such as http://localhost:4318"):
+        OpenTelemetry(endpoint=endpoint)
+
+
+@pytest.mark.parametrize("endpoint", ["https://me:hidden@h:4318", "https://h/?key=hidden"])
+def test_an_endpoint_with_a_secret_is_refused_and_not_shown(endpoint):
+    with pytest.raises(Unusable, match="OTEL_EXPORTER_OTLP_HEADERS") as refused:
+        OpenTelemetry(endpoint=endpoint)
+    assert "hidden" not in str(refused.value)
 
 
 def test_words_of_the_environment_and_pickles():

@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.errors import public_url
+from penstock.errors import Unusable, public_url
 from penstock.loading.report.advice import Setup, advice
 from penstock.loading.report.causes import Parallelism, causes, main_cause
 from penstock.loading.report.page import page
-from penstock.loading.report.summary import Summary, host_report
+from penstock.loading.report.summary import Prices, Summary, host_report
 from penstock.loading.report.text import text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.events import HostTimings, SlowRequest
-    from penstock.loading.report.summary import Prices
     from penstock.loading.stats import LoaderStats
 
 __all__ = ["LoaderReport", "report"]
@@ -42,7 +41,9 @@ def report(
     setup: Setup,
     prices: Prices | None,
 ) -> LoaderReport:
-    """Return the report on what was counted."""
+    """Return the report on what was counted; ``Unusable`` where ``prices`` are none."""
+    if prices is not None and not isinstance(prices, Prices):
+        raise Unusable(f"prices are given as penstock.Prices(per_1000_requests=…, per_gib=…), not {prices!r}")
     found = causes(stats, hosts, _at_once(setup))
     cause = main_cause(stats, found)
     slowest = tuple(each._replace(url=public_url(each.url)) for each in slowest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import Unusable
@@ -35,9 +36,13 @@ class Prices:
     currency: str = "USD"
 
     def __post_init__(self) -> None:
-        """Refuse prices below zero."""
-        if not (self.per_1000_requests >= 0 and self.per_gib >= 0):
-            raise Unusable(f"prices are not negative: {self}")
+        """Refuse prices below zero, and what is no number."""
+        for name in ("per_1000_requests", "per_gib"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not isfinite(value) or value < 0:
+                raise Unusable(f"{name} must be a price, 0 or more and not negative, not {value!r}")
+        if not isinstance(self.currency, str):
+            raise Unusable(f"currency must be a text, not {self.currency!r}")
 
     def of(self, requests: int, size_bytes: int) -> float:
         """Return what requests cost that brought ``size_bytes`` in sum."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from penstock.errors import MissingExtra
+from penstock.errors import MissingExtra, Unusable
 from penstock.observe.metrics.board import Board, Notice
 from penstock.observe.metrics.counts import COUNTS, DISTRIBUTIONS, cumulated
+from penstock.values import whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Prometheus"]
 
+_LAST_PORT: Final = 65535
 _BOUNDS: Final = {
     "first_byte_seconds": tuple(1e-6 * 2**power for power in range(9, 27)),  # 0.5 ms to 67 s
     "body_bytes_per_second": tuple(1e3 * 2**power for power in range(4, 24)),  # 16 kB/s to 8 GB/s
@@ -36,12 +38,20 @@ class Prometheus:
             own. None: no server; the metrics join those of ``prometheus_client.REGISTRY``.
         address: Which of the machine's addresses to listen at; ``"0.0.0.0"``: all of them.
 
+    Raises:
+        Unusable: The port is no number from 1 to 65535.
+
     """
 
     port: int | None = 9464
     address: str = "127.0.0.1"
     events: ClassVar[bool] = False
     _board: str = field(default_factory=lambda: token_hex(16), init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse ports that do not exist, and 0, which would be one that no scraper knows."""
+        if self.port is not None and whole(self.port, "a port", 1) > _LAST_PORT:
+            raise Unusable(f"a port is {_LAST_PORT} at most, not {self.port}")
 
     def open(self, *, first: bool) -> _Exposed | _Worker:
         """Listen, in the process that asks; in its workers, begin to write counts for it.

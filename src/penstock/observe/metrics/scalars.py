@@ -6,6 +6,8 @@ from logging import getLogger
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from penstock.errors import Unusable
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -53,7 +55,9 @@ class Scalars:
     """
 
     def __init__(self, loader: Counted, prefix: str = "penstock/") -> None:
-        """Begin now; names begin with ``prefix``."""
+        """Begin now; names begin with ``prefix``. ``Unusable`` where the loader does not count: torch's own, say."""
+        if not callable(getattr(loader, "stats", None)):
+            raise Unusable(f"Scalars takes a penstock.DataLoader, which counts, not a {type(loader).__name__}")
         self._loader = loader
         self._prefix = prefix
         self._warned_s: float | None = None

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from time import time_ns
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from penstock.errors import Unusable
 from penstock.events import context_of
@@ -58,6 +59,10 @@ class OpenTelemetry:
             raise Unusable("OpenTelemetry(traces=False, metrics=False) records nothing: drop one of them")
         if self.setup is not None and self.endpoint:
             raise Unusable("OpenTelemetry takes setup= or endpoint=, not both")
+        if self.setup is not None and not callable(self.setup):
+            raise Unusable("OpenTelemetry takes setup=, a function that returns the providers of traces and metrics")
+        if self.endpoint:
+            _check(self.endpoint)
 
     @property
     def events(self) -> bool:
@@ -71,6 +76,18 @@ class OpenTelemetry:
         traces, metrics = self.setup()
         given = Providers(traces if self.traces else None, metrics if self.metrics else None, own=True)
         return _Writer(given, self.namespace)
+
+
+def _check(endpoint: str) -> None:
+    """Refuse an endpoint that no exporter can use; one with a password, which representations and logs would show."""
+    try:
+        parts = urlsplit(endpoint)
+    except (ValueError, AttributeError):
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Unusable("endpoint= is the URL of a collector for OTLP over HTTP, such as http://localhost:4318")
+    if "@" in parts.netloc or parts.query:
+        raise Unusable("endpoint= holds a user, a password or a query: put secrets into OTEL_EXPORTER_OTLP_HEADERS")
 
 
 class _Writer:
