@@ -30,6 +30,7 @@ def test_a_sink_hears_until_it_is_closed(tmp_path):
         assert observed.flush()
         assert observed.written == len(sink.records) == 20
     assert observed.close()
+    assert observed.flush(limit_s=1e9)
     read_all(source, keys)
     assert (len(sink.records), observed.dropped, sink.closed, sink.first) == (20, 0, 1, True)
     assert {type(record.event).__name__ for record in sink.records} == {"RequestStarted", "RequestEnded"}
@@ -62,10 +63,14 @@ def test_a_sink_that_cannot_be_opened_is_the_callers_to_know_and_leaves_nothing(
 
 
 @pytest.mark.parametrize(("method", "count"), [("fork", 3), ("forkserver", 1), ("spawn", 1)])
-def test_processes_that_are_started_write_too_and_to_the_last_record(tmp_path, method, count):
+def test_processes_that_are_started_write_too_and_to_the_last_record(tmp_path, caplog, method, count):
     source, keys, path = source_of(tmp_path), keys_of(tmp_path), tmp_path / "events.jsonl"
     context = multiprocessing.get_context(method)
-    with to(JsonLines(path)):
+
+    class Here(Collected):
+        """A sink that cannot be pickled, which keeps no process from being spawned."""
+
+    with to(JsonLines(path), Here()), caplog.at_level(logging.WARNING, "penstock"):
         read_all(source, keys[:1])
         children = [context.Process(target=read_all, args=(source, keys)) for _ in range(count)]
         for child in children:
@@ -73,6 +78,7 @@ def test_processes_that_are_started_write_too_and_to_the_last_record(tmp_path, m
         for child in children:
             child.join(60)
             assert child.exitcode == 0
+    assert caplog.text.count("Here records nothing in processes that are spawned") == (method != "fork")
     records = lines_of(path)
     by_process: dict[int, list[str]] = {}
     for each in records:

@@ -6,6 +6,7 @@ from logging import getLogger
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import ConfigError, Unusable
+from penstock.events import when_fetching
 from penstock.observe.chrome import ChromeTrace
 from penstock.observe.jsonlines import JsonLines
 from penstock.observe.log import Log
@@ -30,15 +31,33 @@ def begin(environ: Mapping[str, str]) -> None:
 
     Called by ``import penstock`` where the variable is set, in workers too.
     """
-    from multiprocessing import parent_process  # few programs have the variable
+    from multiprocessing import current_process, parent_process  # few programs have the variable
 
     try:
         sinks = named_sinks(environ.get(VARIABLE, ""))
     except ConfigError as error:  # an import must not fail for it
         _LOG.warning("no sink is opened: %s", error)
         return
-    if sinks:
-        receive(VARIABLE, sinks, first=parent_process() is None)
+    spawning = getattr(current_process(), "_inheriting", False)  # as multiprocessing asks, which knows no parent yet
+    for number, sink in enumerate(sinks):
+        name = f"{VARIABLE} {number}"
+        if spawning and not sink.events:
+            _open_with_engine(name, sink)
+        else:
+            receive(name, (sink,), first=parent_process() is None)
+
+
+def _open_with_engine(name: str, sink: Sink) -> None:
+    """Open a sink of counts when this process begins to fetch, unless it has its parent's, to which it adds, by then.
+
+    Its own would ask for the port that its parent's has.
+    """
+
+    def start() -> None:
+        stop()
+        receive(name, (sink,), first=True)
+
+    stop = when_fetching(start)
 
 
 def named_sinks(text: str) -> tuple[Sink, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from logging import getLogger
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
@@ -90,7 +90,12 @@ class Subscription:
         return sum(pump.dropped + pump.lost for pump in self._pumps)
 
     def flush(self, limit_s: float = _CLOSE_S) -> bool:
-        """Wait until what happened so far has been written; returns False where ``limit_s`` was not enough."""
+        """Wait until what happened so far has been written; returns False where ``limit_s`` was not enough.
+
+        Once it was closed, nothing is waited for: see what ``close`` returned.
+        """
+        if self._closed:
+            return True
         until = monotonic() + limit_s
         whole = True
         for pump in self._pumps:
@@ -128,7 +133,12 @@ class Subscription:
             self.close()
 
     def _carried(self) -> Callable[[], object]:
-        return partial(receive, self._name, self._sinks)
+        return partial(receive, self._name, self._picklable)
+
+    @cached_property
+    def _picklable(self) -> tuple[Sink, ...]:
+        """The sinks that a process can be handed that is being spawned: asked for the first time as one is."""
+        return tuple(sink for sink in self._sinks if _can_be_pickled(sink))
 
     def _forked(self) -> None:
         """Leave the parent's threads and files behind, in its child: the sinks open when something happens here."""
@@ -162,9 +172,23 @@ class Subscription:
         _close_with_worker(self)
 
 
+def _can_be_pickled(sink: Sink) -> bool:
+    from multiprocessing.reduction import ForkingPickler  # most programs spawn nothing
+
+    try:
+        ForkingPickler.dumps(sink)
+    except Exception as error:  # noqa: BLE001  see receive
+        _LOG.warning(
+            "%s records nothing in processes that are spawned, because it cannot be pickled (%s): use functions and "
+            "classes of a module for it, no lambda", type(sink).__name__, type(error).__name__,
+        )  # fmt: skip
+        return False
+    return True
+
+
 def receive(name: str, sinks: tuple[Sink, ...], *, first: bool = False) -> None:
     """Open sinks in a process that was spawned, unless it has them; what fails is logged."""
-    if name in _open:
+    if name in _open or not sinks:
         return
     try:
         Subscription(name, sinks, first=first)
