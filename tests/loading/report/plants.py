@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["BATCH", "FAULTS", "keys", "loader", "named", "objects"]
 
 BATCH = 8
+FEWER = ("bandwidth", "decode")  # causes of samples that take long each
 FEW = ps.TransportOptions(connections=4)
 
 
@@ -31,7 +32,7 @@ def number(sample: Any) -> torch.Tensor:
 
 
 def slow_number(sample: Any) -> torch.Tensor:
-    pause(0.04)
+    pause(0.2)  # beside it, waits for a processor of a busy machine are short
     return number(sample)
 
 
@@ -109,7 +110,7 @@ FAULTS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 
 
 def keys(cause: str) -> list[str]:
-    return [f"train/{'cold' if at % 2 else 'warm'}/{at:03}" for at in range(8 if cause == "bandwidth" else 40)]
+    return [f"train/{'cold' if at % 2 else 'warm'}/{at:03}" for at in range(8 if cause in FEWER else 40)]
 
 
 def objects(cause: str) -> Objects:
@@ -128,7 +129,7 @@ def loader(cause: str, url: str, num_workers: int = 0, urls: Iterable[str] = ())
     transform = options.pop("transform", number)
     urls = [*urls] or [f"s3://bucket/{key}" for key in keys(cause)]
     dataset = ps.MapDataset.from_objects(urls, transform=transform, store=store)
-    size = 2 if cause == "bandwidth" else BATCH
+    size = 2 if cause in FEWER else BATCH
     if num_workers:
         options["persistent_workers"] = True
     return ps.DataLoader(dataset, size, num_workers=num_workers, **options)

@@ -69,14 +69,14 @@ def test_each_rank_of_a_group_reports_on_itself():
     with Scripted(plants.objects("first byte")) as server:
         meeting = f"tcp://127.0.0.1:{free_port()}"
         found = ranks(2, meeting, _report, server.url)
-    assert [each[0] for each in found] == ["first byte", "decode"], found
+    assert [each[0] for each in found] == ["first byte", "collate"], found
     assert [each[1] for each in found] == [3, 3]
 
 
 def _report(url):
     from torch import distributed
 
-    cause = ("first byte", "decode")[distributed.get_rank()]
+    cause = ("first byte", "collate")[distributed.get_rank()]
     report, epochs = plants.named(plants.loader(cause, url), cause)
     return report.cause, report.batches / epochs
 
