@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 import torch
@@ -86,10 +87,11 @@ def test_a_preparation_that_keeps_no_error_ends_the_iteration_and_hangs_nothing(
             reading = super().reading(batches, workers)
             items = reading._items
 
-            def careless():
+            def careless(make):
+                make()  # what samples wait for is there
                 raise ValueError("careless")
 
-            reading._items = (x._replace(make=careless) if x.url == "chunk 5" else x for x in items)
+            reading._items = (x._replace(make=partial(careless, x.make)) if x.url == "chunk 5" else x for x in items)
             return reading
 
     for _ in range(20):

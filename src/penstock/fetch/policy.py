@@ -44,11 +44,13 @@ class RetryPolicy:
         scratch: Buffers for objects of unknown size.
         tokens: Of retries.
         unranged: Takes over a read that the store has answered with the whole object, on the transport's thread.
+        tells: Reads are told to listeners (``RangeRead``); those of a second request are not, for they are no reads more.
         pace: What jitter and ``Retry-After`` are multiplied by; only ``penstock.testing.clock`` sets it.
 
     """
 
     pace: ClassVar[float] = 1.0
+    tells: bool = True
 
     def __init__(self, driver: Driver, retry: RetryOptions) -> None:
         """Follow ``retry``; the store has not answered yet."""
@@ -98,6 +100,7 @@ class RetryPolicy:
         once.hedges, once.tokens = Hedges(), Tokens(1, 1)
         once._retry = replace(self._retry, attempts=1)  # noqa: SLF001  its own
         once.unranged = _unranged
+        once.tells = False
         return once
 
     def warn(self, error: PenstockError, key: str, attempts: int, began: float) -> None:

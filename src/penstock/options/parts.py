@@ -50,7 +50,7 @@ class TransportOptions(Private):
     verify: bool = True
     proxy: str | None = field(default=None, repr=False)  # may hold a password
     user_agent_extra: str = field(default="", metadata=PUBLIC)
-    idle_s: int = 45
+    idle_s: float = 45
 
     def __post_init__(self) -> None:
         """Refuse values that could never work."""

@@ -143,7 +143,7 @@ class Easy:
             (_CONNECTTIMEOUT_MS, int(options.connect_timeout_s * 1000)),
             (_LOW_SPEED_LIMIT, options.stall_bytes_per_s),
             (_LOW_SPEED_TIME, max(1, round(options.stall_timeout_s))),
-            (_MAXAGE_CONN, options.idle_s),
+            (_MAXAGE_CONN, max(1, int(options.idle_s))),
             (_SSL_VERIFYPEER, int(options.verify)),
             (_SSL_VERIFYHOST, 2 if options.verify else 0),
         ):

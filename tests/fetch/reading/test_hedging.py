@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from penstock.buffer import Buffer
-from penstock.events import Hedged, RequestEnded, RequestStarted, subscribe
+from penstock.events import Hedged, RangeRead, RequestEnded, RequestStarted, subscribe
 from penstock.fetch.reading import hedging
 from penstock.fetch.reading.batch import read_into, read_many, start_reads
 from penstock.fetch.reading.hedge import Usual
@@ -378,6 +378,7 @@ def test_events_tell_of_both_requests_and_of_the_race():
         ended = {each.id: each.outcome for each in events if isinstance(each, RequestEnded)}
         assert len(started) == 2
         assert [ended[each] for each in started] == ["cancelled", "done"]
+        assert sum(isinstance(each, RangeRead) for each in events) == 1, "it is one read"
 
 
 def _noted(second, first, received, answer, send):

@@ -288,7 +288,7 @@ class SpanRead:
                 self.policy.blame(error, self.span.key, self.attempts, self._began)
             else:
                 self.policy.succeeded()
-                if self._trace is not None:
+                if self._trace is not None and self.policy.tells:
                     self._tell()
         except Exception as broken:
             self.error = self.error or bug(broken)
