@@ -44,7 +44,7 @@ class RetryPolicy:
         scratch: Buffers for objects of unknown size.
         tokens: Of retries.
         unranged: Takes over a read that the store has answered with the whole object, on the transport's thread.
-        tells: Reads are told to listeners (``RangeRead``); those of a second request are not, for they are no reads more.
+        tells: Whether reads are told to listeners (``RangeRead``); a second request is no second read.
         pace: What jitter and ``Retry-After`` are multiplied by; only ``penstock.testing.clock`` sets it.
 
     """
