@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
 
 import pytest
 import torch
@@ -87,11 +86,24 @@ def test_a_preparation_that_keeps_no_error_ends_the_iteration_and_hangs_nothing(
             reading = super().reading(batches, workers)
             items = reading._items
 
-            def careless(make):
-                make()  # what samples wait for is there
+            close, undone = reading.close, []
+
+            def careless():
                 raise ValueError("careless")
 
-            reading._items = (x._replace(make=partial(careless, x.make)) if x.url == "chunk 5" else x for x in items)
+            def closed():
+                close()
+                for make in undone:
+                    make()  # wakes samples that wait for it, as ``Reading.close`` has to
+
+            def drawn():
+                for item in items:
+                    if item.url == "chunk 5":
+                        undone.append(item.make)
+                        item = item._replace(make=careless)  # noqa: PLW2901  the same place
+                    yield item
+
+            reading._items, reading.close = drawn(), closed
             return reading
 
     for _ in range(20):

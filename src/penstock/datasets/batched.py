@@ -143,7 +143,7 @@ class Batched(Resumable, TorchIterableDataset[Any]):
 
         """
         latest, place = self._iterations.epochs.latest(), self._iterations.rank()
-        cursor = latest if epoch is None else Cursor(whole(epoch, "an epoch"), lanes=latest.lanes)
+        cursor = latest if epoch is None else Cursor(whole(epoch, "an epoch", 0), lanes=latest.lanes)
         if rank is not None:
             number = whole(rank, "a rank", 0)
             if number >= place.world:

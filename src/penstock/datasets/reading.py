@@ -67,7 +67,7 @@ class Reading(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Cancel reads in flight; the iteration ends."""
+        """Cancel reads in flight; the iteration ends, and samples that wait for what was never prepared wake."""
 
     def __iter__(self) -> Self:
         """Return itself."""

@@ -125,6 +125,7 @@ def test_samples_of_arrays_are_named_by_number_and_place(tmp_path):
         ({"batch": 0, "rank": 1}, "there is no rank 1: there are 1"),
         ({"batch": 0, "rank": -1}, "must be 0 or more"),
         ({"batch": 0, "epoch": True}, "whole number"),
+        ({"batch": 0, "epoch": -1}, "must be 0 or more"),
     ],
 )
 def test_what_there_is_not_is_refused(catalog, asked, message):

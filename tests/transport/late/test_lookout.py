@@ -162,41 +162,31 @@ def test_another_address_of_the_host_is_used_where_there_is_one(monkeypatch, use
         assert len(other.received) == 1, "the address was for one request"
 
 
-def test_a_watch_that_breaks_is_not_asked_again_and_harms_nobody():
-    class Broken(Watching):
-        def look(self, traffic):
-            super().look(traffic)
-            raise RuntimeError("on purpose")
+class BreaksInLook(Watching):
+    def look(self, traffic):
+        super().look(traffic)
+        raise RuntimeError("on purpose")
 
+
+class BreaksBefore(Watching):
+    def late_s(self, _now):
+        self.looks.release()
+        raise RuntimeError("on purpose")
+
+
+@pytest.mark.parametrize(("broken", "seen"), [(BreaksInLook, 1), (BreaksBefore, 0)])
+def test_a_watch_that_breaks_is_not_asked_again_and_harms_nobody(broken, seen):
     gate = Gate()
     with Scripted(gate) as server:
         session = connect(TransportOptions())
-        session.watch(watch := Broken())
+        session.watch(watch := broken())
         session.submit([call := get(server.url)])
         assert watch.looks.acquire(timeout=WAIT_S)
         gate.opened.set()
         assert call.wait().body == b"hello"
         assert carry(session, get(server.url))[0].body == b"hello"
         assert session.handles.watch is None
-        assert len(watch.seen) == 1
-
-
-def test_a_watch_that_cannot_say_when_a_call_is_late_is_not_asked_again_and_harms_nobody():
-    class Broken(Watching):
-        def late_s(self, _now):
-            self.looks.release()
-            raise RuntimeError("on purpose")
-
-    gate = Gate()
-    with Scripted(gate) as server:
-        session = connect(TransportOptions())
-        session.watch(watch := Broken())
-        session.submit([call := get(server.url)])
-        assert watch.looks.acquire(timeout=WAIT_S)
-        gate.opened.set()
-        assert call.wait().body == b"hello"
-        assert carry(session, get(server.url))[0].body == b"hello"
-        assert session.handles.watch is None
+        assert len(watch.seen) == seen
 
 
 def test_nothing_is_shown_while_nothing_is_late():
