@@ -38,7 +38,6 @@ reader._BLOCK_BYTES = 256 << 10  # eight are held beside, by every file
 with Scripted(script) as server:
     read_options = ps.ReadOptions(split_bytes=4 << 20)
     store = ps.S3Options(endpoint=server.url, region="us-east-1", anonymous=True, read=read_options)
-    import awscrt.checksums  # with the first request to S3, once for the process
     forget_peak()
     before = peak_kib()
     result = way(store)

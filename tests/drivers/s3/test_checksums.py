@@ -19,6 +19,7 @@ from penstock.protocols.driver import Payload
 from penstock.source import open_source
 from penstock.testing.servers import Scripted, reply
 from penstock.values import Span
+from tests.children import python
 
 DATA = b"123456789"
 # Of DATA: the catalogue of parametrised CRC algorithms, and RFC 6234's function.
@@ -83,6 +84,60 @@ def test_a_forked_child_computes_as_its_parent_does():
     if child == 0:
         os._exit(0 if nvme(stored, memoryview(DATA)) and not nvme(stored, data) else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+FORKED_MEANWHILE = """
+import base64, os, sys, threading
+from penstock.drivers.s3 import checksums
+
+importing, forking = threading.Event(), threading.Event()
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "awscrt":
+            importing.set()
+            forking.wait()  # the import has its lock, and the fork begins
+
+sys.meta_path.insert(0, Slow())
+os.register_at_fork(before=forking.set)  # runs before the hooks that were registered earlier
+compare = checksums.digests()["x-amz-checksum-crc32c"]
+stored = base64.b64encode((0xE3069283).to_bytes(4, "big")).decode()
+thread = threading.Thread(target=compare, args=(stored, b"123456789"))
+assert "awscrt" not in sys.modules
+thread.start()
+importing.wait()
+if (child := os.fork()) == 0:
+    os._exit(0 if compare(stored, b"123456789") else 1)
+thread.join()
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_fork_waits_while_another_thread_imports_the_library():
+    ended = python(FORKED_MEANWHILE, limit_s=60)
+    assert ended.returncode == 0, ended.stderr
+
+
+READING = """
+import sys
+import penstock as ps
+from penstock.testing.servers import Scripted, reply
+
+def script(received, send):
+    send(reply(200, b"data", etag='"e"'))
+    return True
+
+with Scripted(script) as server:
+    store = ps.S3Options(endpoint=server.url, anonymous=True)
+    dataset = ps.MapDataset.from_objects(["s3://bucket/k"], store=store)
+    assert bytes(dataset[0].data) == b"data"
+    assert not {name for name in sys.modules if name.partition(".")[0] in ("awscrt", "_awscrt")}
+"""
+
+
+def test_a_store_that_names_no_such_checksum_costs_no_import():
+    ended = python(READING, limit_s=60)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_a_body_has_its_md5_once_whether_it_was_made_with_it_or_before(monkeypatch):

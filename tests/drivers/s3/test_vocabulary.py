@@ -1,6 +1,5 @@
 """A dialect of the family differs by a vocabulary: the requests and answers of OSS's and GCS's XML, told by theirs."""
 
-import threading
 from base64 import b64encode
 from dataclasses import replace
 from hashlib import md5, sha256
@@ -10,8 +9,7 @@ import pytest
 from penstock.buffer import Buffer
 from penstock.drivers.http.verify import Verification
 from penstock.drivers.s3 import S3, Bucket
-from penstock.drivers.s3.checksums import load
-from penstock.drivers.s3.vocabulary import AMAZON, PLAIN, Vocabulary
+from penstock.drivers.s3.vocabulary import AMAZON, Vocabulary
 from penstock.errors import Changed, Unusable
 from penstock.protocols.driver import MOVED, Attributes, Part, Payload
 from penstock.protocols.exchange import Response
@@ -138,16 +136,6 @@ def test_a_digest_of_another_kind_is_one_function():
     assert driver.get("k", "").parse(Response(200, answer, b"\1\2")) == b"\1\2"
     with pytest.raises(Exception, match="x-goog-hash"):
         driver.get("k", "").parse(Response(200, answer, b"\1\3"))
-
-
-def test_what_digests_need_is_loaded_once_by_the_thread_that_calls():
-    threads = []
-    driver = _driver(replace(AMAZON, load=lambda: threads.append(threading.current_thread())))
-    driver.prepare()
-    driver.prepare()
-    assert threads == [threading.current_thread()]
-    assert AMAZON.load is load
-    assert not any(each.load for each in (PLAIN, OSS, GCS))
 
 
 LOCKED = "Content-MD5 OR x-amz-checksum- HTTP header is required for Put Object requests with Object Lock parameters"

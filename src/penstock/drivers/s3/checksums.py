@@ -5,11 +5,12 @@ A multipart object's may be one of its parts' checksums (``…-3``), and not of 
 
 from __future__ import annotations
 
+import os
 from base64 import b64encode
-from contextlib import suppress
 from functools import cache
 from hashlib import md5, sha256
 from importlib.util import find_spec
+from threading import Lock
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from penstock.drivers.http.verify import Digest
     from penstock.protocols.driver import Payload
 
-__all__ = ["WithMD5", "digests", "load", "md5_of", "sha256_of"]
+__all__ = ["WithMD5", "digests", "md5_of", "sha256_of"]
+
+_importing = Lock()
+os.register_at_fork(before=_importing.acquire, after_in_parent=_importing.release, after_in_child=_importing.release)
 
 _PREFIX = "x-amz-checksum-"
 _SHA256, _MD5 = 64, 32  # hexadecimal digits
@@ -76,16 +80,15 @@ def _crc64nvme(body: memoryview | bytes) -> bytes:
 
 @cache
 def _crt() -> object:
-    """Return awscrt's checksums: 40 to 60 GB/s on one core, without the GIL, and no thread is started (design/0030)."""
-    from awscrt import checksums
+    """Return awscrt's checksums: 40 to 60 GB/s on one core, without the GIL, and no thread is started (design/0030).
+
+    Importing them takes 0.1 to 0.3 s, so the first answer that names such a checksum does, on whatever thread it is
+    verified; a fork waits for its end, or the child's import would wait for a thread that it does not have.
+    """
+    with _importing:
+        from awscrt import checksums
 
     return checksums
-
-
-def load() -> None:
-    """Import awscrt, where it is installed, rather than at the first answer that names such a checksum."""
-    with suppress(ImportError):
-        _crt()
 
 
 @cache

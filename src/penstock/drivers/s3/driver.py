@@ -66,7 +66,6 @@ class S3(Reads):
         self._sized = self._verify.sized_headers
         self._metadata_prefix = f"{vocabulary.prefix}meta-"
         self.identity = identity
-        self._load = vocabulary.load
         self._wants_md5 = False
 
     def url(self, key: str) -> str:
@@ -74,10 +73,8 @@ class S3(Reads):
         return self._route.url(key)
 
     def prepare(self) -> None:
-        """Load or renew credentials when it is time, and the library of checksums the first time."""
+        """Load or renew credentials when it is time."""
         self.identity.refresh_if_due()
-        if self._load is not None:
-            self._load = self._load()
 
     def head(self, key: str) -> Exchange[ObjectMeta]:
         """Describe one object."""

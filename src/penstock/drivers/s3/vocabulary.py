@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.drivers.http.verify import Verification
-from penstock.drivers.s3.checksums import digests, load
+from penstock.drivers.s3.checksums import digests
 from penstock.drivers.s3.codes import S3_CODES
 from penstock.drivers.s3.presigning import amazon_query
 from penstock.drivers.s3.signing import EMPTY_SHA256, Scheme, Signer
@@ -131,7 +131,6 @@ class Vocabulary:
         conditions_begin: An upload's conditions are sent where it begins as well as where it is completed.
         read_headers: Headers of every read.
         whole_headers: Headers of reads of whole objects, which ask for the store's digest.
-        load: Imports what digests need that takes its time, on a caller's thread, before the first request.
 
     """
 
@@ -157,13 +156,11 @@ class Vocabulary:
     conditions_begin: bool = False
     read_headers: Mapping[str, str] = field(default_factory=dict)
     whole_headers: Mapping[str, str] = field(default_factory=dict)
-    load: Callable[[], None] | None = None
 
 
 AMAZON = Vocabulary(
     verification=Verification(digests=digests()),
     whole_headers={"x-amz-checksum-mode": "ENABLED"},
-    load=load,
 )
 
 # Stores that refuse, or do not have, the headers of checksums.
