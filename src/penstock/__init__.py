@@ -6,6 +6,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from penstock.config.profiles.sinks import opened_by
 from penstock.version import VERSION
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.checkpoint.safetensors.verbs import load_safetensors, open_safetensors, save_safetensors
     from penstock.checkpoint.torchfile.checkpoint import Checkpoint
     from penstock.checkpoint.torchfile.verbs import load, save
+    from penstock.config.profiles.sinks import NamedSinks
     from penstock.datasets.iterable import IterableDataset
     from penstock.datasets.map import MapDataset
     from penstock.datasets.positions.stateful import elastic_state
@@ -196,3 +198,14 @@ if os.environ.get("PENSTOCK_OBSERVE"):
 
     begin(os.environ)
     del begin
+
+
+def _open_sinks(named: NamedSinks) -> None:
+    """Open what a profile names; the sinks are loaded only then."""
+    from penstock.observe.environment import begin_named
+
+    begin_named(named)
+
+
+opened_by(_open_sinks)
+del opened_by

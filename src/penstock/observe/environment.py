@@ -1,7 +1,9 @@
-"""Sinks that the environment names: ``PENSTOCK_OBSERVE``."""
+"""Sinks that the environment names, in ``PENSTOCK_OBSERVE``, and those that profiles name."""
 
 from __future__ import annotations
 
+from functools import partial
+from hashlib import blake2b
 from logging import getLogger
 from typing import TYPE_CHECKING, Final
 
@@ -11,15 +13,17 @@ from penstock.observe.chrome import ChromeTrace
 from penstock.observe.jsonlines import JsonLines
 from penstock.observe.log import Log
 from penstock.observe.metrics.prometheus import Prometheus
+from penstock.observe.otel.exporters import telemetry_sink
 from penstock.observe.otel.sink import OpenTelemetry
-from penstock.observe.subscription import receive
+from penstock.observe.subscription import has, receive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from penstock.config.profiles.sinks import NamedSinks
     from penstock.observe.sink import Sink
 
-__all__ = ["VARIABLE", "begin", "named_sinks"]
+__all__ = ["VARIABLE", "begin", "begin_named", "named_sinks"]
 
 VARIABLE: Final = "PENSTOCK_OBSERVE"
 
@@ -45,6 +49,30 @@ def begin(environ: Mapping[str, str]) -> None:
             _open_with_engine(name, sink)
         else:
             receive(name, (sink,), first=parent_process() is None)
+
+
+def begin_named(named: NamedSinks) -> None:
+    """Open the sinks of a profile, for as long as the process lives, unless it has them; what fails is logged once."""
+    from multiprocessing import parent_process  # few profiles name sinks
+
+    makers: dict[object, Callable[[], Sink]] = {word: partial(_sink, word, "profile") for word in named.words}
+    if named.telemetry:
+        makers[named.telemetry] = partial(telemetry_sink, named.telemetry)
+    for said, make in makers.items():
+        name = f"profile {blake2b(repr(said).encode(), digest_size=16).hexdigest()}"  # the same in all processes
+        if name in _begun:
+            continue
+        _begun.add(name)
+        try:
+            sink = make()
+        except ConfigError as error:  # a broken sink must not break storage (trap 14)
+            _LOG.warning("no sink is opened: %s", error)
+            continue
+        if not has(sink):
+            receive(name, (sink,), first=parent_process() is None or not sink.events)
+
+
+_begun: Final[set[str]] = set()  # of this process, and of the one that it was forked from
 
 
 def _open_with_engine(name: str, sink: Sink) -> None:
@@ -73,15 +101,15 @@ def named_sinks(text: str) -> tuple[Sink, ...]:
     return tuple(_sink(word.strip()) for word in text.split(",") if word.strip())
 
 
-def _sink(word: str) -> Sink:
+def _sink(word: str, where: str = VARIABLE) -> Sink:
     kind, _, rest = word.partition(":")
     make = _KINDS.get(kind)
     if make is None:
-        raise ConfigError(f"{VARIABLE}: {word!r} names no sink: write one of {', '.join(_KINDS)}")
+        raise ConfigError(f"{where}: {word!r} names no sink: write one of {', '.join(_KINDS)}")
     try:
         return make(rest)
     except (ValueError, Unusable) as error:
-        raise ConfigError(f"{VARIABLE}: {kind}: {error}") from error
+        raise ConfigError(f"{where}: {kind}: {error}") from error
 
 
 def _path(kind: Callable[[str], Sink]) -> Callable[[str], Sink]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 from contextlib import suppress
+from socket import gethostname
 from typing import Final
 
 from penstock.errors import Unusable
 
-__all__ = ["AppendedFile", "named_path"]
+__all__ = ["AppendedFile", "filled", "named_path"]
 
 _MODE: Final = 0o644
 
@@ -27,6 +28,14 @@ def named_path(path: str | os.PathLike[str]) -> str:
     except (KeyError, IndexError, ValueError) as error:
         raise Unusable(f"{text!r}: a sink's path may hold {{pid}} and {{rank}}, and no other braces") from error
     return os.path.abspath(text)  # noqa: PTH100  a worker may have another working directory
+
+
+def filled(text: str) -> str:
+    """Return a text in which this process fills in ``{pid}``, ``{rank}`` and ``{host}``; other braces stay."""
+    words = {"pid": str(os.getpid()), "rank": os.environ.get("RANK", "0"), "host": gethostname()}
+    for word, value in words.items():
+        text = text.replace(f"{{{word}}}", value)
+    return text
 
 
 class AppendedFile:

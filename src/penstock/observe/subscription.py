@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.events import Event
     from penstock.observe.sink import Sink
 
-__all__ = ["Subscription", "receive", "to"]
+__all__ = ["Subscription", "has", "receive", "to"]
 
 _LOG = getLogger("penstock")
 _CLOSE_S: Final = 5.0  # how long leaving waits for a sink; it is abandoned after that
@@ -184,6 +184,11 @@ def _can_be_pickled(sink: Sink) -> bool:
         )  # fmt: skip
         return False
     return True
+
+
+def has(sink: Sink) -> bool:
+    """Say whether an equal sink is open in this process, or was in the one that it was forked from."""
+    return any(sink in each._sinks for each in _open.values())  # noqa: SLF001  the other half of this file
 
 
 def receive(name: str, sinks: tuple[Sink, ...], *, first: bool = False) -> None:

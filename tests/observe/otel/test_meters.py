@@ -62,3 +62,15 @@ def test_a_forked_child_tells_nothing_through_its_parents_instruments(tmp_path, 
         assert status() == 0
     assert collected(reader)["mine.requests"]
     end()
+
+
+def test_attributes_are_those_of_each_metric(tmp_path, reader):
+    source, keys = source_of(tmp_path), keys_of(tmp_path)
+    meter = MeterProvider([reader], shutdown_on_exit=False).get_meter("tests")
+    end = observe(meter, "mine", {"cluster": "one"})
+    read_one(source, keys[0])
+    found = collected(reader)
+    assert ("one", "file") in found["mine.requests"]
+    assert ("one", "file", 0.95) in found["mine.first_byte_seconds"]
+    assert {key[0] for points in found.values() for key in points} == {"one"}
+    end()

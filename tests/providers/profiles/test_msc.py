@@ -9,7 +9,9 @@ import penstock as ps
 from penstock.errors import ConfigError, InvalidURL
 from penstock.providers.profiles import lookup
 from penstock.providers.urls import parse
+from tests.children import python
 from tests.edges.launch import program
+from tests.observe.otel.test_exporters import points_of, printed
 
 
 @pytest.fixture
@@ -117,3 +119,28 @@ def test_what_is_wrong_names_the_file(yaml):
         ps.open("msc://y/z")
     with pytest.raises(InvalidURL, match="credentials and ports"):
         ps.open("msc://k:s@x/z")
+
+
+TELEMETRY = """
+profiles:
+  disk:
+    storage_provider: {type: file, options: {base_path: %s}}
+opentelemetry:
+  metrics:
+    attributes:
+      - {type: static, options: {attributes: {cluster: one}}}
+      - {type: thread, options: {attributes: {thread: native_id}}}
+    exporter: {type: console}
+"""
+
+
+def test_its_opentelemetry_section_exports_metrics_and_names_what_it_leaves_out(yaml, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/key").write_bytes(b"x")
+    yaml(TELEMETRY % (tmp_path / "data"))
+    result = python("import penstock as ps; print(ps.stat('msc://disk/key').size)")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("1\n")
+    points = points_of(printed(result.stdout.partition("\n")[2]))
+    assert points["multistorageclient.requests"][0]["cluster"] == "one"
+    assert result.stderr.count("opentelemetry.metrics.attributes.thread (thread)") == 1

@@ -14,7 +14,9 @@ from penstock.providers.profiles import lookup
 from penstock.providers.protected import check_deletable
 from penstock.providers.urls import parse
 from penstock.source import Source, open_source
+from tests.children import python
 from tests.edges.launch import program
+from tests.observe.reads import lines_of
 
 TRAINING = """
 import sys
@@ -313,3 +315,55 @@ def test_a_url_of_one_profile_takes_no_other_s_options():
         ps.open("penstock://data/x", store="other")
     with pytest.raises(ConfigError, match="no profile 'nope'"):
         ps.open("memory://x/y", store="nope")
+
+
+SINKS = """
+import multiprocessing, sys
+import penstock as ps
+from penstock.source import open_source
+
+if __name__ == "__main__":
+    ps.stat("penstock://train/key")
+    source, key = open_source("penstock://train/key")
+    for how in ("fork", "spawn"):
+        child = multiprocessing.get_context(how).Process(target=source.head, args=(key,))
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+"""
+
+
+def test_sinks_of_a_profile_are_opened_with_its_store_and_once_in_each_process(tmp_path, monkeypatch):
+    (tmp_path / "key").write_bytes(b"x")
+    (tmp_path / "file.toml").write_text(
+        f"[profiles.base]\nobserve = ['jsonl:events.jsonl']\n"
+        f"[profiles.train]\nextends = 'base'\nurl = 'file://{tmp_path}/'\n"
+        f"[profiles.other]\nobserve = 'jsonl:other.jsonl'\nurl = 'file://{tmp_path}/'\n"
+    )
+    monkeypatch.setenv("PENSTOCK_CONFIG", str(tmp_path / "file.toml"))
+    result = python(SINKS)
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = lines_of(tmp_path / "events.jsonl")
+    assert [each["event"] for each in lines] == ["RequestStarted", "RequestEnded"] * 3
+    assert len({each["pid"] for each in lines}) == 3
+    assert not (tmp_path / "other.jsonl").exists()
+
+
+def test_a_sink_that_cannot_be_opened_is_told_once_and_breaks_nothing(tmp_path, monkeypatch):
+    (tmp_path / "key").write_bytes(b"x")
+    (tmp_path / "file.toml").write_text(
+        f"[profiles.train]\nurl = 'file://{tmp_path}/'\nobserve = ['jsonl:/no/such/folder/x', 'prometheus:none']\n"
+    )
+    monkeypatch.setenv("PENSTOCK_CONFIG", str(tmp_path / "file.toml"))
+    result = python("import penstock as ps; print([ps.stat('penstock://train/key').size for _ in range(3)])")
+    assert result.stdout == "[1, 1, 1]\n"
+    assert result.stderr.count("No such file") == 1
+    assert result.stderr.count("no port") == 1
+
+
+def test_a_projects_file_opens_no_sinks(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PENSTOCK_CONFIG", raising=False)
+    (tmp_path / "penstock.toml").write_text(f"[profiles.p]\nurl = 'file://{tmp_path}/'\nobserve = 'log'\n")
+    with pytest.raises(ConfigError, match=r"penstock.toml:3: profiles.p.observe: a project's file opens no sinks"):
+        ps.stat("penstock://p/key")

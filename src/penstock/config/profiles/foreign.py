@@ -32,10 +32,12 @@ def check_places(values: Mapping[str, Value]) -> None:
     Raises:
         ConfigError: The URL, or an option that names a host, takes a file, or a variable that is not all of the place
             (``${DATA}``, ``${DATA}/train/``: the user names it then); or another option of ``transport`` takes one; or
-            a cache's directory, unless such a variable is all of it.
+            a cache's directory, unless such a variable is all of it; or sinks.
 
     """
     for key, value in values.items():
+        if value.foreign and key == "observe":  # a file that is appended to, a collector that hears of every key
+            raise _refused(value, "opens no sinks")
         place = key in _PLACES and not _is_the_users(value.raw)
         if value.foreign and _borrows(value.raw) and (place or (key.startswith("transport.") and key not in _PLACES)):
             raise _refused(value, "takes no variable and no file here, which would reach the owner of the place")

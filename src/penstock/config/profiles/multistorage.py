@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.config.profiles.files import Signature, signature
 from penstock.config.profiles.rclone import rclone_file, rclone_profiles
 from penstock.config.profiles.table import Table, Value, meant
+from penstock.config.profiles.telemetry import telemetry
 from penstock.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ _CACHE_SIZE = "10G"  # its default
 _QUIET = ("storage_provider", "credentials_provider", "retry", "comment", "caching_enabled")
 _VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _TOP = ("include", "profiles", "cache", "opentelemetry", "path_mapping", "posix", "experimental_features")
-_UNUSED_TOP = ("opentelemetry",)  # what a user would miss: the rest is about mounts
+_SHARED = ("cache", "opentelemetry")  # one for all files
 
 
 def candidates(environ: Mapping[str, str]) -> Iterator[str]:
@@ -185,7 +186,9 @@ def translated(name: str, content: Mapping[str, Any], path: str, top: Mapping[st
     if content.get("caching_enabled") is True:
         reading.cache(top.get("cache"))
     reading.notes += [key for key in content if key not in _QUIET]
-    reading.notes += [key for key in top if key in _UNUSED_TOP or key not in _TOP]
+    if "opentelemetry" in top:
+        reading.telemetry(top["opentelemetry"])
+    reading.notes += [key for key in top if key not in _TOP]
     return Table(name, origin, reading.values, tuple(reading.notes))
 
 
@@ -264,6 +267,13 @@ class _Reading:
         own = {name: raw for name, raw in given.items() if name not in (*_CACHE_CHECKS, "location", "cache_backend")}
         self.table("cache", {"size": _CACHE_SIZE} | own, _CACHE)
 
+    def telemetry(self, given: object) -> None:
+        """Take the exporters of the file."""
+        found, notes = telemetry(given)
+        for key, raw in found.items():
+            self.set(f"telemetry.{key}", raw, "opentelemetry")
+        self.notes += notes
+
     def table(self, table: str, given: Mapping[str, Any], keys: Mapping[str, str]) -> None:
         for name, raw in given.items():
             if name in keys:
@@ -289,9 +299,13 @@ def _profiles(environ: Mapping[str, str]) -> dict[str, tuple[Mapping[str, Any], 
     files = msc_files(environ)
     other = rclone_file(environ)
     parts = _parts(files[0].path) if files and files[0].path != other else []
-    cache = next((content["cache"] for _, content in parts if "cache" in content), None)  # one for all files
+    shared = {
+        key: next(content[key] for _, content in parts if key in content)
+        for key in _SHARED
+        if any(key in content for _, content in parts)
+    }
     for path, own in parts:
-        content = own if cache is None else {**own, "cache": cache}
+        content = {**own, **shared}
         for name, profile in _mapping(content.get("profiles")).items():
             if name in found and found[name][0] != profile:
                 raise ConfigError(f"profile {name!r} is defined in {found[name][1]} and, in another way, in {path}")

@@ -25,6 +25,7 @@ PART_KINDS: Mapping[str, type] = {  # tables of their own, whichever provider
 PARTS = tuple(PART_KINDS)
 _TABLES = ("options", *PARTS)
 _WORDS = ("url", "provider", "extends")
+_OBSERVE = "observe"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Table:
     Attributes:
         name: Its name.
         origin: File, line and key of its table.
-        values: By ``url``, ``provider``, ``extends``, or ``table.key``.
+        values: By ``url``, ``provider``, ``extends``, ``observe``, or ``table.key``.
         notes: Keys of another tool's file that mean nothing here.
         open_to_all: Every user of this machine may read the file.
 
@@ -94,9 +95,13 @@ def table(name: str, content: object, at: Callable[[tuple[str, ...]], str], fold
             if not isinstance(raw, str):
                 raise ConfigError(f"{where} is a text, not {_kind(raw)}")
             values[key] = Value(raw, where, folder)
+        elif key == _OBSERVE:
+            if not isinstance(raw, str | list):
+                raise ConfigError(f"{where} is a text or a list of texts, not {_kind(raw)}")
+            values[key] = Value(raw, where, folder)
         else:
             raise ConfigError(
-                f"{where}: a profile has no {key!r}{meant(key, (*_WORDS, *_TABLES), _instead(key, name))}"
+                f"{where}: a profile has no {key!r}{meant(key, (*_WORDS, _OBSERVE, *_TABLES), _instead(key, name))}"
             )
     return Table(name, at(top), values)
 

@@ -9,7 +9,7 @@ from penstock.observe.metrics.board import counted
 from penstock.observe.metrics.counts import COUNTS, DISTRIBUTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from opentelemetry.metrics import Meter
 
@@ -21,13 +21,15 @@ __all__ = ["observe"]
 _QUANTILES: Final = (0.5, 0.95, 0.99)
 
 
-def observe(meter: Meter, namespace: str) -> Callable[[], None]:
+def observe(meter: Meter, namespace: str, attributes: Mapping[str, str] | None = None) -> Callable[[], None]:
     """Let ``meter`` ask for the counts of this process; returns a function that ends this.
+
+    ``attributes`` are those of each metric, beside ``server.address`` and ``quantile``.
 
     Histograms are gauges of quantiles, of what came since they were collected last: the API has no histograms that are
     read.
     """
-    state = _State()
+    state = _State(attributes or {})
     for count in COUNTS:
         name = f"{namespace}.{count.name}"
         meter.create_observable_counter(name, [_count(count, state)], unit=count.unit, description=count.help)
@@ -38,7 +40,8 @@ def observe(meter: Meter, namespace: str) -> Callable[[], None]:
 
 
 class _State:
-    def __init__(self) -> None:
+    def __init__(self, attributes: Mapping[str, str]) -> None:
+        self.attributes = {**attributes}
         self.pid = os.getpid()
         self.ended = False
 
@@ -56,7 +59,9 @@ def _count(count: Count, state: _State) -> Callable[[Any], Iterable[Any]]:
         from opentelemetry.metrics import Observation
 
         hosts = {} if state.silent else counted()
-        return [Observation(count.value(host), {"server.address": name}) for name, host in hosts.items()]
+        return [
+            Observation(count.value(host), {**state.attributes, "server.address": name}) for name, host in hosts.items()
+        ]
 
     return ask
 
@@ -74,7 +79,7 @@ def _quantiles(each: Distribution, state: _State) -> Callable[[Any], Iterable[An
             before[name] = now
             if since.count:
                 told += [
-                    Observation(since.quantile(share), {"server.address": name, "quantile": share})
+                    Observation(since.quantile(share), state.attributes | {"server.address": name, "quantile": share})
                     for share in _QUANTILES
                 ]
         return told

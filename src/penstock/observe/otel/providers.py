@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-__all__ = ["Providers", "found"]
+__all__ = ["Providers", "found", "meter_provider", "tracer_provider"]
 
 _STAND_INS = ("opentelemetry.trace", "opentelemetry.metrics")  # the SDK's are in opentelemetry.sdk
 _FLUSH_MS = 1500  # of a worker's two seconds
@@ -60,7 +60,9 @@ def found(endpoint: str, *, traces: bool, metrics: bool) -> Providers:
             if any(_set(each) for each in (given.traces, given.metrics)):
                 return given
         return Providers(
-            _tracer_provider(endpoint) if traces else None, _meter_provider(endpoint) if metrics else None, own=True
+            tracer_provider(_otlp_spans(endpoint)) if traces else None,
+            meter_provider(_otlp_metrics(endpoint)) if metrics else None,
+            own=True,
         )
     except ImportError as error:
         raise MissingExtra(f"OpenTelemetry needs pip install 'penstock[otel]' ({error})") from error
@@ -79,22 +81,37 @@ def _resource() -> Any:  # noqa: ANN401  the SDK is optional
     return Resource.create({**named, **rank, "process.pid": os.getpid(), "penstock.version": VERSION})
 
 
-def _tracer_provider(endpoint: str) -> TracerProvider:
+def _otlp_spans(endpoint: str) -> Any:  # noqa: ANN401  the SDK is optional
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    return OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces" if endpoint else None)
+
+
+def _otlp_metrics(endpoint: str) -> Any:  # noqa: ANN401  the SDK is optional
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+    return OTLPMetricExporter(f"{endpoint.rstrip('/')}/v1/metrics" if endpoint else None)
+
+
+def tracer_provider(exporter: Any) -> TracerProvider:  # noqa: ANN401  the SDK is optional
+    """Return a new provider that exports spans by ``exporter``; ``ImportError`` without the SDK."""
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
-    exporter = OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces" if endpoint else None)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return provider
 
 
-def _meter_provider(endpoint: str) -> MeterProvider:
-    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+def meter_provider(exporter: Any, **options: Any) -> MeterProvider:  # noqa: ANN401  the SDK is optional
+    """Return a new provider that exports metrics by ``exporter``, with ``options`` of OpenTelemetry's periodic reader.
+
+    Raises:
+        ImportError: Without the SDK.
+
+    """
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-    exporter = OTLPMetricExporter(f"{endpoint.rstrip('/')}/v1/metrics" if endpoint else None)
-    reader = PeriodicExportingMetricReader(exporter)
+    reader = PeriodicExportingMetricReader(exporter, **options)
     return MeterProvider([reader], resource=_resource(), shutdown_on_exit=False)

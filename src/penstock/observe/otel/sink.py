@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import time_ns
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from penstock.errors import Unusable
 from penstock.events import context_of
+from penstock.observe.files import filled
 from penstock.observe.otel.meters import observe
 from penstock.observe.otel.providers import Providers, found
 from penstock.observe.otel.spans import Spans, adopt, captured, traceparent
 from penstock.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
@@ -44,6 +45,8 @@ class OpenTelemetry:
             and pickled for those that are spawned.
         namespace: What names of metrics and of attributes begin with; ``"multistorageclient"`` keeps dashboards that
             filter by Multi-Storage Client's attributes.
+        attributes: Of each metric, beside Penstock's own; ``{pid}``, ``{rank}`` and ``{host}`` are filled in by each
+            process.
 
     """
 
@@ -52,6 +55,7 @@ class OpenTelemetry:
     endpoint: str = ""
     setup: Callable[[], tuple[TracerProvider | None, MeterProvider | None]] | None = None
     namespace: str = "penstock"
+    attributes: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what would record nothing."""
@@ -72,10 +76,9 @@ class OpenTelemetry:
     def open(self, *, first: bool) -> _Writer:  # noqa: ARG002  a sink's signature
         """Find or make this process's providers; ``MissingExtra`` where OpenTelemetry is not installed."""
         if self.setup is None:
-            return _Writer(found(self.endpoint, traces=self.traces, metrics=self.metrics), self.namespace)
+            return _Writer(found(self.endpoint, traces=self.traces, metrics=self.metrics), self)
         traces, metrics = self.setup()
-        given = Providers(traces if self.traces else None, metrics if self.metrics else None, own=True)
-        return _Writer(given, self.namespace)
+        return _Writer(Providers(traces if self.traces else None, metrics if self.metrics else None, own=True), self)
 
 
 def _check(endpoint: str) -> None:
@@ -91,7 +94,8 @@ def _check(endpoint: str) -> None:
 
 
 class _Writer:
-    def __init__(self, providers: Providers, namespace: str) -> None:
+    def __init__(self, providers: Providers, sink: OpenTelemetry) -> None:
+        namespace = sink.namespace
         self._providers = providers
         self._remote: Context | None = None
         self._spans: Spans | None = None
@@ -100,7 +104,8 @@ class _Writer:
             self._spans = Spans(providers.traces.get_tracer("penstock", VERSION), namespace)
             self._ends.append(context_of(traceparent, self._adopt))
         if providers.metrics is not None:
-            self._ends.append(observe(providers.metrics.get_meter("penstock", VERSION), namespace))
+            attributes = {name: filled(value) for name, value in sink.attributes.items()}
+            self._ends.append(observe(providers.metrics.get_meter("penstock", VERSION), namespace, attributes))
 
     def capture(self, event: Event) -> object:
         return captured(event, self._remote)

@@ -11,6 +11,7 @@ from penstock.config.caching import CACHE_VARIABLES, cache_options
 from penstock.config.profiles.files import config_files, read_file
 from penstock.config.profiles.multistorage import translations
 from penstock.config.profiles.overlay import changed
+from penstock.config.profiles.sinks import open_named
 from penstock.config.profiles.table import PARTS
 from penstock.config.profiles.typed import UNSET
 from penstock.errors import PenstockError
@@ -84,6 +85,7 @@ def settings(place: str, environ: Mapping[str, str] = os.environ) -> list[Settin
     found = [Setting("provider", provider.name, _origin(profile, "provider") or _origin(profile, "url") or "URL")]
     if location is not None:
         found.append(Setting("url", provider.target or location.url, _origin(profile, "url") or "URL"))
+    found += _sinks(profile)
     resolved = _resolved(provider, options, environ)
     own = [each for each in fields(options) if each.name not in PARTS]
     found += [_setting("options", each, options, profile, resolved) for each in own]
@@ -94,6 +96,16 @@ def settings(place: str, environ: Mapping[str, str] = os.environ) -> list[Settin
             continue
         found += [_setting(part, each, inner, profile, resolved) for each in fields(inner)]
     return found
+
+
+def _sinks(profile: Profile | None) -> list[Setting]:
+    if profile is None:
+        return []
+    named = [Setting("observe", each, _origin(profile, "observe")) for each in profile.sinks.words]
+    return named + [
+        Setting(f"telemetry.{key}", _shown(value, secret=".headers." in key), _origin(profile, f"telemetry.{key}"))
+        for key, value in profile.sinks.telemetry
+    ]
 
 
 def _profile(place: str, environ: Mapping[str, str]) -> tuple[Profile | None, Location | None]:
@@ -184,13 +196,14 @@ def _shown(value: object, *, secret: bool) -> str:
 def place_of(table: Table, environ: Mapping[str, str] = os.environ) -> tuple[str, StoreOptions]:
     """Return the URL that the paths of a profile begin at, and its options, for a table that is in no file.
 
-    Where the profile names no bucket, the URL is the scheme alone.
+    The sinks that it names are opened. Where the profile names no bucket, the URL is the scheme alone.
 
     Raises:
         ConfigError: It cannot work.
 
     """
     found = built(table.name, [table], environ.get)
+    open_named(found.sinks)
     return (f"{found.provider.schemes[0]}://" if found.target is None else found.target.url), found.options
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.config.profiles.files import NAME, Signature, config_files, read_file, signature
 from penstock.config.profiles.foreign import check_hosts, check_places
 from penstock.config.profiles.multistorage import msc_files, msc_tables
+from penstock.config.profiles.observing import named_sinks
 from penstock.config.profiles.table import PART_KINDS, Table, Value, chain, meant, merged
 from penstock.config.profiles.typed import expanded, literal_secrets, typed
 from penstock.config.services import SERVICES
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from penstock.config.profiles.files import File
+    from penstock.config.profiles.sinks import NamedSinks
     from penstock.options import StoreOptions
     from penstock.providers.provider import Provider
 
@@ -59,6 +61,7 @@ class Profile:
         provider: Whose it is.
         target: Where its paths begin; None where it has no ``url``.
         options: Of the provider's class.
+        sinks: Which are opened with its first store.
 
     """
 
@@ -68,6 +71,7 @@ class Profile:
     provider: Provider = field(repr=False)
     target: Location | None
     options: StoreOptions
+    sinks: NamedSinks
 
 
 def load(name: str, environ: Mapping[str, str] = os.environ, scheme: str = PENSTOCK) -> Profile:
@@ -156,7 +160,7 @@ def built(name: str, tables: list[Table], lookup: Callable[[str], str | None]) -
         provider.take(options)
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error.message}") from None
-    return Profile(name, origin, values, provider, target, options)
+    return Profile(name, origin, values, provider, target, options, named_sinks(values, lookup))
 
 
 def _parts(values: Mapping[str, Value], lookup: Callable[[str], str | None]) -> dict[str, Any]:

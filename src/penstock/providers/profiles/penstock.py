@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.config.profiles.sinks import NamedSinks, open_named
 from penstock.errors import ConfigError, alias
 from penstock.options import StoreOptions
 from penstock.providers.profiles.lookup import PENSTOCK, Profile, bad_name, load
@@ -32,7 +33,9 @@ def chosen(location: Location, store: StoreOptions | str | None) -> StoreOptions
     if not isinstance(store, str):
         return StoreOptions() if store is None else store
     if location.provider.defaults is None:
-        return load(store).options
+        profile = load(store)
+        open_named(profile.sinks)
+        return profile.options
     if store == location.bucket:
         return StoreOptions()
     raise ConfigError(f"{location.root} has the options of its own profile: leave store={store!r} out")
@@ -70,7 +73,7 @@ def through(scheme: str, profile: Profile) -> Provider:
         return Route(target.scheme, target.bucket, base, settings), identity
 
     whole = replace(
-        _below(real, base),
+        _below(real, base, profile.sinks),
         schemes=(scheme,),
         split=PROVIDER.split,
         bucket_fault=bad_name,
@@ -83,17 +86,18 @@ def through(scheme: str, profile: Profile) -> Provider:
 
     def variant(route: Route) -> Provider | None:
         found = real.variant(route.settings)
-        return found and replace(whole, **_store_parts(_below(found, base)))
+        return found and replace(whole, **_store_parts(_below(found, base, profile.sinks)))
 
     return replace(whole, variant=variant)
 
 
-def _below(real: Provider, base: str) -> Provider:
+def _below(real: Provider, base: str, sinks: NamedSinks) -> Provider:
     """Return a provider whose keys all begin with ``base``, which the key that a user names leaves out."""
 
     def opened(opening: Opening) -> tuple[Driver, Transport]:
         from penstock.drivers.below import below
 
+        open_named(sinks)
         route = opening.settings
         inner = replace(opening, provider=real, scheme=route.scheme, bucket=route.bucket, settings=route.settings)
         driver, transport = real.open(inner)

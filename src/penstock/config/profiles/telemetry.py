@@ -1,0 +1,83 @@
+"""The section ``opentelemetry`` of Multi-Storage Client's files as values of a profile; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["telemetry"]
+
+_SIGNALS = ("metrics", "traces")
+_EXPORTERS = ("otlp", "console")
+_OPTIONS = ("endpoint", "certificate_file", "client_key_file", "client_certificate_file", "timeout")
+_READER = ("export_interval_millis", "export_timeout_millis")
+# Type of an attributes provider -> what each of its words is in an attribute of the sink.
+_FILLED = {"host": {"name": "{host}"}, "process": {"pid": "{pid}"}}
+
+
+def telemetry(section: object) -> tuple[dict[str, object], list[str]]:
+    """Return what the section says as ``metrics.endpoint``, ``attributes.NAME``, …, and the keys that mean nothing.
+
+    Exporters are ``otlp`` and ``console``; a signal without one is not exported, as there. Attributes are static, of
+    the environment, the host's name and the process's number.
+    """
+    found: dict[str, object] = {}
+    notes: list[str] = []
+    if not isinstance(section, Mapping):
+        return {}, ["opentelemetry"]
+    for key, content in section.items():
+        if key not in _SIGNALS or not isinstance(content, Mapping):
+            notes.append(f"opentelemetry.{key}")
+            continue
+        found |= _exporter(str(key), content.get("exporter"), notes)
+        if key == "metrics" and found:
+            reader = _mapping(_mapping(content.get("reader")).get("options"))
+            found |= {f"metrics.{name}": raw for name, raw in reader.items() if name in _READER}
+            notes += [f"opentelemetry.metrics.reader.options.{name}" for name in reader if name not in _READER]
+            found |= _attributes(content.get("attributes"), notes)
+        known = ("exporter", "reader", "attributes") if key == "metrics" else ("exporter",)
+        notes += [f"opentelemetry.{key}.{name}" for name in content if name not in known]
+    return found, notes
+
+
+def _exporter(signal: str, given: object, notes: list[str]) -> dict[str, object]:
+    where = f"opentelemetry.{signal}.exporter"
+    content = _mapping(given)
+    kind = content.get("type")
+    if kind not in _EXPORTERS:
+        notes.append(f"{where}.type ({kind})" if content else f"opentelemetry.{signal} (it names no exporter)")
+        return {}
+    found: dict[str, object] = {f"{signal}.exporter": kind}
+    for name, raw in _mapping(content.get("options")).items():
+        if name == "headers" and isinstance(raw, Mapping):
+            found |= {f"{signal}.headers.{header}": str(value) for header, value in raw.items()}
+        elif name in _OPTIONS and kind == "otlp":
+            found[f"{signal}.{name}"] = raw
+        else:
+            notes.append(f"{where}.options.{name}")
+    return found
+
+
+def _attributes(given: object, notes: list[str]) -> dict[str, object]:
+    """Return the attributes of metrics; the last of a name counts, as there."""
+    found: dict[str, object] = {}
+    for content in map(_mapping, given if isinstance(given, list) else ()):
+        kind = str(content.get("type"))
+        for name, raw in _mapping(_mapping(content.get("options")).get("attributes")).items():
+            if kind == "static":
+                value = str(raw)
+            elif kind == "environment_variables":
+                value = f"${{{raw}:-}}"
+            else:
+                value = _FILLED.get(kind, {}).get(str(raw), "")
+            if value:
+                found[f"attributes.{name}"] = value
+            else:
+                notes.append(f"opentelemetry.metrics.attributes.{name} ({kind})")
+        if not _mapping(content.get("options")).get("attributes"):
+            notes.append(f"opentelemetry.metrics.attributes ({kind})")
+    return found
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
