@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Cleared", "Counts", "Entry", "Usage", "Verified"]
+__all__ = ["Cleared", "Entry", "Usage", "Verified"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +81,3 @@ class Cleared:
 
     entries: int
     stored_bytes: int
-
-
-@dataclass(slots=True)
-class Counts:
-    """What this process did with a cache, in sum; any thread may look.
-
-    Attributes:
-        hits: Reads of the cache that found what they asked for.
-        hit_bytes: Their bytes.
-        misses: Those that did not.
-        stored: Entries that were written.
-        stored_bytes: Their bytes.
-        refused: Entries that were not written: the cache was full and is of use, or they are too large for it.
-        damaged: Entries that were not what had been written, and were removed.
-
-    """
-
-    hits: int = 0
-    hit_bytes: int = 0
-    misses: int = 0
-    stored: int = 0
-    stored_bytes: int = 0
-    refused: int = 0
-    damaged: int = 0

@@ -14,9 +14,10 @@ from penstock.cache.entry import About, Footer, about
 from penstock.cache.evict import share_after
 from penstock.cache.ledger import charge
 from penstock.cache.memory import Memory
-from penstock.cache.survey import Cleared, Counts, Entry, Usage, Verified
+from penstock.cache.survey import Cleared, Entry, Usage, Verified
 from penstock.config.caching import cache_folder
 from penstock.errors import Damaged
+from penstock.events import count_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,7 +60,7 @@ class Cache:
         self._checked = False
         self._resume_s = 0.0
         self._noted = self._noted_hits = 0
-        self.counts = Counts()
+        self.counts = count_cache(os.path.dirname(self._disk.root))
 
     @property
     def path(self) -> str:

@@ -3,9 +3,10 @@
 ``subscribe`` takes a listener for this process. Requests are ``RequestStarted`` and ``RequestEnded``, one pair for each
 attempt; operations, which consist of several requests, are ``OperationStarted`` and ``OperationEnded``. The others tell
 results: ``RangeRead``, ``Retried``, ``Hedged``, ``Listed``, ``PartSent`` and ``Committed``. Counts and histograms of
-all responses by host are kept without a listener, too: ``measured``.
+all responses by host, and counts of caches, are kept without a listener, too: ``measured``, ``measured_caches``.
 """
 
+from penstock.events.caching import CacheCounts, count_cache, measured_caches
 from penstock.events.handover import (
     CONTEXT_BYTES,
     arrived,
@@ -41,6 +42,7 @@ from penstock.events.tracing import RequestTrace, Scope, followed, named, operat
 __all__ = [
     "CONTEXT_BYTES",
     "HOST_WORDS",
+    "CacheCounts",
     "CacheHit",
     "CacheMiss",
     "Committed",
@@ -68,11 +70,13 @@ __all__ = [
     "carry",
     "context",
     "context_of",
+    "count_cache",
     "emit",
     "enter",
     "followed",
     "listening",
     "measured",
+    "measured_caches",
     "named",
     "operation",
     "slow",

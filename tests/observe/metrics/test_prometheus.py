@@ -10,10 +10,13 @@ import prometheus_client
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from penstock.cache.tiers import Cache
 from penstock.errors import ConfigError, Unusable
 from penstock.events import listening
 from penstock.observe import Prometheus, to
 from penstock.observe.environment import named_sinks
+from penstock.observe.metrics.counts import CACHE_COUNTS
+from penstock.options import CacheOptions
 from tests.children import forked
 from tests.observe.reads import keys_of, read_all, read_one, source_of
 
@@ -134,3 +137,20 @@ def test_a_port_that_does_not_exist_is_refused(port):
 def test_a_word_without_a_port_is_refused_with_what_to_write(word):
     with pytest.raises(ConfigError, match=r"port"):
         named_sinks(word)
+
+
+def test_a_cache_is_counted_by_its_directory(tmp_path, port):
+    cache = Cache(CacheOptions(path=str(tmp_path / "cache"), size_bytes=1 << 26))
+    with to(Prometheus(port)):
+        cache.note(hit=False)
+        cache.note(hit=True, size_bytes=7)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+            found = {
+                sample.name: sample.value
+                for family in text_string_to_metric_families(answer.read().decode())
+                for sample in family.samples
+                if sample.labels.get("cache") == str(tmp_path / "cache")
+            }
+    assert found["penstock_cache_hits_total"] == found["penstock_cache_misses_total"] == 1
+    assert found["penstock_cache_hit_bytes_total"] == 7
+    assert found.keys() == {f"penstock_{each.name}_total" for each in CACHE_COUNTS}

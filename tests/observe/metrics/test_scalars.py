@@ -20,7 +20,7 @@ class Loader:
     waiting_s: float = 0.0
     computing_s: float = 0.0
     total: SimpleNamespace = field(
-        default_factory=lambda: SimpleNamespace(requests=0, retries=0, errors=0, skipped=0, size_bytes=0)
+        default_factory=lambda: SimpleNamespace(requests=0, retries=0, errors=0, skipped=0, cached=0, size_bytes=0)
     )
 
     def stats(self):
@@ -35,14 +35,14 @@ def clock(monkeypatch):
 
 
 RATES = ["batches_per_s", "samples_per_s", "bytes_per_s"]
-NAMES = ["utilisation", "waiting_s", *RATES, "requests", "retries", "errors", "skipped"]
+NAMES = ["utilisation", "waiting_s", *RATES, "requests", "retries", "errors", "skipped", "cached"]
 
 
 def test_numbers_are_of_what_came_since(clock):
     loader = Loader(batches=5, waiting_s=9)
     scalars = Scalars(loader, "")
     loader.batches, loader.samples, loader.waiting_s, loader.computing_s = 7, 64, 10, 3
-    loader.total = SimpleNamespace(requests=70, retries=3, errors=2, skipped=1, size_bytes=1000)
+    loader.total = SimpleNamespace(requests=70, retries=3, errors=2, skipped=1, cached=4, size_bytes=1000)
     clock[0] += 4
     assert scalars.take() == {
         "utilisation": 0.75,
@@ -54,6 +54,7 @@ def test_numbers_are_of_what_came_since(clock):
         "retries": 3,
         "errors": 2,
         "skipped": 1,
+        "cached": 4,
     }
     assert scalars.take() == dict.fromkeys(NAMES, 0.0)
 

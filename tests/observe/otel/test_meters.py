@@ -6,6 +6,7 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from penstock.events import count_cache
 from penstock.observe.metrics.counts import COUNTS
 from penstock.observe.otel.meters import observe
 from tests.children import forked
@@ -73,4 +74,11 @@ def test_attributes_are_those_of_each_metric(tmp_path, reader):
     assert ("one", "file") in found["mine.requests"]
     assert ("one", "file", 0.95) in found["mine.first_byte_seconds"]
     assert {key[0] for points in found.values() for key in points} == {"one"}
+    end()
+
+
+def test_caches_are_counted_by_directory(reader, tmp_path):
+    count_cache(str(tmp_path)).hit_bytes += 7
+    end = observe(MeterProvider([reader], shutdown_on_exit=False).get_meter("tests"), "mine")
+    assert collected(reader)["mine.cache_hit_bytes"][str(tmp_path),] == 7
     end()

@@ -9,19 +9,36 @@ import tempfile
 import threading
 from array import array
 from contextlib import suppress
+from dataclasses import astuple
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple, Self, TypeVar
 
-from penstock.events import HOST_WORDS, HostTimings, measured
+from penstock.events import HOST_WORDS, CacheCounts, HostTimings, measured, measured_caches
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+__all__ = ["Board", "Notice", "Tally", "counted"]
 
-__all__ = ["Board", "Notice", "counted"]
+T = TypeVar("T", HostTimings, CacheCounts)
 
 _EVERY_S: Final = 1.0
+
+
+class Tally(NamedTuple):
+    """Counts of one process, or of several.
+
+    Attributes:
+        hosts: Of requests, by host.
+        caches: By directory.
+
+    """
+
+    hosts: dict[str, HostTimings]
+    caches: dict[str, CacheCounts]
+
+    def plus(self, other: Tally) -> Self:
+        """Return the counts of both."""
+        return type(self)(_added(self.hosts, other.hosts), _added(self.caches, other.caches))
 
 
 class Board:
@@ -34,19 +51,19 @@ class Board:
         """Make the folder, for this user alone."""
         self.folder = folder_of(name)
         self.folder.mkdir(0o700)
-        self._ended: dict[str, HostTimings] = {}
+        self._ended = Tally({}, {})
         self._lock = threading.Lock()  # of threads that ask at once
 
-    def gather(self) -> dict[str, HostTimings]:
-        """Return the counts of all processes by host."""
+    def gather(self) -> Tally:
+        """Return the counts of all processes."""
         with self._lock:
-            found = _added(self._ended, counted())
+            found = self._ended.plus(counted())
             for path in sorted(self.folder.glob("*.json")):
                 ended = not _lives(path.name)
                 counts = _read(path)
-                found = _added(found, counts)
+                found = found.plus(counts)
                 if ended:  # it was looked at before it was read: nothing was written since
-                    self._ended = _added(self._ended, counts)
+                    self._ended = self._ended.plus(counts)
                     path.unlink(missing_ok=True)
             return found
 
@@ -76,7 +93,7 @@ class Notice:
         """Write the counts of this moment: whole, or not at all."""
         aside = self._path.with_suffix(".tmp")
         with suppress(OSError):  # a full disk, or the board is gone: the next time, perhaps
-            aside.write_text(json.dumps({name: [*host.words] for name, host in counted().items()}), "utf-8")
+            aside.write_text(json.dumps(_plain(counted())), "utf-8")
             aside.replace(self._path)
 
     def close(self) -> None:
@@ -86,12 +103,12 @@ class Notice:
         self.write()
 
 
-def counted() -> dict[str, HostTimings]:
-    """Return the counts of this process by host; those of local files, which have no host, as ``file``."""
-    found: dict[str, HostTimings] = {}
+def counted() -> Tally:
+    """Return the counts of this process; those of local files, which have no host, as ``file``."""
+    hosts: dict[str, HostTimings] = {}
     for name, host in measured().items():
-        found = _added(found, {"file" if name.startswith("/") or not name else name: host})
-    return found
+        hosts = _added(hosts, {"file" if name.startswith("/") or not name else name: host})
+    return Tally(hosts, measured_caches())
 
 
 def folder_of(name: str) -> Path:
@@ -99,19 +116,27 @@ def folder_of(name: str) -> Path:
     return Path(tempfile.gettempdir()) / f"penstock-metrics-{name}"
 
 
-def _added(one: Mapping[str, HostTimings], other: Mapping[str, HostTimings]) -> dict[str, HostTimings]:
+def _added(one: dict[str, T], other: dict[str, T]) -> dict[str, T]:
     sums = dict(one)
-    for name, host in other.items():
-        sums[name] = sums[name] + host if name in sums else host
+    for name, counts in other.items():
+        sums[name] = sums[name] + counts if name in sums else counts
     return sums
 
 
-def _read(path: Path) -> dict[str, HostTimings]:
+def _plain(tally: Tally) -> dict[str, dict[str, list[int]]]:
+    hosts = {name: [*host.words] for name, host in tally.hosts.items()}
+    return {"hosts": hosts, "caches": {name: [*astuple(cache)] for name, cache in tally.caches.items()}}
+
+
+def _read(path: Path) -> Tally:
     try:
         table = json.loads(path.read_text("utf-8"))
-        return {name: HostTimings(array("q", words)) for name, words in table.items() if len(words) == HOST_WORDS}
-    except (OSError, ValueError, TypeError, AttributeError):
-        return {}
+        hosts = {
+            name: HostTimings(array("q", words)) for name, words in table["hosts"].items() if len(words) == HOST_WORDS
+        }
+        return Tally(hosts, {name: CacheCounts(*map(int, each)) for name, each in table["caches"].items()})
+    except (OSError, ValueError, TypeError, AttributeError, LookupError):
+        return Tally({}, {})
 
 
 def _lives(name: str) -> bool:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.events import HostTimings
+    from penstock.events import CacheCounts, HostTimings
     from penstock.histogram import Histogram
 
-__all__ = ["COUNTS", "DISTRIBUTIONS", "Count", "Distribution", "cumulated"]
+__all__ = ["CACHE_COUNTS", "COUNTS", "DISTRIBUTIONS", "CacheCount", "Count", "Distribution", "cumulated"]
 
 
 class Count(NamedTuple):
@@ -29,6 +29,15 @@ class Count(NamedTuple):
     unit: str
     help: str
     value: Callable[[HostTimings], float]
+
+
+class CacheCount(NamedTuple):
+    """A number of each cache that only grows; see ``Count``."""
+
+    name: str
+    unit: str
+    help: str
+    value: Callable[[CacheCounts], float]
 
 
 class Distribution(NamedTuple):
@@ -51,6 +60,14 @@ COUNTS: Final = (
     Count("sent_bytes", "By", "Bytes of requests' bodies.", lambda host: host.sent_bytes),
     Count("throttled_seconds", "s", "Seconds that requests waited when throttled.", lambda host: host.throttled_s),
     Count("retried_seconds", "s", "Seconds that requests waited after other failures.", lambda host: host.retried_s),
+)
+CACHE_COUNTS: Final = (
+    CacheCount("cache_hits", "{read}", "Reads that a cache served.", lambda cache: cache.hits),
+    CacheCount("cache_misses", "{read}", "Reads that a cache did not have.", lambda cache: cache.misses),
+    CacheCount("cache_hit_bytes", "By", "Bytes that a cache served.", lambda cache: cache.hit_bytes),
+    CacheCount("cache_stored_bytes", "By", "Bytes written into a cache.", lambda cache: cache.stored_bytes),
+    CacheCount("cache_refused", "{entry}", "Entries that a cache did not take in.", lambda cache: cache.refused),
+    CacheCount("cache_damaged", "{entry}", "Entries that were damaged, and removed.", lambda cache: cache.damaged),
 )
 DISTRIBUTIONS: Final = (
     Distribution("first_byte_seconds", "s", "Seconds from a read to its first byte.", lambda host: host.first_byte),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from penstock.errors import MissingExtra, Unusable
 from penstock.observe.metrics.board import Board, Notice
-from penstock.observe.metrics.counts import COUNTS, DISTRIBUTIONS, cumulated
+from penstock.observe.metrics.counts import CACHE_COUNTS, COUNTS, DISTRIBUTIONS, cumulated
 from penstock.values import whole
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _BOUNDS: Final = {
 
 @dataclass(frozen=True)
 class Prometheus:
-    """Metrics that Prometheus scrapes: of this process, and of the workers that it starts, added up by host.
+    """Metrics that Prometheus scrapes: of this process, and of the workers that it starts, by host and by cache.
 
     It reads counts that are kept anyway, when it is asked: requests cost nothing more. Needs the extra ``prometheus``.
 
@@ -99,11 +99,16 @@ class _Collector:
             return
         from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
-        hosts = self._board.gather()
+        hosts, caches = self._board.gather()
         for count in COUNTS:
             family = CounterMetricFamily(f"penstock_{count.name}", count.help, labels=["host"])
             for name, host in hosts.items():
                 family.add_metric([name], count.value(host))
+            yield family
+        for of in CACHE_COUNTS if caches else ():
+            family = CounterMetricFamily(f"penstock_{of.name}", of.help, labels=["cache"])
+            for name, cache in caches.items():
+                family.add_metric([name], of.value(cache))
             yield family
         for each in DISTRIBUTIONS:
             shown = HistogramMetricFamily(f"penstock_{each.name}", each.help, labels=["host"])

@@ -15,7 +15,7 @@ __all__ = ["Scalars"]
 
 _LOG = getLogger("penstock")
 _WARN_EVERY_S: Final = 30.0
-_TOTALS: Final = ("requests", "retries", "errors", "skipped", "size_bytes")
+_TOTALS: Final = ("requests", "retries", "errors", "skipped", "cached", "size_bytes")
 
 
 class Counted(Protocol):
@@ -51,6 +51,7 @@ class Scalars:
     | ``batches_per_s``, ``samples_per_s`` | received by the loop |
     | ``bytes_per_s`` | of objects, read ahead ones included |
     | ``requests``, ``retries``, ``errors``, ``skipped`` | counts |
+    | ``cached`` | reads that needed no request |
 
     """
 
@@ -77,7 +78,7 @@ class Scalars:
                 "utilisation": since["computing_s"] / looped_s if looped_s else 0.0,
                 "waiting_s": since["waiting_s"],
                 **{name: since[of] / seconds if seconds else 0.0 for name, of in rates.items()},
-                **{name: since[name] for name in ("requests", "retries", "errors", "skipped")},
+                **{name: since[name] for name in ("requests", "retries", "errors", "skipped", "cached")},
             }.items()
         }
 

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.observe.metrics.board import counted
-from penstock.observe.metrics.counts import COUNTS, DISTRIBUTIONS
+from penstock.observe.metrics.counts import CACHE_COUNTS, COUNTS, DISTRIBUTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
     from penstock.histogram import Histogram
-    from penstock.observe.metrics.counts import Count, Distribution
+    from penstock.observe.metrics.counts import CacheCount, Count, Distribution
 
 __all__ = ["observe"]
 
@@ -33,6 +33,9 @@ def observe(meter: Meter, namespace: str, attributes: Mapping[str, str] | None =
     for count in COUNTS:
         name = f"{namespace}.{count.name}"
         meter.create_observable_counter(name, [_count(count, state)], unit=count.unit, description=count.help)
+    for of in CACHE_COUNTS:
+        name = f"{namespace}.{of.name}"
+        meter.create_observable_counter(name, [_cache_count(of, state, namespace)], unit=of.unit, description=of.help)
     for each in DISTRIBUTIONS:
         name = f"{namespace}.{each.name}"
         meter.create_observable_gauge(name, [_quantiles(each, state)], unit=each.unit, description=each.help)
@@ -58,9 +61,22 @@ def _count(count: Count, state: _State) -> Callable[[Any], Iterable[Any]]:
     def ask(_options: object) -> Iterable[Any]:
         from opentelemetry.metrics import Observation
 
-        hosts = {} if state.silent else counted()
+        hosts = {} if state.silent else counted().hosts
         return [
             Observation(count.value(host), {**state.attributes, "server.address": name}) for name, host in hosts.items()
+        ]
+
+    return ask
+
+
+def _cache_count(of: CacheCount, state: _State, namespace: str) -> Callable[[Any], Iterable[Any]]:
+    def ask(_options: object) -> Iterable[Any]:
+        from opentelemetry.metrics import Observation
+
+        caches = {} if state.silent else counted().caches
+        return [
+            Observation(of.value(cache), state.attributes | {f"{namespace}.cache": name})
+            for name, cache in caches.items()
         ]
 
     return ask
@@ -73,7 +89,7 @@ def _quantiles(each: Distribution, state: _State) -> Callable[[Any], Iterable[An
         from opentelemetry.metrics import Observation
 
         told = []
-        for name, host in ({} if state.silent else counted()).items():
+        for name, host in ({} if state.silent else counted().hosts).items():
             now = each.value(host).copy()
             since = now - before[name] if name in before else now
             before[name] = now
