@@ -96,8 +96,9 @@ def test_an_argument_that_there_is_not_is_refused(tree, tmp_path):
 
 
 def test_nothing_there_writes_nothing(tree, tmp_path):
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match=r"the nearest that exist are|holds") as caught:
         index(f"{tree}/none/", tmp_path / "a.catalog")
+    assert "allow_empty" not in str(caught.value), "it has no such argument"
     assert _names(tmp_path) == ["data"]
 
 

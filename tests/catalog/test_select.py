@@ -1,13 +1,17 @@
 """Globs choose by relative key, component by component, and directory markers are no samples."""
 
 import fnmatch
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.catalog.select import fixed_part, selector
-from penstock.errors import ConfigError
+import penstock as ps
+from penstock.catalog.catalog import Catalog, Entry
+from penstock.catalog.select import fixed_part, globs, selector
+from penstock.errors import ConfigError, NotFound
 
 
 @pytest.mark.parametrize(
@@ -99,3 +103,46 @@ def test_what_a_glob_matches_begins_with_its_fixed_part(glob, key):
         assert key.startswith(start)
     if not rest:
         assert chosen(key, 1) == (key == start)
+
+
+@pytest.mark.parametrize(
+    "given", [5, None, True, b"*.jpg", ["*.jpg", 5], [None], Path("a.jpg"), re.compile("a")], ids=str
+)
+def test_what_is_no_glob_is_refused(given):
+    with pytest.raises(ConfigError, match="a glob is a text"):
+        globs(given)
+
+
+def test_one_glob_and_several():
+    assert globs("*.jpg") == ("*.jpg",)
+    assert globs(each for each in ["a", "b"]) == globs({"a": 1, "b": 2}) == ("a", "b")
+    assert globs(()) == globs([]) == ()
+
+
+TAKES_GLOBS = {
+    "scan": lambda url, wrong: Catalog.scan(url, include=wrong),
+    "scan, exclude": lambda url, wrong: Catalog.scan(url, exclude=wrong),
+    "refresh": lambda url, wrong: Catalog.build(url, "", ()).refresh(include=wrong),
+    "filter": lambda url, wrong: Catalog.build(url, "", [Entry("a")]).filter(include=wrong),
+    "from_inventory": lambda url, wrong: Catalog.from_inventory(f"{url}manifest.json", url, include=wrong),
+    "index": lambda url, wrong: ps.index(url, f"{url}a.catalog", include=wrong),
+    "a dataset": lambda url, wrong: ps.MapDataset.from_prefix(url, include=wrong),
+    "sync": lambda url, wrong: ps.sync(url, "memory://wrong-globs-2/", exclude=wrong),
+    "find": lambda url, wrong: list(ps.find(url, name=wrong)),
+    "find, path": lambda url, wrong: list(ps.find(url, path=wrong)),
+}
+
+
+@pytest.mark.parametrize("name", TAKES_GLOBS)
+@pytest.mark.parametrize("wrong", [5, 0, None])
+def test_everything_that_takes_globs_refuses_what_is_none(name, wrong):
+    with pytest.raises(ConfigError, match="a glob is a text"):
+        TAKES_GLOBS[name]("memory://wrong-globs/", wrong)
+
+
+def test_an_empty_glob_matches_no_object():
+    """A shell's variable that is not set must not stand for everything."""
+    with ps.open("memory://empty-glob/a.jpg", "wb") as writer:
+        writer.write(b"1")
+    with pytest.raises(NotFound, match="1 objects are there, and include="):
+        Catalog.scan("memory://empty-glob/", include="")

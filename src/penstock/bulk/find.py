@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 from penstock.bulk.selection import local, resolved, sized
-from penstock.catalog.select import selector
+from penstock.catalog.select import globs, selector
 from penstock.errors import Unusable
 from penstock.source import open_source
 from penstock.values import ObjectMeta, as_folder
@@ -50,7 +50,7 @@ class Wanted:
 
     def matcher(self, now: float) -> Callable[[str, ObjectMeta], bool]:
         """Return what says whether an object, with its key below the URL, is looked for."""
-        names = [self.name] if isinstance(self.name, str) else [*self.name]
+        names = globs(self.name)
         chosen = selector(self.path, markers=True)
         newest = None if self.older_s is None else now - self.older_s
         oldest = None if self.newer_s is None else now - self.newer_s

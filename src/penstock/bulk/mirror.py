@@ -135,12 +135,14 @@ def opened(source: str, dest: str, how: SyncOptions, store: StoreOptions | str) 
     """Return the two trees that two URLs name; no request, but where the source may be a single object.
 
     Raises:
+        ConfigError: A glob is none.
         Unusable: A file where a tree is meant; one tree lies in the other; ``delete`` for a place that is never
             emptied, or for a whole bucket without ``whole_bucket``.
         Unsupported: The destination takes no objects, or deletes none.
         NotFound: The source is a directory that is not there.
 
     """
+    chosen = selector(how.include, how.exclude, markers=True)
     here, prefix = _tree(source, store)
     there, base = _tree(dest, store)
     there.require(Put, base)
@@ -149,7 +151,7 @@ def opened(source: str, dest: str, how: SyncOptions, store: StoreOptions | str) 
     _check_source(here, prefix)
     if local(there) and os.path.isfile(f"/{base.rstrip('/')}"):
         raise Unusable("the destination is a file, and should hold several", url=there.url(base))
-    mirror = Mirror(here, prefix, there, base, selector(how.include, how.exclude, markers=True))
+    mirror = Mirror(here, prefix, there, base, chosen)
     _check_apart(mirror)
     if how.delete:
         if base or local(there):

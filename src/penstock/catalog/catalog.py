@@ -16,6 +16,7 @@ from penstock.catalog.rows import Conditions, matching, picked, positions, unite
 from penstock.catalog.scanning.journal import Beyond
 from penstock.catalog.scanning.nearest import absent
 from penstock.catalog.scanning.scan import Listing, listed, scan
+from penstock.catalog.select import globs
 from penstock.catalog.split import Draw, divided
 from penstock.catalog.storage.builder import TableBuilder
 from penstock.catalog.storage.column import checked
@@ -75,17 +76,20 @@ class Catalog(Contents):
 
         Raises:
             NotFound: Nothing is there, and ``allow_empty`` is not set: two more requests say what is near.
+            ConfigError: A glob is none.
             Unusable: An object has no label.
 
         """
         if labels is not None:
             check_rule(labels)
+        include, exclude = globs(include), globs(exclude)
         source, prefix = open_source(url, store)
         with tally(f"listing {source.url(prefix)}", shown=progress) as count:
             found = scan(source, prefix, include=include, exclude=exclude, progress=totals(count))
         catalog = cls(source.root, *found)
         if not (allow_empty or len(catalog)):
-            raise absent(source, prefix, os.fspath(url), chosen=bool(include or exclude))
+            otherwise = "pass allow_empty=True if that is meant"
+            raise absent(source, prefix, os.fspath(url), chosen=bool(include or exclude), instead=otherwise)
         return catalog if labels is None else catalog.with_labels(labels)
 
     @classmethod
@@ -119,9 +123,9 @@ class Catalog(Contents):
             ChecksumMismatch: A file has another size or MD5 than its manifest says.
 
         """
-        place = parse(url)
+        place, wanted = parse(url), (globs(include), globs(exclude))
         with tally(f"reading the inventory of {place.root}", shown=progress) as count:
-            table = inventoried(manifest, place, (include, exclude), totals(count), store)
+            table = inventoried(manifest, place, wanted, totals(count), store)
         return cls(place.root, place.key[: place.key.rfind("/") + 1], table)
 
     @classmethod
@@ -286,7 +290,7 @@ class Catalog(Contents):
             Unusable: A condition is none; no entry is left to choose from what is known (unknown sizes, no labels).
 
         """
-        asked = Conditions(size, _globs(include), _globs(exclude), mask, labels)
+        asked = Conditions(size, globs(include), globs(exclude), mask, labels)
         return self._picked(matching(self._table, self._indices, len(encode(self.base)), asked))
 
     def split(self, *parts: float, seed: int = 0, by: str = "sample") -> tuple[Catalog, ...]:
@@ -360,7 +364,3 @@ class Catalog(Contents):
 
     def _picked(self, chosen: NDArray[np.int64]) -> Catalog:
         return Catalog(self.root, self.base, self._table, picked(self._indices, chosen))
-
-
-def _globs(globs: str | Iterable[str]) -> tuple[str, ...]:
-    return (globs,) if isinstance(globs, str) else tuple(globs)

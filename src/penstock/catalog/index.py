@@ -13,6 +13,7 @@ from penstock.catalog.labels import check_rule
 from penstock.catalog.scanning.journal import journal
 from penstock.catalog.scanning.nearest import absent
 from penstock.catalog.scanning.scan import Listing, listed
+from penstock.catalog.select import globs
 from penstock.errors import Unusable
 from penstock.progress import tally, totals
 from penstock.providers.urls import parse
@@ -65,7 +66,7 @@ def index(
     """
     for each in how.keys() - IndexKeywords.__annotations__.keys():
         raise TypeError(f"index() got an unexpected keyword argument {each!r}")
-    include, exclude = _globs(how.get("include", ())), _globs(how.get("exclude", ()))
+    include, exclude = globs(how.get("include", ())), globs(how.get("exclude", ()))
     labels = how.get("labels")
     if labels is not None:
         check_rule(labels)
@@ -75,7 +76,7 @@ def index(
         raise Unusable("the catalog is one file: name it", url=place.url)
     # One URL names other buckets at other endpoints: a listing of one is not continued at the other.
     store_id = hashlib.sha256(repr(source.address("")).encode("utf-8", "surrogatepass")).hexdigest()
-    about = {"url": source.url(prefix), "store": store_id, "include": include, "exclude": exclude}
+    about = {"url": source.url(prefix), "store": store_id, "include": [*include], "exclude": [*exclude]}
     with journal(_partial(place.key, place.url, local=place.local), about, restart=how.get("restart", False)) as kept:
         with tally(f"listing {source.url(prefix)}", shown=progress) as count:
             found = listed(source, prefix, Listing(include, exclude, progress=totals(count), known=kept))
@@ -87,10 +88,6 @@ def index(
         catalog.save(to, store=None if place.local else store)
         kept.remove()
     return catalog
-
-
-def _globs(globs: str | Iterable[str]) -> list[str]:
-    return [globs] if isinstance(globs, str) else [*globs]
 
 
 def _partial(key: str, url: str, *, local: bool) -> Path:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-__all__ = ["fixed_part", "selector"]
+__all__ = ["fixed_part", "globs", "selector"]
 
 _MEMBER = re.compile(r"(.)(?:-(.))?", re.DOTALL)  # of a set: a character, or a range
 
@@ -29,7 +30,7 @@ def selector(
     Directory markers (empty objects whose key ends in ``/``) are left out unless ``markers``.
 
     Raises:
-        ConfigError: A glob's set is impossible (``[z-a]``).
+        ConfigError: A glob's set is impossible (``[z-a]``); what is given is neither a glob nor several of them.
 
     """
     wanted, unwanted = _compile(include), _compile(exclude)
@@ -42,6 +43,15 @@ def selector(
         )
 
     return chosen
+
+
+def globs(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the globs of ``include``, ``exclude`` and the like. Raises ``ConfigError`` where they are none."""
+    found = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+    for each in found:
+        if not isinstance(each, str):
+            raise ConfigError(f"a glob is a text, such as '*.jpg', and several are a list of them; {each!r} is no text")
+    return found
 
 
 _FIXED = re.compile(r"(?: [^*?\[] | \[ (?: \] | [^]!/] ) \] )*", re.VERBOSE | re.DOTALL)
@@ -69,12 +79,12 @@ _TOKEN = re.compile(
 )
 
 
-def _compile(globs: str | Iterable[str]) -> re.Pattern[str] | None:
-    globs = [globs] if isinstance(globs, str) else list(globs)
+def _compile(given: str | Iterable[str]) -> re.Pattern[str] | None:
+    found = globs(given)
     try:
-        return re.compile("|".join(map(_translate, globs)), re.DOTALL) if globs else None
+        return re.compile("|".join(map(_translate, found)), re.DOTALL) if found else None
     except re.error as error:
-        raise ConfigError(f"no such glob: {globs} ({error})") from error
+        raise ConfigError(f"no such glob: {[*found]} ({error})") from error
 
 
 def _translate(glob: str) -> str:

@@ -20,13 +20,14 @@ _CLOSE = 0.5  # of difflib's ratio: a letter or two of a short name
 _GLOB = re.compile(r"[*?\[]")
 
 
-def absent(source: Listable, prefix: str, given: str, *, chosen: bool) -> NotFound:
+def absent(source: Listable, prefix: str, given: str, *, chosen: bool, instead: str = "") -> NotFound:
     """Return the error for a listing of ``prefix`` that has chosen nothing; the text says what to write instead.
 
     Two LIST requests at most look for what is there: objects that globs have left out (``chosen``), and prefixes that
-    exist. ``given`` is the URL as the caller wrote it. An error of these requests is left out.
+    exist. ``given`` is the URL as the caller wrote it, and ``instead`` what else the caller may do. An error of these
+    requests is left out.
     """
-    hints = []
+    hints: list[str] = []
     with suppress(PenstockError):
         hints.append(_left_out(source, prefix) if chosen else "")
     if not any(hints):
@@ -35,8 +36,8 @@ def absent(source: Listable, prefix: str, given: str, *, chosen: bool) -> NotFou
         hints.append(_glob(given))
         with suppress(PenstockError):
             hints.append(_nearest(source, prefix, 1 if chosen else 2))
-    hints.append("pass allow_empty=True if that is meant")
-    return NotFound("no objects there: " + "; ".join(filter(None, hints)), url=source.url(prefix))
+    said = "; ".join(filter(None, [*hints, instead]))
+    return NotFound(f"no objects there: {said}" if said else "no objects there", url=source.url(prefix))
 
 
 def _left_out(source: Listable, prefix: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from penstock.catalog.scanning.journal import Stretch, gaps
 from penstock.catalog.scanning.keyrange import KeyRange
 from penstock.catalog.scanning.keyspace import Keyspace
-from penstock.catalog.select import selector
+from penstock.catalog.select import globs, selector
 from penstock.catalog.storage.builder import TableBuilder
 from penstock.catalog.storage.strings import decode, encode
 from penstock.errors import ConfigError, Damaged
@@ -130,8 +130,9 @@ def listed(source: Listable, prefix: str, how: Listing) -> tuple[str, Table]:
     if how.workers < 1:
         raise ConfigError(f"workers must be at least 1, not {how.workers}")
     base = prefix[: prefix.rfind("/") + 1]
-    chosen = selector(how.include, how.exclude)
-    keep = (lambda key, size: chosen(key[len(base) :], size)) if how.include or how.exclude else None
+    include, exclude = globs(how.include), globs(how.exclude)
+    chosen = selector(include, exclude)
+    keep = (lambda key, size: chosen(key[len(base) :], size)) if include or exclude else None
     for plainly in (False, True):
         with source.pager() as pages:
             work = _Scan(pages, prefix, keep, how, seeks=pages.seeks and not plainly)
