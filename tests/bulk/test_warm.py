@@ -72,8 +72,10 @@ def test_a_prefix_a_catalog_a_dataset_and_a_loader_warm_the_same_objects(server,
     assert counts(ps.warm(url(server), store=store)) == (COUNT + 1 - COUNT // 2, COUNT // 2, 0, 0, 0)
     assert gets(server) == COUNT + 1
     every = (0, COUNT + 1, 0, 0, 0)
-    for what in (catalog, dataset, loader, dataset.batched(4), url(server, "a"), url(server, "a/*"), [url(server)]):
+    for what in (catalog, url(server, "a"), url(server, "a/*"), [url(server)]):
         assert counts(ps.warm(what, store=store)) == every
+    for what in (dataset, loader, dataset.batched(4)):
+        assert counts(ps.warm(what)) == every
     read = {sample.key: bytes(sample.data) for batch in loader for sample in batch}
     assert read == server.objects(server.bucket)
     assert gets(server) == COUNT + 1
@@ -222,7 +224,16 @@ def test_what_cannot_be_warmed_is_refused_with_the_remedy(server, near, monkeypa
     with pytest.raises(Unusable, match="is no URL"):
         ps.warm([7])
     with pytest.raises(Unusable, match="to a dataset when it is made"):
-        ps.warm(ps.MapDataset.from_objects([url(server, "a/é 001")], store=server.store), store=near())
+        ps.warm(ps.MapDataset.from_objects([url(server, "a/é 001")], store=server.store))
+    assert gets(server) == 0
+
+
+def test_a_store_beside_what_has_its_own_is_refused(server, near):
+    """It would be ignored: the cache of another store would stay empty without a word."""
+    dataset = ps.MapDataset.from_prefix(url(server), store=near())
+    for what in (dataset, ps.DataLoader(dataset, batch_size=4), dataset.batched(4)):
+        with pytest.raises(Unusable, match=r"has a store of its own.*to a dataset when it is made"):
+            ps.warm(what, store=near("other"))
     assert gets(server) == 0
 
 

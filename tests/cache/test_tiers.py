@@ -187,3 +187,30 @@ def test_hits_are_told_to_all_processes(tmp_path):
     assert cache.counts.hits == 6400
     assert cache_in(tmp_path).usage().hit_share > 0.9
     assert du(tmp_path) < 1 << 20
+
+
+LOOKS = {
+    "entries": lambda cache: list(cache.entries()),
+    "usage": Cache.usage,
+    "verify": Cache.verify,
+    "clear": Cache.clear,
+    "clear, a prefix": lambda cache: cache.clear("s3://"),
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+@pytest.mark.parametrize("below", ["", "/cache/deep"])
+def test_a_file_in_place_of_the_directory_is_refused(tmp_path, name, below):
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(ConfigError, match="name a directory for the cache"):
+        LOOKS[name](Cache(CacheOptions(path=f"{tmp_path}/file{below}")))
+    own = tmp_path / "penstock-cache-1"
+    own.write_bytes(b"x")
+    with pytest.raises(ConfigError, match="name a directory for the cache"):
+        LOOKS[name](Cache(CacheOptions(path=str(tmp_path))))
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_a_directory_that_is_not_there_yet_is_an_empty_cache(tmp_path, name):
+    LOOKS[name](Cache(CacheOptions(path=str(tmp_path / "none"))))
+    assert not (tmp_path / "none").exists()

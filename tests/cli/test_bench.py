@@ -75,8 +75,9 @@ def broken(_sample):
     raise ValueError("no image")
 
 
-def test_ctrl_c_leaves_nothing_behind(start, there):
-    process = start("bench", "--seconds", "600", "s3://bucket/")
+def test_ctrl_c_leaves_nothing_behind_and_an_older_page_as_it_was(start, there, tmp_path):
+    (tmp_path / "page.html").write_text("before")
+    process = start("bench", "--seconds", "600", "--html", str(tmp_path / "page.html"), "s3://bucket/")
     while len(there.seen("put")) < 10:
         with pytest.raises(subprocess.TimeoutExpired):  # it lives; and the server, in this process, has its turn
             process.wait(0.01)
@@ -84,3 +85,4 @@ def test_ctrl_c_leaves_nothing_behind(start, there):
     assert process.wait(60) == 130
     assert there.objects("bucket") == {}
     assert there.uploads("bucket") == []
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("page.html", "before")]

@@ -99,7 +99,7 @@ def warm(
         progress: Show a bar on standard error; default: where that is a terminal and rich is installed.
 
     Raises:
-        Unusable: The store has no cache, or ``what`` is none of these.
+        Unusable: The store has no cache; ``store`` for what has its own; or ``what`` is none of these.
         NotFound: Nothing is there.
 
     """
@@ -122,6 +122,11 @@ def _groups(what: object, store: StoreOptions | str | None) -> Iterator[tuple[So
     elif isinstance(what, Catalog):
         yield open_source(what.root + what.base, store)[0], map(what.span, range(len(what)))
     elif isinstance(what, Readable):
+        if store is not None:
+            raise Unusable(
+                f"{type(what).__name__} has a store of its own, and warm takes no other: pass store=, with its cache, "
+                "to a dataset when it is made"
+            )
         yield what.spans()
     elif isinstance(what, Iterable):
         for each in what:

@@ -73,6 +73,19 @@ class Disk:
         if found.st_uid not in (os.geteuid(), 0) or found.st_mode & S_IWOTH or not S_ISDIR(found.st_mode):
             raise ConfigError(f"other users may write to the cache in {self.root}: name a directory of your own")
 
+    def check_place(self) -> None:
+        """Refuse a place where no directory can be: ``ConfigError``. That there is none yet is no error."""
+        try:
+            found = os.stat(self.root)
+        except NotADirectoryError:
+            pass
+        except OSError:
+            return
+        else:
+            if S_ISDIR(found.st_mode):
+                return
+        raise ConfigError(f"{self.root} is no directory, or lies below a file: name a directory for the cache")
+
     def note_wait(self, waited_s: float) -> None:
         """Take note that an entry was used after so many seconds without."""
         if self._shared is not None:

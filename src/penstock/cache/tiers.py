@@ -178,7 +178,8 @@ class Cache:
             return 0
 
     def entries(self) -> Iterator[Entry]:
-        """Yield what is there, in no order; damaged files are left out."""
+        """Yield what is there, in no order; damaged files are left out. ``ConfigError``: it is in no directory."""
+        self._disk.check_place()
         for path, name in files.paths(self._disk.root):
             try:
                 text, found = files.footer_of(path, name)
@@ -189,7 +190,8 @@ class Cache:
             yield Entry(*what[:3], found.size_bytes, what.object_bytes, charge(disk), disk.st_mtime, found.kept_s)
 
     def usage(self) -> Usage:
-        """Return how full it is. ``OSError``: its directory cannot be used."""
+        """Return how full it is. ``ConfigError``: it is in no directory; ``OSError``: that cannot be used."""
+        self._disk.check_place()
         used, entries, share = 0, 0, 0.0
         if os.path.isdir(self._disk.root):
             ledger = self._disk.ledger()
@@ -199,7 +201,11 @@ class Cache:
         return Usage(self._disk.root, self.options.size_bytes, used, entries, share)
 
     def verify(self, tell: Callable[[int, int], None] = lambda _entries, _bytes: None) -> Verified:
-        """Compare every entry with its checksums and remove those that are damaged; ``tell(1, bytes)`` for each."""
+        """Compare every entry with its checksums and remove those that are damaged; ``tell(1, bytes)`` for each.
+
+        Raises as ``usage`` does.
+        """
+        self._disk.check_place()
         entries = size_bytes = damaged = 0
         for path, name in files.paths(self._disk.root):
             read = 0
@@ -220,8 +226,9 @@ class Cache:
         """Remove the entries of objects whose URLs begin with ``prefix``; ``tell(1, bytes)`` for each.
 
         With "" all, damaged ones too, and the directory where no other process writes. Other processes may use the
-        cache meanwhile. ``OSError``: it may not be removed.
+        cache meanwhile. ``ConfigError``: it is in no directory; ``OSError``: it may not be removed.
         """
+        self._disk.check_place()
         if self._memory is not None:
             self._memory.drop()
         removed = size_bytes = 0

@@ -4,14 +4,14 @@
 import json
 from contextlib import closing
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import penstock as ps
 from penstock.cli.exits import CODES, write
+from penstock.cli.page import check, save
 from penstock.cli.store import with_options, with_store
 from penstock.cli.text import harmless, readable
-from penstock.errors import PenstockError, Unusable
+from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +91,7 @@ def _run(url: str, how: "BenchOptions", output: tuple[bool, str | None], store: 
 
     as_json, html = output
     if html is not None:
-        _save(html, "")  # before minutes are spent
+        check(html)  # before minutes are spent
     results: list[Result] = []
     with closing(measure(url, store, how)) as steps:
         for found in steps:
@@ -101,17 +101,10 @@ def _run(url: str, how: "BenchOptions", output: tuple[bool, str | None], store: 
                 continue
             write(_machine_record(found, results) if as_json else harmless(_machine(found, results)) + "\n")
             if html is not None:
-                _save(html, page(url, found, results))
+                save(html, page(url, found, results))
     failed = next((each for each in results if each.outcome == "failed"), None)
     if failed is not None:
         raise SystemExit(next((code for kind, code in CODES.items() if isinstance(failed.error, kind)), 1))
-
-
-def _save(path: str, text: str) -> None:
-    try:
-        Path(path).write_text(text, "utf-8")
-    except OSError as error:
-        raise Unusable(f"cannot write the page: {error.strerror}", url=path) from error
 
 
 def _line(result: "Result") -> str:

@@ -153,3 +153,25 @@ def test_rows_are_shown_as_url_in_columns_and_as_json():
     assert as_long(row).split() == ["4096", "7", "1970-01-01T00:00:00Z", "s3://b/k"]
     assert as_long(Row("u", "", -1)).split()[:2] == ["0", "-"]
     assert json.loads(as_json(Row("u", "", -1)))["size"] is None
+
+
+def test_help_and_behaviour_agree_on_the_directory_that_none_names(penstock, server, tmp_path):
+    """What reads looks into the user's own; nothing is written where no program would look for it."""
+    nothing = {"PENSTOCK_CACHE": "", "HOME": str(tmp_path), "XDG_CACHE_HOME": "", "XDG_CONFIG_HOME": "/none"}
+    for command in ("ls", "verify", "clear"):
+        done = penstock("cache", command, **(server.environment | nothing))
+        assert done.returncode == (1 if command == "ls" else 0), done.stderr
+    assert str(tmp_path / ".cache" / "penstock") in penstock("cache", "ls", **(server.environment | nothing)).stderr
+    done = penstock("cache", "warm", "s3://cached/a", **(server.environment | nothing))
+    assert (done.returncode, "this store has no cache" in done.stderr) == (2, True)
+    assert [*tmp_path.iterdir()] == []
+    said = " ".join(penstock("cache", "--help").stdout.replace("│", " ").split())
+    assert "ls, verify and clear look into ~/.cache/penstock, and warm is refused" in said
+    assert "has to be named" in " ".join(penstock("cache", "warm", "--help").stdout.split())
+
+
+@pytest.mark.parametrize("command", ["ls", "verify", "clear"])
+def test_a_file_for_a_cache_is_told(penstock, tmp_path, command):
+    (tmp_path / "file").write_bytes(b"x")
+    done = penstock("cache", command, "--cache", str(tmp_path / "file"))
+    assert (done.returncode, "name a directory" in done.stderr) == (2, True), done.stderr

@@ -24,7 +24,8 @@ def cache(app: "typer.Typer") -> None:
     group = typer.Typer(
         no_args_is_help=True,
         help="Show, fill, check and empty the cache on this machine's disk. It is the one that --cache, --store or "
-        "PENSTOCK_CACHE name, by default ~/.cache/penstock.",
+        "PENSTOCK_CACHE name. Where none of them is given, ls, verify and clear look into ~/.cache/penstock, and warm "
+        "is refused: programs keep nothing there unless they are told to.",
     )
     for add in (_ls, _warm, _verify, _clear):
         add(group)
@@ -84,6 +85,7 @@ def _warm(group: "typer.Typer") -> None:
     ) -> None:
         """Read objects into the cache, in parallel; those that are there already cost no request.
 
+        The cache has to be named, as for the programs that are to use it: with --cache, --store or PENSTOCK_CACHE.
         An interrupted command is repeated and goes on where it was. What does not fit is left out, with exit code 6.
         """
         commands.warm(urls, commands.cached(store, cache), catalogs=catalog, as_json=json)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from penstock.cli.exits import INTERRUPTED, write
+from penstock.cli.page import save
 from penstock.cli.text import harmless, readable
-from penstock.errors import Unusable
 
 if TYPE_CHECKING:
     from penstock.datasets.planning.plan import ZarrPlan
@@ -56,10 +55,7 @@ def copy(source: str, dest: str, options: CopyOptions, store: StoreOptions | str
 def plan(found: ZarrPlan, html: str | None, *, as_json: bool) -> None:
     """Print a plan, and write it as a page. Raises ``Unusable`` where the file cannot be written."""
     if html is not None:
-        try:
-            Path(html).write_text(found.to_html(), "utf-8")
-        except OSError as error:
-            raise Unusable(f"cannot write the page: {error.strerror}", url=html) from error
+        save(html, found.to_html())
     write((json.dumps(found.as_record()) if as_json else repr(found)) + "\n")
 
 
