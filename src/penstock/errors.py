@@ -8,7 +8,8 @@
     ├── NotFound                  (also FileNotFoundError)
     ├── Denied                    (also PermissionError) Unauthenticated, Forbidden
     ├── NoSpace                   (also OSError) make room: a disk is full, a quota used up, or memory too short
-    ├── Conflict                  someone else wrote:   AlreadyExists, PreconditionFailed, Changed
+    ├── Conflict                  someone else wrote:   AlreadyExists, PreconditionFailed, Changed,
+    │                                                   DatasetChanged
     ├── Transient                 try later:            Throttled, TimedOut, Unreachable
     ├── Damaged                   do not trust it:      Truncated, ChecksumMismatch, ManifestError, CheckpointError
     ├── StateMismatch             resume state of another shape, version or catalog
@@ -35,6 +36,7 @@ __all__ = [
     "ConfigError",
     "Conflict",
     "Damaged",
+    "DatasetChanged",
     "Denied",
     "Forbidden",
     "InvalidURL",
@@ -251,6 +253,10 @@ class PreconditionFailed(Conflict):
 
 class Changed(Conflict):
     """The object is no longer the one that was listed or opened."""
+
+
+class DatasetChanged(Changed):
+    """What all samples come from is no longer what was opened: an array was deleted while it was read."""
 
 
 class Transient(PenstockError):

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.datasets.policy import Delivery, Skipped, attempt, remaining
 from penstock.datasets.reading import Item
-from penstock.errors import Bug, Cancelled, Changed, Damaged, NotFound, Truncated, Unreachable, Unusable
+from penstock.errors import Bug, Cancelled, Changed, Damaged, DatasetChanged, NotFound, Truncated, Unreachable, Unusable
 from penstock.order.sampling import Cursor
 
 
@@ -46,6 +46,7 @@ def test_a_store_that_is_gone_for_one_sample_may_be_back_for_the_next():
     [
         Bug("ours"),
         Cancelled("closed"),
+        DatasetChanged("deleted"),
         Unusable("call"),
         MemoryError(),
         KeyboardInterrupt(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from penstock.errors import Bug, Cancelled, Damaged, NoSpace, Unusable, public_url
+from penstock.errors import Bug, Cancelled, Damaged, DatasetChanged, NoSpace, Unusable, public_url
 
 if TYPE_CHECKING:
     from penstock.datasets.reading import Item
@@ -14,7 +14,7 @@ __all__ = ["Delivery", "OnError", "Skipped", "attempt", "remaining"]
 
 OnError = Literal["raise", "skip"]
 
-_OURS = (Bug, Cancelled, NoSpace, Unusable, MemoryError)  # errors that would affect every sample
+_OURS = (Bug, Cancelled, DatasetChanged, NoSpace, Unusable, MemoryError)  # errors that would affect every sample
 _NAMED = 8
 
 

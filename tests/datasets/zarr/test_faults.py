@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.errors import Changed, PenstockError
+from penstock.errors import Changed, DatasetChanged, PenstockError
 from penstock.testing.clock import no_waiting
 from penstock.testing.faults import FAULTS, FaultServer, Match
 from tests.datasets.zarr.stores import write
@@ -129,6 +129,18 @@ def test_an_array_that_is_deleted_while_it_is_read_is_not_filled(bucket, options
     for number in range(64, 96):  # each of them, so that none is filled where errors are left out
         with pytest.raises(Changed, match="deleted while it was read"):
             later[number]
+
+
+@pytest.mark.parametrize("loading", [{"decode_threads": 2}, {"num_workers": 1}], ids=["threads", "workers"])
+def test_an_array_that_is_deleted_while_it_is_read_is_not_skipped(bucket, options, written, loading):
+    """Although some of its chunks are still there, so that no batch is empty."""
+    name = written()
+    data = dataset(bucket, name, replace(options, read=ps.ReadOptions(ahead_items=1)))
+    for key in ("zarr.json", "c/11"):
+        ps.delete(f"s3://{bucket}/{name}/{key}", store=options)
+    loader = ps.DataLoader(data, 48, on_error="skip", **loading)
+    with pytest.raises(DatasetChanged, match="deleted while it was read"):
+        list(loader)
 
 
 @pytest.mark.parametrize("absent", [1, 3, 12])

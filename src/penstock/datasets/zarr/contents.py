@@ -99,7 +99,7 @@ class ZarrContents:
         """Look whether the arrays are still there, where some of their objects were absent; see ``OwnObjects``.
 
         Raises:
-            Changed: One of them is not.
+            DatasetChanged: One of them is not.
 
         """
         for array in self.arrays:

@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.datasets.zarr.objects.joined import homed
-from penstock.errors import Changed, Damaged, NotFound, Unusable
+from penstock.errors import Damaged, DatasetChanged, NotFound, Unusable
 from penstock.values import Span
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class OwnObjects:
         except NotFound as error:
             self._absences.gone = True  # every absent object is an error from here on
             message = "the array was deleted while it was read: its metadata is gone, and absent chunks mean nothing"
-            raise Changed(message, url=error.url) from error
+            raise DatasetChanged(message, url=error.url) from error
 
     def find(self, span: Span) -> Span:
         """Return the span, of that store."""
