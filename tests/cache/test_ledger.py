@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +84,74 @@ def test_damaged_state_is_counted_anew(tmp_path, damage):
     with ledger.locked():
         assert (ledger.used, ledger.entries) == (1000, 1)
     assert 0 <= ledger.share <= 1
+
+
+@pytest.mark.parametrize("left", [0, 50, 70, 4095])
+def test_state_that_another_program_truncates_ends_no_process_and_is_counted_anew(tmp_path, left):
+    """A mapped file that is cut ends its process with SIGBUS at the next look."""
+
+    def child():
+        ledger = _ledger(tmp_path)
+        with ledger.locked():
+            ledger.add(77, 5)
+        os.truncate(tmp_path / "state", left)
+        ledger.share = 0.5
+        ledger.note_wait(100.0, 1000.0)
+        assert ledger.used >= 0
+        assert ledger.reuse(1000.0) >= 0
+        assert 0 <= ledger.share <= 1
+        with ledger.locked():
+            assert (ledger.used, ledger.entries) == (1000, 1)
+            os.truncate(tmp_path / "state", left)
+            ledger.add(77)
+        with ledger.locked():
+            assert (ledger.used, ledger.entries) == (1000, 1)
+        assert (tmp_path / "state").stat().st_size == 4096
+
+    with forked(child) as status:
+        assert status() == 0
+
+
+def test_a_cache_whose_state_is_truncated_or_removed_goes_on(tmp_path):
+    def child():
+        cache = cache_in(tmp_path)
+        state = tmp_path / "penstock-cache-1" / "state"
+        for number, harm in enumerate((lambda: os.truncate(state, 0), state.unlink)):
+            assert keep(cache, f"a{number}")
+            harm()
+            for _ in range(200):
+                assert held(cache, f"a{number}") == content(f"a{number}")
+                cache.note(hit=True)
+            harmed = cache.usage()
+            assert harmed.entries == 1 + 2 * number
+            assert keep(cache, f"b{number}")
+            assert cache.usage().entries == 2 + 2 * number
+        assert cache.usage().stored_bytes >= du(tmp_path) - 64 * 1024
+
+    with forked(child) as status:
+        assert status() == 0
+
+
+def test_the_words_of_a_hit_cost_three_calls_for_sixty_four(tmp_path, monkeypatch):
+    cache = cache_in(tmp_path)
+    keep(cache, "a")
+    calls = []
+    for name in ("pread", "pwrite", "fstat"):
+        made = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *given, made=made, name=name: (calls.append(name), made(*given))[1])
+    for _ in range(64):
+        cache.note(hit=True)
+    assert calls == ["pread", "fstat", "pwrite"]
+
+
+def test_a_ledger_keeps_no_descriptor_when_it_is_let_go(tmp_path):
+    before = len([*Path("/proc/self/fd").iterdir()])
+    ledger = _ledger(tmp_path)
+    with ledger.locked():
+        ledger.owe(1)
+    ledger.close()
+    del ledger
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
 
 
 def test_a_lock_whose_directory_was_removed_is_refused(tmp_path):

@@ -67,6 +67,12 @@ class Disk:
                     ledger = self._shared = Ledger(self.root, self._count)
         return ledger
 
+    def current(self) -> Ledger:
+        """Return what is shared; opened anew where its files, or the directory, were removed."""
+        if self._shared is not None and not self._shared.there():
+            self.reopen()
+        return self.ledger()
+
     def check_owner(self) -> None:
         """Refuse a directory that other users may write to: what they put there would be read as the store's."""
         found = os.stat(self.root, follow_symlinks=False)
@@ -206,7 +212,7 @@ class Disk:
 
     def discard(self, path: str) -> int:
         """Remove an entry; returns what it took of the disk, 0 where there is none."""
-        ledger = self.ledger()
+        ledger = self.current()
         with ledger.locked():
             try:
                 size_bytes = charge(os.stat(path, follow_symlinks=False))
@@ -217,7 +223,7 @@ class Disk:
 
     def count(self) -> None:
         """Count anew what is there."""
-        ledger = self.ledger()
+        ledger = self.current()
         with ledger.locked():
             ledger.count()
 
@@ -231,7 +237,7 @@ class Disk:
 
     def dismantle(self) -> None:
         """Remove the directories, where no other process writes and no entry is there."""
-        ledger = self.ledger()
+        ledger = self.current()
         with ledger.locked():
             for shard in files.SHARDS:
                 folder = f"{self.root}/{shard}"

@@ -6,14 +6,13 @@ after they were removed. A process that is killed between the two leaves a mark,
 
 from __future__ import annotations
 
-import mmap
 import os
 from contextlib import contextmanager, suppress
 from errno import ENOSPC
 from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
 from struct import Struct
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from penstock.cache.evict import reuse_now
@@ -36,6 +35,7 @@ _PAGE = 4096
 _MOST_S = 1e9
 _SWEEP_S = 5.0
 _BOOT = "/proc/sys/kernel/random/boot_id"
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def charge(found: os.stat_result) -> int:
@@ -58,59 +58,55 @@ class Ledger:
         self._sweep_s = 0.0
         self._writer, self._writer_path, self._owed = -1, "", 0
         os.makedirs(os.path.join(root, WRITERS), mode=0o700, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._lock = os.open(os.path.join(root, _LOCK), flags, 0o600)
+        self._lock = os.open(os.path.join(root, _LOCK), _FLAGS, 0o600)
         try:
-            state = os.open(os.path.join(root, _STATE), flags, 0o600)
+            self._state = _State(os.path.join(root, _STATE))
+            flock(self._lock, LOCK_EX)
             try:
-                self._fill(state)
-                self._map = mmap.mmap(state, _SIZE)
+                self._state.fill()
             finally:
-                os.close(state)
+                flock(self._lock, LOCK_UN)
         except BaseException:
             os.close(self._lock)
             raise
 
-    def _fill(self, state: int) -> None:
-        """Write the state's page: a hole in the file would end the process (SIGBUS) where the disk is full."""
-        flock(self._lock, LOCK_EX)
-        try:
-            size = os.fstat(state).st_size
-            if size < _SIZE and os.pwrite(state, bytes(_SIZE - size), size) < _SIZE - size:
-                raise OSError(ENOSPC, os.strerror(ENOSPC))
-        finally:
-            flock(self._lock, LOCK_UN)
-
     @property
     def used(self) -> int:
         """Bytes of the disk that are taken, or will be by what is being written."""
-        return int(_WORDS.unpack_from(self._map, _WORDS_AT)[0])
+        return int(self._state.read(_WORDS, _WORDS_AT)[0])
 
     @property
     def entries(self) -> int:
         """How many entries there are."""
-        return int(_WORDS.unpack_from(self._map, _WORDS_AT)[1])
+        return int(self._state.read(_WORDS, _WORDS_AT)[1])
 
     @property
     def share(self) -> float:
         """The share of reads that were hits, lately, of all processes."""
-        share = float(_SHARE.unpack_from(self._map, _SHARE_AT)[0])
+        share = float(self._state.read(_SHARE, _SHARE_AT)[0])
         return share if 0.0 <= share <= 1.0 else 0.0
 
     @share.setter
     def share(self, share: float) -> None:
         """Tell all processes; without a lock: the last word is as good as any."""
-        _SHARE.pack_into(self._map, _SHARE_AT, share)
+        if self._state.there():
+            self._state.write(_SHARE, _SHARE_AT, share)
 
     def reuse(self, now_s: float) -> float:
         """Return the longest time that an entry has waited for its next use, as far as it counts by now."""
-        reuse_s, noted_s = _WAIT.unpack_from(self._map, _WAIT_AT)
+        reuse_s, noted_s = self._state.read(_WAIT, _WAIT_AT)
         return reuse_now(reuse_s, noted_s, now_s) if 0.0 < reuse_s < _MOST_S else 0.0
 
     def note_wait(self, waited_s: float, now_s: float) -> None:
         """Tell all processes that an entry has waited so long; without a lock, as for ``share``."""
-        if self.reuse(now_s) < waited_s < _MOST_S:
-            _WAIT.pack_into(self._map, _WAIT_AT, waited_s, now_s)
+        if self.reuse(now_s) < waited_s < _MOST_S and self._state.there():
+            self._state.write(_WAIT, _WAIT_AT, waited_s, now_s)
+
+    def there(self) -> bool:
+        """Say whether its files are those that other processes find: not once the directory was removed."""
+        with suppress(OSError):
+            return self._state.there() and os.fstat(self._lock).st_nlink > 0
+        return False
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -127,28 +123,32 @@ class Ledger:
                     raise FileNotFoundError(f"{self._root} was removed")
                 if not self._sound():
                     self.count()
-                _MARK.pack_into(self._map, _MARK_AT, 1)
+                self._state.write(_MARK, _MARK_AT, 1)
                 yield
-                _MARK.pack_into(self._map, _MARK_AT, 0)  # not where an exception came between two changes
+                self._state.write(_MARK, _MARK_AT, 0)  # not where an exception came between two changes
             finally:
                 with suppress(OSError):
                     flock(self._lock, LOCK_UN)
 
     def _sound(self) -> bool:
-        magic, boot, busy = _HEAD.unpack_from(self._map, 0)
+        if self._state.size() < _SIZE:  # another program has truncated it
+            return False
+        magic, boot, busy = self._state.read(_HEAD, 0)
         return magic == _MAGIC and boot == _boot() and not busy and self.used >= 0
 
     def count(self) -> None:
         """Count what is there; within ``locked``. What dead processes were writing is removed first."""
-        _MARK.pack_into(self._map, _MARK_AT, 1)
+        self._state.fill()
+        self._state.write(_MARK, _MARK_AT, 1)
         owed = self._bury()
         used, entries = self._recount()
-        _WORDS.pack_into(self._map, _WORDS_AT, used + owed, entries)
-        _HEAD.pack_into(self._map, 0, _MAGIC, _boot(), 0)
+        self._state.write(_WORDS, _WORDS_AT, used + owed, entries)
+        self._state.write(_HEAD, 0, _MAGIC, _boot(), 0)
 
     def add(self, size_bytes: int, entries: int = 0) -> None:
         """Add to what is taken; within ``locked``."""
-        _WORDS.pack_into(self._map, _WORDS_AT, self.used + size_bytes, self.entries + entries)
+        used, there = self._state.read(_WORDS, _WORDS_AT)
+        self._state.write(_WORDS, _WORDS_AT, used + size_bytes, there + entries)
 
     def owe(self, size_bytes: int) -> None:
         """Reserve bytes for what this process writes, or give them back; within ``locked``."""
@@ -246,6 +246,61 @@ class Ledger:
                 with suppress(OSError):
                     os.close(descriptor)
         self._lock, self._writer = -1, -1
+
+
+class _State:
+    """Words in a file, read and written by system calls: truncating a file ends the processes that have it mapped.
+
+    It is closed with the last reference to this object, so no thread writes to one that another has closed.
+    """
+
+    _descriptor = -1
+
+    def __init__(self, path: str) -> None:
+        """Open or make it. Raises ``OSError``."""
+        self._descriptor = os.open(path, _FLAGS, 0o600)
+        found = os.fstat(self._descriptor)
+        self._identity = found.st_dev, found.st_ino
+
+    def _stat(self) -> os.stat_result | None:
+        """Return what is known of it; None where the process has closed it (daemons close all)."""
+        with suppress(OSError):
+            found = os.fstat(self._descriptor)
+            if (found.st_dev, found.st_ino) == self._identity:
+                return found
+        return None
+
+    def there(self) -> bool:
+        """Say whether it is open, and was not removed."""
+        found = self._stat()
+        return found is not None and found.st_nlink > 0
+
+    def size(self) -> int:
+        """Return its size. ``FileNotFoundError``: see ``there``."""
+        found = self._stat()
+        if found is None or not found.st_nlink:
+            raise FileNotFoundError("the cache's state was removed, or closed")
+        return found.st_size
+
+    def fill(self) -> None:
+        """Write all of it, lest its disk be full later."""
+        missing = _SIZE - (size := self.size())
+        if missing > 0 and os.pwrite(self._descriptor, bytes(missing), size) < missing:
+            raise OSError(ENOSPC, os.strerror(ENOSPC))
+
+    def read(self, words: Struct, at: int) -> tuple[Any, ...]:
+        """Return words; zeros for those that were cut off."""
+        return words.unpack(os.pread(self._descriptor, words.size, at).ljust(words.size, b"\0"))
+
+    def write(self, words: Struct, at: int, *values: Any) -> None:  # noqa: ANN401  as struct has them
+        """Write words."""
+        if os.pwrite(self._descriptor, words.pack(*values), at) < words.size:
+            raise OSError(ENOSPC, os.strerror(ENOSPC))
+
+    def __del__(self) -> None:
+        """Close it, where it is still the same."""
+        if self._descriptor >= 0 and self._stat() is not None:
+            os.close(self._descriptor)
 
 
 def _owed(descriptor: int) -> int:

@@ -194,7 +194,7 @@ class Cache:
         self._disk.check_place()
         used, entries, share = 0, 0, 0.0
         if os.path.isdir(self._disk.root):
-            ledger = self._disk.ledger()
+            ledger = self._disk.current()
             with ledger.locked():
                 ledger.sweep()
                 used, entries, share = ledger.used, ledger.entries, ledger.share

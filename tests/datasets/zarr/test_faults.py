@@ -139,7 +139,7 @@ def test_an_array_that_is_deleted_while_it_is_read_is_not_skipped(bucket, option
     for key in ("zarr.json", "c/11"):
         ps.delete(f"s3://{bucket}/{name}/{key}", store=options)
     loader = ps.DataLoader(data, 48, on_error="skip", **loading)
-    with pytest.raises(DatasetChanged, match="deleted while it was read"):
+    with pytest.raises(DatasetChanged):
         list(loader)
 
 
