@@ -15,6 +15,7 @@ from time import monotonic
 import pytest
 
 from penstock.errors import Throttled, Unreachable
+from penstock.events import Timings
 from penstock.fetch.operation import Operation
 from penstock.fetch.pace import Pace
 from penstock.fetch.policy import RetryPolicy
@@ -74,7 +75,7 @@ def now(monkeypatch):
 @pytest.fixture
 def pace(now):
     assert now
-    return Pace("store", Driver().url)
+    return Pace("store", Driver().url, Timings())
 
 
 def test_it_is_idle_until_a_store_refuses_for_the_rate(pace):
@@ -85,6 +86,22 @@ def test_it_is_idle_until_a_store_refuses_for_the_rate(pace):
     assert pace.counted() == {}
     pace.failed(read("a/b", Throttled("slow down")), 5.0)
     assert pace.closed
+
+
+def test_what_requests_wait_for_is_counted_where_it_belongs(now):
+    timings = Timings("waits")
+    pace, host = Pace("store", Driver().url, timings), timings.host.copy()
+    call = read("a/b", Throttled("slow down"))
+    timings.failed(8.0, throttled=True)
+    assert pace.failed(call, 8.0) == 0.8
+    assert (timings.host - host).throttled_s == pytest.approx(0.8)
+    pace.bound({pace._group(call): 1.0})
+    for other in (read("a/c"), read("a/d")):
+        pace.wait(other)
+    now[0] += 0.001
+    waited_s = pace.wait(call)
+    assert waited_s > 0
+    assert (timings.host - host).paced_s >= waited_s
 
 
 def test_prefixes_and_kinds_have_rates_of_their_own(pace):
@@ -119,8 +136,8 @@ def test_many_prefixes_share_one_rate(pace):
 
 
 def test_what_another_process_learned_bounds_this_one(pace):
-    other = Pace("store", Driver().url)
-    assert other.store == pace.store != Pace("another", Driver().url).store
+    other = Pace("store", Driver().url, Timings())
+    assert other.store == pace.store != Pace("another", Driver().url, Timings()).store
     other.failed(read("train/1", Throttled("slow down")), 0.1)
     [group] = other.counted()
     pace.bound({group: 10.0})

@@ -26,7 +26,7 @@ __all__ = ["HOST_WORDS", "HostTimings", "SlowRequest", "Slowest", "Timings", "ho
 T = TypeVar("T")
 
 _SETTLE: Final = 16  # responses without a measurement, after which they are counted (all of stores without a wire)
-_COUNTS: Final = 12  # words before the histograms
+_COUNTS: Final = 13  # words before the histograms
 HOST_WORDS: Final = _COUNTS + 2 * WORDS
 _HOSTS: Final = 64  # beyond these, hosts that no store uses any more are counted together
 _OTHERS: Final = "(other hosts)"
@@ -34,7 +34,7 @@ _BODY_BYTES: Final = 64 << 10  # smaller bodies tell nothing about the line
 _NS: Final = 1_000_000_000
 _RATE: Final = 1e3  # bytes/s: the slowest body that is told apart
 (_RESPONSES, _RECEIVED, _SENT, _FAILED, _THROTTLED, _THROTTLED_NS, _RETRIED, _RETRIED_NS, _BODY_NS) = range(9)
-_HEDGED, _HEDGES_WON, _WASTED = range(9, 12)
+_HEDGED, _HEDGES_WON, _WASTED, _PACED_NS = range(9, 13)
 
 
 class Answer(Protocol):
@@ -93,6 +93,11 @@ class HostTimings:
     def throttled_s(self) -> float:
         """Seconds that requests waited after these, in sum."""
         return self.words[_THROTTLED_NS] / _NS
+
+    @property
+    def paced_s(self) -> float:
+        """Seconds that requests waited for their turn, at the rate that the store was seen to take, in sum."""
+        return self.words[_PACED_NS] / _NS
 
     @property
     def retried(self) -> int:
@@ -260,6 +265,14 @@ class Timings:
         if wait_s is not None:
             words[_RETRIED] += 1
             words[_THROTTLED_NS if throttled else _RETRIED_NS] += int(wait_s * _NS)
+
+    def paced(self, wait_s: float) -> None:
+        """Count seconds that a request waits for its turn, at a bounded rate."""
+        self.host.words[_PACED_NS] += int(wait_s * _NS)
+
+    def sooner(self, wait_s: float) -> None:
+        """Take note that an attempt after a refusal for the rate comes so much earlier than ``failed`` was told."""
+        self.host.words[_THROTTLED_NS] -= int(wait_s * _NS)
 
     def hedged(self, *, won: bool, wasted_bytes: int) -> None:
         """Count a second request for a read that took long, once one of the two has ended the other."""

@@ -60,7 +60,7 @@ class Fetcher:
         ``store`` tells the store from all others, in all processes. A store without a network needs none of this.
         """
         if options.share and isinstance(self._transport, Gated):
-            pace = Pace(store, self.driver.url)
+            pace = Pace(store, self.driver.url, self._policy.timings)
             self._transport.guard(pace)
             member.enter(pace, options)
         return self

@@ -17,6 +17,7 @@ from penstock.node.table import Counted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.events import Timings
     from penstock.protocols.exchange import Call
 
 __all__ = ["Pace"]
@@ -41,12 +42,13 @@ class Pace:
 
     """
 
-    def __init__(self, store: str, url: Callable[[str], str]) -> None:
-        """Bound nothing yet."""
+    def __init__(self, store: str, url: Callable[[str], str], timings: Timings) -> None:
+        """Bound nothing yet; what requests wait for is counted in ``timings``."""
         self.closed = False
         self.store = _digest(store)
         self._name = store
         self._url = url
+        self._timings = timings
         self._turns: dict[int, Turns] = {}
         self._counted: dict[int, Counted] = {}
         self._outages: set[int] = set()
@@ -59,7 +61,9 @@ class Pace:
         if turns is None:
             return 0.0
         wait_s = turns.ask(call, monotonic()) * RetryPolicy.pace
-        if not wait_s:
+        if wait_s:
+            self._timings.paced(wait_s)
+        else:
             self._count(group).sent += 1
         return wait_s
 
@@ -83,7 +87,11 @@ class Pace:
         counted.label = counted.label or f"{kind}s of {printable(self._url(prefix + '/' if prefix else ''))}"
         self.closed = True
         paced = now - turns.began < _LEARN_S or (turns.rate < inf and group not in self._outages)
-        return max(error.retry_after_s or 0.0, delay_s / _HASTE) if paced and delay_s > 1 else delay_s
+        if not paced or delay_s <= 1:
+            return delay_s
+        sooner_s = max(error.retry_after_s or 0.0, delay_s / _HASTE)
+        self._timings.sooner(delay_s - sooner_s)
+        return sooner_s
 
     def counted(self) -> dict[int, Counted]:
         """Return what was counted since it was asked last, by group."""

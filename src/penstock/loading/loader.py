@@ -274,8 +274,7 @@ class DataLoader:
 
         meter, threads = self._metering(), self._threads
         setup = Setup(self.num_workers, threads, processors(), self._prefetch, self.batch_size)
-        requests = meter.requests
-        return report(meter.stats(), requests.hosts(), requests.slowest(), setup, prices)
+        return report(meter.stats(), meter.requests, setup, prices)
 
     def _note(self, cursor: Cursor, received: int) -> None:
         self._began, self._received = cursor, received

@@ -1,4 +1,4 @@
-"""What a loader's requests cost, by host, and the slowest of them: of its workers, in memory that they share."""
+"""What a loader's requests cost, by host, the slowest, and bounded rates: of its workers, in memory that they share."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 import os
 from array import array
 from contextlib import suppress
+from math import isfinite
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.catalog.storage.region import Region
 from penstock.errors import Unusable
 from penstock.events import HOST_WORDS, HostTimings, Slowest, SlowRequest, measured
+from penstock.node.member import NodeRate, node_status
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -23,7 +25,7 @@ __all__ = ["KEPT", "Requests", "WorkerRequests", "lives"]
 KEPT: Final = 10  # slowest requests
 _HOSTS: Final = 4  # of a worker; what further ones cost is left out
 _NAME_BYTES: Final = 256
-_TEXT_BYTES: Final = 16 << 10  # of the slowest requests
+_TEXT_BYTES: Final = 16 << 10  # of the slowest requests, and of rates
 _HOST_BYTES: Final = _NAME_BYTES + 8 * HOST_WORDS
 _BYTES: Final = 16 + _HOSTS * _HOST_BYTES + _TEXT_BYTES  # the owner, the text's length, hosts, the text
 _EVERY_S: Final = 0.5
@@ -68,7 +70,18 @@ class Requests:
         """Return the slowest reads so far, the slowest first."""
         if self._slowest is not None:
             return self._slowest.found()
-        return sorted((each for row in self._rows() for each in _texts(row)), reverse=True)[:KEPT]
+        return sorted((each for row in self._rows() for each in _texts(row)[0]), reverse=True)[:KEPT]
+
+    def rates(self) -> tuple[NodeRate, ...]:
+        """Return the rates that bound these requests, or did lately; the share is that of all of these processes."""
+        if self._slowest is not None:
+            return _bounded()
+        found: dict[str, NodeRate] = {}
+        for each in (each for row in self._rows() for each in _texts(row)[1]):
+            held = found.get(each.requests, NodeRate(each.requests, 0.0, 0.0))
+            per_s = max(held.per_s, each.per_s)  # the node's: the workers were told at different times
+            found[each.requests] = NodeRate(each.requests, per_s, min(per_s, held.share_per_s + each.share_per_s))
+        return (*found.values(),)
 
     def _rows(self) -> list[memoryview]:
         view = self._region.view if self._region is not None else memoryview(b"")
@@ -95,7 +108,7 @@ class WorkerRequests:
         row[:8].cast("q")[0] = os.getpid()
         self._row = row
         self._left = {name: HostTimings(words).copy() for name, words in _hosts(row)}
-        self._slow_before = _texts(row)
+        self._slow_before = _texts(row)[0]
         self._before = measured()
         self._slowest = Slowest(KEPT)
         self._write_s = 0.0
@@ -124,14 +137,15 @@ class WorkerRequests:
             label = name.encode()[: _NAME_BYTES - 1]
             self._row[start + _NAME_BYTES : start + _HOST_BYTES].cast("q")[:] = array("q", cost.words)
             self._row[start : start + _NAME_BYTES] = label.ljust(_NAME_BYTES, b"\0")
-        self._write_slowest()
+        self._write_texts()
 
-    def _write_slowest(self) -> None:
+    def _write_texts(self) -> None:
         found = sorted([*self._slow_before, *self._slowest.found()], reverse=True)[:KEPT]
-        text = json.dumps(found).encode()
+        rates = [[each.requests, each.per_s, each.share_per_s] for each in _bounded()]
+        text = json.dumps([found, rates]).encode()
         while len(text) > _TEXT_BYTES:
-            found.pop()
-            text = json.dumps(found).encode()
+            (found or rates).pop()
+            text = json.dumps([found, rates]).encode()
         length, start = self._row[8:16].cast("q"), _BYTES - _TEXT_BYTES
         length[0] = 0  # a reader meanwhile sees none
         self._row[start : start + len(text)] = text
@@ -148,11 +162,17 @@ def _hosts(row: memoryview) -> list[tuple[str, Any]]:
     return found
 
 
-def _texts(row: memoryview) -> list[SlowRequest]:
+def _bounded() -> tuple[NodeRate, ...]:
+    """Return the rates that this process knows and that bound it."""
+    return tuple(each for each in node_status().rates if isfinite(each.per_s) and isfinite(each.share_per_s))
+
+
+def _texts(row: memoryview) -> tuple[list[SlowRequest], list[NodeRate]]:
     start, length = _BYTES - _TEXT_BYTES, row[8:16].cast("q")[0]
     with suppress(ValueError, TypeError):  # it was being written
-        return [SlowRequest(*each) for each in json.loads(bytes(row[start : start + length]) or b"[]")]
-    return []
+        slowest, rates = json.loads(bytes(row[start : start + length]) or b"[[], []]")
+        return [SlowRequest(*each) for each in slowest], [NodeRate(*each) for each in rates]
+    return [], []
 
 
 def lives(pid: int) -> bool:

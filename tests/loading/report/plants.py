@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from time import thread_time
+from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -96,11 +96,27 @@ class Throttled:
         return True
 
 
+class Bounded:
+    """Takes 40 requests a second, over the time that has passed, and refuses all others."""
+
+    def __init__(self) -> None:
+        self.began_s, self.taken = monotonic(), 0
+
+    def __call__(self, _received: Any, _answer: bytes, send: Any) -> bool:
+        now = monotonic()
+        if self.taken < 40 * (now - self.began_s):
+            self.taken = max(self.taken + 1, int(40 * (now - self.began_s)) - 4)  # no more than four are saved up
+            return False
+        send(reply(503, b"<Error><Code>SlowDown</Code></Error>"))
+        return True
+
+
 # What is planted, by the cause that a report is to name: in the store, its options, and the loader's.
 FAULTS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "first byte": (cold, {"transport": FEW}, {}),
     "bandwidth": (dripping, {"transport": FEW}, {}),
     "throttled": (Throttled, {}, {}),
+    "paced": (Bounded, {}, {}),
     "memory budget": (late, {"read": ps.ReadOptions(ahead_bytes=100, hedge=False)}, {}),
     "decode": (None, {}, {"transform": slow_number}),
     "collate": (None, {}, {"collate_fn": slow_stack}),

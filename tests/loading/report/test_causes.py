@@ -14,13 +14,13 @@ THREADS, WORKERS = Parallelism(0, 4, 2), Parallelism(4, 1, 1)
 SECONDS = st.floats(0, 1e4)
 
 
-def host(first_s=0.0, body_s=0.0, throttled_s=0.0, retried_s=0.0):
+def host(first_s=0.0, body_s=0.0, throttled_s=0.0, retried_s=0.0, paced_s=0.0):
     """Return timings whose requests took these seconds in sum."""
     timings = HostTimings()
     if first_s:
         timings.first_byte.add(first_s)
-    timings.words[8], timings.words[5], timings.words[7] = (
-        int(each * 1e9) for each in (body_s, throttled_s, retried_s)
+    timings.words[8], timings.words[5], timings.words[7], timings.words[12] = (
+        int(each * 1e9) for each in (body_s, throttled_s, retried_s, paced_s)
     )
     return timings
 
@@ -40,6 +40,7 @@ SLOW = {"waiting_s": 90.0, "working_s": 4.0, "elapsed_s": 100.0}
         ("bandwidth", [host(first_s=50.0, body_s=900.0)], SLOW),
         ("throttled", [host(first_s=9.0, throttled_s=100.0)], SLOW),
         ("throttled", [host(first_s=9.0), host(throttled_s=100.0)], SLOW),
+        ("paced", [host(first_s=9.0, throttled_s=10.0, paced_s=100.0)], SLOW),
         ("retries", [host(first_s=9.0, retried_s=100.0)], SLOW),
         ("memory budget", [host(first_s=9.0)], {**SLOW, "starved_s": 80.0}),
         ("bandwidth", [host(first_s=1.0, body_s=90.0)], {**SLOW, "starved_s": 80.0}),

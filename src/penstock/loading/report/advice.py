@@ -68,6 +68,10 @@ _OTHERS: Final[dict[Cause, str]] = {
         "The store refuses requests because they come too fast: spread keys over more prefixes, or lower "
         "TransportOptions(connections=…) until throttling ends."
     ),
+    "paced": (
+        "Requests wait for their turn, at the rate that the store was seen to take: spread keys over more prefixes, or "
+        "ask for fewer of them: larger objects, or a cache, StoreOptions(cache=CacheOptions(…))."
+    ),
     "retries": (
         "Requests fail and are made again: see the warnings in the log, and lower "
         "TransportOptions(stall_timeout_s=…) if connections hang."

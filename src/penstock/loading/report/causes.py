@@ -18,6 +18,7 @@ Cause = Literal[
     "disk",
     "bandwidth",
     "throttled",
+    "paced",
     "retries",
     "memory budget",
     "decode",
@@ -122,14 +123,15 @@ def _reading(seconds: float, stats: LoaderStats, hosts: Mapping[str, HostTimings
 
     Waits for first bytes while the budget kept requests from being sent are the budget's.
     """
-    first_s = body_s = throttled_s = retried_s = disk_s = 0.0
+    first_s = body_s = throttled_s = paced_s = retried_s = disk_s = 0.0
     for name, host in hosts.items():
         if name == _FILES:
             disk_s += host.first_byte_s
             continue
         first_s, body_s = first_s + host.first_byte_s, body_s + host.body_s
         throttled_s, retried_s = throttled_s + host.throttled_s, retried_s + host.retried_s
-    whole_s = first_s + body_s + throttled_s + retried_s + disk_s
+        paced_s += host.paced_s
+    whole_s = first_s + body_s + throttled_s + paced_s + retried_s + disk_s
     if whole_s <= 0:
         first_s = whole_s = 1.0
     total = stats.total
@@ -140,5 +142,6 @@ def _reading(seconds: float, stats: LoaderStats, hosts: Mapping[str, HostTimings
         "memory budget": seconds * first_s / whole_s * starved,
         "bandwidth": seconds * body_s / whole_s,
         "throttled": seconds * throttled_s / whole_s,
+        "paced": seconds * paced_s / whole_s,
         "retries": seconds * retried_s / whole_s,
     }

@@ -13,9 +13,7 @@ from penstock.loading.report.summary import Prices, Summary, host_report
 from penstock.loading.report.text import text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from penstock.events import HostTimings, SlowRequest
+    from penstock.loading.requests import Requests
     from penstock.loading.stats import LoaderStats
 
 __all__ = ["LoaderReport", "report"]
@@ -34,19 +32,14 @@ class LoaderReport(Summary):
         return text(self)
 
 
-def report(
-    stats: LoaderStats,
-    hosts: Mapping[str, HostTimings],
-    slowest: Sequence[SlowRequest],
-    setup: Setup,
-    prices: Prices | None,
-) -> LoaderReport:
+def report(stats: LoaderStats, requests: Requests, setup: Setup, prices: Prices | None) -> LoaderReport:
     """Return the report on what was counted; ``Unusable`` where ``prices`` are none."""
     if prices is not None and not isinstance(prices, Prices):
         raise Unusable(f"prices are given as penstock.Prices(per_1000_requests=…, per_gib=…), not {prices!r}")
+    hosts = requests.hosts()
     found = causes(stats, hosts, _at_once(setup))
     cause = main_cause(stats, found)
-    slowest = tuple(each._replace(url=public_url(each.url)) for each in slowest)
+    slowest = tuple(each._replace(url=public_url(each.url)) for each in requests.slowest())
     reports = sorted((host_report(name, each) for name, each in hosts.items()), key=lambda each: -each.responses)
     total = stats.total
     return LoaderReport(
@@ -66,6 +59,7 @@ def report(
         slowest,
         None if prices is None else prices.of(total.requests, total.size_bytes),
         "" if prices is None else prices.currency,
+        requests.rates(),
     )
 
 

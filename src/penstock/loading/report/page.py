@@ -24,6 +24,7 @@ _COLOURS: Final = {
     "disk": "#a16207",
     "bandwidth": "#b45309",
     "throttled": "#b91c1c",
+    "paced": "#be123c",
     "retries": "#9d174d",
     "memory budget": "#7c3aed",
     "decode": "#1d4ed8",
@@ -53,7 +54,7 @@ def page(report: Summary) -> str:
         _verdict(report),
         _time(report),
         *map(_host, report.hosts),
-        _workers(report.workers),
+        _rates(report) + _workers(report.workers),
         _slowest(report),
     )
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
@@ -128,6 +129,18 @@ def _histogram(title: str, counts: Sequence[tuple[float, float, int]], unit: Cal
     )
     box = f'viewBox="0 0 {_WIDTH} {_HIGH + 22}" role="img"'
     return f'<p>{title}</p><svg class="histogram" {box}>{bars}{ticks}</svg>'
+
+
+def _rates(report: Summary) -> str:
+    if not report.rates:
+        return ""
+    rows = "".join(
+        f'<tr><td class="url">{escape(each.requests)}</td><td class="n">{each.per_s:,.1f}</td>'
+        f'<td class="n">{each.share_per_s:,.1f}</td></tr>'
+        for each in report.rates
+    )
+    head = '<tr><th>requests</th><th class="n">a second, this machine</th><th class="n">of them here</th></tr>'
+    return f"<h2>Rates that the store was seen to take</h2><table>{head}{rows}</table>"
 
 
 def _workers(workers: Iterable[ReaderStats]) -> str:

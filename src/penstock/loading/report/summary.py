@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from penstock.histogram import Histogram
     from penstock.loading.report.causes import Cause
     from penstock.loading.stats import ReaderStats
+    from penstock.node.member import NodeRate
 
 __all__ = ["HostReport", "Prices", "Quantiles", "Summary", "host_report"]
 
@@ -104,7 +105,7 @@ class Summary:
         waiting_s: Seconds that the training loop waited for batches.
         computing_s: Seconds between receiving a batch and asking for the next one.
         causes: The seconds of ``waiting_s`` by cause: ``"first byte"``, ``"disk"``, ``"bandwidth"``, ``"throttled"``,
-            ``"retries"``, ``"memory budget"``, ``"decode"``, ``"collate"``, ``"device"``, ``"python"``.
+            ``"paced"``, ``"retries"``, ``"memory budget"``, ``"decode"``, ``"collate"``, ``"device"``, ``"python"``.
         batches: Which the loop received.
         samples: In these.
         requests: Which brought the samples, repeated ones included.
@@ -116,6 +117,7 @@ class Summary:
         slowest: The ten slowest reads.
         cost: Of all requests, at the prices that were given; None without.
         currency: Of the cost.
+        rates: Request rates that the store was seen to take, by prefix: see ``penstock.node_status``.
 
     """
 
@@ -135,6 +137,7 @@ class Summary:
     slowest: tuple[SlowRequest, ...]
     cost: float | None = None
     currency: str = ""
+    rates: tuple[NodeRate, ...] = ()
 
     @property
     def waiting(self) -> float:

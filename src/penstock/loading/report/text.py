@@ -37,6 +37,10 @@ def _lines(report: Summary) -> Iterator[str]:
             yield f"  {cause:14}{seconds(spent):>9}  {'█' * max(1, round(spent / longest * _BAR))}"
     for host in report.hosts:
         yield from _host(host)
+    if report.rates:
+        yield "\nRates that the store was seen to take:"
+    for bound in report.rates:
+        yield f"  {bound.requests}: {bound.per_s:,.1f} a second on this machine, {bound.share_per_s:,.1f} of them here"
     if report.cost is not None:
         yield f"\nRequests and bytes at the prices given: {report.cost:,.4f} {report.currency}."
     if report.slowest:

@@ -59,6 +59,7 @@ COUNTS: Final = (
     Count("received_bytes", "By", "Bytes of responses' bodies.", lambda host: host.received_bytes),
     Count("sent_bytes", "By", "Bytes of requests' bodies.", lambda host: host.sent_bytes),
     Count("throttled_seconds", "s", "Seconds that requests waited when throttled.", lambda host: host.throttled_s),
+    Count("paced_seconds", "s", "Seconds that requests waited for their turn.", lambda host: host.paced_s),
     Count("retried_seconds", "s", "Seconds that requests waited after other failures.", lambda host: host.retried_s),
 )
 CACHE_COUNTS: Final = (
