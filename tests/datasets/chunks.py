@@ -83,13 +83,14 @@ class ChunkReading(Reading):
     """Each chunk of a reading is prepared once, by an item before the first sample of it."""
 
     def __init__(self, dataset: Chunked, batches: Iterable[list[int]]) -> None:
+        self._chunks: dict[int, Prepared[list[int]]] = {}
         self._items = self._drawn(dataset, batches)
         self._counts = ReadCounts()
         self.closed = 0
         self.lock = threading.Lock()
 
     def _drawn(self, dataset: Chunked, batches: Iterable[list[int]]) -> Iterator[Item]:
-        chunks: dict[int, Prepared[list[int]]] = {}
+        chunks = self._chunks
 
         def sample(index: int) -> int:
             return chunks[index // dataset.per].get()[index % dataset.per]
@@ -114,3 +115,5 @@ class ChunkReading(Reading):
 
     def close(self) -> None:
         self.closed += 1
+        for each in [*self._chunks.values()]:
+            each.abandon()

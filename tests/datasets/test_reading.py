@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import traceback
 import weakref
 
 import pytest
 
+from penstock.datasets import reading
 from penstock.datasets.reading import Prepared, in_lists
-from penstock.errors import Damaged
+from penstock.errors import Cancelled, Damaged
 from tests.datasets.chunks import Chunked
 
 BATCHES = [[3, 1, 9], [0], [2, 8, 4, 5]]
@@ -90,3 +92,59 @@ def test_an_error_is_kept_for_each_that_asks(kind):
             value.get()
         depths.append(len(traceback.extract_tb(caught.value.__traceback__)))
     assert len(set(depths)) == 1, "each raise lengthens the traceback"
+
+
+def test_samples_that_wait_for_what_is_abandoned_wake():
+    value, raised = Prepared(lambda: "never"), []
+
+    def wait() -> None:
+        with pytest.raises(Cancelled, match="closed"):
+            value.get()
+        raised.append(1)
+
+    waiting = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in waiting:
+        thread.start()
+    value.abandon()
+    for thread in waiting:
+        thread.join(60)
+    assert raised == [1] * 3
+    value.prepare()
+    wait()
+
+
+def test_a_value_that_is_made_when_it_is_abandoned_stays():
+    value = Prepared(lambda: "made")
+    value.prepare()
+    value.abandon()
+    assert value.get() == "made"
+
+
+@pytest.mark.parametrize("asked", ["prepare", "get", "abandon"])
+def test_it_may_be_abandoned_in_the_middle_of_any_of_its_calls(asked):
+    """As the garbage collector does, on the same thread: a lock that is held there would never be had."""
+    for line in range(40):
+        value, left, ended = Prepared(lambda: "made"), [line], []
+        if asked == "get":
+            value.prepare()
+
+        def trace(frame, event, _argument, value=value, left=left):
+            if frame.f_code.co_filename in (threading.__file__, reading.__file__):
+                left[0] -= event == "line"
+                if not left[0]:
+                    left[0] = -1
+                    value.abandon()
+            return trace
+
+        def run(value=value, ended=ended, trace=trace):
+            sys.settrace(trace)
+            try:
+                getattr(value, asked)()
+            finally:
+                sys.settrace(None)
+            ended.append(asked)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(60)
+        assert ended == [asked]

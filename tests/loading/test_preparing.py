@@ -86,24 +86,16 @@ def test_a_preparation_that_keeps_no_error_ends_the_iteration_and_hangs_nothing(
             reading = super().reading(batches, workers)
             items = reading._items
 
-            close, undone = reading.close, []
-
             def careless():
                 raise ValueError("careless")
-
-            def closed():
-                close()
-                for make in undone:
-                    make()  # wakes samples that wait for it, as ``Reading.close`` has to
 
             def drawn():
                 for item in items:
                     if item.url == "chunk 5":
-                        undone.append(item.make)
                         item = item._replace(make=careless)  # noqa: PLW2901  the same place
                     yield item
 
-            reading._items, reading.close = drawn(), closed
+            reading._items = drawn()
             return reading
 
     for _ in range(20):
@@ -113,6 +105,37 @@ def test_a_preparation_that_keeps_no_error_ends_the_iteration_and_hangs_nothing(
         assert got == whole()[: len(got)]
         assert len(got) <= 5
         assert decoders() == []
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_a_batch_that_is_drawn_when_its_preparation_fails_does_not_wait_for_ever(on_error):
+    """Not what the protocol allows, either: all samples of the batch wait by then, and the next one has begun."""
+    drawn = threading.Event()
+
+    def careless():
+        assert drawn.wait(WAIT_S)
+        raise ValueError("careless")
+
+    class Careless(Chunked):
+        def reading(self, batches, workers):
+            reading = super().reading(batches, workers)
+            items = reading._items
+
+            def followed():
+                for item in items:
+                    if item.size and item.batch == 6:
+                        drawn.set()
+                    yield item._replace(make=careless) if item.url == "chunk 5" else item
+
+            reading._items = followed()
+            return reading
+
+    pool, got = chunked(Careless(COUNT, BATCH), on_error=on_error, ahead=4, threads=4 * BATCH), []
+    with pytest.raises(ValueError, match="careless"):
+        got.extend(delivery.batch for delivery in pool)
+    assert got == whole()[: len(got)]
+    assert len(got) <= 5
+    assert decoders() == []
 
 
 def test_closing_waits_for_preparation_that_runs_and_leaves_no_thread():

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from threading import Event
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
+
+from penstock.errors import Cancelled
+from penstock.waiting import LOOK_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,7 +71,11 @@ class Reading(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Cancel reads in flight; the iteration ends, and samples that wait for what was never prepared wake."""
+        """Cancel reads in flight; the iteration ends, and samples that wait for what was never prepared wake.
+
+        A reading whose items prepare has ``Prepared.abandon`` called for each value that some sample may wait for. The
+        garbage collector may run it on any thread: it takes no lock.
+        """
 
     def __iter__(self) -> Self:
         """Return itself."""
@@ -104,9 +112,13 @@ def in_lists(reading: Reading, make: Callable[[Item], Any] = _make) -> Iterator[
 
 
 class Prepared(Generic[T]):
-    """A value that is made once, by an item that prepares, and that several samples wait for."""
+    """A value that is made once, by an item that prepares, and that several samples wait for.
 
-    __slots__ = ("_done", "_failure", "_make", "_traceback", "_value")
+    It has no lock, and no condition or event that has one: ``abandon`` may be run by the garbage collector, in the
+    middle of whatever its thread is at.
+    """
+
+    __slots__ = ("_abandoned", "_done", "_failure", "_make", "_traceback", "_value", "_woken")
 
     def __init__(self, make: Callable[[], T]) -> None:
         """Make nothing yet."""
@@ -114,7 +126,8 @@ class Prepared(Generic[T]):
         self._value: T | None = None
         self._failure: BaseException | None = None
         self._traceback: TracebackType | None = None
-        self._done = Event()
+        self._done = self._abandoned = False
+        self._woken: SimpleQueue[None] = SimpleQueue()  # one that wakes wakes the next
 
     def prepare(self) -> None:
         """Make the value, or keep the error of it; for ``Item.make``. The second time does nothing."""
@@ -126,20 +139,32 @@ class Prepared(Generic[T]):
         except BaseException as error:  # noqa: BLE001  the samples' to raise, in their turn
             self._failure, self._traceback = error, error.__traceback__
         finally:
-            self._done.set()
+            self._done = True
+            self._woken.put(None)
 
     def get(self) -> T:
         """Return the value, once it is there.
 
         Raises:
             BaseException: What making it raised; each sample that asks raises it.
+            Cancelled: It was abandoned before it was made.
 
         """
-        self._done.wait()
+        while not (self._done or self._abandoned):
+            with suppress(Empty):
+                self._woken.get(timeout=LOOK_S)
+        self._woken.put(None)
+        if not self._done:
+            raise Cancelled("the reading was closed")
         if self._failure is not None:
             # With the first traceback: each raise would lengthen it by frames, and keep what they hold.
             raise self._failure.with_traceback(self._traceback)
         return self._value  # type: ignore[return-value]  # done, and without an error
+
+    def abandon(self) -> None:
+        """Wake those who wait, and begin to make nothing; a value that is made, or is being made, stays one."""
+        self._make, self._abandoned = None, True
+        self._woken.put(None)
 
     def forget(self) -> None:
         """Let go of the value, after the last sample that needs it."""

@@ -205,7 +205,7 @@ class _Shared:
             if item.size:
                 self._put(item, made)
             elif isinstance(made, _Failure):  # which the item ought to have kept for the samples that need it
-                self._end(made.error)
+                self._break(made.error)
             self.working_s[number] += monotonic() - began_s
 
     def _draw(self) -> Item | None:
@@ -245,6 +245,13 @@ class _Shared:
                 self._batches[self._begun] = _Batch([], 0, error)
         self._room.put(None)
         self._filled.put(None)
+
+    def _break(self, error: BaseException) -> None:
+        """End with the error of an item that prepares: any batch that is not made yet may wait for what it did not."""
+        with self._lock:
+            unmade = [number for number, batch in self._batches.items() if batch.outcome is None]
+            self._batches.update((number, _Batch([], 0, error)) for number in unmade)
+        self._end(error)
 
     def _put(self, item: Item, made: object) -> None:
         batch = self._batches.get(item.batch)

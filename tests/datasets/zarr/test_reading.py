@@ -7,7 +7,7 @@ import pytest
 
 from penstock.datasets.zarr.dataset import ZarrDataset
 from penstock.datasets.zarr.reading import ZarrReading
-from penstock.errors import Damaged
+from penstock.errors import Cancelled, Damaged
 from tests.datasets.zarr.stores import SHARDED, SPATIAL, WHOLE, numbered, write
 
 VALUES = numbered((200, 6, 8))
@@ -84,6 +84,23 @@ def test_closing_ends_it(tmp_path):
     reading.close()
     reading.close()
     assert next(reading, None) is None
+
+
+def test_closing_wakes_samples_whose_chunks_are_never_decoded(tmp_path):
+    reading = dataset(tmp_path, SHARDED).reading(tens(list(range(200))), 1)
+    sample = next(item for item in reading if item.size)
+    raised = []
+
+    def make():
+        with pytest.raises(Cancelled):
+            sample.make()
+        raised.append(1)
+
+    waiting = threading.Thread(target=make, daemon=True)
+    waiting.start()
+    reading.close()
+    waiting.join(60)
+    assert raised == [1]
 
 
 @pytest.mark.parametrize("layout", [WHOLE, SPATIAL, SHARDED], ids=["whole", "spatial", "sharded"])

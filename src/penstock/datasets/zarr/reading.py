@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.datasets.reading import Item, Prepared, Reading
 from penstock.datasets.zarr.indexes import ShardIndexes
 from penstock.datasets.zarr.schedule import Schedule
-from penstock.errors import PenstockError
+from penstock.errors import Bug, PenstockError
 from penstock.values import PAUSE
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class _Pending:
         self.chunk = chunk
         self.position = position  # of the first sample that needs it
         self.span: Span | bytes | PenstockError | None = _UNKNOWN  # None: it is missing
-        self.values: Prepared[NDArray[Any]]  # once its item has come
+        self.values: Prepared[NDArray[Any]] | None = None  # once its item has come
 
 
 class ZarrReading(Reading):
@@ -111,10 +111,13 @@ class ZarrReading(Reading):
             self._contents.verify()
 
     def close(self) -> None:
-        """Cancel reads in flight."""
+        """Cancel reads in flight, and wake samples that wait for chunks."""
         self._closed = True
         self._indexes.close()
         self._ahead.close()
+        for pending in [*self._pending.values()]:
+            if pending.values is not None:
+                pending.values.abandon()
 
     def _uses(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
         positions = self._contents.arrangement.space.positions(samples)
@@ -176,10 +179,16 @@ class ZarrReading(Reading):
         parts = self._contents.parts(position)
         used = {part.chunk for each in parts for part in each if part.chunk >= 0}
         try:
-            values = {chunk: self._pending[chunk].values.get() for chunk in used}  # items that prepare come first
+            values = {chunk: self._value(chunk) for chunk in used}
             return self._make_sample(sample, parts, values)
         finally:
             self._release(used)
+
+    def _value(self, chunk: int) -> NDArray[Any]:
+        values = self._pending[chunk].values
+        if values is None:
+            raise Bug("a sample came before the item that decodes its chunk")
+        return values.get()
 
     def _release(self, used: Iterable[int]) -> None:
         """Let go of the chunks that no sample in sight needs any more."""
