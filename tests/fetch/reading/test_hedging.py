@@ -90,7 +90,21 @@ def counted(engine):
     return host.hedged - before[0], host.hedges_won - before[1], host.wasted_bytes - before[2]
 
 
+def received(engine):
+    engine._policy.timings.settle()
+    return engine._policy.timings.host.received_bytes
+
+
 class TestWins:
+    @pytest.mark.parametrize("span", [WHOLE, Span("key"), Span("key", -SIZE)], ids=["known", "unknown", "suffix"])
+    @pytest.mark.parametrize("begun", [b"", reply(200, DATA, etag=ETAG)[: -SIZE // 2]], ids=["waits", "stands still"])
+    def test_bytes_that_the_second_request_brought_count_once(self, span, begun):
+        with well(Held(begun=begun)) as (_, engine):
+            before = received(engine)
+            assert read_many(engine, [span]) == [DATA]
+            assert counted(engine)[:2] == (1, 1)
+            assert received(engine) - before == SIZE
+
     def test_a_read_that_waits_is_answered_on_another_connection(self):
         held = Held()
         with well(held) as (_, engine):

@@ -59,6 +59,7 @@ class SpanRead:
     __slots__ = (
         "_began",
         "_exchange",
+        "_handed_over",
         "_owner",
         "_reached",
         "_trace",
@@ -81,6 +82,7 @@ class SpanRead:
         self._exchange: Exchange[Any] | None = None
         self._began = 0.0
         self._reached = 0
+        self._handed_over = False
         self._trace = RequestTrace("read", policy.driver.url(span.key)) if listening() else None
         self.front = False
         self.called_off = False
@@ -180,9 +182,10 @@ class SpanRead:
         slow(SlowRequest(elapsed_s, self.policy.driver.url(self.span.key), size_bytes, self.attempts, status, time()))
 
     def _count(self, response: Response, size_bytes: int) -> None:
-        """Count a good response."""
+        """Count a good response; the bytes that a second request brought were counted with its own."""
         url = self._exchange.request.url if self._exchange is not None else ""
-        if elapsed_s := self.policy.timings.answered(response, url, size_bytes, self._began):
+        received_bytes = 0 if self._handed_over else size_bytes
+        if elapsed_s := self.policy.timings.answered(response, url, received_bytes, self._began):
             self._slow(elapsed_s, response.status, size_bytes)
 
     def cut(self, whole: bytes) -> None:
@@ -235,6 +238,7 @@ class SpanRead:
         return target.size - self._reached
 
     def _superseded(self) -> None:
+        self._handed_over = True
         if self._trace is not None:
             self._trace.end(Cancelled("a second request was answered first"))
 
