@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.interop.path import Path
     from penstock.loading.loader import DataLoader
+    from penstock.loading.report.group import GroupReport, merge_reports
     from penstock.loading.report.loaderreport import LoaderReport
     from penstock.loading.report.summary import Prices
     from penstock.node.member import node_status
@@ -80,6 +81,7 @@ _HOMES = {
     "Prices": "loading.report.summary",
     "GCSOptions": "options",
     "FsspecOptions": "options",
+    "GroupReport": "loading.report.group",
     "HTTPOptions": "options",
     "OSSOptions": "options",
     "IterableDataset": "datasets.iterable",
@@ -108,6 +110,7 @@ _HOMES = {
     "list": "verbs",
     "load": "checkpoint.torchfile.verbs",
     "load_safetensors": "checkpoint.safetensors.verbs",
+    "merge_reports": "loading.report.group",
     "node_status": "node.member",
     "open": "verbs",
     "open_cache": "cache.opening",
@@ -135,6 +138,7 @@ __all__ = [
     "DataLoader",
     "FsspecOptions",
     "GCSOptions",
+    "GroupReport",
     "HTTPOptions",
     "IterableDataset",
     "Lanes",
@@ -165,6 +169,7 @@ __all__ = [
     "list",
     "load",
     "load_safetensors",
+    "merge_reports",
     "node_status",
     "open",
     "open_cache",

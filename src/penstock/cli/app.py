@@ -11,10 +11,11 @@ from penstock.cli.cache.app import cache
 from penstock.cli.commands import ls as listing
 from penstock.cli.commands.config import config
 from penstock.cli.commands.steps import steps
-from penstock.cli.exits import MEANINGS
+from penstock.cli.exits import MEANINGS, write
 from penstock.cli.many import MANY
 from penstock.cli.objects import OBJECTS
 from penstock.cli.store import with_store
+from penstock.cli.text import harmless
 from penstock.cli.zarr import zarr
 from penstock.demo import EPOCHS
 
@@ -37,7 +38,7 @@ def build() -> "typer.Typer":
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for add in (_versions, _ls, *OBJECTS, *MANY, steps, zarr, cache, config, _doctor, bench, _demo):
+    for add in (_versions, _ls, *OBJECTS, *MANY, steps, zarr, cache, config, _doctor, bench, _report, _demo):
         add(app)
     return app
 
@@ -95,6 +96,23 @@ def _doctor(app: "typer.Typer") -> None:
         from penstock.cli.commands import doctor as examining  # with all that examines: no other command waits for it
 
         examining.doctor(url, examining.as_json if json else examining.as_text, store, read_only=read_only)
+
+
+def _report(app: "typer.Typer") -> None:
+    import typer
+
+    @app.command(epilog="Example: penstock report 's3://bucket/run/report-*.json'")
+    @with_store
+    def report(
+        urls: Annotated[list[str], typer.Argument(metavar="URL...", help="Objects, files or globs.")],
+        *,
+        json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+        html: Annotated[bool, typer.Option("--html", help="One page, for a browser.")] = False,
+        store: ps.StoreOptions | str,
+    ) -> None:
+        """Join the reports that the ranks of a training have saved, and name the rank that waited longest."""
+        found = ps.merge_reports(urls, store=store)
+        write((found.json() + "\n") if json else found.html() if html else harmless(str(found)) + "\n")
 
 
 def _demo(app: "typer.Typer") -> None:

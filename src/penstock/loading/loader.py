@@ -266,15 +266,16 @@ class DataLoader:
         """Return why the training loop waits for batches, with one recommendation: no request, no wait for workers.
 
         It covers all epochs since the loader was made. ``prices`` add what the requests cost. Under a process group,
-        each rank reports on itself. Without worker processes, ``hosts`` and ``slowest`` include what else this process
-        has requested since: checkpoints, say.
+        each rank reports on itself: ``save`` and ``merge_reports`` join their reports. Without worker processes,
+        ``hosts`` and ``slowest`` include what else this process has requested since: checkpoints, say.
         """
+        from penstock.datasets.positions.place import resolve
         from penstock.loading.report.advice import Setup
         from penstock.loading.report.loaderreport import report
 
         meter, threads = self._metering(), self._threads
         setup = Setup(self.num_workers, threads, processors(), self._prefetch, self.batch_size)
-        return report(meter.stats(), meter.requests, setup, prices)
+        return report(meter.stats(), meter.requests, setup, prices, resolve(None))
 
     def _note(self, cursor: Cursor, received: int) -> None:
         self._began, self._received = cursor, received

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,13 @@ from penstock.loading.report.causes import Parallelism, causes, main_cause
 from penstock.loading.report.page import page
 from penstock.loading.report.summary import Prices, Summary, host_report
 from penstock.loading.report.text import text
+from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
     from penstock.loading.requests import Requests
     from penstock.loading.stats import LoaderStats
+    from penstock.options import StoreOptions
+    from penstock.values import Place
 
 __all__ = ["LoaderReport", "report"]
 
@@ -27,12 +31,22 @@ class LoaderReport(Summary):
         """Return one page with plots, which needs no network: write it to a file, and open that in a browser."""
         return page(self)
 
+    def save(self, url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> str:
+        """Write it as JSON, for ``merge_reports``: one request. ``{rank}`` in ``url`` is this rank's number.
+
+        Each rank calls it by itself; none waits for another. Returns the URL that was written.
+        """
+        named = os.fspath(url).replace("{rank}", str(self.rank))
+        with open_object(named, "wb", store=store) as file:
+            file.write(self.json().encode())
+        return named
+
     def __str__(self) -> str:
         """Return it as text of at most 100 columns."""
         return text(self)
 
 
-def report(stats: LoaderStats, requests: Requests, setup: Setup, prices: Prices | None) -> LoaderReport:
+def report(stats: LoaderStats, requests: Requests, setup: Setup, prices: Prices | None, place: Place) -> LoaderReport:
     """Return the report on what was counted; ``Unusable`` where ``prices`` are none."""
     if prices is not None and not isinstance(prices, Prices):
         raise Unusable(f"prices are given as penstock.Prices(per_1000_requests=…, per_gib=…), not {prices!r}")
@@ -60,6 +74,8 @@ def report(stats: LoaderStats, requests: Requests, setup: Setup, prices: Prices 
         None if prices is None else prices.of(total.requests, total.size_bytes),
         "" if prices is None else prices.currency,
         requests.rates(),
+        place.rank,
+        place.world,
     )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.loading.report.summary import HostReport, Summary
     from penstock.loading.stats import ReaderStats
 
-__all__ = ["page"]
+__all__ = ["document", "page"]
 
 _WIDTH: Final = 720
 _HIGH: Final = 120
@@ -50,16 +50,20 @@ svg text { font: 11px system-ui, sans-serif; fill: currentColor; }
 def page(report: Summary) -> str:
     """Return the page."""
     body = (
-        "<h1>Penstock: report of a loader</h1>",
         _verdict(report),
         _time(report),
         *map(_host, report.hosts),
         _rates(report) + _workers(report.workers),
         _slowest(report),
     )
+    return document("Penstock: report of a loader", "".join(body))
+
+
+def document(title: str, body: str) -> str:
+    """Return a whole page, with its title as heading."""
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-    head += f"<title>Penstock: report of a loader</title><style>{_STYLE}</style>"
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>{"".join(body)}</body></html>\n'
+    head += f"<title>{title}</title><style>{_STYLE}</style>"
+    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body><h1>{title}</h1>{body}</body></html>\n'
 
 
 def _verdict(report: Summary) -> str:

@@ -118,6 +118,8 @@ class Summary:
         cost: Of all requests, at the prices that were given; None without.
         currency: Of the cost.
         rates: Request rates that the store was seen to take, by prefix: see ``penstock.node_status``.
+        rank: Whose report it is.
+        world: How many ranks there are.
 
     """
 
@@ -138,6 +140,8 @@ class Summary:
     cost: float | None = None
     currency: str = ""
     rates: tuple[NodeRate, ...] = ()
+    rank: int = 0
+    world: int = 1
 
     @property
     def waiting(self) -> float:

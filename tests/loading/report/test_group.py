@@ -1,0 +1,69 @@
+"""Reports that each rank wrote by itself become one, which names the rank that waited longest."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import penstock as ps
+from penstock.errors import Damaged, NotFound, Unusable
+from penstock.loading.report.group import GroupReport, RankReport
+from penstock.testing.servers import Scripted
+from tests.datasets.ranks import free_port, ranks
+from tests.loading.report import plants
+
+ONE = RankReport(0, 4, 1.0, 9.0, None, "Nothing.", 10, 80)
+TWO = RankReport(2, 4, 5.0, 5.0, "first byte", "Raise <it>.", 10, 80)
+
+
+def test_two_ranks_write_their_reports_and_the_one_that_waited_longest_is_named(tmp_path):
+    with Scripted(plants.objects("none")) as server:
+        found = ranks(2, f"tcp://127.0.0.1:{free_port()}", _save, server.url, str(tmp_path))
+    assert found == [f"{tmp_path}/{rank}.json" for rank in range(2)]
+    group = ps.merge_reports(f"{tmp_path}/*.json")
+    assert [(each.rank, each.world, each.batches) for each in group.ranks] == [(0, 2, 3), (1, 2, 3)]
+    waited_s = [json.loads((tmp_path / f"{rank}.json").read_text())["waiting_s"] for rank in range(2)]
+    assert group.slowest.rank == waited_s.index(max(waited_s))
+    assert group.missing == ()
+
+
+def _save(url, folder):
+    from torch import distributed
+
+    loader = plants.loader(("none", "collate")[distributed.get_rank()], url)
+    list(loader)
+    return loader.report().save(f"{folder}/{{rank}}.json")
+
+
+def test_the_rank_that_waited_longest_is_named_and_so_are_those_that_are_missing():
+    group = GroupReport((ONE, TWO))
+    assert (group.slowest, group.missing) == (TWO, (1, 3))
+    lines = str(group).splitlines()
+    assert lines[0] == "2 ranks. Rank 2 waited longest for its batches, 5.0 s (50% of its time), most for: first byte."
+    assert "No report of: 1, 3." in lines
+    assert len(lines) == 7
+    assert max(map(len, lines)) <= 100
+    assert json.loads(group.json())["slowest"] == 2
+    assert "Raise &lt;it&gt;." in group.html()
+
+
+def test_of_two_reports_of_a_rank_the_later_one_counts():
+    report = plants.loader("none", "http://127.0.0.1:1").report()
+    early, late = replace(report, batches=3), replace(report, batches=7)
+    assert [each.batches for each in ps.merge_reports([late, early]).ranks] == [7]
+    assert ps.merge_reports(early).slowest.batches == 3
+
+
+def test_what_is_no_report_is_an_error(tmp_path):
+    (tmp_path / "x.json").write_text('{"rank": 0}')
+    (tmp_path / "y.json").write_text("[")
+    for name in ("x", "y"):
+        with pytest.raises(Damaged, match="no report"):
+            ps.merge_reports(tmp_path / f"{name}.json")
+    for name in ("none.json", "none-*.json"):
+        with pytest.raises(NotFound):
+            ps.merge_reports([tmp_path / name])
+    with pytest.raises(Unusable, match="one report or more"):
+        ps.merge_reports([])
