@@ -11,14 +11,13 @@ import venv
 from pathlib import Path
 from typing import Any
 
-__all__ = ["OURS", "ROOT", "answer", "clean", "python", "versions"]
+__all__ = ["OURS", "ROOT", "answer", "clean", "peer", "python", "versions"]
 
 OURS = ""  # the environment the benchmark itself runs in
 
 ROOT = Path(__file__).parents[1]
 _HOME = ROOT / ".venv-bench"
 _STAMP = "installed.txt"
-_PEERS = Path(__file__).with_name("peers")
 _LONGEST_S = 200
 _ASK = """
 import importlib.metadata as m, json, platform, sys
@@ -77,17 +76,17 @@ def _package(requirement: str) -> str:
     return re.split(r"[=<>~!\[ ]", requirement)[0]
 
 
-def answer(requirement: str, script: str, arguments: list[str], name: str) -> Any:
-    """Run ``peers/<script>.py`` and return what the last line that it prints says.
+def answer(requirement: str, script: str, arguments: list[str], name: str, tree: Path = ROOT) -> Any:
+    """Run ``peers/<script>.py`` of a checkout and return what the last line that it prints says.
 
     Raises:
         SystemExit: It failed, or took too long; the message begins with ``name`` and has its words.
 
     """
-    command = [python(requirement), str(_PEERS / f"{script}.py"), *arguments]
+    command = [python(requirement), str(peer(script, tree)), *arguments]
     try:
         done = subprocess.run(
-            command, env=clean(requirement), capture_output=True, text=True, timeout=_LONGEST_S, check=False
+            command, env=clean(requirement, tree), capture_output=True, text=True, timeout=_LONGEST_S, check=False
         )
     except subprocess.TimeoutExpired as error:
         message = f"{name} did not end within {_LONGEST_S} s: {error.stderr}"
@@ -105,8 +104,13 @@ def versions(requirement: str) -> dict[str, str]:
     return dict(json.loads(answer))
 
 
-def clean(requirement: str) -> dict[str, str]:
-    """Return what a peer may know of the machine: nothing that could steer a client."""
+def peer(script: str, tree: Path = ROOT) -> Path:
+    """Return where a checkout has the peer of this name."""
+    return tree / "benchmarks" / "peers" / f"{script}.py"
+
+
+def clean(requirement: str, tree: Path = ROOT) -> dict[str, str]:
+    """Return what a peer may know of the machine: nothing that could steer a client; and which checkout is ours."""
     steering = re.compile(
         r"(AWS|S3|RUST|PENSTOCK|OMP|LD)_.*|.*_proxy|(CURL|REQUESTS)_CA_BUNDLE|SSL_CERT_.*", re.IGNORECASE
     )
@@ -114,7 +118,7 @@ def clean(requirement: str) -> dict[str, str]:
     missing = "/nonexistent"
     kept |= {"AWS_CONFIG_FILE": missing, "AWS_SHARED_CREDENTIALS_FILE": missing, "AWS_EC2_METADATA_DISABLED": "true"}
     if not requirement:
-        kept["PYTHONPATH"] = str(ROOT / "src")
+        kept["PYTHONPATH"] = str(tree / "src")
     return kept
 
 

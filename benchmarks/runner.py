@@ -7,7 +7,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks.environments import OURS, answer
+from benchmarks.environments import OURS, ROOT, answer
 from benchmarks.objects import compare, forget, manifest
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from benchmarks.sections import Section
     from benchmarks.server import Server
 
-__all__ = ["measure", "tabulate"]
+__all__ = ["measure", "once", "tabulate"]
 
 
 def measure(condition: Condition, load: Load, served: tuple[Server, Path], rounds: Iterable[int]) -> dict[str, object]:
@@ -30,7 +30,7 @@ def measure(condition: Condition, load: Load, served: tuple[Server, Path], round
     for number in rounds:
         turn = number % len(pairs)
         for row, run in pairs[turn:] + pairs[:turn]:
-            result = _once(condition, run, load, served)
+            result = once(condition, run, load, served)
             row["rounds"].append(result)
             print(f"  {number + 1}  {run.name:38}{_line(result)}", flush=True)
     described = {name: getattr(condition, name) for name in ("name", "title", "port", "batch", "compute_s")}
@@ -52,7 +52,10 @@ def tabulate(section: Section, rounds: Iterable[int]) -> dict[str, object]:
     return {"name": section.name, "title": section.title, "columns": section.columns, "rows": rows}
 
 
-def _once(condition: Condition, run: Run, load: Load, served: tuple[Server, Path]) -> dict[str, float]:
+def once(
+    condition: Condition, run: Run, load: Load, served: tuple[Server, Path], tree: Path = ROOT
+) -> dict[str, float]:
+    """Run an engine once, with the Penstock and the peers of the checkout ``tree``; returns what it said."""
     server, folder = served
     task = {
         "endpoint": getattr(server, condition.port),
@@ -63,7 +66,7 @@ def _once(condition: Condition, run: Run, load: Load, served: tuple[Server, Path
         "threads": run.threads,
         "compute_s": condition.compute_s,
     }
-    ask = partial(answer, run.requirement, run.script, [json.dumps(task)], f"{run.name} under {condition.name!r}")
+    ask = partial(answer, run.requirement, run.script, [json.dumps(task)], f"{run.name} under {condition.name!r}", tree)
     try:
         result: dict[str, float] = ask()
     except SystemExit as failure:

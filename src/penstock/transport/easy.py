@@ -92,7 +92,6 @@ class Easy:
 
     __slots__ = (
         "_clean",
-        "_collected",
         "_elsewhere",
         "_errors",
         "_found",
@@ -104,6 +103,7 @@ class Easy:
         "_status",
         "_status_at",
         "_stream",
+        "collected",
         "handle",
         "pointer",
         "request",
@@ -120,7 +120,7 @@ class Easy:
         self._status, self._found = _long(), ctypes.POINTER(Header)()
         self._status_at, self._found_at = ctypes.byref(self._status), ctypes.byref(self._found)
         self._stream: Pointer | None = None
-        self._collected: Collected | None = None
+        self.collected: Collected | None = None
         self._lines: tuple[str, ...] = ()  # what the nodes hold
         self._nodes: list[Line] = []
         self._kept: object = None
@@ -180,8 +180,8 @@ class Easy:
         if target is not None and target.size >= _DIRECT_BYTES:
             self._stream = open_over(target.address, target.size)
         else:
-            self._collected = Collected()
-            self._stream = self._collected.stream
+            self.collected = Collected()
+            self._stream = self.collected.stream
         if (code := setopt(handle, _WRITEDATA, self._stream)) != OK:
             _refused(_WRITEDATA, code)
 
@@ -235,15 +235,10 @@ class Easy:
         _set(self.handle, _CONNECT_TO, ctypes.byref(line))
         _set(self.handle, _FORBID_REUSE, _long(1))
 
-    @property
-    def collects(self) -> bool:
-        """Whether what arrives is collected, and not written into a target."""
-        return self._collected is not None
-
     def excessive(self) -> bool:
         """Say whether more of an answer that is collected has arrived than may be."""
         request = self.request
-        if self._collected is None or request is None or self._arrived() <= TEXT_BYTES:
+        if self.collected is None or request is None or self._arrived() <= TEXT_BYTES:
             return False
         return self._arrived() > self._most_bytes(request, self._answered())
 
@@ -276,7 +271,7 @@ class Easy:
         handle, target = self.handle, request.target
         getinfo(handle, _RESPONSE_CODE, self._status_at)
         response = Response(self._status.value)
-        if self._collected is None and target is not None and response.status in _GOOD:  # nearly all
+        if self.collected is None and target is not None and response.status in _GOOD:  # nearly all
             stream, self._stream = self._stream, None
             if stream is not None:
                 response.received = close_over(stream)
@@ -303,7 +298,7 @@ class Easy:
 
     def _close(self, request: Request, response: Response, code: int) -> None:
         stream, self._stream = self._stream, None
-        collected, self._collected = self._collected, None
+        collected, self.collected = self.collected, None
         target, good = request.target, response.status in _GOOD
         if collected is not None:
             self._collect(collected, request, response, code)

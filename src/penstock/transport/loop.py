@@ -204,9 +204,8 @@ class _Loop:
 
     def _excessive(self) -> list[int]:
         """Return the transfers whose answers are larger than they may be."""
-        return [
-            pointer for pointer, transfer in self._busy.items() if transfer.easy.collects and transfer.easy.excessive()
-        ]
+        busy = self._busy.items()
+        return [at for at, transfer in busy if transfer.easy.collected is not None and transfer.easy.excessive()]
 
     def _look_out(self, now: float) -> None:
         """Have calls that take long looked at, where it is time, and carry out what is to be done besides."""

@@ -76,7 +76,8 @@ class Verification:
         if etag and headers.get(self.version) != f'"{etag}"':  # the common case without a call: each read comes here
             self.same_version(headers, etag)
         if span.whole:
-            self._same_size(response, buffer.size)
+            if self.size in headers or response.overflow:  # else no length was asked for: the buffer was just filled
+                self._same_size(response, buffer.size)
             if response.received == buffer.size and not headers.keys().isdisjoint(self.digests):
                 self.same_digest(headers, buffer.view())
         elif buffer.size:
@@ -180,10 +181,7 @@ class Verification:
                 raise ChecksumMismatch(f"the bytes do not match the store's {name}")
 
     def _same_size(self, response: Response, size: int) -> None:
-        named = response.headers.get(self.size)
-        if named is None and not response.overflow:  # it was not asked for: the target was filled, and no more came
-            return
-        length = parse_size(named or "")
+        length = parse_size(response.headers.get(self.size, ""))
         if response.overflow or length not in (None, size):
             raise Changed(f"the object has {'more' if length is None else length} bytes and was listed with {size}")
 
