@@ -28,6 +28,14 @@ def test_a_variable_names_the_directory_or_asks_for_the_default():
     assert cache_folder(NEAR) == "/near"
 
 
+def test_a_store_whose_mode_is_off_has_no_cache_under_the_variable():
+    off = ps.CacheOptions(mode="off")
+    assert cache_options(off, NEAR) is None
+    assert cache_options(off, NEAR | {"PENSTOCK_CACHE_MODE": "ttl"}) is None
+    assert with_cache(ps.S3Options(cache=off), NEAR).cache is None
+    assert with_cache(ps.S3Options(), NEAR).cache == ps.CacheOptions(path="/near")
+
+
 def test_options_count_before_variables_and_variables_before_defaults():
     environ = {
         **NEAR,
@@ -62,7 +70,11 @@ def test_a_tilde_is_the_home_directory_and_without_one_a_directory_has_to_be_nam
     ("name", "text", "says"),
     [
         ("PENSTOCK_CACHE_SIZE", "much", "PENSTOCK_CACHE_SIZE must be a whole number, not 'much'"),
-        ("PENSTOCK_CACHE_MODE", "lru", "PENSTOCK_CACHE_MODE must be 'immutable' or 'ttl' or 'revalidate', not 'lru'"),
+        (
+            "PENSTOCK_CACHE_MODE",
+            "lru",
+            "PENSTOCK_CACHE_MODE must be 'immutable' or 'ttl' or 'revalidate' or 'off', not 'lru'",
+        ),
         ("PENSTOCK_CACHE_TTL", "long", "PENSTOCK_CACHE_TTL must be a number"),
     ],
 )

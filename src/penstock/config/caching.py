@@ -33,7 +33,7 @@ _ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 def cache_options(given: CacheOptions | None, environ: Mapping[str, str] = os.environ) -> CacheOptions | None:
-    """Return the cache's options with nothing left to look up; None: there is no cache.
+    """Return the cache's options with nothing left to look up; None: there is no cache, as in the mode ``off``.
 
     ``PENSTOCK_CACHE`` names the directory of a cache for every store whose options have none (``1``: the default
     directory; ``0`` or empty: no cache). ``PENSTOCK_CACHE_SIZE=200GiB``, ``…_MODE``, ``…_TTL`` (seconds) and
@@ -58,6 +58,8 @@ def cache_options(given: CacheOptions | None, environ: Mapping[str, str] = os.en
     }
     own = {each.name: getattr(options, each.name) for each in fields(options) if each.init and each.name not in values}
     options = typed(CacheOptions, values, environ.get, **own)
+    if options.mode == "off":
+        return None
     path = os.path.expanduser(options.path or cache_folder(environ))  # noqa: PTH111  it stays a text
     return replace(options, path=os.path.abspath(path))  # noqa: PTH100  as it is named
 

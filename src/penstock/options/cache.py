@@ -29,6 +29,7 @@ class CacheOptions(Part):
         mode: What happens to reads without a version (an ETag). ``immutable``: they go to the store. ``ttl``: they may
             be served from what was read up to ``ttl_s`` ago. ``revalidate``: a HEAD tells the present version, which
             is served. Reads of a known version are served without a request in each mode.
+            ``off``: this store has no cache, whatever ``PENSTOCK_CACHE`` says.
         ttl_s: Seconds; for the mode ``ttl`` alone. ``math.inf`` is for objects that are never replaced.
 
     """
@@ -37,7 +38,7 @@ class CacheOptions(Part):
     size_bytes: int = 10 * 1024 * _MIB
     memory_bytes: int = 0
     block_bytes: int = 4 * _MIB
-    mode: Literal["immutable", "ttl", "revalidate"] = field(default="immutable", metadata=PUBLIC)
+    mode: Literal["immutable", "ttl", "revalidate", "off"] = field(default="immutable", metadata=PUBLIC)
     ttl_s: float = 60.0
 
     def __post_init__(self) -> None:
@@ -45,7 +46,7 @@ class CacheOptions(Part):
         for name, least in (("size_bytes", _LEAST_BYTES), ("memory_bytes", 0), ("block_bytes", 64 << 10)):
             if not getattr(self, name) >= least:
                 raise ConfigError(f"CacheOptions.{name} must be at least {least}, not {getattr(self, name)!r}")
-        if self.mode not in ("immutable", "ttl", "revalidate"):
-            raise ConfigError(f"CacheOptions.mode must be 'immutable', 'ttl' or 'revalidate', not {self.mode!r}")
+        if self.mode not in ("immutable", "ttl", "revalidate", "off"):
+            raise ConfigError(f"CacheOptions.mode must be 'immutable', 'ttl', 'revalidate' or 'off', not {self.mode!r}")
         if not self.ttl_s > 0:
             raise ConfigError(f"CacheOptions.ttl_s must be positive, not {self.ttl_s!r}")
