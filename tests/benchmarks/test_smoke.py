@@ -244,6 +244,21 @@ def test_an_interrupted_run_leaves_nothing(tmp_path):
         os.kill(nginx, 0)
 
 
+@pytest.mark.usefixtures("_nginx")
+def test_a_server_has_ended_when_its_interrupted_run_goes_on(tmp_path, monkeypatch):
+    """However long it takes: on a busy machine that is more than what ``Popen`` waits after a Ctrl-C."""
+
+    class Impatient(subprocess.Popen):
+        _sigint_wait_secs = property(lambda _: 0, lambda *_: None)
+
+    monkeypatch.setattr(subprocess, "Popen", Impatient)
+    with pytest.raises(KeyboardInterrupt), serve(tmp_path):
+        nginx = int((tmp_path / "nginx.pid").read_text())
+        raise KeyboardInterrupt
+    with pytest.raises(ProcessLookupError):
+        os.kill(nginx, 0)
+
+
 @pytest.mark.parametrize(("requirement", "attempts"), [("s3fs", 2), (conditions.OURS, 1)])
 def test_an_engine_of_others_that_fails_once_does_not_cost_the_run_and_ours_does(
     tmp_path, monkeypatch, requirement, attempts
