@@ -168,3 +168,9 @@ def test_arguments_that_cannot_be_meant_are_refused_before_any_request(server):
 
 def test_results_of_failures_can_be_compared():
     assert Result("a", error=ValueError()) == Result("a", error=KeyError())
+
+
+@pytest.mark.parametrize("wrong", [{"seconds": "5"}, {"seconds": None}, {"transform": 5}], ids=str)
+def test_options_of_a_wrong_kind_are_refused(wrong):
+    with pytest.raises(Unusable, match=next(iter(wrong))):
+        BenchOptions(**wrong)

@@ -77,6 +77,8 @@ def test_markers_and_folders_of_a_store():
         ({"kind": "directory"}, Unusable),
         ({"larger_bytes": -1}, Unusable),
         ({"older_s": float("nan")}, Unusable),
+        ({"larger_bytes": "5"}, Unusable),
+        ({"newer_s": "1d"}, Unusable),
         ({"path": "[z-a]"}, ConfigError),
         ({"size": 3}, TypeError),
     ],

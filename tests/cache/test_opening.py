@@ -30,7 +30,19 @@ def test_a_cache_is_found_by_the_environment(tmp_path, monkeypatch):
         ps.open_cache()
 
 
-@pytest.mark.parametrize("given", [3, {"path": "near"}, ps.StoreOptions()])
+@pytest.mark.parametrize("given", [3, {"path": "near"}, ps.StoreOptions(), 0, False, [], {}])
 def test_what_names_no_cache_is_refused(given):
     with pytest.raises(ConfigError, match="by its directory or by CacheOptions"):
         ps.open_cache(given)
+
+
+def test_an_empty_name_is_not_the_default_directory():
+    """A variable that is not set must not have the user's own cache cleared."""
+    with pytest.raises(ConfigError, match="an empty text names no cache"):
+        ps.open_cache("")
+
+
+@pytest.mark.parametrize("prefix", [5, None, b"s3://"])
+def test_a_prefix_of_what_is_cleared_is_a_text(tmp_path, prefix):
+    with pytest.raises(ConfigError, match="what URLs begin with"):
+        ps.open_cache(tmp_path).clear(prefix)

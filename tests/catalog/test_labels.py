@@ -126,3 +126,9 @@ def test_a_catalog_without_classes_says_how_to_get_them():
     assert _catalog(NAMES).classes == ()
     with pytest.raises(Unusable, match='labels="folder"'):
         _ = _catalog(NAMES).labels
+
+
+@pytest.mark.parametrize("classes", [5, "ab", [1, 2], []])
+def test_classes_that_are_no_names_are_refused(classes):
+    with pytest.raises(Unusable, match="classes is a list of different names"):
+        _catalog(NAMES).with_labels("folder", classes=classes)

@@ -54,8 +54,11 @@ class BenchOptions:
 
     def __post_init__(self) -> None:
         """Refuse what would measure nothing, or never end."""
-        if not 0 < self.seconds <= _MOST_SECONDS:
+        seconds: object = self.seconds
+        if not (isinstance(seconds, int | float) and 0 < seconds <= _MOST_SECONDS):
             raise Unusable(f"seconds is more than 0, and at most {_MOST_SECONDS:.0f}, not {self.seconds!r}")
+        if not isinstance(self.transform, str):
+            raise Unusable(f"transform names a function, as 'module:name'; {self.transform!r} is no name")
 
 
 def measure(

@@ -99,8 +99,8 @@ def find(
         raise Unusable(f"kind is one of {', '.join(_KINDS)}, not {rule.kind!r}")
     for name in ("larger_bytes", "smaller_bytes", "newer_s", "older_s"):
         value = getattr(rule, name)
-        if value is not None and not value >= 0:
-            raise Unusable(f"{name} must be 0 or more, not {value!r}")
+        if value is not None and not (isinstance(value, int | float) and value >= 0):
+            raise Unusable(f"{name} is a number, 0 or more, not {value!r}")
     source, key = open_source(url, store)
     prefix = as_folder(resolved(f"{as_folder(key)}.") if local(source) and key else key)
     matches = rule.matcher(time.time())

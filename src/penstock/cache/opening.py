@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cache import tiers
 from penstock.config.caching import cache_options
+from penstock.errors import ConfigError
 from penstock.options import CacheOptions
 
 if TYPE_CHECKING:
@@ -22,8 +23,10 @@ def open_cache(cache: CacheOptions | str | os.PathLike[str] | None = None) -> Ca
         cache: Its options, or its directory; default: ``PENSTOCK_CACHE``, then ``~/.cache/penstock``.
 
     Raises:
-        ConfigError: A variable that cannot be meant, or no home directory is known.
+        ConfigError: A variable that cannot be meant, an empty name, or no home directory is known.
 
     """
+    if isinstance(cache, str) and not cache:
+        raise ConfigError("an empty text names no cache: leave it out for the default directory")
     given = CacheOptions(path=os.fspath(cache)) if isinstance(cache, str | os.PathLike) else cache
-    return tiers.open_cache(cache_options(given or CacheOptions()) or CacheOptions())
+    return tiers.open_cache(cache_options(CacheOptions() if given is None else given) or CacheOptions())

@@ -16,7 +16,7 @@ from penstock.cache.ledger import charge
 from penstock.cache.memory import Memory
 from penstock.cache.survey import Cleared, Entry, Usage, Verified
 from penstock.config.caching import cache_folder
-from penstock.errors import Damaged
+from penstock.errors import ConfigError, Damaged
 from penstock.events import count_cache
 
 if TYPE_CHECKING:
@@ -228,6 +228,8 @@ class Cache:
         With "" all, damaged ones too, and the directory where no other process writes. Other processes may use the
         cache meanwhile. ``ConfigError``: it is in no directory; ``OSError``: it may not be removed.
         """
+        if not isinstance(prefix, str):
+            raise ConfigError(f"prefix is what URLs begin with, such as 's3://bucket/train/', not {prefix!r}")
         self._disk.check_place()
         if self._memory is not None:
             self._memory.drop()

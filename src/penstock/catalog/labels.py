@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +140,7 @@ def classified(
 
 
 def _classes(classes: Sequence[str]) -> list[str]:
-    found = [] if isinstance(classes, str) else list(classes)
+    found = [] if isinstance(classes, str) or not isinstance(classes, Iterable) else list(classes)
     if not found or len(set(found)) < len(found) or not all(isinstance(each, str) for each in found):
         raise Unusable(f"classes is a list of different names, in the order of their numbers; not {classes!r}")
     return found
