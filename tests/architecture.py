@@ -83,7 +83,7 @@ HOMES = {
     "torch": ("datasets", "loading", "checkpoint", "demo", "compat"),
     "typer": ("cli", "demo"),
     "upath": ("interop",),
-    "xarray": ("compat",),
+    "xarray": ("compat", "formats"),
     "xxhash": ("cache", "checkpoint"),
     "yaml": ("config.profiles.multistorage", "compat.multistorageclient"),
     "zarr": ("formats", "interop", "compat"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+import zarr
+
 
 def test_the_help_has_an_example_and_wrong_options_are_one_line(penstock, tmp_path):
     shown = penstock("zarr", "copy", "--help")
@@ -16,3 +19,20 @@ def test_the_help_has_an_example_and_wrong_options_are_one_line(penstock, tmp_pa
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
         assert said in done.stderr
         assert done.stderr.count("\n") == 1, done.stderr
+
+
+def test_a_plan_of_aligned_arrays_says_what_they_have_in_common(penstock, tmp_path):
+    for name, times in (("a", range(10)), ("b", range(4, 20, 2))):
+        for of, values in ((name, [[each] for each in times]), ("time", [*times])):
+            zarr.create_array(
+                str(tmp_path / f"{name}.zarr" / of),
+                data=np.array(values),
+                dimension_names=("time", "x")[: 1 + (of == name)],
+            )
+    where = (str(tmp_path / "a.zarr" / "a"), "--targets", str(tmp_path / "b.zarr" / "b"))
+    done = penstock("zarr", "plan", *where, "--align", "coordinates", "--batch", "1")
+    assert done.returncode == 0, done.stderr
+    assert "time: 3 common coordinates of 10 (0 to 9), 8 (4 to 18)" in done.stdout
+    done = penstock("zarr", "plan", *where, "--align", "time")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert 'align must be "index" or "coordinates"' in done.stderr

@@ -134,18 +134,29 @@ def _with_samples(command: "Callable[..., None]") -> "Callable[..., None]":
     return with_options("samples", samples)(command)
 
 
-def _with_memory(command: "Callable[..., None]") -> "Callable[..., None]":
-    """Give ``command`` what a process may hold: arguments of ``ps.ZarrDataset``, as one keyword, ``held``."""
+def _with_rest(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Give ``command`` what else ``ps.ZarrDataset`` takes, targets and memory, as one keyword, ``rest``."""
     from typer import Option
 
-    def held(
+    def rest(
         *,
+        targets: Annotated[str | None, Option(metavar="URL", help="Of targets: an array or a group.")] = None,
+        target_offsets: Annotated[str, Option(metavar="NUMBERS", help="Elements of a target.")] = "0",
+        align: Annotated[
+            str, Option(metavar="WORD", help="Together along --dims are elements of one index, or coordinates.")
+        ] = "index",
         window: Annotated[str, Option(metavar="SIZE", help="Chunks whose samples are mixed.")] = "256MiB",
         memory: Annotated[str, Option(metavar="SIZE", help="What a process may hold.")] = "1GiB",
     ) -> dict[str, Any]:
-        return {"window_bytes": size_bytes(window, "--window"), "memory_bytes": size_bytes(memory, "--memory")}
+        return {
+            "targets": targets,
+            "target_offsets": _numbers(target_offsets, "--target-offsets"),
+            "align": align,
+            "window_bytes": size_bytes(window, "--window"),
+            "memory_bytes": size_bytes(memory, "--memory"),
+        }
 
-    return with_options("held", held)(command)
+    return with_options("rest", rest)(command)
 
 
 def _with_output(command: "Callable[..., None]") -> "Callable[..., None]":
@@ -194,13 +205,13 @@ def _plan(group: "typer.Typer") -> None:
     @with_store
     @_with_samples
     @_with_setting
-    @_with_memory
+    @_with_rest
     @_with_output
     def plan(
         url: Annotated[str, typer.Argument(metavar="URL", help="An array or a group.")],
         *,
         output: tuple[str | None, bool],
-        held: dict[str, Any],
+        rest: dict[str, Any],
         setting: dict[str, Any],
         samples: dict[str, Any],
         store: ps.StoreOptions | str,
@@ -209,7 +220,7 @@ def _plan(group: "typer.Typer") -> None:
 
         Reads the metadata and eight chunks.
         """
-        found = ps.ZarrDataset(url, store=store, **samples, **held).plan(**setting)
+        found = ps.ZarrDataset(url, store=store, **samples, **rest).plan(**setting)
         arrays.plan(found, output[0], as_json=output[1])
 
 

@@ -25,6 +25,7 @@ FIGURES = Figures(
     kept_bytes=5000,
     in_flight=50,
     url="s3://bucket/a/",
+    aligned=(),
     wish="--chunks 1,8",
 )
 DRAWN = [picture("a", ("time",), (4,), [(1,)])]

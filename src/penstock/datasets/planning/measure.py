@@ -72,6 +72,7 @@ def plan_of(contents: ZarrContents, sampling: SamplingPlan, limits: Limits, sett
         kept_bytes=arrangement.kept_bytes,
         in_flight=in_flight,
         url=contents.arrays[0].url,
+        aligned=arrangement.aligned.words if arrangement.aligned else (),
         wish=_wish(contents),
     )
     return planned(setting, figures, runs, _pictures(contents, runs), sharded=bool(sharded))

@@ -76,6 +76,7 @@ class Figures(NamedTuple):
         kept_bytes: Decoded bytes of these arrays.
         in_flight: Requests that are under way at once.
         url: Of the first array.
+        aligned: What arrays that are aligned have in common.
         wish: Chunks and shards that the samples would be better with, as words of ``penstock zarr copy``; may be empty.
 
     """
@@ -93,6 +94,7 @@ class Figures(NamedTuple):
     kept_bytes: int
     in_flight: int
     url: str
+    aligned: tuple[str, ...]
     wish: str
 
 
@@ -118,6 +120,7 @@ class ZarrPlan:
             each divided by what a sample needs.
         epoch_s: ``samples / samples_per_s``.
         limit: Which of the three that is.
+        aligned: With ``align="coordinates"``, what the arrays have in common, a line for each dimension.
         advice: What would be faster, or cheaper.
         pictures: Which chunks the first batch touches, for each array.
 
@@ -136,6 +139,7 @@ class ZarrPlan:
     samples_per_s: float
     epoch_s: float
     limit: Limit
+    aligned: tuple[str, ...]
     advice: tuple[str, ...]
     pictures: tuple[Picture, ...]
     setting: Setting
@@ -167,6 +171,7 @@ class ZarrPlan:
         workers = f", {setting.workers} workers each" if setting.workers else ""
         return [
             ("samples", f"{self.samples:,}, {self.batches:,} batches of {setting.batch} on {ranks}{workers}"),
+            *(("aligned", each) for each in self.aligned),
             ("chunks", f"{self.chunks:,}, read {self.reads:,} times: amplification {self.amplification:.3g}"),
             ("requests", f"{self.requests:,}"),
             ("bytes", f"{_size(self.read_bytes)} read; {self.waste:.3g} decoded for each delivered"),
@@ -218,6 +223,7 @@ def planned(
         samples_per_s=rate,
         epoch_s=figures.samples / rate,
         limit=limit,
+        aligned=figures.aligned,
         advice=tuple(_advice(setting, figures, amplification, waste, limit)),
         pictures=tuple(pictures),
         setting=setting,

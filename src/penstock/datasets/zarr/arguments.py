@@ -44,13 +44,15 @@ def refuse_unknown(unknown: Iterable[str], known: Iterable[str]) -> None:
         raise Unusable(f"ZarrDataset has no argument {name}=: {hint}")
 
 
-def check_words(*, missing: object, output: object, decode_cf: object, transform: object) -> None:
+def check_words(*, align: object, missing: object, output: object, decode_cf: object, transform: object) -> None:
     """Refuse words that the dataset does not know.
 
     Raises:
         Unusable: One of them; the text names it.
 
     """
+    if align not in ("index", "coordinates"):
+        raise Unusable(f'align must be "index" or "coordinates", not {align!r}')
     if missing not in ("fill", "error"):
         raise Unusable(f'missing must be "fill" or "error", not {missing!r}')
     if output not in ("torch", "numpy"):

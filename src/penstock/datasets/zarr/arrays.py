@@ -9,12 +9,15 @@ from penstock.datasets.zarr.objects.locations import OwnObjects
 from penstock.formats.zarr.cf import cf_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.datasets.zarr.objects.locations import Located
     from penstock.formats.zarr.cf import Decoding
     from penstock.formats.zarr.layout import Layout
+    from penstock.options import StoreOptions
     from penstock.source import Source
 
-__all__ = ["Missing", "StoredArray"]
+__all__ = ["Missing", "StoredArray", "numbered"]
 
 Missing = Literal["fill", "error"]
 
@@ -64,3 +67,14 @@ class StoredArray(NamedTuple):
     def url(self) -> str:
         """Where it lies."""
         return self.objects.url(self.layout.key)
+
+
+def numbered(arrays: Sequence[StoredArray]) -> tuple[tuple[StoredArray, ...], tuple[Source, ...]]:
+    """Return the arrays with the numbers that their stores have among all of these, and the stores."""
+    stores: dict[tuple[str, StoreOptions], tuple[int, Source]] = {}
+
+    def number(source: Source) -> int:
+        return stores.setdefault((source.root, source.options), (len(stores), source))[0]
+
+    found = tuple(array._replace(objects=array.objects.numbered(number)) for array in arrays)
+    return found, tuple(source for _, source in stores.values()) or (arrays[0].source,)

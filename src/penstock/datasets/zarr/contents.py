@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.datasets.zarr.arrays import numbered
 from penstock.datasets.zarr.chunks import Chunks
-from penstock.datasets.zarr.indexes import IndexCache, ShardIndexes
+from penstock.datasets.zarr.indexes import IndexCache
 from penstock.datasets.zarr.objects.joined import joined
-from penstock.protocols.fetching import ReadCounts
+from penstock.datasets.zarr.objects.whole import whole_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from penstock.datasets.zarr.arrays import Missing, StoredArray
     from penstock.datasets.zarr.samples.arrangement import Arrangement
     from penstock.datasets.zarr.samples.extraction import Part
-    from penstock.options import StoreOptions
     from penstock.source import Source
 
 __all__ = ["ZarrContents"]
@@ -42,13 +41,7 @@ class ZarrContents:
         self, arrays: Sequence[StoredArray], names: Sequence[str], arrangement: Arrangement, missing: Missing
     ) -> None:
         """Read nothing yet."""
-        stores: dict[tuple[str, StoreOptions], tuple[int, Source]] = {}
-
-        def number(source: Source) -> int:
-            return stores.setdefault((source.root, source.options), (len(stores), source))[0]
-
-        self.arrays = tuple(array._replace(objects=array.objects.numbered(number)) for array in arrays)
-        self._sources = tuple(source for _, source in stores.values()) or (arrays[0].source,)
+        self.arrays, self._sources = numbered(arrays)
         self.names = tuple(names)
         self.arrangement = arrangement
         self._missing = missing
@@ -142,29 +135,12 @@ class ZarrContents:
     def kept(self) -> dict[int, NDArray[Any]]:
         """The values of arrays that are kept, by number: read when they are first asked for, once a process."""
         if self._kept is None:
-            self._kept = {number: self._whole(number) for number, keeps in enumerate(self.arrangement.kept) if keeps}
+            self._kept = {
+                number: whole_array(self.arrays, number, self.chunks, self.source, self.indexes)
+                for number, keeps in enumerate(self.arrangement.kept)
+                if keeps
+            }
         return self._kept
-
-    def _whole(self, number: int) -> NDArray[Any]:
-        """Read all of an array."""
-        array, chunks = self.arrays[number], self.chunks
-        layout, first = array.layout, chunks.bases[number]
-        out = np.empty(layout.shape, chunks.dtypes[number])
-        source = self.source
-        indexes = ShardIndexes(self.arrays, source, self.indexes, ReadCounts())
-        some = range(first, first + prod(layout.grid))
-        indexes.ask(chunks.shards(some))
-        spans = [chunks.span(chunk, indexes) for chunk in some]
-        with source.lookahead(span for span in spans if isinstance(span, tuple)) as ahead:
-            for chunk, span in zip(some, spans, strict=True):
-                values = chunks.decode(chunk, ahead.advance() if isinstance(span, tuple) else span)
-                place = map(int, np.unravel_index(chunk - first, layout.grid))
-                box = tuple(
-                    slice(at * size, min((at + 1) * size, length))
-                    for at, size, length in zip(place, layout.chunks, layout.shape, strict=True)
-                )
-                out[box] = values[tuple(slice(each.stop - each.start) for each in box)]
-        return out
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave what this process has decoded and read behind."""

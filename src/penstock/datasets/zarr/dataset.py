@@ -21,6 +21,7 @@ from penstock.datasets.zarr.collation import stacked, stacked_tensors
 from penstock.datasets.zarr.contents import ZarrContents
 from penstock.datasets.zarr.map import ZarrMap
 from penstock.datasets.zarr.memory import limits_of
+from penstock.datasets.zarr.objects.coordinates import aligned
 from penstock.datasets.zarr.opening import opened
 from penstock.datasets.zarr.reading import ZarrReading
 from penstock.datasets.zarr.samples.arguments import shape_of
@@ -58,6 +59,7 @@ _MIB = 1 << 20
 _BATCHES = 3  # being made, and waiting for the training loop
 _MOST_AHEAD = 1 << 20  # samples
 
+Align = Literal["index", "coordinates"]
 Output = Literal["torch", "numpy"]
 Source: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | Any"
 
@@ -92,6 +94,10 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             it is left out.
         halo: Elements that samples, and not targets, have more on either side of a patch; or a mapping by dimension.
         select: What there is of a dimension: an index (which drops the dimension), a slice or a list.
+        align: Which elements of several arrays belong together along ``dims``: ``"index"``, those of the same number;
+            or ``"coordinates"``, those whose coordinate (the array in the same group that is named as the dimension)
+            has the same value. Then ``select`` and ``valid`` count the common coordinates, ``offsets`` and ``stride``
+            steps between them, and samples that would reach over a gap do not exist.
         valid: Which elements along ``dims`` may be used, as an array of bool; samples that would touch others do not
             exist.
         shuffle: Permute; or an order such as ``ps.BlockShuffle(…)``.
@@ -117,6 +123,8 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
 
     """
 
+    _own = True  # a sample's arrays are its own; else they may be views of chunks
+
     def __init__(  # noqa: PLR0913  see design/0045
         self,
         samples: Source,
@@ -129,6 +137,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         patch: Mapping[str, int] | None = None,
         halo: int | Mapping[str, int] = 0,
         select: Mapping[str, int | slice | Sequence[int]] | None = None,
+        align: Align = "index",
         valid: ArrayLike | None = None,
         shuffle: bool | Order = False,
         seed: int = 0,
@@ -146,22 +155,21 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         """Read the metadata: two or three requests for each URL. Arguments are checked before the first of them."""
         refuse_unknown(unknown, ZarrDataset.__init__.__annotations__)
         self.transform = getattr(self, "transform", None) if transform is None else transform
-        check_words(missing=missing, output=output, decode_cf=decode_cf, transform=self.transform)
+        check_words(align=align, missing=missing, output=output, decode_cf=decode_cf, transform=self.transform)
         window_bytes, memory_bytes = whole(window_bytes, "window_bytes", 1), whole(memory_bytes, "memory_bytes", 1)
         order = order_of(shuffle)
         shape = shape_of(dims, (offsets, target_offsets), stride, (patch, halo), select)
-        self._seed = seed
-        self._numpy = output == "numpy"
+        self._seed, self._numpy = seed, output == "numpy"
         inputs = opened(samples, "samples", store, decode_cf=decode_cf)
         outputs = {} if targets is None else opened(targets, "targets", store, decode_cf=decode_cf)
         check_values({"samples": inputs, "targets": outputs}, numpy=self._numpy)
         self._groups = ([*inputs], None if targets is None else [*outputs])
         arrays = [*inputs.values(), *outputs.values()]
+        common = aligned(arrays, shape.dims) if align == "coordinates" else None
         layouts = [array.decoded for array in arrays]
-        arrangement = arrange(layouts, len(outputs), shape, valid=valid, window_bytes=window_bytes)
+        arrangement = arrange(layouts, len(outputs), shape, valid=valid, aligned=common, window_bytes=window_bytes)
         self._contents = ZarrContents(arrays, [*inputs, *outputs], arrangement, missing)
         self._iterations = Iterations(place)
-        self._own = True  # a sample's arrays are its own; else they may be views of chunks
         self._order, self._blocks = _ordered(order, arrangement, window_bytes, lanes)
         self._lanes, self._memory_bytes = lanes, memory_bytes
         self._limits = self._limited(1)
@@ -171,6 +179,12 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
     def contents(self) -> ZarrContents:
         """The arrays and the samples."""
         return self._contents
+
+    @property
+    def coordinates(self) -> dict[str, NDArray[Any]]:
+        """With ``align="coordinates"``, the common coordinates by dimension, as they were compared; else none."""
+        found = self._contents.arrangement.aligned
+        return {} if found is None else dict(found.values)
 
     @property
     def decodes(self) -> bool:

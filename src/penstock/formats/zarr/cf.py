@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.errors import Damaged
+from penstock.errors import Damaged, MissingExtra, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.formats.zarr.layout import Layout
 
-__all__ = ["Decoding", "cf_of"]
+__all__ = ["Decoding", "cf_of", "times_of"]
 
 _NUMBERS = "iufc"
 
@@ -89,6 +89,30 @@ def cf_of(layout: Layout, url: str = "") -> Decoding | None:
         message = f"attributes of CF of the array {layout.name!r} cannot be applied to its {layout.dtype}: {error}"
         raise Damaged(message, url=url) from error
     return found
+
+
+def times_of(values: np.ndarray[Any, Any], units: str, calendar: str, url: str = "") -> np.ndarray[Any, Any]:
+    """Return times as xarray decodes them: ``datetime64``.
+
+    Raises:
+        MissingExtra: There is no xarray.
+        Unusable: It decodes them to nothing that NumPy has: another calendar than the standard one, years far away.
+
+    """
+    try:
+        from xarray import Variable
+        from xarray.conventions import decode_cf_variable
+    except ImportError as error:
+        message = f"times in {units!r} and in another unit are compared by xarray: pip install xarray"
+        raise MissingExtra(message, url=url) from error
+    message = f"times in {units!r} of the calendar {calendar!r} cannot be compared with others: store both in one unit"
+    try:
+        found = decode_cf_variable("time", Variable(("time",), values, {"units": units, "calendar": calendar})).values
+    except (ValueError, OverflowError, ImportError) as error:
+        raise Unusable(message, url=url) from error
+    if found.dtype.kind != "M":
+        raise Unusable(message, url=url)
+    return np.asarray(found)
 
 
 def _attributes(layout: Layout) -> dict[str, Any]:

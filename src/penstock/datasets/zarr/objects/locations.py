@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.datasets.zarr.objects.joined import homed
 from penstock.errors import Damaged, DatasetChanged, NotFound, Unusable
+from penstock.formats.zarr.opening import open_arrays
 from penstock.values import Span
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ class Located(Protocol):
             PenstockError: A reference cannot be meant.
 
         """
+
+    def beside(self, key: str) -> tuple[Layout, Located] | None:
+        """Return another array of the same store or document, and where its objects lie; None: there is none."""
 
     def url(self, key: str) -> str:
         """Return where an object lies, for errors."""
@@ -128,6 +132,18 @@ class OwnObjects:
         """Return the span, of that store."""
         return homed(span, self.home)
 
+    def beside(self, key: str) -> tuple[Layout, OwnObjects] | None:
+        """Open another array of the store: five requests in parallel."""
+        try:
+            found = open_arrays(self.source, key)
+        except NotFound as error:
+            if error.missing == "bucket":
+                raise
+            return None
+        if "" not in {*found, *found.refused}:  # a group
+            return None
+        return found[""], replace(self, document="", _absences=_Absences())
+
     def url(self, key: str) -> str:
         """Return the object's URL."""
         return self.source.url(key)
@@ -184,6 +200,14 @@ class ReferencedObjects:
                 f"the reference {span.key!r} has {size} bytes, and no chunk has: it is damaged", url=found.url
             )
         return homed(part._replace(key=location.key), self.homes[location.root])
+
+    def beside(self, key: str) -> tuple[Layout, ReferencedObjects] | None:
+        """Return another array of the document."""
+        arrays = self.references.arrays
+        if key not in {*arrays, *arrays.refused}:
+            return None
+        layout = arrays[key]
+        return layout, ReferencedObjects.of(self.references, self.sources, layout)
 
     def url(self, key: str) -> str:
         """Return the URL of the object that an object of the array is a part of."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from math import ceil, prod
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from penstock.datasets.zarr.samples.alignment import elements_of, unbroken
+from penstock.datasets.zarr.samples.blocks import blocks_of
 from penstock.datasets.zarr.samples.extraction import Extraction
 from penstock.datasets.zarr.samples.segments import Cut
 from penstock.datasets.zarr.samples.space import Axis, IndexSpace
@@ -19,14 +21,12 @@ from penstock.values import whole
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from penstock.datasets.zarr.samples.alignment import Alignment
     from penstock.formats.zarr.layout import Layout
 
 __all__ = ["Arrangement", "Shape", "arrange", "dims_of"]
 
 _CLOSE = 0.5  # of difflib's ratio: a letter or two of a short name
-_OVERLAP = 0.1  # of a block's reads: what the neighbours of a run of chunks may add to it
-_RUN_PART = 4  # a block of several chunks takes this part of the window at most
-_ANY = 1 << 62  # elements of a block along an axis that no chunk ends along
 _KEPT_BYTES, _KEPT_CHUNKS = 8 << 20, 64  # an array that is not larger is read once and kept
 
 
@@ -66,6 +66,7 @@ class Arrangement(NamedTuple):
         chunk_bytes: The same of one sample.
         sample_bytes: Of one sample's values.
         kept_bytes: Of the arrays that are kept.
+        aligned: Which elements of the arrays belong together; None: those of the same number.
 
     """
 
@@ -76,6 +77,7 @@ class Arrangement(NamedTuple):
     chunk_bytes: int
     sample_bytes: int
     kept_bytes: int
+    aligned: Alignment | None = None
 
 
 def dims_of(layout: Layout) -> tuple[str, ...]:
@@ -84,7 +86,13 @@ def dims_of(layout: Layout) -> tuple[str, ...]:
 
 
 def arrange(
-    layouts: Sequence[Layout], targets: int, shape: Shape, *, valid: object = None, window_bytes: int
+    layouts: Sequence[Layout],
+    targets: int,
+    shape: Shape,
+    *,
+    valid: object = None,
+    aligned: Alignment | None = None,
+    window_bytes: int,
 ) -> Arrangement:
     """Number the samples of some arrays, of which the last ``targets`` are targets.
 
@@ -93,6 +101,8 @@ def arrange(
         targets: How many of them, at the end, are targets.
         shape: What makes a sample.
         valid: For each element along ``shape.dims`` whether it may be part of a sample; None: all may.
+        aligned: Which elements of the arrays belong together along ``shape.dims``: theirs are the elements that
+            ``shape`` and ``valid`` count. None: those of the same number.
         window_bytes: Decoded bytes of the chunks of a window of blocks: a block has a part of it at most.
 
     Raises:
@@ -102,39 +112,38 @@ def arrange(
     sampled = _dims(layouts, shape)
     if "" in shape.stride:  # a number, for the first of them
         shape = replace(shape, stride={sampled[0]: shape.stride[""]})
-    lengths = _lengths(layouts, {*sampled, *shape.patch, *shape.select})
+    common = {} if aligned is None else {name: len(values) for name, values in aligned.values.items()}
+    lengths = _lengths(layouts, {*sampled, *shape.patch, *shape.select} - {*common}) | common
     chosen = {name: _chosen(name, lengths[name], shape.select.get(name)) for name in lengths}
     sides = [number >= len(layouts) - targets for number in range(len(layouts))]
     windows = [_windows(sampled, shape, is_target=side) for side in (False, True)]
     taken = [windows[side][sampled[0]] for side in {*sides}]
     reaches = _reaches(sampled, shape, [_spread(each) for each in taken])
     kept = tuple(_is_kept(layout, reaches) for layout in layouts)
+    own = [{} for _ in layouts] if aligned is None else aligned.elements
     cuts = [
-        _cuts(layout, chosen, windows[side], shape, kept=keeps)
-        for layout, side, keeps in zip(layouts, sides, kept, strict=True)
+        _cuts(layout, chosen | _aligned(chosen, elements), windows[side], shape, kept=keeps)
+        for layout, elements, side, keeps in zip(layouts, own, sides, kept, strict=True)
     ]
-    read = [number for number, keeps in enumerate(kept) if not keeps]
-    moving = [(layouts[number], cuts[number]) for number in read]
-    edges = _edges(moving, [*reaches.values()], window_bytes)
+    moving = [(layout, each) for layout, each, keeps in zip(layouts, cuts, kept, strict=True) if not keeps]
+    blocks = blocks_of(moving, [*reaches.values()], [name in common for name in reaches], window_bytes)
     axes = [
-        Axis.of(name, _positions(name, len(chosen[name]), reach, shape), chosen[name], edge)
-        for (name, reach), edge in zip(reaches.items(), edges, strict=True)
+        Axis.of(name, _positions(name, len(chosen[name]), reach, shape), reference or chosen[name], edge)
+        for (name, reach), edge, reference in zip(reaches.items(), blocks.edges, blocks.references, strict=True)
     ]
     offsets = {each for some in taken for each in ((some,) if isinstance(some, int) else some)}
-    space = IndexSpace(axes, None if valid is None else _mask(valid, axes, chosen, lengths, shape, offsets))
-    first, extractions = 0, []
-    for number, (layout, each, keeps) in enumerate(zip(layouts, cuts, kept, strict=True)):
-        grid = [1] * len(layout.shape) if keeps else layout.grid
-        extractions.append(Extraction(each, grid, -1 - number if keeps else first))
-        first += prod(layout.grid)
+    mask = None if valid is None else _mask(valid, axes, chosen, lengths, shape, offsets)
+    space = IndexSpace(axes, _without_gaps(mask, axes, aligned, chosen, reaches))
+    extractions = _extractions(layouts, cuts, kept)
     return Arrangement(
         space,
-        tuple(extractions),
+        extractions,
         kept,
-        block_bytes=_block_bytes(moving, edges, [*reaches.values()]),
-        chunk_bytes=_block_bytes(moving, [1] * len(edges), [*reaches.values()]),
+        block_bytes=blocks.block_bytes,
+        chunk_bytes=blocks.chunk_bytes,
         sample_bytes=sum(prod(each.shape) * of.dtype.itemsize for each, of in zip(extractions, layouts, strict=True)),
         kept_bytes=sum(_bytes(of) for of, keeps in zip(layouts, kept, strict=True) if keeps),
+        aligned=aligned,
     )
 
 
@@ -265,6 +274,11 @@ def _windows(sampled: Sequence[str], shape: Shape, *, is_target: bool) -> dict[s
     return windows
 
 
+def _aligned(chosen: Mapping[str, Sequence[int]], own: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
+    """Return an array's own elements of those that are chosen of the common ones."""
+    return {name: elements_of(elements, chosen[name]) for name, elements in own.items()}
+
+
 def _cuts(
     layout: Layout,
     chosen: Mapping[str, Sequence[int]],
@@ -286,6 +300,17 @@ def _cuts(
     return cuts
 
 
+def _extractions(
+    layouts: Sequence[Layout], cuts: Sequence[Sequence[Cut]], kept: Sequence[bool]
+) -> tuple[Extraction, ...]:
+    first, found = 0, []
+    for number, (layout, each, keeps) in enumerate(zip(layouts, cuts, kept, strict=True)):
+        grid = [1] * len(layout.shape) if keeps else layout.grid
+        found.append(Extraction(each, grid, -1 - number if keeps else first))
+        first += prod(layout.grid)
+    return tuple(found)
+
+
 def _is_kept(layout: Layout, windows: Mapping[str, object]) -> bool:
     """Say whether an array is read once and kept: one that all samples share, or a small one."""
     shared = not any(name in windows for name in dims_of(layout))
@@ -294,49 +319,6 @@ def _is_kept(layout: Layout, windows: Mapping[str, object]) -> bool:
 
 def _bytes(layout: Layout) -> int:
     return prod(layout.shape) * layout.dtype.itemsize
-
-
-def _edges(
-    arrays: Sequence[tuple[Layout, Sequence[Cut]]], reaches: Sequence[tuple[int, int]], window_bytes: int
-) -> list[int]:
-    """Return how many elements a block of samples has along each axis.
-
-    The chunks of the array that has most of a sample's bytes; those of the array with the largest chunks, if a window
-    has room for them; and several in a row, where samples reach into the next ones.
-    """
-    if not arrays:
-        return [_ANY] * len(reaches)
-    largest = max(arrays, key=lambda pair: prod(cut.length or 1 for cut in pair[1]) * pair[0].dtype.itemsize)
-    own = [_chunk_along(axis, [largest]) or _chunk_along(axis, arrays) or _ANY for axis in range(len(reaches))]
-    edges = [_chunk_along(axis, arrays) or _ANY for axis in range(len(reaches))]
-    if _block_bytes(arrays, edges, reaches) > window_bytes // _RUN_PART:
-        edges = own
-    spread = reaches[0][1] - reaches[0][0]
-    run = ceil(spread / (_OVERLAP * edges[0])) if spread else 1
-    while run > 1 and _block_bytes(arrays, [run * edges[0], *edges[1:]], reaches) > window_bytes // _RUN_PART:
-        run = run * 3 // 4
-    return [run * edges[0], *edges[1:]]
-
-
-def _chunk_along(axis: int, arrays: Sequence[tuple[Layout, Sequence[Cut]]]) -> int:
-    return max((cut.chunk for _, cuts in arrays for cut in cuts if cut.axis == axis), default=0)
-
-
-def _block_bytes(
-    arrays: Sequence[tuple[Layout, Sequence[Cut]]], edges: Sequence[int], reaches: Sequence[tuple[int, int]]
-) -> int:
-    total = 0
-    for layout, cuts in arrays:
-        chunks = 1
-        for cut, count in zip(cuts, layout.grid, strict=True):
-            if cut.axis is None:
-                chunks *= len({segment.chunk for segment in cut.at(0)})
-                continue
-            edge, spread = edges[cut.axis], reaches[cut.axis][1] - reaches[cut.axis][0]
-            aligned = not spread and not edge % cut.chunk
-            chunks *= min(count, edge // cut.chunk if aligned else (edge + spread - 1) // cut.chunk + 2)
-        total += chunks * layout.chunk_bytes
-    return total
 
 
 def _mask(
@@ -368,3 +350,28 @@ def _mask(
         raise Unusable("valid leaves no sample")
     whole_grid = [len(axis.positions) for axis in axes]
     return np.broadcast_to(found.reshape(*found.shape, *[1] * (len(axes) - found.ndim)), whole_grid)
+
+
+def _without_gaps(
+    mask: NDArray[np.bool_] | None,
+    axes: Sequence[Axis],
+    aligned: Alignment | None,
+    chosen: Mapping[str, Sequence[int]],
+    reaches: Mapping[str, tuple[int, int]],
+) -> NDArray[np.bool_] | None:
+    """Return which positions are valid and reach over no gap of the coordinate along the first axis."""
+    name = axes[0].name
+    if aligned is None or name not in aligned.values:
+        return mask
+    reach = reaches[name]
+    found = unbroken(aligned.values[name][np.asarray(chosen[name])], axes[0].positions, reach)
+    if found.all():
+        return mask
+    found = np.broadcast_to(found.reshape(-1, *[1] * (len(axes) - 1)), [len(axis.positions) for axis in axes])
+    found = found if mask is None else found & mask
+    if not found.any():
+        raise Unusable(
+            f"there is no sample along {name!r}: offsets {reach[0]} to {reach[1]} reach over gaps between the "
+            "common coordinates everywhere"
+        )
+    return found

@@ -1,0 +1,214 @@
+"""Arrays of different times are aligned by their coordinates, as xarray aligns them."""
+
+import json
+import shutil
+import uuid
+import warnings
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.errors import Unusable
+from tests.datasets.zarr.stores import numbered
+
+HOURS = "hours since 2000-01-01"
+
+
+def field(name, times, *, start=0, size=3, dtype="f4"):
+    """Return a variable whose values all differ, also from those of other variables."""
+    values = numbered((len(times), size), dtype) + start
+    return xr.Dataset({name: (("time", "x"), values)}, {"time": ("time", np.asarray(times))})
+
+
+def store(tmp_path, dataset, *, units=HOURS, zarr_format=3, chunks=4):
+    path = tmp_path / f"{uuid.uuid4().hex}.zarr"
+    sizes = {name: {"chunks": (chunks, *each.shape[1:])} for name, each in dataset.data_vars.items()}
+    sizes["time"] = {"units": units, "dtype": "f8"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dataset.to_zarr(path, encoding=sizes, zarr_format=zarr_format, consolidated=False)
+    return path
+
+
+def hours(*some):
+    return np.datetime64("2000-01-01", "ns") + np.array(some, "m8[h]")
+
+
+def delivered(first, second, **arguments):
+    dataset = ps.ZarrDataset(first, second, dims="time", align="coordinates", output="numpy", **arguments)
+    return [*dataset]
+
+
+def expected(first, second, offsets=(0, 0)):
+    """Return the pairs of xarray's inner join; over gaps that are no whole steps there is no sample."""
+    a, b = xr.align(first, second, join="inner")
+    x, y = a["a"].to_numpy(), b["b"].to_numpy()
+    return [(x[n + offsets[0]], y[n + offsets[1]]) for n in range(len(x)) if n + max(offsets) < len(x)]
+
+
+def equal(found, wanted):
+    assert len(found) == len(wanted)
+    for (x, y), (of_x, of_y) in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(x, of_x)
+        np.testing.assert_array_equal(y, of_y)
+
+
+@st.composite
+def times(draw):
+    """Draw sorted times of some step, with some of them missing; some descend."""
+    step = draw(st.sampled_from((1, 2, 3, 6)))
+    start, count = step * draw(st.integers(-4, 4)), draw(st.integers(1, 24))
+    found = [start + step * each for each in range(count) if draw(st.integers(0, 7))] or [start]
+    return found[::-1] if draw(st.booleans()) else found
+
+
+@given(times(), times(), st.sampled_from((2, 3)), st.sampled_from((HOURS, "days since 1999-12-30")), st.integers(1, 9))
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_samples_are_those_of_an_inner_join_by_xarray(tmp_path, first, second, zarr_format, units, chunks):
+    a, b = field("a", hours(*first)), field("b", hours(*second), start=5000)
+    paths = [
+        store(tmp_path, a, zarr_format=zarr_format, chunks=chunks),
+        store(tmp_path, b, chunks=chunks, units=units),
+    ]
+    where = [path / name for path, name in zip(paths, "ab", strict=True)]
+    try:
+        if set(first) & set(second):
+            equal(delivered(*where), expected(a, b))
+        else:
+            with pytest.raises(Unusable, match="no coordinate along 'time' in common"):
+                delivered(*where)
+    finally:
+        for path in paths:
+            shutil.rmtree(path)
+
+
+def test_rollouts_count_common_steps_and_reach_over_no_gap(tmp_path):
+    a, b = field("a", hours(*range(48))), field("b", hours(*[t for t in range(-12, 60, 6) if t != 18]), start=5000)
+    first, second = store(tmp_path, a) / "a", store(tmp_path, b) / "b"
+    found = delivered(first, second, target_offsets=(0, 1))
+    common = [t for t in range(0, 48, 6) if t != 18]
+    wanted = [(s, t) for s, t in pairwise(common) if t - s == 6]
+    assert [int(x[0] / 3) for x, _ in found] == [s for s, _ in wanted]  # a row of each hour
+    of_b = [*range(-12, 18, 6), *range(24, 60, 6)]
+    for (_, y), (s, t) in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(y, b["b"].to_numpy()[[of_b.index(s), of_b.index(t)]])
+
+
+def test_select_and_valid_count_common_coordinates(tmp_path):
+    a, b = field("a", hours(*range(20))), field("b", hours(*range(5, 25)), start=5000)
+    first, second = store(tmp_path, a) / "a", store(tmp_path, b) / "b"
+    wanted = expected(a, b)
+    equal(delivered(first, second, select={"time": slice(1, None, 2)}), wanted[1::2])
+    valid = np.arange(15) % 3 == 0
+    equal(delivered(first, second, valid=valid), wanted[::3])
+    dataset = ps.ZarrDataset(first, second, dims="time", align="coordinates")
+    assert dataset.coordinates["time"].tolist() == [*range(5, 20)]
+
+
+def test_shuffled_ranks_read_each_sample_once_and_each_chunk_once(tmp_path):
+    a, b = field("a", hours(*range(96)), size=50_000), field("b", hours(*range(0, 120, 6)), start=7, size=50_000)
+    first, second = store(tmp_path, a, chunks=8) / "a", store(tmp_path, b, chunks=2) / "b"
+    dataset = ps.ZarrDataset(first, second, dims="time", align="coordinates", shuffle=True, output="numpy")
+    found = sorted((int(x[0]), int(y[0])) for x, y in dataset)
+    assert found == [(int(x[0]), int(y[0])) for x, y in expected(a, b)]
+    plan = dataset.plan(2)
+    assert plan.samples == 16
+    assert plan.amplification == 1
+    of = "96 (0.0 to 95.0 hours since 2000-01-01), 20 (0.0 to 114.0 hours since 2000-01-01)"
+    assert plan.aligned == (f"time: 16 common coordinates of {of}",)
+    assert "16 common coordinates" in repr(plan)
+    assert "16 common coordinates" in plan.to_html()
+
+
+def test_a_group_has_its_coordinate_and_one_array_alone_has_gaps_left_out(tmp_path):
+    a = field("a", hours(0, 1, 2, 5, 6)).assign(c=lambda each: each["a"] + 100)
+    dataset = ps.ZarrDataset(store(tmp_path, a), dims="time", offsets=(0, 1), align="coordinates", output="numpy")
+    assert [int(each["a"][0, 0] / 3) for each in dataset] == [0, 1, 3]
+    assert [int(each["c"][0, 0] - 100) // 3 for each in dataset] == [0, 1, 3]
+
+
+def test_references_have_their_coordinates(tmp_path):
+    a, b = field("a", hours(*range(10))), field("b", hours(*range(4, 12)), start=5000)
+    where = []
+    for dataset in (a, b):
+        folder = store(tmp_path, dataset)
+        entries = {
+            str(path.relative_to(folder)): path.read_text() if path.name == "zarr.json" else [str(path)]
+            for path in folder.rglob("*")
+            if path.is_file()
+        }
+        document = tmp_path / f"{uuid.uuid4().hex}.json"
+        document.write_text(json.dumps(entries))
+        where.append(document)
+    equal(delivered(where[0] / "a", where[1] / "b"), expected(a, b))
+
+
+def test_open_arrays_of_a_memory_store_have_their_coordinates():
+    root = zarr.open_group(zarr.storage.MemoryStore())
+    for name, shape in {"a": (6, 2), "time": (6,)}.items():
+        values, dims = numbered(shape), ("time", "x")[: len(shape)]
+        root.create_array(name, data=values, chunks=shape, dimension_names=dims)
+    dataset = ps.ZarrDataset(root["a"], dims="time", align="coordinates", output="numpy")
+    assert dataset.coordinates["time"].tolist() == [*range(6)]
+    assert len([*dataset]) == 6
+
+
+@pytest.fixture
+def alone(tmp_path):
+    zarr.create_array(str(tmp_path / "alone"), data=numbered((6, 2)), chunks=(2, 2), dimension_names=("time", "x"))
+    return tmp_path / "alone"
+
+
+def test_an_array_without_a_coordinate_is_refused(alone):
+    with pytest.raises(Unusable, match="there is no coordinate 'time' beside this array"):
+        ps.ZarrDataset(alone, dims="time", align="coordinates")
+    zarr.open_group(str(alone.parent / "time"), mode="w")
+    with pytest.raises(Unusable, match="there is no coordinate 'time' beside this array"):
+        ps.ZarrDataset(alone, dims="time", align="coordinates")
+
+
+@pytest.mark.parametrize(
+    ("values", "dims", "words"),
+    [
+        (np.zeros((6, 1)), ("time", "y"), "'time' is no coordinate, it has the shape"),
+        (np.zeros(6), ("other",), "'time' is no coordinate, it has the shape"),
+        (np.arange(5), ("time",), "has 5 values, and the array 6 elements"),
+    ],
+    ids=["two dimensions", "another dimension", "another length"],
+)
+def test_what_is_no_coordinate_of_the_array_is_refused(alone, values, dims, words):
+    zarr.create_array(str(alone.parent / "time"), data=values, dimension_names=dims)
+    with pytest.raises(Unusable, match=words):
+        ps.ZarrDataset(alone, dims="time", align="coordinates")
+
+
+@pytest.mark.parametrize(
+    ("units", "words"),
+    [
+        (("hours since 2000-01-01", "hPa"), "differ in units and cannot be compared"),
+        (("Pa", "hPa"), "differ in units and cannot be compared"),
+        (("hours since 2000-01-01", "hours since yesterday"), "cannot be compared with others: store both in one unit"),
+    ],
+    ids=["time and pressure", "two pressures", "no time"],
+)
+def test_units_that_cannot_be_compared_are_refused(tmp_path, units, words):
+    where = []
+    for unit in units:
+        folder = tmp_path / uuid.uuid4().hex
+        zarr.create_array(str(folder / "a"), data=numbered((3, 2)), dimension_names=("time", "x"))
+        coordinate = zarr.create_array(str(folder / "time"), data=np.arange(3), dimension_names=("time",))
+        coordinate.attrs["units"] = unit
+        where.append(folder / "a")
+    with pytest.raises(Unusable, match=words):
+        ps.ZarrDataset(*where, dims="time", align="coordinates")
+
+
+def test_words_for_align_are_index_and_coordinates(alone):
+    with pytest.raises(Unusable, match='align must be "index" or "coordinates", not \'time\''):
+        ps.ZarrDataset(alone, dims="time", align="time")
