@@ -14,7 +14,7 @@ from penstock.providers.registry import LOCAL, find, loaded, own, schemes
 if TYPE_CHECKING:
     from penstock.providers.provider import Provider
 
-__all__ = ["LOCAL_ROOT", "Location", "is_root", "key_fault", "parse", "scheme_provider"]
+__all__ = ["LOCAL_ROOT", "Location", "is_divided", "is_root", "key_fault", "parse", "scheme_provider"]
 
 _WINDOWS = re.compile(r"[A-Za-z]:\\|\\\\")
 LOCAL_ROOT = f"{LOCAL}:///"
@@ -116,6 +116,15 @@ def parse(url: str | os.PathLike[str]) -> Location:
     if _WINDOWS.match(text):
         raise InvalidURL(f"{text[:80]!r} is a path of Windows: write it with '/', or './…' for a file of such a name")
     return Location(LOCAL, "", _absolute(text).removeprefix("/"))
+
+
+def is_divided(root: str) -> bool:
+    """Say whether ``path_mapping`` has some of the URLs that begin with ``root`` mean another place than others."""
+    if not os.environ.get("MSC_CONFIG"):
+        return False
+    from penstock.config.profiles.mapping import divides
+
+    return divides(root, os.environ)
 
 
 def is_root(text: str) -> bool:

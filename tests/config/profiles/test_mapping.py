@@ -5,7 +5,7 @@ import logging
 import pytest
 
 import penstock as ps
-from penstock.config.profiles.mapping import mapped
+from penstock.config.profiles.mapping import divides, mapped
 from penstock.errors import ConfigError
 from penstock.providers.profiles import lookup
 from penstock.providers.urls import parse
@@ -89,3 +89,17 @@ def test_a_profile_of_profiles_names_its_key(yaml):
     yaml("profiles:\n  all: {storage_provider_profiles: [a, b]}\n")
     with pytest.raises(ConfigError, match="storage_provider_profiles is run by Multi-Storage Client's own code"):
         list(ps.list("msc://all/"))
+
+
+@pytest.mark.parametrize(
+    ("root", "expected"),
+    [
+        ("s3://old/", True),
+        ("S3://old/", True),
+        ("s3://old/prefix/", False),
+        ("s3://other/", False),
+        ("msc://data/", False),
+    ],
+)
+def test_a_bucket_is_divided_where_a_part_of_it_means_another_place(yaml, root, expected):
+    assert divides(root, {"MSC_CONFIG": str(yaml())}) is expected

@@ -93,3 +93,31 @@ def test_four_ranks_stop_and_two_go_on_with_their_global_batches(server, tmp_pat
     assert whole == numbers(load(server.store, ps.Place(), lanes=4))
     left = {sample // PER for batch in merged([got for got, _ in two]) for sample in batch}
     assert reads <= len(left) + 1
+
+
+def test_a_state_with_more_lanes_than_memory_has_room_for_goes_on_exactly_and_says_so(tmp_path):
+    write(tmp_path / "a", numbered((96, 64, 64), "f8"), ("time", "y", "x"), chunks=(1, 64, 64))
+
+    def loader(place, memory_bytes=1 << 30):
+        dataset = ps.ZarrDataset(
+            tmp_path / "a", shuffle=True, window_bytes=2 << 15, place=place, memory_bytes=memory_bytes, output="numpy"
+        )
+        return ps.DataLoader(dataset, 8 // place.world, decode_threads=2)
+
+    of_eight = [loader(ps.Place(rank, 8)) for rank in range(8)]
+    batches = [[int(sample[0, 0]) // 4096 for batch in each for sample in batch] for each in of_eight]
+    whole = [list(row) for row in zip(*batches, strict=True)]
+    begun = loader(ps.Place(0, 8))
+    [*islice(begun, 3)]
+    state = begun.state_dict()
+    assert state["lanes"] == 8
+
+    small = loader(ps.Place(), memory_bytes=1_400_000)  # two chunks fit, and sixteen do not
+    small.load_state_dict(state)
+    with pytest.warns(UserWarning, match="this epoch mixes 16 blocks of chunks on this rank.*Raise memory_bytes by"):
+        rest = [[int(sample[0, 0]) // 4096 for sample in batch] for batch in small]
+    assert rest == whole[3:]
+
+    large = loader(ps.Place())
+    large.load_state_dict(state)
+    assert [[int(sample[0, 0]) // 4096 for sample in batch] for batch in large] == whole[3:]

@@ -12,7 +12,7 @@ from penstock.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["mapped"]
+__all__ = ["divides", "mapped"]
 
 _SOURCE = re.compile(r"(?:/|[a-z][a-z0-9+.-]*://)[^/].*/").fullmatch  # as its schema has them
 _TARGET = re.compile(r"msc://[^/]+/").fullmatch
@@ -36,6 +36,12 @@ def mapped(text: str, environ: Mapping[str, str]) -> str:
         if plain.startswith(source):
             return target + plain[len(source) :].lstrip("/")
     return text
+
+
+def divides(text: str, environ: Mapping[str, str]) -> bool:
+    """Say whether ``path_mapping`` has a source that is longer than ``text`` and begins with it; raises as above."""
+    plain = _plain(text)
+    return any(len(source) > len(plain) and source.startswith(plain) for source, _ in _sorted(msc_mappings(environ)))
 
 
 @lru_cache(maxsize=4)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +29,22 @@ if TYPE_CHECKING:
 __all__ = ["ZarrContents"]
 
 
+_lock = Lock()  # held for moments only
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+
+class _Kept:
+    """The values of arrays that one process reads once, whichever of its threads asks first."""
+
+    def __init__(self) -> None:
+        self.process, self.lock = os.getpid(), Lock()
+        self.values: dict[int, NDArray[Any]] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Arrive in another process without any."""
+        return _Kept, ()
+
+
 class ZarrContents:
     """Arrays and the samples that are cut from them. Picklable; each process decodes and keeps arrays by itself.
 
@@ -46,7 +64,7 @@ class ZarrContents:
         self.arrangement = arrangement
         self._missing = missing
         self._chunks: Chunks | None = None
-        self._kept: dict[int, NDArray[Any]] | None = None
+        self._kept = _Kept()
         self.indexes = IndexCache()
 
     @property
@@ -134,14 +152,22 @@ class ZarrContents:
     @property
     def kept(self) -> dict[int, NDArray[Any]]:
         """The values of arrays that are kept, by number: read when they are first asked for, once a process."""
-        if self._kept is None:
-            self._kept = {
-                number: whole_array(self.arrays, number, self.chunks, self.source, self.indexes)
-                for number, keeps in enumerate(self.arrangement.kept)
-                if keeps
-            }
-        return self._kept
+        values = self._kept.values
+        if values is not None:
+            return values
+        with _lock:
+            if self._kept.process != os.getpid():  # a forked one: another thread may have held the lock
+                self._kept = _Kept()
+            kept = self._kept
+        with kept.lock:
+            if kept.values is None:
+                kept.values = {
+                    number: whole_array(self.arrays, number, self.chunks, self.source, self.indexes)
+                    for number, keeps in enumerate(self.arrangement.kept)
+                    if keeps
+                }
+            return kept.values
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave what this process has decoded and read behind."""
-        return self.__dict__ | {"_chunks": None, "_kept": None, "indexes": IndexCache()}
+        return self.__dict__ | {"_chunks": None, "indexes": IndexCache()}

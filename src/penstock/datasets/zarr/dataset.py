@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from copy import copy
 from typing import TYPE_CHECKING, Any, Literal, Never, TypeAlias
 
@@ -20,7 +21,7 @@ from penstock.datasets.zarr.arguments import check_values, check_words, refuse_u
 from penstock.datasets.zarr.collation import stacked, stacked_tensors
 from penstock.datasets.zarr.contents import ZarrContents
 from penstock.datasets.zarr.map import ZarrMap
-from penstock.datasets.zarr.memory import limits_of
+from penstock.datasets.zarr.memory import blocks_of_lanes, limits_of, with_blocks
 from penstock.datasets.zarr.objects.coordinates import aligned
 from penstock.datasets.zarr.opening import opened
 from penstock.datasets.zarr.reading import ZarrReading
@@ -264,7 +265,13 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
 
     def reading(self, batches: Iterable[list[int]], workers: int) -> ZarrReading:
         """Return the samples of ``batches``, and the items that decode their chunks."""
-        return ZarrReading(self._contents, batches, workers, self._limits, self._made)
+        limits, cursor = self._limits, self._iterations.epochs.latest()
+        if cursor.lanes and self._blocks:  # a state's lanes may be others than this dataset was made for: design/0057
+            blocks = blocks_of_lanes(self._blocks, cursor.lanes, self._iterations.rank().world)
+            limits, words = with_blocks(limits, self._contents.arrangement, blocks)
+            if words:
+                warnings.warn(words, stacklevel=2)
+        return ZarrReading(self._contents, batches, workers, limits, self._made)
 
     def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Store, Iterator[Span]]:
         """Return the store, and where each chunk lies that a sample needs: see ``BatchableDataset.spans``."""
@@ -296,8 +303,9 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
 
     def _limited(self, batch: int) -> Limits:
         ahead_bytes = self._contents.arrays[0].source.options.read.ahead_bytes
-        lanes = self._lanes or 1
-        blocks = self._blocks * max(1, lanes // self._iterations.rank().world if lanes > 1 else 1)
+        blocks = (
+            blocks_of_lanes(self._blocks, self._lanes, self._iterations.rank().world) if self._lanes else self._blocks
+        )
         arrangement, memory_bytes = self._contents.arrangement, self._memory_bytes
         return limits_of(arrangement, blocks, batch, memory_bytes=memory_bytes, ahead_bytes=ahead_bytes)
 

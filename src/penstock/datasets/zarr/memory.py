@@ -9,7 +9,7 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from penstock.datasets.zarr.samples.arrangement import Arrangement
 
-__all__ = ["Limits", "limits_of"]
+__all__ = ["Limits", "blocks_of_lanes", "limits_of", "with_blocks"]
 
 _MIB = 1 << 20
 _COMPRESSED = 4  # compressed chunks that are read ahead take this part of the figure at most
@@ -59,8 +59,33 @@ def limits_of(arrangement: Arrangement, blocks: int, batch: int, *, memory_bytes
             "that are kept. Raise memory_bytes, lower window_bytes or the batch size, take patches that lie in fewer "
             "chunks, or store the array in smaller chunks (penstock zarr copy --chunks)"
         )
-    samples = min(1 << 20, 2 * blocks * int(arrangement.space.sizes.max(initial=1)) + _MARGIN)
-    return Limits(left, samples, -(-ahead_bytes // compressed))
+    return Limits(left, _samples(arrangement, blocks), -(-ahead_bytes // compressed))
+
+
+def blocks_of_lanes(blocks: int, lanes: int, world: int) -> int:
+    """Return how many blocks a rank has begun at once, of ``blocks`` in each of all lanes."""
+    own = lanes // world if lanes % world == 0 else lanes // world + 2  # one may begin and end within a lane
+    return blocks * max(1, min(own, lanes))
+
+
+def with_blocks(limits: Limits, arrangement: Arrangement, blocks: int) -> tuple[Limits, str]:
+    """Return the limits of a reading that mixes ``blocks`` blocks in the same memory, and what to say about that.
+
+    It is "" where their chunks fit. Where they do not, the chunks that do not fit are read again.
+    """
+    found = limits._replace(samples=max(limits.samples, _samples(arrangement, blocks)))
+    needed = blocks * arrangement.block_bytes
+    if needed <= limits.chunk_bytes:
+        return found, ""
+    return found, (
+        f"this epoch mixes {blocks} blocks of chunks on this rank, which need {_mib(needed)}, and memory_bytes leaves "
+        f"{_mib(limits.chunk_bytes)} for them: the samples are the same, and chunks that do not fit are read again. "
+        f"Raise memory_bytes by {_mib(needed - limits.chunk_bytes)}, or resume on as many ranks as the state has lanes"
+    )
+
+
+def _samples(arrangement: Arrangement, blocks: int) -> int:
+    return min(1 << 20, 2 * blocks * int(arrangement.space.sizes.max(initial=1)) + _MARGIN)
 
 
 def _mib(size_bytes: int) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import Damaged, InvalidURL, UnknownScheme, Unsupported
 from penstock.formats.zarr.opening import Arrays, check_name, collected, parsed
-from penstock.providers.urls import parse
+from penstock.providers.urls import is_divided, parse
 
 if TYPE_CHECKING:
     from penstock.formats.zarr.layout import Layout
@@ -73,9 +73,9 @@ class References:
 
     def at(self, key: str) -> Target | bytes | None:
         """Return where the object lies that an array calls ``key``, or its bytes: see ``find``."""
-        entry = self._entries.get(key)
-        if entry is None:
+        if key not in self._entries:
             return None
+        entry = self._entries[key]
         if isinstance(entry, str):
             return self._inline(entry, key)
         if not isinstance(entry, list | tuple) or len(entry) not in {1, _RANGE} or not isinstance(entry[0], str):
@@ -98,10 +98,15 @@ class References:
         """
         found: dict[str, str] = {}
         seen: set[str] = set()
+        divided: dict[str, bool] = {}
         for key, entry in self._entries.items():
             if not isinstance(entry, list | tuple) or not entry or not isinstance(entry[0], str):
                 continue
             beginning = entry[0][: entry[0].find("/", entry[0].find("://") + 3) + 1] if "://" in entry[0] else ""
+            if beginning not in divided:
+                divided[beginning] = bool(beginning) and is_divided(beginning)
+            if divided[beginning]:  # what is mapped ends in "/"
+                beginning = entry[0][: entry[0].rfind("/") + 1]
             if beginning in seen and "{{" not in beginning:
                 continue
             try:

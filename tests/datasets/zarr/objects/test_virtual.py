@@ -220,3 +220,24 @@ def test_datasets_of_virtualizarr_are_read(dataset_of_netcdf):
         assert np.array_equal(np.stack(found), written.tas.values)
     with pytest.raises(Unusable, match="are not virtual: q"):
         ps.ZarrDataset(virtual_dataset.assign(q=("time", np.arange(20))))
+
+
+def test_a_bucket_that_path_mapping_divides_is_read_from_all_of_its_places(tmp_path, document, monkeypatch):
+    values = numbered((8, 6, 8))
+    folder = tmp_path / "zarr"
+    zarr.create_array(str(folder), data=values, chunks=(2, 6, 8), dimension_names=DIMS)
+    entries = {"tas/zarr.json": (folder / "zarr.json").read_text()}
+    for number in range(4):
+        part = ("first", "second")[number % 2]
+        (tmp_path / part).mkdir(exist_ok=True)
+        (tmp_path / part / f"{number}.nc").write_bytes((folder / "c" / str(number) / "0" / "0").read_bytes())
+        entries[f"tas/c/{number}/0/0"] = [f"s3://archive/{part}/{number}.nc"]
+    profile = "{storage_provider: {type: file, options: {base_path: %s}}}"
+    (tmp_path / "msc.yaml").write_text(
+        "profiles:\n"
+        + "".join(f"  {part}: {profile % (tmp_path / part)}\n" for part in ("first", "second"))
+        + "path_mapping: {s3://archive/first/: msc://first/, s3://archive/second/: msc://second/}\n"
+    )
+    monkeypatch.setenv("MSC_CONFIG", str(tmp_path / "msc.yaml"))
+    found = ps.ZarrDataset(document(entries) / "tas")
+    assert np.array_equal(samples(found), values)
