@@ -100,6 +100,22 @@ def test_a_copy_is_equal_in_whatever_layout(folder, layout, wish):
     assert not [each for each in ps.list(f"{folder}/b/") if ".zarr-copy" in each.key]
 
 
+@pytest.mark.parametrize(
+    "place", ["moto", pytest.param("ceph", marks=pytest.mark.ceph), "azurite", "gcs-keys"], indirect=True
+)
+def test_a_copy_is_equal_and_leaves_no_journal_in_each_dialect(place):
+    source = Store(f"{place.url}a", store=place.store)
+    array = zarr.create_array(source, shape=SHAPE, dtype="f4", chunks=(16, 5, 12), dimension_names=("time", "y", "x"))
+    array[:] = values_of("f4")
+    done = copy(f"{place.url}a", f"{place.url}b", chunks=(1, 10, 12), shards=(20, 10, 12), store=place.store)
+    assert (done.complete, done.resumed) == (True, 0)
+    made = zarr.open_array(Store(f"{place.url}b", store=place.store), mode="r")
+    assert (made.shape, made.chunks, made.shards) == (SHAPE, (1, 10, 12), (20, 10, 12))
+    assert np.array_equal(made[:], values_of("f4"))
+    keys = {key for key in place.objects() if key.startswith("b/")}
+    assert keys == {"b/zarr.json", "b/c/0/0/0", "b/c/1/0/0", "b/c/2/0/0"}
+
+
 def test_groups_and_open_objects_of_other_stores(folder):
     memory = MemoryStore()
     root = zarr.open_group(memory, mode="w", zarr_format=2, attributes={"title": "era"})
