@@ -37,6 +37,19 @@ def test_a_samples_own_error_is_raised_or_skipped_with_its_name(error):
     assert pickle.loads(pickle.dumps(skipped)) == skipped
 
 
+def test_a_name_is_made_for_samples_that_are_skipped_alone():
+    named = []
+
+    def name():
+        named.append(1)
+        return "s3://bucket/made"
+
+    assert attempt(item(5)._replace(url=name), "skip") == 5
+    assert not named
+    skipped = attempt(item(ValueError("odd"))._replace(url=name), "skip")
+    assert skipped == Skipped("s3://bucket/made", "ValueError: odd")
+
+
 def test_a_store_that_is_gone_for_one_sample_may_be_back_for_the_next():
     assert isinstance(attempt(item(Unreachable("gone")), "skip"), Skipped)
 

@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import traceback
+import weakref
 from time import monotonic
 
 import numpy as np
@@ -116,6 +117,21 @@ def test_no_more_batches_are_begun_than_it_may_be_ahead(folder, ahead):
         until(lambda expected=(taken + ahead) * BATCH: len(begun) >= expected)
         assert len(begun) == (taken + ahead) * BATCH
         next(decoded)
+    decoded.close()
+
+
+def test_samples_are_let_go_once_their_batch_is_made(folder):
+    samples: weakref.WeakSet[threading.Event] = weakref.WeakSet()
+
+    def made(_: ps.Sample) -> threading.Event:
+        event = threading.Event()
+        samples.add(event)
+        return event
+
+    decoded = pool(folder, made, finish=len)
+    until(lambda: waits("_draw"))
+    until(lambda: len(samples) <= 3)  # two batches wait; each thread has its latest sample
+    assert next(decoded).batch == BATCH
     decoded.close()
 
 
@@ -435,11 +451,11 @@ def test_threads_prepare_what_comes_while_batches_wait_to_be_taken(tmp_path, mon
     dataset, decoded, every = ps.ZarrDataset(str(tmp_path)), set(), threading.Event()
     decode = dataset.contents.chunks.decode
 
-    def counted(chunk, read):
+    def counted(chunk, read, pool=None):
         decoded.add(chunk)
         if len(decoded) == 20:
             every.set()
-        return decode(chunk, read)
+        return decode(chunk, read, pool)
 
     monkeypatch.setattr(dataset.contents.chunks, "decode", counted)
     batches = iter(ps.DataLoader(dataset, 4, decode_threads=2))

@@ -55,7 +55,7 @@ def attempt(item: Item, on_error: OnError) -> Any:  # noqa: ANN401  whatever a t
     except Exception as error:
         if on_error == "raise" or isinstance(error, _OURS):
             raise
-        return Skipped(item.url, f"{type(error).__name__}: {error}")
+        return Skipped(item.name, f"{type(error).__name__}: {error}")
 
 
 def remaining(made: list[Any]) -> tuple[list[Any], tuple[Skipped, ...]]:

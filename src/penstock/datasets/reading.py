@@ -32,7 +32,7 @@ class Item(NamedTuple):
         batch: Its batch, counted from 0; of an item that prepares, any number.
         slot: Its place in it.
         size: How many samples that batch has; 0: the item prepares.
-        url: Its object's.
+        url: Its object's, or what returns it: most are never asked for.
         make: Returns what the dataset yields of it, or raises what went wrong; any thread may call it, once.
 
     """
@@ -40,8 +40,13 @@ class Item(NamedTuple):
     batch: int
     slot: int
     size: int
-    url: str
+    url: str | Callable[[], str]
     make: Callable[[], Any]
+
+    @property
+    def name(self) -> str:
+        """The URL, for reports."""
+        return self.url if isinstance(self.url, str) else self.url()
 
 
 class Reading(ABC):
@@ -150,12 +155,13 @@ class Prepared(Generic[T]):
             Cancelled: It was abandoned before it was made.
 
         """
-        while not (self._done or self._abandoned):
-            with suppress(Empty):
-                self._woken.get(timeout=LOOK_S)
-        self._woken.put(None)
         if not self._done:
-            raise Cancelled("the reading was closed")
+            while not (self._done or self._abandoned):
+                with suppress(Empty):
+                    self._woken.get(timeout=LOOK_S)
+            self._woken.put(None)
+            if not self._done:
+                raise Cancelled("the reading was closed")
         if self._failure is not None:
             # With the first traceback: each raise would lengthen it by frames, and keep what they hold.
             raise self._failure.with_traceback(self._traceback)

@@ -151,7 +151,8 @@ class _Shared:
         with self._lock:
             batch = None if self._stopped else self._batches.pop(self._taken, None)
             self._taken += 1
-        self._room.put(None)
+        if self._room.empty():  # else who looks for room next takes what is there, and sees the batch gone
+            self._room.put(None)
         return batch.outcome if batch is not None else None
 
     def _await(self, signal: SimpleQueue[None], condition: Callable[[], bool]) -> None:
@@ -211,9 +212,10 @@ class _Shared:
     def _draw(self) -> Item | None:
         with self._drawing:
             try:
-                if not self._has_room() and (item := self.reading.ahead()) is not None:
-                    return item
-                self._await(self._room, self._has_room)
+                if not self._has_room():
+                    if (item := self.reading.ahead()) is not None:
+                        return item
+                    self._await(self._room, self._has_room)
                 if self._ended:
                     return None
                 item = next(self.reading, None)
@@ -230,8 +232,8 @@ class _Shared:
         return self._ended or self._begun < self._taken + self.options.ahead
 
     def _begin(self, item: Item) -> None:
-        if not item.size:
-            return  # it prepares, and belongs to no batch
+        if not item.size or 0 < item.slot < item.size - 1:
+            return  # it prepares, and belongs to no batch; or its batch has begun and is not yet drawn
         with self._lock:
             if item.slot == 0:  # unless this batch is where an error has ended it meanwhile
                 self._batches.setdefault(item.batch, _Batch([None] * item.size, item.size))
@@ -264,7 +266,7 @@ class _Shared:
                 return
         outcome = self._finished(batch.made)
         with self._lock:
-            batch.outcome = outcome
+            batch.outcome, batch.made = outcome, []  # samples may be views of memory that is to be free
         self._filled.put(None)
 
     def _finished(self, made: list[Any]) -> Delivery | BaseException:

@@ -13,6 +13,7 @@ def test_what_is_left_for_chunks():
     found = limits_of(arranged(LARGE), 4, 32, memory_bytes=64 * MIB, ahead_bytes=256 * MIB)
     assert found.parts == 16
     assert found.chunk_bytes == 48 * MIB - 3 * 32 * 40 * 50 * 4
+    assert found.batch_bytes == 3 * 32 * 40 * 50 * 4
     assert 4 * 10 * 2 <= found.samples <= 5000
 
 

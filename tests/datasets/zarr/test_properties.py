@@ -24,6 +24,14 @@ CODECS = {
 DTYPES = ["f4", ">f8", "i2", "u1"]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def pooled():
+    """Use memory again whatever its size: these arrays are small."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("penstock.datasets.zarr.pool._LEAST_BYTES", 1)
+        yield
+
+
 @st.composite
 def layouts(draw, dims):
     version = draw(st.sampled_from((2, 3)))

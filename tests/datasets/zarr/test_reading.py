@@ -37,6 +37,22 @@ def test_each_chunk_and_index_is_read_once(tmp_path, layout, reads, monkeypatch)
     assert not reading._pending
 
 
+@pytest.mark.parametrize("layout", [WHOLE, SHARDED])
+def test_memory_of_an_epochs_chunks_is_used_by_the_next(tmp_path, layout, monkeypatch):
+    monkeypatch.setattr("penstock.datasets.zarr.pool._LEAST_BYTES", 1)
+    monkeypatch.setattr("penstock.datasets.zarr.samples.arrangement._KEPT_BYTES", 0)
+    found = dataset(tmp_path, layout)
+    pool = found.contents.pool(found._limits.chunk_bytes)
+    free = []
+    for _ in range(3):
+        for item in found.reading(tens(list(range(200))), 1):
+            item.make()
+        del item
+        free.append(pool.free_bytes)
+    assert free[0] > 0
+    assert free == free[:1] * 3
+
+
 @pytest.mark.parametrize("share", [0.0, 0.7], ids=["in-turn", "ahead"])
 def test_items_may_be_made_by_any_thread(tmp_path, seed, share):
     order, coins = np.random.default_rng(1).permutation(200).tolist(), np.random.default_rng(seed)

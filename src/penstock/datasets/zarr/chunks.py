@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.datasets.zarr.arrays import Missing, StoredArray
     from penstock.datasets.zarr.indexes import ShardIndexes
+    from penstock.datasets.zarr.pool import MemoryPool
     from penstock.formats.zarr.layout import Layout
     from penstock.protocols.fetching import PendingRead
 
@@ -33,9 +34,10 @@ class Chunks:
     def __init__(self, arrays: Sequence[StoredArray], missing: Missing) -> None:
         """Number them; nothing is read."""
         self._arrays, self._missing = tuple(arrays), missing
+        self._grids = [array.layout.grid for array in arrays]
         self.bases = [0]
-        for array in arrays:
-            self.bases.append(self.bases[-1] + prod(array.layout.grid))
+        for grid in self._grids:
+            self.bases.append(self.bases[-1] + prod(grid))
         self._decoders = [decoder_of(array.layout, array.url) for array in arrays]
         self._sizes = [
             prod(array.layout.chunks) * dtype.itemsize for array, dtype in zip(arrays, self.dtypes, strict=True)
@@ -53,12 +55,11 @@ class Chunks:
 
     def _at(self, chunk: int) -> tuple[int, Layout, tuple[int, ...]]:
         number = bisect_right(self.bases, chunk) - 1
-        layout, left = self._arrays[number].layout, chunk - self.bases[number]
-        place = []
-        for count in reversed(layout.grid):
+        left, place = chunk - self.bases[number], []
+        for count in reversed(self._grids[number]):
             left, at = divmod(left, count)
             place.append(at)
-        return number, layout, tuple(reversed(place))
+        return number, self._arrays[number].layout, tuple(reversed(place))
 
     def shards(self, chunks: Iterable[int]) -> Iterator[tuple[int, str]]:
         """Yield the shards that some chunks lie in: the array's number, and the shard's key."""
@@ -84,8 +85,10 @@ class Chunks:
             span = None if index is None else chunk_span(layout, place, index)
         return None if span is None else self._arrays[number].objects.find(span)
 
-    def decode(self, chunk: int, read: PendingRead | bytes | None) -> NDArray[Any]:
+    def decode(self, chunk: int, read: PendingRead | bytes | None, pool: MemoryPool | None = None) -> NDArray[Any]:
         """Return the values of a chunk, of which ``read`` has the bytes, or is them; None: it is missing.
+
+        They lie in memory of ``pool``, where it is given and the codecs write where they are told to.
 
         Raises:
             NotFound: It is missing, and that is an error.
@@ -102,7 +105,9 @@ class Chunks:
             data = None
         if data is None:
             return self._fill(number, url)
-        return self._meant(number, self._decoders[number].decode(data, url=url))
+        decoder = self._decoders[number]
+        out = pool.empty(layout.chunks, layout.dtype) if pool is not None and decoder.direct else None
+        return self._meant(number, decoder.decode(data, out, url=url))
 
     def _meant(self, number: int, values: NDArray[Any]) -> NDArray[Any]:
         meaning = self._arrays[number].meaning

@@ -8,31 +8,35 @@ import numpy as np
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["stacked", "stacked_tensors"]
+    from penstock.datasets.zarr.pool import MemoryPool
+
+__all__ = ["Stacking"]
 
 
-def stacked(samples: Sequence[Any]) -> Any:  # noqa: ANN401  as a sample is made
-    """Return the arrays of some samples stacked: an array, a dict of arrays, or a tuple of these."""
-    return _mapped(np.stack, samples)
+class Stacking:
+    """Stacks the arrays of some samples: an array, a dict of arrays, or a tuple of these; or tensors.
 
+    A batch's memory is used for another one once nobody has the batch, nor anything that shares its memory, any more.
+    """
 
-def stacked_tensors(samples: Sequence[Any]) -> Any:  # noqa: ANN401  as a sample is made
-    """Return what ``stacked`` does as tensors."""
-    return _mapped(_tensor, samples)
+    def __init__(self, pool: MemoryPool, *, numpy: bool) -> None:
+        """Stack into memory of ``pool``; with ``numpy`` to arrays, else to tensors."""
+        self._pool, self._numpy = pool, numpy
 
+    def __call__(self, samples: Sequence[Any]) -> Any:  # noqa: ANN401  as a sample is made
+        """Return the batch."""
+        first = samples[0]
+        if isinstance(first, dict):
+            return {name: self([each[name] for each in samples]) for name in first}
+        if isinstance(first, tuple):
+            return tuple(self([each[number] for each in samples]) for number in range(len(first)))
+        return self._stacked(samples)
 
-def _tensor(arrays: Sequence[NDArray[Any]]) -> torch.Tensor:
-    return torch.from_numpy(np.stack(arrays))
-
-
-def _mapped(stack: Callable[[Sequence[NDArray[Any]]], Any], samples: Sequence[Any]) -> Any:  # noqa: ANN401
-    first = samples[0]
-    if isinstance(first, dict):
-        return {name: _mapped(stack, [each[name] for each in samples]) for name in first}
-    if isinstance(first, tuple):
-        return tuple(_mapped(stack, [each[number] for each in samples]) for number in range(len(first)))
-    return stack(samples)
+    def _stacked(self, arrays: Sequence[NDArray[Any]]) -> NDArray[Any] | torch.Tensor:
+        first = arrays[0]
+        batch = np.stack(arrays, out=self._pool.empty((len(arrays), *first.shape), first.dtype))
+        return batch if self._numpy else torch.from_numpy(batch)

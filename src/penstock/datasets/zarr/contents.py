@@ -15,6 +15,7 @@ from penstock.datasets.zarr.chunks import Chunks
 from penstock.datasets.zarr.indexes import IndexCache
 from penstock.datasets.zarr.objects.joined import joined
 from penstock.datasets.zarr.objects.whole import whole_array
+from penstock.datasets.zarr.pool import MemoryPool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,6 +65,7 @@ class ZarrContents:
         self.arrangement = arrangement
         self._missing = missing
         self._chunks: Chunks | None = None
+        self._pool: MemoryPool | None = None
         self._kept = _Kept()
         self.indexes = IndexCache()
 
@@ -105,6 +107,12 @@ class ZarrContents:
         if self._chunks is None:
             self._chunks = Chunks(self.arrays, self._missing)
         return self._chunks
+
+    def pool(self, most_bytes: int) -> MemoryPool:
+        """Return the memory of decoded chunks, ``most_bytes`` at most: that of one epoch is used in the next."""
+        if self._pool is None or self._pool.most_bytes != most_bytes:
+            self._pool = MemoryPool(most_bytes)
+        return self._pool
 
     def verify(self) -> None:
         """Look whether the arrays are still there, where some of their objects were absent; see ``OwnObjects``.
@@ -170,4 +178,4 @@ class ZarrContents:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave what this process has decoded and read behind."""
-        return self.__dict__ | {"_chunks": None, "indexes": IndexCache()}
+        return self.__dict__ | {"_chunks": None, "_pool": None, "indexes": IndexCache()}

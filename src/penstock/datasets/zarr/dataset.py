@@ -18,12 +18,13 @@ from penstock.datasets.positions.iteration import Iterations
 from penstock.datasets.positions.stateful import StatefulIterator
 from penstock.datasets.reading import in_lists
 from penstock.datasets.zarr.arguments import check_values, check_words, refuse_unknown
-from penstock.datasets.zarr.collation import stacked, stacked_tensors
+from penstock.datasets.zarr.collation import Stacking
 from penstock.datasets.zarr.contents import ZarrContents
 from penstock.datasets.zarr.map import ZarrMap
 from penstock.datasets.zarr.memory import blocks_of_lanes, limits_of, with_blocks
 from penstock.datasets.zarr.objects.coordinates import aligned
 from penstock.datasets.zarr.opening import opened
+from penstock.datasets.zarr.pool import MemoryPool
 from penstock.datasets.zarr.reading import ZarrReading
 from penstock.datasets.zarr.samples.arguments import shape_of
 from penstock.datasets.zarr.samples.arrangement import arrange
@@ -112,7 +113,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         output: ``"torch"`` or ``"numpy"`` arrays.
         place: This process's rank, as in ``IterableDataset``.
         memory_bytes: What this process may hold: compressed chunks read ahead (``ReadOptions.ahead_bytes``), decoded
-            chunks, arrays that are kept, and batches.
+            chunks, arrays that are kept, and batches. Memory of chunks is kept from one epoch to the next.
         store: Options, or the name of a profile.
         **unknown: None: arguments of other classes are refused with where they belong.
 
@@ -207,7 +208,8 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         dataset = copy(self)
         dataset._limits = self._limited(plan.batch)  # noqa: SLF001  itself
         if collate_fn is None and self.transform is None:
-            dataset._own, collate_fn = False, stacked if self._numpy else stacked_tensors  # noqa: SLF001  itself
+            dataset._own = False  # noqa: SLF001  itself
+            collate_fn = Stacking(MemoryPool(dataset._limits.batch_bytes), numpy=self._numpy)  # noqa: SLF001  itself
         return Batched(dataset, plan, self._iterations, collate_fn)
 
     def as_map(self) -> ZarrMap:

@@ -24,12 +24,14 @@ class Limits(NamedTuple):
         chunk_bytes: Decoded bytes of the chunks that are held, or come next.
         samples: Samples whose chunks are known.
         parts: What is read ahead takes at most one of so many parts of the store's own limit.
+        batch_bytes: Batches that are made, wait, or are trained on.
 
     """
 
     chunk_bytes: int
     samples: int
     parts: int
+    batch_bytes: int
 
 
 def limits_of(arrangement: Arrangement, blocks: int, batch: int, *, memory_bytes: int, ahead_bytes: int) -> Limits:
@@ -59,7 +61,7 @@ def limits_of(arrangement: Arrangement, blocks: int, batch: int, *, memory_bytes
             "that are kept. Raise memory_bytes, lower window_bytes or the batch size, take patches that lie in fewer "
             "chunks, or store the array in smaller chunks (penstock zarr copy --chunks)"
         )
-    return Limits(left, _samples(arrangement, blocks), -(-ahead_bytes // compressed))
+    return Limits(left, _samples(arrangement, blocks), -(-ahead_bytes // compressed), batches)
 
 
 def blocks_of_lanes(blocks: int, lanes: int, world: int) -> int:

@@ -57,7 +57,7 @@ class ZarrReading(Reading):
     ) -> None:
         """Read samples of ``contents``; nothing begins before the first ``next``."""
         self._contents, self._make_sample = contents, make
-        self._chunks = contents.chunks
+        self._chunks, self._pool = contents.chunks, contents.pool(limits.chunk_bytes)
         self._positions: deque[list[int]] = deque()  # of samples that were looked at, in order
         self._lock = Lock()  # of the schedule, which the threads that make samples count down
         self._schedule = Schedule(
@@ -167,13 +167,14 @@ class ZarrReading(Reading):
             make: Callable[[], NDArray[Any]] = partial(_raise, span)
         else:
             read = self._ahead.advance() if isinstance(span, tuple) else span
-            make = partial(self._chunks.decode, pending.chunk, read)
+            make = partial(self._chunks.decode, pending.chunk, read, self._pool)
         pending.values = values = Prepared(make)
         return Item(0, 0, 0, "", values.prepare)
 
     def _sample(self, turn: Turn, position: list[int]) -> Item:
         batch, slot, size, sample = turn
-        return Item(batch, slot, size, self._contents.name_of(position), partial(self._make, sample, position))
+        name = partial(self._contents.name_of, position)
+        return Item(batch, slot, size, name, partial(self._make, sample, position))
 
     def _make(self, sample: int, position: list[int]) -> Any:  # noqa: ANN401  whatever the transform returns
         parts = self._contents.parts(position)

@@ -27,12 +27,14 @@ class Decoder:
     Attributes:
         layout: The array's.
         foreign: Whether zarr decodes the chunks.
+        direct: Whether a chunk is decoded straight into ``out``; otherwise it is copied there.
 
     """
 
     def __init__(self, layout: Layout, decoding: Chain | ForeignDecoder) -> None:
         self.layout = layout
         self.foreign = isinstance(decoding, ForeignDecoder)
+        self.direct = not isinstance(decoding, ForeignDecoder) and decoding.direct
         self._shape, self._dtype = layout.chunks, layout.dtype
         self._decode = decoding.decode
 

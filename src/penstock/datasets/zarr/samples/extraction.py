@@ -51,16 +51,40 @@ class Extraction:
             steps.append(steps[-1] * count)
         self._steps = steps[::-1][: len(cuts)]
         self._rest: list[tuple[Segment, ...]] = [cut.at(0) if cut.axis is None else () for cut in cuts]
-        self._moving = [(number, cut.axis, cut) for number, cut in enumerate(cuts) if cut.axis is not None]
+        self._moving = [
+            (number, cut.axis, cut, step)
+            for number, (cut, step) in enumerate(zip(cuts, self._steps, strict=True))
+            if cut.axis is not None
+        ]
+        self._fixed = self._alone()
 
     def parts(self, position: Sequence[int]) -> list[Part]:
         """Return the parts of the sample at ``position``, which has a number for each axis of the index space."""
-        along = self._rest
-        if self._moving:
-            along = along.copy()
-            for dimension, axis, cut in self._moving:
-                along[dimension] = cut.at(position[axis])
+        if self._fixed is not None:
+            chunk, fixed, place = self._fixed
+            inside = fixed.copy()
+            for dimension, axis, cut, step in self._moving:
+                found = cut.at(position[axis])
+                if len(found) != 1:
+                    break
+                number, inside[dimension], _ = found[0]
+                chunk += number * step
+            else:
+                return [Part(chunk, tuple(inside), place)]
+        along = self._rest.copy()
+        for dimension, axis, cut, _ in self._moving:
+            along[dimension] = cut.at(position[axis])
         return [self._part(each) for each in product(*along)]
+
+    def _alone(self) -> tuple[int, list[int | slice], tuple[slice, ...]] | None:
+        """Return a part without what moves it, where the cuts that do not move take one segment each; else None."""
+        if any(len(segments) != 1 for segments, cut in zip(self._rest, self.cuts, strict=True) if cut.axis is None):
+            return None
+        chunk, inside = self._first, list[int | slice]()
+        for segments, step in zip(self._rest, self._steps, strict=True):
+            chunk += segments[0].chunk * step if segments else 0
+            inside.append(segments[0].inside if segments else 0)
+        return chunk, inside, tuple(slice(0, length) for length in self.shape)
 
     def _part(self, along: tuple[Segment, ...]) -> Part:
         chunk, inside, place = self._first, [], []
