@@ -18,7 +18,6 @@ from penstock.datasets.positions.iteration import Iterations
 from penstock.datasets.positions.stateful import StatefulIterator
 from penstock.datasets.reading import in_lists
 from penstock.datasets.zarr.arguments import check_values, check_words, refuse_unknown
-from penstock.datasets.zarr.collation import Stacking
 from penstock.datasets.zarr.contents import ZarrContents
 from penstock.datasets.zarr.map import ZarrMap
 from penstock.datasets.zarr.memory import blocks_of_lanes, limits_of, with_blocks
@@ -28,6 +27,7 @@ from penstock.datasets.zarr.pool import MemoryPool
 from penstock.datasets.zarr.reading import ZarrReading
 from penstock.datasets.zarr.samples.arguments import shape_of
 from penstock.datasets.zarr.samples.arrangement import arrange
+from penstock.datasets.zarr.samples.collation import Stacking
 from penstock.datasets.zarr.spans import chunk_spans
 from penstock.errors import Unusable
 from penstock.order.indices import sample_indices

@@ -1,4 +1,4 @@
-"""Memory of arrays that is used again once nobody has the array, nor a view of it, any more."""
+"""Memory of arrays that is used again once nothing refers to the array, nor to a view of it."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.datasets.zarr.collation import Stacking
 from penstock.datasets.zarr.pool import MemoryPool
+from penstock.datasets.zarr.samples.collation import Stacking
 
 LARGE = (128, 256)  # of float32: 128 KiB
 

@@ -20,7 +20,7 @@ __all__ = ["Stacking"]
 class Stacking:
     """Stacks the arrays of some samples: an array, a dict of arrays, or a tuple of these; or tensors.
 
-    A batch's memory is used for another one once nobody has the batch, nor anything that shares its memory, any more.
+    A batch's memory is used for another one once nothing refers to the batch, nor to what shares its memory.
     """
 
     def __init__(self, pool: MemoryPool, *, numpy: bool) -> None:
