@@ -156,16 +156,19 @@ class Prepared(Generic[T]):
 
         """
         if not self._done:
-            while not (self._done or self._abandoned):
-                with suppress(Empty):
-                    self._woken.get(timeout=LOOK_S)
-            self._woken.put(None)
-            if not self._done:
-                raise Cancelled("the reading was closed")
+            self._await()
         if self._failure is not None:
             # With the first traceback: each raise would lengthen it by frames, and keep what they hold.
             raise self._failure.with_traceback(self._traceback)
         return self._value  # type: ignore[return-value]  # done, and without an error
+
+    def _await(self) -> None:
+        while not (self._done or self._abandoned):
+            with suppress(Empty):
+                self._woken.get(timeout=LOOK_S)
+        self._woken.put(None)
+        if not self._done:
+            raise Cancelled("the reading was closed")
 
     def abandon(self) -> None:
         """Wake those who wait, and begin to make nothing; a value that is made, or is being made, stays one."""
