@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
+import typer
+
+from penstock.cli.app import build
 from penstock.cli.exits import MEANINGS
+
+_HELP = """
+import penstock.cli
+try:
+    penstock.cli.main()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
 
 
 def test_a_mistyped_command_is_told_the_right_one(penstock):
@@ -35,3 +48,19 @@ def test_reports_of_ranks_are_joined(penstock, tmp_path):
     assert json.loads(penstock("report", "--json", f"{tmp_path}/1.json").stdout)["missing"] == [0]
     assert penstock("report", "--html", f"{tmp_path}/0.json").stdout.startswith("<!DOCTYPE html>")
     assert penstock("report", f"{tmp_path}/none.json").returncode == 1
+
+
+def test_a_command_is_built_alone_as_it_is_among_all():
+    whole = typer.main.get_command(build())
+    for name, command in whole.commands.items():
+        alone = typer.main.get_command(build(name))
+        assert [*alone.commands] == [name]
+        assert [each.opts for each in alone.commands[name].params] == [each.opts for each in command.params]
+
+
+def test_a_copy_imports_what_copies_and_no_other_command():
+    program = f"import sys; sys.argv = ['penstock', 'cp', '--help']\n{_HELP}"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = found.stderr.split()
+    assert "penstock.bulk.transfer" in loaded
+    assert not {"numpy", "penstock.cli.many", "penstock.cli.zarr", "penstock.cli.cache.app"}.intersection(loaded)

@@ -23,4 +23,4 @@ def main() -> None:
             raise MissingExtra(f"the command needs {' and '.join(missing)}: pip install 'penstock[cli]'")
         from penstock.cli.app import build
 
-        build()(prog_name="penstock")
+        build("".join(sys.argv[1:2]))(prog_name="penstock")

@@ -2,21 +2,14 @@
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 import platform
+from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated
 
 import penstock as ps
-from penstock.cli.bench import bench
-from penstock.cli.cache.app import cache
-from penstock.cli.commands import ls as listing
-from penstock.cli.commands.config import config
-from penstock.cli.commands.steps import steps
 from penstock.cli.exits import MEANINGS, write
-from penstock.cli.many import MANY
-from penstock.cli.objects import OBJECTS
 from penstock.cli.store import with_store
 from penstock.cli.text import harmless
-from penstock.cli.zarr import zarr
 from penstock.demo import EPOCHS
 
 if TYPE_CHECKING:
@@ -24,9 +17,27 @@ if TYPE_CHECKING:
 
 __all__ = ["build"]
 
+# By command, in the order of the help: the module below this package whose ``COMMANDS`` adds it.
+_HOMES = {
+    "ls": "app",
+    **dict.fromkeys(("stat", "cp", "mv", "rm", "cat", "du"), "objects"),
+    **dict.fromkeys(("find", "index", "sync", "presign"), "many"),
+    "checkpoint": "commands.steps",
+    "zarr": "zarr",
+    "cache": "cache.app",
+    "config": "commands.config",
+    "doctor": "app",
+    "bench": "bench",
+    "report": "app",
+    "demo": "app",
+}
 
-def build() -> "typer.Typer":
-    """Return the whole command line."""
+
+def build(word: str = "") -> "typer.Typer":
+    """Return the whole command line; where ``word``, its first one, is a command, with that command alone.
+
+    To import and prepare all of them takes longer than a copy of a few objects.
+    """
     import typer
 
     codes = "; ".join(f"{code} {meaning}" for code, meaning in MEANINGS.items())
@@ -38,8 +49,9 @@ def build() -> "typer.Typer":
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for add in (_versions, _ls, *OBJECTS, *MANY, steps, zarr, cache, config, _doctor, bench, _report, _demo):
-        add(app)
+    _versions(app)
+    for name in (word,) if word in _HOMES else _HOMES:
+        import_module(f"penstock.cli.{_HOMES[name]}").COMMANDS[name](app)
     return app
 
 
@@ -73,6 +85,8 @@ def _ls(app: "typer.Typer") -> None:
         store: ps.StoreOptions | str,
     ) -> None:
         """List the objects whose URL begins with URL, one per line. Exit code 1 if there are none."""
+        from penstock.cli.commands import ls as listing
+
         line = listing.as_json if json else listing.as_long if long else listing.as_url
         listing.ls(url, line, store)
 
@@ -137,3 +151,6 @@ def _demo(app: "typer.Typer") -> None:
         from penstock.demo.story import Demo  # with a server for tests
 
         Demo(bucket=bucket, provider=provider, endpoint=endpoint, epochs=epochs, keep=keep).run()
+
+
+COMMANDS = {"ls": _ls, "doctor": _doctor, "report": _report, "demo": _demo}

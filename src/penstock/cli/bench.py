@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.bench import BenchOptions, Machine, Result
 
-__all__ = ["bench"]
+__all__ = ["COMMANDS"]
 
 _SIGNS = {"measured": "✓", "failed": "✗", "skipped": "-"}
 
@@ -150,3 +150,6 @@ def _machine_record(machine: "Machine", results: "list[Result]") -> str:
     from penstock.bench.verdict import epoch
 
     return json.dumps({"name": "machine", **asdict(machine), "epoch": epoch(results)}) + "\n"
+
+
+COMMANDS = {"bench": bench}

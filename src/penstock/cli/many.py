@@ -5,13 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import penstock as ps
-from penstock.bulk.find import FindKeywords
 from penstock.bulk.mirror import SyncOptions
-from penstock.catalog.index import IndexKeywords
-from penstock.cli.commands import find as finding
-from penstock.cli.commands import index as indexing
-from penstock.cli.commands import presign as signing
-from penstock.cli.commands import sync as syncing
 from penstock.cli.store import with_options, with_store
 from penstock.cli.units import seconds, size_bytes
 
@@ -20,7 +14,10 @@ if TYPE_CHECKING:
 
     import typer
 
-__all__ = ["MANY"]
+    from penstock.bulk.find import FindKeywords
+    from penstock.catalog.index import IndexKeywords
+
+__all__ = ["COMMANDS"]
 
 
 _TREES = "s3://bucket/prefix, or a directory; a / at its end makes no difference."
@@ -103,6 +100,8 @@ def _sync(app: "typer.Typer") -> None:
         objects, and the worst one decides the exit code.
         """
         options = replace(how, include=globs[0], exclude=globs[1])
+        from penstock.cli.commands import sync as syncing
+
         syncing.sync((source, dest), options, output[0], store, json=output[1])
 
 
@@ -118,7 +117,7 @@ def _with_wanted(command: "Callable[..., None]") -> "Callable[..., None]":
         smaller: Annotated[str | None, Option(metavar="SIZE", help="At most so large.")] = None,
         newer: Annotated[str | None, Option(metavar="TIME", help="Changed within this time: 90, 15m, 7d.")] = None,
         older: Annotated[str | None, Option(metavar="TIME", help="Changed before that.")] = None,
-    ) -> FindKeywords:
+    ) -> "FindKeywords":
         return {
             "name": name or (),
             "path": path or (),
@@ -143,10 +142,12 @@ def _find(app: "typer.Typer") -> None:
         kind: Annotated[str, typer.Option("--type", metavar="object|marker|folder", help="What to find.")] = "object",
         long: Annotated[bool, typer.Option("--long", "-l", help="Size in bytes, time and URL.")] = False,
         json: Annotated[bool, typer.Option("--json", help="One JSON object per line; safe for every key.")] = False,
-        wanted: FindKeywords,
+        wanted: "FindKeywords",
         store: ps.StoreOptions | str,
     ) -> None:
         """Find objects below URL by name, size and age, one per line. Exit code 1 if there are none."""
+        from penstock.cli.commands import find as finding
+
         line = finding.as_json if json else finding.as_long if long else finding.as_url
         finding.find(url, {**wanted, "kind": kind}, line, store)  # type: ignore[typeddict-item]  # find looks at it
 
@@ -177,6 +178,8 @@ def _presign(app: "typer.Typer") -> None:
         It needs keys that sign: S3's and OSS's, an HMAC key or a service account's file for Google Cloud Storage, the
         account's key for Azure. Tokens and shared access signatures are refused.
         """
+        from penstock.cli.commands import presign as signing
+
         signing.presign(url, method, expires, signing.as_json if json else signing.as_text, store)
 
 
@@ -190,7 +193,7 @@ def _with_listing(command: "Callable[..., None]") -> "Callable[..., None]":
         exclude: Annotated[list[str] | None, Option(metavar="GLOB", help="No keys like this.")] = None,
         labels: Annotated[str | None, Option(metavar="folder|PATTERN", help="A class for each object.")] = None,
         restart: Annotated[bool, Option("--restart", help="Forget what an interrupted run has listed.")] = False,
-    ) -> IndexKeywords:
+    ) -> "IndexKeywords":
         return {"include": include or [], "exclude": exclude or [], "labels": labels, "restart": restart}
 
     return with_options("how", how)(command)
@@ -210,14 +213,16 @@ def _index(app: "typer.Typer") -> None:
             bool, typer.Option("--refresh", help="Read FILE, and list only what sorts after its last key.")
         ] = False,
         json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-        how: IndexKeywords,
+        how: "IndexKeywords",
         store: ps.StoreOptions | str,
     ) -> None:
         """List the objects below URL in parallel and write a catalog, which datasets open without listing.
 
         Repeat an interrupted command to continue its listing. Exit code 1 if there are no objects.
         """
+        from penstock.cli.commands import index as indexing  # numpy, which no other command of these waits for
+
         indexing.index(url, to, how, store, refresh=refresh, as_json=json)
 
 
-MANY = (_find, _index, _sync, _presign)
+COMMANDS = {"find": _find, "index": _index, "sync": _sync, "presign": _presign}

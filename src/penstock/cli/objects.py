@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import typer
 
-__all__ = ["OBJECTS"]
+__all__ = ["COMMANDS"]
 
 _URLS = "s3://bucket/key, a local path, or a glob in quotes."
 _SOURCES = "Objects, trees (with -r), or globs in quotes."
@@ -223,4 +223,4 @@ def _du(app: "typer.Typer") -> None:
         summing.du(url, summing.as_json if json else summing.as_text, store, summary=summary)
 
 
-OBJECTS = (_stat, _cp, _mv, _rm, _cat, _du)
+COMMANDS = {"stat": _stat, "cp": _cp, "mv": _mv, "rm": _rm, "cat": _cat, "du": _du}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import typer
 
-__all__ = ["zarr"]
+__all__ = ["COMMANDS"]
 
 _FORMAT = 3
 
@@ -240,3 +240,6 @@ def _sizes(text: str, flag: str) -> dict[str, int]:
         return {name.strip(): int(size) for name, size in (each.split("=") for each in text.split(","))}
     except ValueError:
         raise Unusable(f"{flag} {text}: write the size along each dimension, as lat=64,lon=64") from None
+
+
+COMMANDS = {"zarr": zarr}

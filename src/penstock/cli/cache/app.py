@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import typer
 
-__all__ = ["cache"]
+__all__ = ["COMMANDS"]
 
 _PREFIX = "Only objects whose URL begins with this: s3://bucket/train/. Default: all."
 
@@ -118,3 +118,6 @@ def _clear(group: "typer.Typer") -> None:
     ) -> None:
         """Remove objects from the cache, never from a store. Programs may go on using the cache meanwhile."""
         commands.clear(prefix, choice, as_json=json)
+
+
+COMMANDS = {"cache": cache}

@@ -12,7 +12,7 @@ from penstock.errors import NotFound
 if TYPE_CHECKING:
     import typer
 
-__all__ = ["config"]
+__all__ = ["COMMANDS"]
 
 _INVALID = 2  # as of a ConfigError
 
@@ -80,3 +80,6 @@ def _validate(app: "typer.Typer") -> None:
         print(f"{count:,} profile{'s' * (count != 1)}, {failed:,} with errors", file=sys.stderr)
         if failed:
             raise SystemExit(_INVALID)
+
+
+COMMANDS = {"config": config}

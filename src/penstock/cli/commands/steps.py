@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.checkpoint.run.steps import StepDescription
 
-__all__ = ["steps"]
+__all__ = ["COMMANDS"]
 
 _HOUR_S = 3600
 
@@ -139,3 +139,6 @@ def _clean(app: "typer.Typer") -> None:
         """Delete leftovers of interrupted saves and unfinished uploads, and print them."""
         for orphan in ps.CheckpointManager(url, store=store).clean(older_than * _HOUR_S):
             write((javascript.dumps({"url": orphan, "status": "deleted"}) if json else harmless(orphan)) + "\n")
+
+
+COMMANDS = {"checkpoint": steps}
