@@ -79,6 +79,11 @@ class Source:
     files, role or token file, read afresh, and keys of the environment stay those that it held. A new source takes what
     environment and profile name now. Every method may raise any ``PenstockError``; ``Transient`` ones only after the
     retry budget is spent.
+
+    Attributes:
+        root: The bucket's URL, ending in ``/``.
+        options: The store's, of its provider's class.
+
     """
 
     def __init__(self, location: Location, store: StoreOptions | str | None = None, layer: Layer | None = None) -> None:
@@ -96,6 +101,7 @@ class Source:
         self.options = options = options if location.local else with_cache(options)
         settings, identity = self._resolve(options, os.environ)
         self._provider = provider.variant(settings) or provider
+        self.root = location.root
         self._store = _Store(location.scheme, location.bucket, options, settings, identity)
         self._engine: tuple[int, Fetcher] | None = None  # with its process
         self._closed = False
@@ -113,11 +119,6 @@ class Source:
         if not callable(layer):
             raise Unusable(f"a layer is a function that takes what fetches and returns what reads, not {layer!r}")
         return Source(self._location(), self._given, layer)
-
-    @property
-    def root(self) -> str:
-        """The bucket's URL, ending in ``/``."""
-        return f"{self._store.scheme}://{self._store.bucket}/"
 
     def url(self, key: str) -> str:
         """Return an object's URL."""

@@ -14,6 +14,7 @@ from penstock.errors import Bug, Unusable
 from penstock.options import TransportOptions
 from penstock.protocols.exchange import TEXT_BYTES, Request
 from penstock.testing.servers import Scripted, reply
+from penstock.transport import easy
 from penstock.transport.loop import connect
 from penstock.version import VERSION
 from tests.children import python
@@ -201,6 +202,20 @@ def test_methods_do_not_leak_into_the_next_request(session, echo):
         assert (echo.received[-2].method, echo.received[-1].method, echo.received[-1].body) == (method, "GET", b"")
 
 
+def test_uploads_one_after_another_are_set_up_once(echo, monkeypatch):
+    one = connect(TransportOptions(connections=1))  # so that one handle carries them all
+    resets = []
+    monkeypatch.setattr(easy, "easy_reset", lambda handle, reset=easy.easy_reset: resets.append(reset(handle)))
+    for size in (9, 0, 70_000, 3):
+        data = _body(size)
+        response = carry(one, Once(Request("PUT", echo.url, (f"x-size: {size}",), body=data)))[0]
+        assert response.body == sha256(data).hexdigest().encode()
+        assert (echo.received[-1].headers["content-length"], echo.received[-1].headers["x-size"]) == (str(size),) * 2
+    assert not resets
+    assert carry(one, get(f"{echo.url}/5"))[0].body == _body(5)
+    assert len(resets) == 1
+
+
 def test_every_request_has_its_own_header_lines_and_no_other_s(echo):
     one = connect(TransportOptions(connections=1))  # so that one handle carries them all
     same = ("x-a: 1", "x-b: 2")
@@ -217,6 +232,9 @@ def test_every_request_has_its_own_header_lines_and_no_other_s(echo):
         (*same, "x-e: 8", "x-d: 6"),
         (*same, "x-e: 8", "x-d: broken\nx-f: smuggled"),
         (*same, "x-e: 8", "x-d: 6"),
+        (*same, "x-e: 8", "x-d: broken\nx-f: smuggled"),
+        (),
+        ("x-a: 1",),
         (),
     ):
         before = len(echo.received)

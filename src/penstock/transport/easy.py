@@ -59,6 +59,7 @@ _RECEIVE_BYTES = 128 << 10  # measured with 100 KiB objects: 16 KiB costs a thir
 _SEND_BYTES = 512 << 10
 _DIRECT_BYTES = 4096  # below it the body is collected and copied, so that an error's text always has room
 _GOOD = (200, 206)  # what a body in the destination may come with; any other status brings the text of an error
+_WITHOUT_BODY = ("GET", "HEAD")
 _REFUSED = 300  # from here on a status says that it was not done
 _ERROR_BYTES = 256  # CURL_ERROR_SIZE
 
@@ -91,13 +92,13 @@ class Easy:
     """One reusable transfer, configured once per store and loaded with a request at a time."""
 
     __slots__ = (
-        "_clean",
         "_elsewhere",
         "_errors",
         "_found",
         "_found_at",
         "_kept",
         "_lines",
+        "_method",
         "_nodes",
         "_options",
         "_status",
@@ -125,7 +126,7 @@ class Easy:
         self._nodes: list[Line] = []
         self._kept: object = None
         self.request: Request | None = None
-        self._clean = False
+        self._method = ""  # of the requests that the handle is set up for; empty where it has to be reset first
         if pool is not None:
             _set(self.handle, _SHARE, pool.handle)
         self._configure()
@@ -156,7 +157,7 @@ class Easy:
         if options.proxy is not None:
             _set(handle, _PROXY, ctypes.c_char_p(options.proxy.encode()))
         self._lines, self._nodes = (), []
-        self._clean = True
+        self._method = "GET"
 
     def close(self) -> None:
         """Free the handle, which is in no set and is not used any more."""
@@ -165,12 +166,12 @@ class Easy:
     def load(self, request: Request, *, fresh: str | bool) -> None:
         """Take the next request; ``fresh`` demands a new connection, to this address where it is one."""
         handle = self.handle
-        if not self._clean:
-            easy_reset(handle)
-            self._configure()
+        method = request.method
+        if fresh or method != self._method:
+            self._load_method(method, fresh=fresh)
         self.request = request
-        if request.method != "GET" or fresh:
-            self._load_method(request, fresh=fresh)
+        if method not in _WITHOUT_BODY:
+            self._load_body(request.body if request.body is not None else b"")
         lines = request.headers
         if not lines or lines != self._lines:  # none may also mean that the last ones could not be set
             self._head(lines)
@@ -186,17 +187,18 @@ class Easy:
             _refused(_WRITEDATA, code)
 
     def _head(self, lines: tuple[str, ...]) -> None:
-        """Have these lines sent. libcurl reads a list of ours, in which mostly the last two change: what and proof."""
-        first = len(lines) - 2
-        if first <= 0 or lines[:first] != self._lines[:-2]:
-            first = 0
+        """Have these lines sent. libcurl reads a list of ours, in which few change from one request to the next."""
+        before: tuple[str | None, ...]
+        before, self._lines = self._lines, ()  # until they are all there
+        if not before or len(lines) != len(self._nodes):
             self._chain(len(lines))
-        self._lines = ()  # until they are all there
-        for at in range(first, len(lines)):
-            line = lines[at]
+            before = (None,) * len(lines)
+        for node, line, old in zip(self._nodes, lines, before, strict=True):
+            if line == old:
+                continue
             if "\n" in line or "\r" in line or "\0" in line:  # an ETag from a manifest, say
                 raise Unusable("a header cannot hold a line break or a NUL")
-            self._nodes[at].data = line.encode("latin-1")
+            node.data = line.encode("latin-1")
         self._lines = lines
 
     def _chain(self, count: int) -> None:
@@ -206,24 +208,30 @@ class Easy:
         _set(self.handle, _HTTPHEADER, ctypes.byref(nodes[0]) if nodes else None)
         self._nodes = nodes
 
-    def _load_method(self, request: Request, *, fresh: str | bool) -> None:
-        """Set up what the next GET must not inherit; the handle is reset after it."""
+    def _load_method(self, method: str, *, fresh: str | bool) -> None:
+        """Set the handle up for a method; requests of another one, and what ``fresh`` demands, are not inherited."""
         handle = self.handle
-        self._clean = False
+        if self._method != "GET":
+            easy_reset(handle)
+            self._configure()
+        self._method = ""
         if fresh:
             _set(handle, _FRESH_CONNECT, _long(1))
         if isinstance(fresh, str):
             self._connect_to(fresh)
-        if request.method == "HEAD":
+        if method == "HEAD":
             _set(handle, _NOBODY, _long(1))
-        elif request.method != "GET":
-            # POSTFIELDS is read in place and rewound by libcurl itself, also when a kept-alive connection turns
-            # out dead under a request; a read function would need a seek function for that.
-            body = request.body if request.body is not None else b""
-            address, self._kept = _readable(body)
-            _set(handle, _POSTFIELDSIZE_LARGE, ctypes.c_longlong(memoryview(body).nbytes))
-            _set(handle, _POSTFIELDS, _void(address))
-            _set(handle, _CUSTOMREQUEST, ctypes.c_char_p(request.method.encode()))
+        elif method != "GET":
+            _set(handle, _CUSTOMREQUEST, ctypes.c_char_p(method.encode()))
+        if not fresh:
+            self._method = method
+
+    def _load_body(self, body: bytes | bytearray | memoryview) -> None:
+        # POSTFIELDS is read in place and rewound by libcurl itself, also when a kept-alive connection turns out dead
+        # under a request; a read function would need a seek function for that.
+        address, self._kept = _readable(body)
+        _set(self.handle, _POSTFIELDSIZE_LARGE, ctypes.c_longlong(memoryview(body).nbytes))
+        _set(self.handle, _POSTFIELDS, _void(address))
 
     def _connect_to(self, address: str) -> None:
         """Connect to an address instead of what the URL's host stands for; TLS verifies the host all the same.
