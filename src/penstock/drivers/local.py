@@ -7,6 +7,7 @@ import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from errno import EDQUOT, EIO
+from io import FileIO
 from typing import TYPE_CHECKING
 
 from penstock.drivers.direct import direct, grouped, page_from, too_large
@@ -29,7 +30,6 @@ from penstock.protocols.driver import UNKNOWN_BYTES, Abilities, Ending
 from penstock.values import ObjectMeta, Uploads, content_type_of
 
 if TYPE_CHECKING:
-    import io
     from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.buffer import Buffer
@@ -94,13 +94,19 @@ class Local:
         """Read one span into the target."""
 
         def run() -> int:
-            with self._opened(span.key, span.etag) as (file, found):
-                if span.whole and found.size != target.size:
-                    message = f"the file has {found.size} bytes and was listed with {target.size}"
-                    raise Changed(message, url=self.url(span.key))
-                self._fill(file, span.key, target.view(), span.start)
-                self._pinned(file, span.key, span.etag)
-                return target.size
+            key, etag = span.key, span.etag
+            with self._errors(key):
+                descriptor, found = regular.opened(self._allowed(key), listed=bool(etag))
+                try:
+                    self._check(found, key, etag)
+                    if span.whole and found.st_size != target.size:
+                        message = f"the file has {found.st_size} bytes and was listed with {target.size}"
+                        raise Changed(message, url=self.url(key))
+                    self._fill(descriptor, key, target.view(), span.start)
+                    self._check(os.fstat(descriptor), key, etag)
+                finally:
+                    os.close(descriptor)
+            return target.size
 
         return direct(run)
 
@@ -110,8 +116,8 @@ class Local:
         def run() -> Ending:
             with self._opened(key, etag) as (file, found):
                 start = max(0, found.size - target.size)
-                self._fill(file, key, target.view()[: found.size - start], start)
-                self._pinned(file, key, found.etag)
+                self._fill(file.fileno(), key, target.view()[: found.size - start], start)
+                self._check(os.fstat(file.fileno()), key, found.etag)
                 return Ending(start, found.size, found.etag, found.size - start)
 
         return direct(run)
@@ -130,7 +136,7 @@ class Local:
                 if before.size > most_bytes:
                     raise too_large(most_bytes, self.url(key))
                 data = file.readall()
-                self._pinned(file, key, before.etag)
+                self._check(os.fstat(file.fileno()), key, before.etag)
                 return data
 
         return direct(run)
@@ -142,12 +148,12 @@ class Local:
         """
 
         def run() -> str:
-            aside = self._aside(key)
-            with self._errors(key, len(body.data)), asides.removed(aside):
-                with open(aside, "r+b", buffering=0) as file:
+            with self._errors(key, len(body.data)):
+                aside, file = asides.begin(self._allowed(key))
+                with asides.removed(aside), file:
                     _write_all(file.fileno(), body.data, 0)
-                _set_time(aside, attributes.metadata)
-                return self._publish(aside, key, new=attributes.create_only, old=attributes.replaces)
+                    _set_time(file.fileno(), attributes.metadata)
+                    return self._publish(aside, file, key, new=attributes.create_only, old=attributes.replaces)
 
         return direct(run)
 
@@ -167,13 +173,12 @@ class Local:
         """Copy one file aside and rename."""
 
         def run() -> str:
-            with self._opened(source, etag) as (file, found):
-                aside = self._aside(key)
-                with self._errors(key, found.size), asides.removed(aside):
-                    with open(aside, "r+b", buffering=0) as copy:
-                        shutil.copyfileobj(file, copy, _PIECE_BYTES)
-                    self._pinned(file, source, found.etag)
-                    return self._publish(aside, key)
+            with self._opened(source, etag) as (file, found), self._errors(key, found.size):
+                aside, copy = asides.begin(self._allowed(key))
+                with asides.removed(aside), copy:
+                    shutil.copyfileobj(file, copy, _PIECE_BYTES)
+                    self._check(os.fstat(file.fileno()), source, found.etag)
+                    return self._publish(aside, copy, key)
 
         return direct(run)
 
@@ -181,7 +186,9 @@ class Local:
         """Create the file aside; its path is the upload's id."""
 
         def run() -> str:
-            aside = self._aside(key)
+            with self._errors(key):
+                aside, file = asides.begin(self._allowed(key))
+                file.close()
             if "mtime" in attributes.metadata:
                 self._times[aside] = attributes.metadata
             return aside
@@ -214,7 +221,7 @@ class Local:
                         raise Truncated("the file ends before the range does", url=self.url(span.key))
                     _write_all(copy.fileno(), data, part.offset + at - span.start)
                     at += len(data)
-                self._pinned(file, span.key, span.etag)
+                self._check(os.fstat(file.fileno()), span.key, span.etag)
             return str(part.number)
 
         return direct(run)
@@ -227,8 +234,10 @@ class Local:
 
         def run() -> str:
             with self._errors(key):
-                _set_time(upload, self._times.pop(upload, {}))
-                return self._publish(upload, key, new=create_only, old=replaces)
+                file = FileIO(os.open(upload, os.O_RDONLY | os.O_CLOEXEC), "rb")
+                with file:
+                    _set_time(file.fileno(), self._times.pop(upload, {}))
+                    return self._publish(upload, file, key, new=create_only, old=replaces)
 
         return direct(run)
 
@@ -262,55 +271,52 @@ class Local:
             raise InvalidURL("names that begin with '.penstock-' are kept for files being written", url=self.url(key))
         return self._path(key)
 
-    def _aside(self, key: str) -> str:
-        with self._errors(key):
-            return asides.begin(self._allowed(key))
+    def _publish(self, aside: str, file: FileIO, key: str, *, new: bool = False, old: str = "") -> str:
+        path = self._path(key)
+        found = asides.settle(file, path)
+        asides.publish(aside, path, asides.create if new else asides.replace(_etag, old) if old else os.replace)
+        return _etag(found)
 
-    def _publish(self, aside: str, key: str, *, new: bool = False, old: str = "") -> str:
-        rename = asides.create if new else asides.replace(_etag, old) if old else os.replace
-        return _etag(asides.publish(aside, self._path(key), rename))
-
-    def _fill(self, file: io.FileIO, key: str, view: memoryview, start: int) -> None:
+    def _fill(self, descriptor: int, key: str, view: memoryview, start: int) -> None:
         got = 0
-        while got < len(view) and (count := os.preadv(file.fileno(), [view[got:]], start + got)):
+        while got < len(view) and (count := os.preadv(descriptor, [view[got:]], start + got)):
             got += count
         if got < len(view):
             raise Truncated("the file ends before the range does", url=self.url(key))
 
     @contextmanager
-    def _opened(self, key: str, etag: str) -> Iterator[tuple[io.FileIO, ObjectMeta]]:
+    def _opened(self, key: str, etag: str) -> Iterator[tuple[FileIO, ObjectMeta]]:
         with self._errors(key), regular.reading(self._allowed(key), listed=bool(etag)) as file:
-            yield file, self._pinned(file, key, etag)
+            found = os.fstat(file.fileno())
+            self._check(found, key, etag)
+            yield file, _meta(key, found)
 
-    def _pinned(self, file: io.FileIO, key: str, etag: str) -> ObjectMeta:
-        found = _meta(key, os.fstat(file.fileno()))
-        if etag and etag != found.etag:
+    def _check(self, found: os.stat_result, key: str, etag: str) -> None:
+        if etag and etag != _etag(found):
             raise Changed("the file is no longer the one that was listed or opened", url=self.url(key))
-        return found
 
-    @contextmanager
-    def _errors(self, key: str, writing_bytes: int = 0) -> Iterator[None]:
-        try:
-            yield
-        except PenstockError:
-            raise
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+    def _errors(self, key: str, writing_bytes: int = 0) -> _Errors:
+        """Return a block whose errors of the file system leave it as ours."""
+        return _Errors(self, key, writing_bytes)
+
+    def error(self, error: OSError | ValueError, key: str, writing_bytes: int) -> PenstockError:
+        """Return our error for one of the file system's."""
+        if isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)):
             folder = os.path.dirname(self.url(key))
             text = f"no such file: {error.strerror}"
             if not os.path.isdir(folder):
                 text = f"no such folder: {folder}; a path without s3:// in front is one of this machine"
-            raise NotFound(text, url=self.url(key)) from error
-        except PermissionError as error:
-            raise Forbidden(f"not allowed: {error.strerror}", url=self._below(error, key)) from error
-        except ValueError as error:
-            raise InvalidURL(f"no file can be called that: {error}", url=self.url(key)) from error
-        except BlockingIOError as error:  # opened without waiting: NFS or Samba hold a lease on it, and give it up now
-            raise Transient("another host holds a lease on this file", url=self.url(key)) from error
-        except OSError as error:
-            if error.errno in NoSpace.ERRNOS:
-                raise NoSpace(self._room(error, key, writing_bytes), url=self.url(key)) from error
-            kind = Damaged if error.errno in _BROKEN else Unusable
-            raise kind(f"the file system refused: {error.strerror}", url=self.url(key)) from error
+            return NotFound(text, url=self.url(key))
+        if isinstance(error, PermissionError):
+            return Forbidden(f"not allowed: {error.strerror}", url=self._below(error, key))
+        if isinstance(error, ValueError):
+            return InvalidURL(f"no file can be called that: {error}", url=self.url(key))
+        if isinstance(error, BlockingIOError):  # opened without waiting: NFS or Samba hold a lease, and give it up now
+            return Transient("another host holds a lease on this file", url=self.url(key))
+        if error.errno in NoSpace.ERRNOS:
+            return NoSpace(self._room(error, key, writing_bytes), url=self.url(key))
+        kind = Damaged if error.errno in _BROKEN else Unusable
+        return kind(f"the file system refused: {error.strerror}", url=self.url(key))
 
     def _below(self, error: OSError, key: str) -> str:
         """Return the path an error is about where it lies below ``key`` (a listed prefix), else that of ``key``."""
@@ -329,6 +335,23 @@ class Local:
         return text
 
 
+class _Errors:
+    """A block whose errors of the file system leave it as ours: no generator, as there are several for each file."""
+
+    __slots__ = ("_driver", "_key", "_writing_bytes")
+
+    def __init__(self, driver: Local, key: str, writing_bytes: int) -> None:
+        self._driver, self._key, self._writing_bytes = driver, key, writing_bytes
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Raise our error for one of the file system's."""
+        if isinstance(error, (OSError, ValueError)) and not isinstance(error, PenstockError):
+            raise self._driver.error(error, self._key, self._writing_bytes) from error
+
+
 _BROKEN = (EIO,)
 
 
@@ -340,11 +363,11 @@ def _meta(key: str, found: os.stat_result) -> ObjectMeta:
     return ObjectMeta(key, found.st_size, _etag(found), found.st_mtime)
 
 
-def _set_time(path: str, metadata: Mapping[str, str]) -> None:
+def _set_time(descriptor: int, metadata: Mapping[str, str]) -> None:
     with suppress(ValueError, OverflowError):  # no time, or none that a file can have
         nanoseconds = round(float(metadata["mtime"]) * 1e9) if "mtime" in metadata else None
         if nanoseconds is not None:
-            os.utime(path, ns=(nanoseconds, nanoseconds))
+            os.utime(descriptor, ns=(nanoseconds, nanoseconds))
 
 
 def _write_all(descriptor: int, data: bytes | bytearray | memoryview, offset: int) -> None:

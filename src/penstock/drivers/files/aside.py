@@ -7,8 +7,8 @@ import re
 from contextlib import contextmanager, suppress
 from errno import EBADF, EINVAL, ENOLCK, ENOSYS, ENOTSUP
 from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
+from io import FileIO
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from penstock.drivers.files.regular import require
 from penstock.errors import AlreadyExists, PreconditionFailed, Transient, Unusable
@@ -17,7 +17,7 @@ from penstock.protocols.driver import UNFINISHED
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["begin", "create", "is_aside", "is_reserved", "publish", "removed", "replace"]
+__all__ = ["begin", "create", "is_aside", "is_reserved", "publish", "removed", "replace", "settle"]
 
 _NAME = re.compile(r"\.penstock-[0-9a-f]{32}")
 _INCAPABLE = (EBADF, EINVAL, ENOLCK, ENOSYS, ENOTSUP)  # of file systems that can neither lock nor sync a folder
@@ -36,8 +36,8 @@ def is_reserved(key: str) -> bool:
     return name.startswith(UNFINISHED) or any(map(is_aside, folders))
 
 
-def begin(path: str) -> str:
-    """Create an empty file beside ``path``, and the folders above it; return its path.
+def begin(path: str) -> tuple[str, FileIO]:
+    """Create an empty file beside ``path``, and the folders above it; return its path and the file.
 
     While it is written, only those may read it who may read what it will replace.
 
@@ -45,26 +45,31 @@ def begin(path: str) -> str:
         Unusable: At ``path`` there is something that is no regular file, or above it something that is no folder.
 
     """
-    folder = os.path.dirname(path)
-    _make(folder)
-    aside = os.path.join(folder, f"{UNFINISHED}{uuid4().hex}")
-    old = _there(path)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    descriptor = os.open(aside, flags, 0o666 if old is None else 0o600)
     try:
+        return _created(path)
+    except (FileNotFoundError, NotADirectoryError):
+        _make(os.path.dirname(path))
+    return _created(path)
+
+
+def settle(file: FileIO, path: str) -> os.stat_result:
+    """Sync the file aside, and close it; return what is known of it then.
+
+    What it will replace at ``path`` hands down its mode and, where this process may set them, its owner and group.
+    """
+    with file:
+        descriptor = file.fileno()
+        old = _there(path)
         if old is not None:
-            _inherit(descriptor, old, 0o600)
-    finally:
-        os.close(descriptor)
-    return aside
+            _inherit(descriptor, old)
+        os.fsync(descriptor)
+        return os.fstat(descriptor)
 
 
-def publish(aside: str, path: str, rename: Callable[[str, str], None] = os.replace) -> os.stat_result:
-    """Make the file aside the one at ``path``; return what is known of it then.
+def publish(aside: str, path: str, rename: Callable[[str, str], None] = os.replace) -> None:
+    """Make the file aside, which is settled, the one at ``path``, and sync the folder, unless it may not be read.
 
-    What it replaces hands down its mode and, where this process may set them, its owner and group. Both the file and
-    the folder are synced: two flushes a file; a folder that may not be read cannot be. At ``path`` a link is replaced,
-    and not what it points to.
+    At ``path`` a link is replaced, and not what it points to.
 
     Args:
         aside: As ``begin`` returned it.
@@ -72,18 +77,8 @@ def publish(aside: str, path: str, rename: Callable[[str, str], None] = os.repla
         rename: Puts the first path in the second's place.
 
     """
-    descriptor = os.open(aside, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        old = _there(path)
-        if old is not None:
-            _inherit(descriptor, old)
-        os.fsync(descriptor)
-        found = os.fstat(descriptor)
-    finally:
-        os.close(descriptor)
     rename(aside, path)
     _sync(os.path.dirname(path))
-    return found
 
 
 def create(aside: str, path: str) -> None:
@@ -126,6 +121,16 @@ def removed(aside: str) -> Iterator[None]:
         with suppress(OSError):
             os.unlink(aside)
         raise
+
+
+def _created(path: str) -> tuple[str, FileIO]:
+    aside = os.path.join(os.path.dirname(path), f"{UNFINISHED}{os.urandom(16).hex()}")
+    old = _there(path)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    file = FileIO(os.open(aside, flags, 0o666 if old is None else 0o600), "r+b")
+    if old is not None:
+        _inherit(file.fileno(), old, 0o600)
+    return aside, file
 
 
 def _there(path: str) -> os.stat_result | None:

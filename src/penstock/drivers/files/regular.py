@@ -9,7 +9,7 @@ from io import FileIO
 
 from penstock.errors import NotFound, Unusable
 
-__all__ = ["describe", "reading", "require"]
+__all__ = ["describe", "opened", "reading", "require"]
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _KINDS = {
@@ -38,10 +38,15 @@ def describe(path: str) -> os.stat_result:
 
 
 def reading(path: str, *, listed: bool = False) -> FileIO:
-    """Open a regular file to read, unbuffered; never blocks. Raises as ``describe``, and what ``os.open`` raises.
+    """Open a regular file to read, unbuffered, as ``opened`` does."""
+    return FileIO(opened(path, listed=listed)[0], "rb")
+
+
+def opened(path: str, *, listed: bool = False) -> tuple[int, os.stat_result]:
+    """Open a regular file to read; return its descriptor, and what is known of it. Never blocks.
 
     It is looked at before it is opened, as opening a device may do something, unless it was ``listed`` as a regular
-    file; and always once it is open.
+    file; and always once it is open. Raises as ``describe``, and what ``os.open`` raises.
     """
     if not listed:
         _readable(os.stat(path), path)
@@ -50,10 +55,10 @@ def reading(path: str, *, listed: bool = False) -> FileIO:
         found = _readable(os.fstat(descriptor), path)
         if not found.st_size and _has_more(descriptor):
             raise Unusable("its file system does not tell its size (as in /proc): copy it to a disk first", url=path)
-        return FileIO(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
         raise
+    return descriptor, found
 
 
 def require(found: os.stat_result, path: str) -> None:
