@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from penstock.catalog.select import selector
-from penstock.errors import InvalidURL, Unusable
-from penstock.providers.urls import LOCAL_ROOT, Location
+from penstock.errors import Unusable
+from penstock.providers.urls import LOCAL_ROOT, Location, key_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from penstock.providers.provider import Provider
     from penstock.values import ObjectMeta
 
 __all__ = ["Destination", "Origin", "Step", "check", "plan"]
@@ -89,6 +90,8 @@ def plan(origins: Sequence[Origin], found: Iterable[tuple[Origin, ObjectMeta]], 
     several origins.
     """
     sources = _Sources(origins, dest.root)
+    scheme, _, bucket = dest.root.removesuffix("/").partition("://")
+    provider = Location(scheme, bucket, "").provider
     places = _Places() if len(origins) > 1 else _Nested()
     for origin, meta in found:
         to = dest.place(origin, meta.key)
@@ -97,20 +100,17 @@ def plan(origins: Sequence[Origin], found: Iterable[tuple[Origin, ObjectMeta]], 
             note = "a directory's marker"
         else:
             fault = (
-                _unnameable(dest, to)
+                _unnameable(provider, dest, to)
                 or sources.hold(meta.size, to)
                 or places.take(to, exclusive=dest.root == LOCAL_ROOT)
             )
         yield Step(origin.root, meta, to, fault, note)
 
 
-def _unnameable(dest: Destination, to: str) -> str:
+def _unnameable(provider: Provider, dest: Destination, to: str) -> str:
     """Say why nothing can be called ``to``; a file is never put outside of the destination."""
-    scheme, _, bucket = dest.root.removesuffix("/").partition("://")
-    try:
-        Location(scheme, bucket, to)
-    except InvalidURL as error:
-        return error.message
+    if fault := key_fault(provider, to):
+        return fault
     return _unfit(to[len(dest.key) :] if dest.into else to) if dest.root == LOCAL_ROOT else ""
 
 

@@ -364,10 +364,11 @@ def _meta(key: str, found: os.stat_result) -> ObjectMeta:
 
 
 def _set_time(descriptor: int, metadata: Mapping[str, str]) -> None:
+    if "mtime" not in metadata:
+        return
     with suppress(ValueError, OverflowError):  # no time, or none that a file can have
-        nanoseconds = round(float(metadata["mtime"]) * 1e9) if "mtime" in metadata else None
-        if nanoseconds is not None:
-            os.utime(descriptor, ns=(nanoseconds, nanoseconds))
+        nanoseconds = round(float(metadata["mtime"]) * 1e9)
+        os.utime(descriptor, ns=(nanoseconds, nanoseconds))
 
 
 def _write_all(descriptor: int, data: bytes | bytearray | memoryview, offset: int) -> None:

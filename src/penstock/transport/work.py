@@ -6,7 +6,6 @@ import atexit
 import os
 import time
 from _thread import start_new_thread
-from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
@@ -124,10 +123,11 @@ class Threads:
         self._hire()  # for what was queued before it was out
 
     def _next(self, worker: object) -> _Job | None:
-        with suppress(Empty):
+        try:
             return self._queue.get_nowait()
-        if self._ending:
-            return None
+        except Empty:
+            if self._ending:
+                return None
         self._idle.add(worker)
         try:
             return self._queue.get(timeout=_LINGER_S)

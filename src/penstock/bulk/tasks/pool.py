@@ -83,13 +83,14 @@ class _Tasks(Generic[J, R]):
         self._inbox = _Ended()
         self._threads = _Threads(self._inbox, stop)
         self._stores: dict[Source, _Store] = {}
+        self._prepared = 0  # requests of all stores that were not sent yet
         self._waiting: dict[Item, tuple[J, Task[R], Step[Any]]] = {}  # by what a task waits for
         self._results: deque[tuple[J, R | PenstockError]] = deque()
 
     def start(self, job: J, task: Task[R]) -> None:
         """Begin a task; what it asks for first is sent with what others ask for."""
         self._go_on(job, task, None, None)
-        if sum(len(store.prepared) for store in self._stores.values()) >= _BATCH:
+        if self._prepared >= _BATCH:
             self._send()
 
     def ended(self) -> Iterator[tuple[J, R | PenstockError]]:
@@ -156,6 +157,7 @@ class _Tasks(Generic[J, R]):
         item: Item = step.begin(store.calls)
         if not item.complete:
             store.prepared.append(item)
+            self._prepared += 1
         return item
 
     def _send(self) -> None:
@@ -163,6 +165,7 @@ class _Tasks(Generic[J, R]):
         for store in [*self._stores.values()]:
             while store.prepared:
                 items, store.prepared = store.prepared, []
+                self._prepared -= len(items)
                 try:
                     store.calls.send()
                 except PenstockError as error:

@@ -112,15 +112,22 @@ def replace(etag: Callable[[os.stat_result], str], old: str) -> Callable[[str, s
     return rename
 
 
-@contextmanager
-def removed(aside: str) -> Iterator[None]:
-    """Remove the file aside when the block fails."""
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(aside)
-        raise
+class removed:  # noqa: N801  a block's name, as contextlib has them; no generator, as there is one for each file
+    """A block after whose failure the file aside is removed."""
+
+    __slots__ = ("_aside",)
+
+    def __init__(self, aside: str) -> None:
+        self._aside = aside
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Remove the file after a failure."""
+        if error is not None:
+            with suppress(OSError):
+                os.unlink(self._aside)
 
 
 def _created(path: str) -> tuple[str, FileIO]:
@@ -169,9 +176,10 @@ def _make(folder: str) -> None:
 
 def _folder(path: str) -> int | None:
     """Open a folder to sync or lock it; None where it may be written and not read (a drop box): it can be neither."""
-    with suppress(PermissionError):
+    try:
         return os.open(path or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    return None
+    except PermissionError:
+        return None
 
 
 def _sync(folder: str) -> None:
