@@ -207,7 +207,7 @@ class Catalog(Contents):
         return self + (new if labels is None else new.with_labels(labels)) if len(new) else self
 
     def save(self, url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> None:
-        """Write this catalog, or this part of one, to a file that ``open`` reads: some 50 bytes per object and its key.
+        """Write this catalog, or this part of one, to a file that ``open`` reads: some 22 bytes per object and its key.
 
         The write is atomic and replaces the previous file. A part is copied first; nothing else is.
         """

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.catalog.labels import label_of
-from penstock.catalog.storage.strings import decode
 from penstock.errors import ManifestError
 from penstock.values import as_folder
 
@@ -39,14 +38,10 @@ class Entry(NamedTuple):
 
 def entry_of(table: Table, row: int) -> Entry:
     """Return one row of a table."""
-    of = table.object(row)
-    return Entry(
-        key=decode(table.keys[of]),
-        size=table.sizes[row],
-        label=label_of(table, row),
-        etag=decode(table.etags[of]),
-        offset=-1 if table.ranges is None else table.ranges.offsets.view[row],
-    )
+    ranges, of, offset = table.ranges, row, -1
+    if ranges is not None:
+        of, offset = ranges.objects.view[row], ranges.offsets.view[row]
+    return Entry(table.keys.text(of), table.sizes.view[row], label_of(table, row), table.etags.text(of), offset)
 
 
 def relocated(entries: Iterable[Entry], base: str, place: Location, *, labelled: bool) -> Iterator[Entry]:

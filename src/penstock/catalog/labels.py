@@ -39,7 +39,7 @@ def label_of(table: Table, row: int) -> object:
     try:
         return json.loads(label) if label else None
     except (ValueError, RecursionError) as error:  # only where a catalog was written by something else
-        raise ManifestError(f"the label of {decode(table.keys[table.object(row)])!r} is not JSON") from error
+        raise ManifestError(f"the label of {table.keys.text(table.object(row))!r} is not JSON") from error
 
 
 def numbered(table: Table, rows: Rows) -> tuple[NDArray[Any], Sequence[object]]:

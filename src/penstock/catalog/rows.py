@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.catalog.labels import labelled, names
 from penstock.catalog.select import selector
-from penstock.catalog.storage.column import Numbers, pack
+from penstock.catalog.storage.numbers import Numbers, pack
 from penstock.catalog.storage.strings import taken
 from penstock.errors import Unusable
 
@@ -133,7 +133,7 @@ def matching(table: Table, rows: Rows, skip: int, asked: Conditions) -> NDArray[
     """
     keep = np.ones(len(rows), bool) if asked.mask is None else _mask(asked.mask, len(rows)).copy()
     if asked.size is not None:
-        keep &= _of_size(taken(np.frombuffer(table.sizes, np.int64), rows), asked.size)
+        keep &= _of_size(taken(table.sizes.values, rows), asked.size)
     if asked.labels is not None:
         keep &= labelled(table, rows, asked.labels)
     if asked.include or asked.exclude:
@@ -143,7 +143,7 @@ def matching(table: Table, rows: Rows, skip: int, asked: Conditions) -> NDArray[
     return np.flatnonzero(keep)
 
 
-def _of_size(sizes: NDArray[np.int64], size: object) -> NDArray[np.bool_]:
+def _of_size(sizes: NDArray[np.integer[Any]], size: object) -> NDArray[np.bool_]:
     """Return which sizes lie within ``(least, most)`` bytes, both inclusive, None without a bound.
 
     Raises:

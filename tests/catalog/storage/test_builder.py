@@ -1,12 +1,14 @@
 """A table comes back out of its region as rows were added, empty columns cost nothing, and parts can be joined."""
 
 import pickle
+import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.catalog.storage.builder import TableBuilder
+from penstock.catalog.storage.vectors import vectors_of
 from penstock.errors import Unusable
 
 _rows = st.lists(
@@ -30,7 +32,7 @@ def _written(rows):
 def _read(columns):
     label = {b"": None, b"true": True, b"false": False}
     return [
-        (columns.keys[row], columns.sizes[row], columns.etags[row].decode(), label[columns.labels[row]])
+        (columns.keys[row], columns.sizes.view[row], columns.etags.text(row), label[columns.labels[row]])
         for row in range(columns.rows)
     ]
 
@@ -59,9 +61,30 @@ def test_pages_are_the_rows_that_they_consist_of(pages):
     assert _read(ours.freeze()) == _read(theirs.freeze())
 
 
+def _bytes(columns):
+    vectors, _ = vectors_of(columns)
+    return sum(each.bytes for each in vectors)
+
+
 def test_a_column_of_nothing_takes_no_memory():
     bare = _written([(b"key", 1, "", None)] * 1000).freeze()
-    assert bare.region.size == 8 * 1000 + 8 * 1001 + 3 * 1000
+    assert _bytes(bare) == 1000 + 3 * 1000, "a byte of size each, and keys of one length"
+
+
+@pytest.mark.parametrize(
+    ("endings", "bytes_of_a_row"), [([""], 22.4), (["", "-3", "-10000"], 23.4), ([f"-{n}" for n in range(255)], 23.5)]
+)
+def test_a_row_takes_23_bytes_and_its_key_or_fewer(endings, bytes_of_a_row):
+    rows = [
+        (
+            b"%d/%d.jpg" % (n % 1000, n),
+            (1 << 32) - n - 1,
+            random.Random(n).randbytes(16).hex() + endings[n % len(endings)],
+            None,
+        )
+        for n in range(30_000)
+    ]
+    assert _bytes(_written(rows).freeze()) - sum(len(row[0]) for row in rows) < bytes_of_a_row * len(rows)
 
 
 @pytest.mark.parametrize("label", [{1, 2}, b"bytes", object()])

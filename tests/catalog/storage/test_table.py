@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from penstock.catalog.storage.builder import TableBuilder
 from penstock.catalog.storage.column import Column
-from penstock.catalog.storage.table import column_bytes, layout, shape_of
+from penstock.catalog.storage.compact import Even
+from penstock.catalog.storage.numbers import pack
+from penstock.catalog.storage.table import Ranges
 from penstock.errors import Unusable
 
 
@@ -49,8 +51,8 @@ def _rows(table):
     return [
         Row(
             table.keys[table.object(row)],
-            table.sizes[row],
-            table.etags[table.object(row)].decode(),
+            table.sizes.view[row],
+            table.etags.text(table.object(row)),
             label[table.labels[row]],
             offsets[row],
         )
@@ -86,16 +88,27 @@ def test_only_tables_with_the_same_columns_and_classes_join():
             plain.plus(other)
 
 
-def test_a_layout_names_every_byte_once():
-    shape = shape_of(5, [7, 0, 3], 2)
-    columns = layout(shape)
-    assert [each["bytes"] for each in columns] == list(column_bytes(shape))
-    assert [each["offset"] for each in columns] == [sum(column_bytes(shape)[:number]) for number in range(len(columns))]
-    assert columns[-1]["offset"] + columns[-1]["bytes"] == shape.size_bytes
+def test_contradictions_are_found():
+    plain, ranged = _table([Row(b"a", 1, "", None, -1)] * 2), _table([Row(b"a", 5, "", None, 3)])
 
+    def numbers(*values, dtype=np.int64):
+        return pack([np.array(values, dtype)])[0]
 
-def test_sizes_below_nothing_are_found():
-    table = _table([Row(b"a", 1, "", None, -1)])
-    np.frombuffer(table.region.view, np.int64, 1)[0] = -2
-    with pytest.raises(ValueError, match="sizes below nothing"):
-        table.check()
+    def even(count):
+        return Even(numbers(dtype=np.uint8), count)
+
+    for table, why in (
+        (plain.having(sizes=numbers(-2, 1)), "sizes"),
+        (plain.having(sizes=numbers(2, 1, dtype=np.uint64)), "sizes"),
+        (plain.having(sizes=numbers(2, 1, dtype=np.float64)), "sizes"),
+        (plain.having(etags=even(1)), "without an ETag"),
+        (plain.having(labels=even(3)), "without a label"),
+        (plain.having(keys=even(1), etags=even(1)), "no ranges"),
+        (ranged.having(ranges=Ranges(numbers(0), ranged.ranges.offsets)), "another type"),
+        (ranged.having(ranges=Ranges(numbers(0, dtype=np.uint8), numbers(0.5, dtype=np.float32))), "another type"),
+        (ranged.having(ranges=Ranges(numbers(1, dtype=np.uint8), ranged.ranges.offsets)), "not there"),
+        (ranged.having(ranges=Ranges(ranged.ranges.objects, numbers((1 << 63) - 2))), "outside"),
+        (ranged.having(ranges=Ranges(ranged.ranges.objects, numbers(-2))), "outside"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            table.check()

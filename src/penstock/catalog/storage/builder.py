@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.catalog.storage.region import Region
-from penstock.catalog.storage.strings import decode
-from penstock.catalog.storage.table import Table, column_bytes, ranges_of, shape_of
+from penstock.catalog.storage.strings import Strings, decode
+from penstock.catalog.storage.table import Table, ranges_of
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
@@ -130,20 +129,9 @@ class TableBuilder:
             mine.extend(theirs)
 
     def freeze(self) -> Table:
-        """Copy everything into one region; the table being written is not needed any more."""
-        objects = -1 if self._objects is None else len(self._strings[0])
-        shape = shape_of(len(self), [len(each.data) for each in self._strings], objects)
-        parts: tuple[array[int] | bytearray, ...] = (
-            self._sizes,
-            *(each.ends for each in self._strings),
-            *(each.data for each in self._strings),
-        )
-        region, start = Region(shape.size_bytes), 0
-        for part, length in zip(parts, column_bytes(shape), strict=True):
-            region.view[start : start + length] = memoryview(part).cast("B")[:length]
-            start += length
-        if self._objects is None:
-            return Table(region, shape)
-        return Table(
-            region, shape, ranges_of(np.frombuffer(self._objects, np.uint64), np.frombuffer(self._offsets, np.int64))
-        )
+        """Copy everything into memory that workers map; the table being written is not needed any more."""
+        ranges = None
+        if self._objects is not None:
+            ranges = ranges_of(np.frombuffer(self._objects, np.uint64), np.frombuffer(self._offsets, np.int64))
+        keys, etags, labels = (Strings(memoryview(each.data), memoryview(each.ends)) for each in self._strings)
+        return Table.of(np.frombuffer(self._sizes, np.int64), keys, etags, labels, ranges)

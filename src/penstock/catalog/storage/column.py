@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.catalog.storage.region import Region
+from penstock.catalog.storage.numbers import pack
 from penstock.catalog.storage.strings import Strings, decode, encode, taken
 from penstock.errors import Unusable
 
@@ -15,61 +15,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from penstock.catalog.storage.numbers import Numbers
     from penstock.catalog.storage.strings import Rows
 
-__all__ = ["DTYPES", "Categorical", "Column", "Numbers", "checked", "coded", "joined", "pack"]
+__all__ = ["DTYPES", "Categorical", "Column", "checked", "coded", "joined"]
 
 DTYPES = frozenset(("|b1", "|i1", "|u1", *(f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)), "<f4", "<f8"))
-_ALIGN = 64
-_SHARED = 64 << 10  # bytes: fewer are copied to a worker, and take no descriptor
-
-
-class Numbers:
-    """A typed vector in shared memory: it pickles as its memory does.
-
-    Attributes:
-        view: Its values, read-only; ``view[row]`` is a Python number.
-
-    """
-
-    __slots__ = ("_memory", "_place", "view")
-
-    def __init__(self, memory: Region | bytes, dtype: str, start: int, count: int) -> None:
-        """Look at ``count`` values of ``dtype`` that begin at byte ``start``."""
-        self._memory = memory
-        self._place = dtype, start, count
-        buffer = memory.view if isinstance(memory, Region) else memory
-        values = np.frombuffer(buffer[start : start + count * np.dtype(dtype).itemsize], dtype)
-        values.flags.writeable = False
-        self.view = memoryview(values)  # type: ignore[arg-type]  # an array is a buffer
-
-    @property
-    def values(self) -> NDArray[Any]:
-        """All values, read-only, not copied."""
-        return np.asarray(self.view)
-
-    def __len__(self) -> int:
-        """Return how many values there are."""
-        return len(self.view)
-
-    def __reduce__(self) -> tuple[Callable[..., Numbers], tuple[Any, ...]]:
-        """Travel as the memory does."""
-        return Numbers, (self._memory, *self._place)
-
-
-def pack(arrays: Sequence[NDArray[Any]]) -> list[Numbers]:
-    """Copy arrays into one piece of memory that workers map (below 64 KiB: that travels with its holder)."""
-    arrays = [np.ascontiguousarray(each, each.dtype.newbyteorder("<")) for each in arrays]
-    starts, size = [], 0
-    for each in arrays:
-        starts.append(size)
-        size += -(-each.nbytes // _ALIGN) * _ALIGN
-    region = Region(size) if size >= _SHARED else None
-    buffer: memoryview | bytearray = bytearray(size) if region is None else region.view
-    for start, each in zip(starts, arrays, strict=True):
-        buffer[start : start + each.nbytes] = each.tobytes() if each.nbytes < _SHARED else each.view(np.uint8).data
-    memory = bytes(buffer) if region is None else region
-    return [Numbers(memory, each.dtype.str, start, len(each)) for start, each in zip(starts, arrays, strict=True)]
 
 
 class Categorical:
@@ -156,6 +107,11 @@ class Column:
         return cls(codes, (rest[0], rest[1]))
 
     @property
+    def parts(self) -> dict[str, Numbers]:
+        """What a file has of it, by name: "numbers", and of a column of texts their "ends" and the "texts"."""
+        return {"numbers": self.numbers, **dict(zip(("ends", "texts"), self.texts or (), strict=False))}
+
+    @property
     def categories(self) -> tuple[str, ...]:
         """The distinct texts, in the order of their codes; () of numbers."""
         if self._categories is None:
@@ -177,6 +133,11 @@ class Column:
     def take(self, rows: Rows) -> Column:
         """Copy some rows; texts that only others have stay, so that codes keep their meaning."""
         return Column(pack([taken(self.numbers.values, rows)])[0], self.texts)
+
+    def copy(self) -> Column:
+        """Copy it out of its memory."""
+        numbers, *texts = pack([each.values for each in self.parts.values()])
+        return Column(numbers, (texts[0], texts[1]) if texts else None)
 
     def check(self, rows: int) -> None:
         """Raise ValueError where this is no column of ``rows`` rows: it came from elsewhere."""

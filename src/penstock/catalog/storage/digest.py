@@ -35,7 +35,7 @@ def digest_of(table: Table, rows: Rows, base: bytes) -> str:
         offsets = None
     form = f"1, {len(rows)} objects" if offsets is None else f"2, {len(rows)} ranges"
     whole = hashlib.sha256(f"penstock catalog {form}\n".encode())
-    sizes = np.frombuffer(table.sizes, np.int64)
+    sizes = table.sizes.values
     for block in blocks(rows, _BLOCK):
         lengths, names = _below(table.keys, table.objects(block), np.frombuffer(base, np.uint8))
         # Lengths before the names, or ("ab", "c") would be ("a", "bc").

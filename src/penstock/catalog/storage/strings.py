@@ -45,55 +45,51 @@ def blocks(rows: Rows, size: int = 0) -> Iterator[Rows]:
 
 
 class Strings:
-    """A column of byte strings; ``column[row]`` is one of them, for ``row`` in [0, rows), unchecked."""
+    """A column of byte strings; ``column[row]`` is one of them, for ``row`` in [0, len(column)), unchecked."""
 
     __slots__ = ("_data", "_ends")
 
     def __init__(self, data: memoryview, ends: memoryview) -> None:
-        """Take the strings end to end, and rows + 1 offsets into them; both empty when every string is empty."""
+        """Take the strings end to end, and rows + 1 offsets (uint64) into them."""
         self._data = data
         self._ends = ends
 
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._ends) - 1
+
     def __getitem__(self, row: int) -> bytes:
         """Copy one string out."""
-        return self._data[self._ends[row] : self._ends[row + 1]].tobytes() if self._data else b""
+        return self._data[self._ends[row] : self._ends[row + 1]].tobytes()
+
+    def text(self, row: int) -> str:
+        """Return one string as text."""
+        return self[row].decode("utf-8", "surrogateescape")
 
     def check(self) -> None:
         """Raise ValueError where the offsets lead outside of the strings."""
         ends = np.frombuffer(self._ends, np.uint64)
-        if len(ends) and (ends[0] != 0 or ends[-1] != len(self._data) or (ends[1:] < ends[:-1]).any()):
+        if not len(ends) or ends[0] != 0 or ends[-1] != len(self._data) or (ends[1:] < ends[:-1]).any():
             raise ValueError("offsets that lead outside")
 
-    def ends(self, rows: Rows) -> NDArray[np.uint64]:
-        """Return the offsets that ``rows`` of these strings would have alone; none when all are empty."""
-        if not self._data:
-            return np.zeros(0, np.uint64)
-        ends = np.frombuffer(self._ends, np.uint64)
-        lengths = taken(ends[1:], rows) - taken(ends[:-1], rows)
-        return np.concatenate(([np.uint64(0)], np.cumsum(lengths))) if lengths.any() else np.zeros(0, np.uint64)
-
-    def gather(self, rows: Rows, target: memoryview) -> None:
-        """Write ``rows`` of these strings, end to end; ``target`` is as long as they are."""
-        if not target:
-            return
-        if isinstance(rows, range) and rows.step == 1:
-            target[:] = self._data[self._ends[rows.start] : self._ends[rows.stop]]
-            return
-        data, ends = np.frombuffer(self._data, np.uint8), np.frombuffer(self._ends, np.int64)
-        whole, at = np.frombuffer(target, np.uint8), 0
-        for block in blocks(rows):
-            starts = taken(ends[:-1], block)
-            lengths = taken(ends[1:], block) - starts
-            count = int(lengths.sum())
-            # Where each byte stands now: its place among the gathered ones, and how far its string has moved.
-            whole[at : at + count] = data[np.arange(count) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)]
-            at += count
+    def bounds(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where ``rows`` begin and end: int64."""
+        ends = np.frombuffer(self._ends, np.int64)
+        return taken(ends[:-1], rows), taken(ends[1:], rows)
 
     def joined(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """Return ``len(rows) + 1`` offsets and the bytes of these rows' strings, end to end: a copy."""
-        ends = self.ends(rows).astype(np.int64)
-        if not len(ends):
-            ends = np.zeros(len(rows) + 1, np.int64)
-        data = np.empty(int(ends[-1]), np.uint8)
-        self.gather(rows, data.data)
-        return ends, data
+        """Return ``len(rows) + 1`` offsets and the bytes of these rows' strings, end to end; some may be a view."""
+        data = np.frombuffer(self._data, np.uint8)
+        starts, stops = self.bounds(rows)
+        lengths = stops - starts
+        ends = np.concatenate(([np.int64(0)], np.cumsum(lengths)))
+        if isinstance(rows, range) and rows.step == 1:
+            return ends, data[starts[0] : stops[-1]] if len(rows) else data[:0]
+        whole = np.empty(int(ends[-1]), np.uint8)
+        moved = starts - ends[:-1]
+        for first in range(0, len(rows), _BLOCK):
+            some = slice(first, min(first + _BLOCK, len(rows)))
+            at, stop = ends[some.start], ends[some.stop]
+            # Where each byte stands now: its place among the gathered ones, and how far its string has moved.
+            whole[at:stop] = data[np.arange(at, stop) + np.repeat(moved[some], lengths[some])]
+        return ends, whole

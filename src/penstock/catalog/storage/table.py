@@ -1,73 +1,25 @@
-"""How a table of entries lies in one region of memory: sizes and offsets first, then the strings end to end."""
+"""A table of entries: columns in memory that workers map, each in as few bytes as its values take."""
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.catalog.storage.column import Column, Numbers, joined, pack
-from penstock.catalog.storage.region import Region
-from penstock.catalog.storage.strings import Strings, taken
+from penstock.catalog.storage.column import Column, joined
+from penstock.catalog.storage.compact import Compact, chained, compact
+from penstock.catalog.storage.etags import ETags, compact_etags, plus, take
+from penstock.catalog.storage.numbers import Numbers, narrowest, pack
+from penstock.catalog.storage.strings import taken
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
-    from penstock.catalog.storage.strings import Rows
+    from penstock.catalog.storage.strings import Rows, Strings
 
-__all__ = ["Ranges", "Shape", "Table", "column_bytes", "layout", "ranges_of", "shape_of"]
-
-_WORD = 8
-
-
-class Shape(NamedTuple):
-    """All that reading a region takes: rows, bytes of each column of strings (0: left out), and objects.
-
-    ``objects`` is how many keys and ETags there are: -1 for one of each row, else rows are ranges of them.
-    """
-
-    rows: int
-    keys: int
-    etags: int
-    labels: int
-    objects: int = -1
-
-    @property
-    def size_bytes(self) -> int:
-        """All columns together."""
-        return sum(column_bytes(self))
-
-
-def shape_of(rows: int, strings: list[int], objects: int) -> Shape:
-    """Return the shape of ``rows`` with these bytes of keys, ETags and labels; ``objects`` as in ``Shape``."""
-    keys, etags, labels = strings
-    return Shape(rows, keys, etags, labels, objects)
-
-
-def layout(shape: Shape) -> list[dict[str, Any]]:
-    """Say of each column, in order, its name, numpy's name of its type (byte order included), its offset and length."""
-    names = ("sizes", "key_ends", "etag_ends", "label_ends", "keys", "etags", "labels")
-    types = [np.dtype(each).str for each in (np.int64, *3 * (np.uint64,), *3 * (np.uint8,))]
-    lengths = column_bytes(shape)
-    starts = itertools.accumulate(lengths, initial=0)
-    return [
-        {"name": name, "dtype": dtype, "offset": start, "bytes": length}
-        for name, dtype, start, length in zip(names, types, starts, lengths, strict=False)  # starts end with the whole
-    ]
-
-
-def column_bytes(shape: Shape) -> tuple[int, ...]:
-    """Bytes of: sizes, then the offsets of keys, etags, labels, then their strings. Words first keeps them aligned."""
-    strings = shape[1:4]
-    objects = shape.rows if shape.objects < 0 else shape.objects
-    counts = (objects, objects, shape.rows)
-    ends = (_WORD * (count + 1) if length else 0 for count, length in zip(counts, strings, strict=True))
-    return (_WORD * shape.rows, *ends, *strings)
+__all__ = ["Ranges", "Table", "ranges_of"]
 
 
 class Ranges(NamedTuple):
@@ -79,47 +31,41 @@ class Ranges(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Entries as mapped: ``sizes`` (int64, -1 unknown), columns of strings, and what only some catalogs have.
+    """Entries as mapped: sizes, columns of strings, and what only some catalogs have.
 
     It pickles as its memory does, so a worker maps it. Nothing here checks a row number.
 
     Attributes:
-        region: Where the first columns lie.
-        shape: How they lie there.
+        sizes: Bytes, -1 where unknown, as integers of the type that ``narrowest`` chose.
+        keys: One of each row; or, where rows are ranges, one of each object.
+        etags: The same.
+        labels: Of each row, as JSON; empty where there is none.
         ranges: Of rows that are byte ranges of objects; None when every row is a whole object.
         classes: The labels as codes of class names; None when labels are JSON, or there are none.
         columns: The user's, by name.
 
     """
 
-    region: Region
-    shape: Shape
+    sizes: Numbers
+    keys: Compact
+    etags: ETags
+    labels: Compact
     ranges: Ranges | None = None
     classes: Column | None = None
     columns: dict[str, Column] = field(default_factory=dict)
-    sizes: memoryview = field(init=False)
-    keys: Strings = field(init=False)
-    etags: Strings = field(init=False)
-    labels: Strings = field(init=False)
 
-    def __post_init__(self) -> None:
-        """Look at a region that ``TableBuilder.freeze`` has filled."""
-        lengths = column_bytes(self.shape)
-        stops = list(itertools.accumulate(lengths))
-        view = self.region.view.toreadonly()
-        sizes, *rest = (view[stop - length : stop] for length, stop in zip(lengths, stops, strict=True))
-        object.__setattr__(self, "sizes", sizes.cast("q"))
-        for i, name in enumerate(("keys", "etags", "labels")):
-            object.__setattr__(self, name, Strings(rest[i + 3], rest[i].cast("Q")))
+    @classmethod
+    def of(
+        cls, sizes: NDArray[np.int64], keys: Strings, etags: Strings, labels: Strings, ranges: Ranges | None = None
+    ) -> Table:
+        """Copy columns of any width into memory that workers map, in as few bytes as they take."""
+        named, versioned, labelled = (each.joined(range(len(each))) for each in (keys, etags, labels))
+        return cls(_sizes(sizes), compact(*named), compact_etags(*versioned), compact(*labelled), ranges)
 
     @property
     def rows(self) -> int:
         """How many entries there are."""
-        return self.shape.rows
-
-    def __reduce__(self) -> tuple[Callable[..., Table], tuple[Any, ...]]:
-        """Travel as the memory does."""
-        return Table, (self.region, self.shape, self.ranges, self.classes, self.columns)
+        return len(self.sizes)
 
     def object(self, row: int) -> int:
         """Return the row of ``keys`` and ``etags`` that an entry's are."""
@@ -131,43 +77,47 @@ class Table:
 
     def check(self) -> None:
         """Raise ValueError where the table contradicts itself: it came from elsewhere. About 10 ns per row."""
-        for strings in (self.keys, self.etags, self.labels):
-            strings.check()
-        sizes = np.frombuffer(self.sizes, np.int64)
-        if (sizes < -1).any():
-            raise ValueError("sizes below nothing")
-        if (self.ranges is None) != (self.shape.objects < 0):
+        for each in (self.keys, self.etags, self.labels):
+            each.check()
+        sizes, objects = self.sizes.values, len(self.keys)
+        if sizes.dtype.kind not in "iu" or sizes.dtype == np.uint64 or (sizes < -1).any():
+            raise ValueError("sizes that are none")
+        if len(self.etags) != objects or len(self.labels) != self.rows:
+            raise ValueError("keys without an ETag, or rows without a label")
+        if self.ranges is None and objects != self.rows:
             raise ValueError("keys of ranges, and no ranges")
         if self.ranges is not None:
-            objects, offsets = (each.values for each in self.ranges)
-            if objects.dtype.kind != "u" or offsets.dtype != np.int64:
-                raise ValueError("ranges of another type")
-            if {len(objects), len(offsets)} != {self.rows} or (objects >= self.shape.objects).any():
-                raise ValueError("ranges of objects that are not there")
-            ranged = offsets >= 0
-            if (offsets < -1).any() or (sizes[ranged] < 0).any() or ((offsets + sizes)[ranged] < 0).any():
-                raise ValueError("ranges that lie outside of every object")
+            self._check_ranges(self.ranges, sizes.astype(np.int64))
         for column in (*self.columns.values(), *filter(None, [self.classes])):
             column.check(self.rows)
+
+    def _check_ranges(self, ranges: Ranges, sizes: NDArray[np.int64]) -> None:
+        objects, offsets = (each.values for each in ranges)
+        if objects.dtype.kind != "u" or offsets.dtype.kind not in "iu" or offsets.dtype == np.uint64:
+            raise ValueError("ranges of another type")
+        if {len(objects), len(offsets)} != {self.rows} or (objects >= len(self.keys)).any():
+            raise ValueError("ranges of objects that are not there")
+        ranged = offsets >= 0
+        if (offsets < -1).any() or (sizes[ranged] < 0).any() or ((offsets + sizes)[ranged] < 0).any():
+            raise ValueError("ranges that lie outside of every object")
 
     def take(self, rows: Rows) -> Table:
         """Copy some rows, in their order, into a table of their own; itself when they are all."""
         if isinstance(rows, range) and rows == range(self.rows):
             return self
-        keyed, ranges, count = rows, None, -1
+        keyed, ranges = rows, None
         if self.ranges is not None:
             keyed, numbers = np.unique(self.objects(rows), return_inverse=True)
-            ranges, count = ranges_of(numbers, taken(self.ranges.offsets.values, rows)), len(keyed)
-        strings = ((self.keys, keyed), (self.etags, keyed), (self.labels, rows))
-        ends = [each.ends(of) for each, of in strings]
-        shape = shape_of(len(rows), [int(each[-1]) if len(each) else 0 for each in ends], count)
-        region = Region(shape.size_bytes)
-        start = _write(region, [taken(np.frombuffer(self.sizes, np.int64), rows), *ends])
-        for (each, of), length in zip(strings, shape[1:4], strict=True):
-            each.gather(of, region.view[start : start + length])
-            start += length
-        classes = None if self.classes is None else self.classes.take(rows)
-        return Table(region, shape, ranges, classes, {name: each.take(rows) for name, each in self.columns.items()})
+            ranges = ranges_of(numbers, taken(self.ranges.offsets.values, rows))
+        return Table(
+            _sizes(taken(self.sizes.values, rows)),
+            compact(*self.keys.joined(keyed)),
+            take(self.etags, keyed),
+            compact(*self.labels.joined(rows)),
+            ranges,
+            None if self.classes is None else self.classes.take(rows),
+            {name: each.take(rows) for name, each in self.columns.items()},
+        )
 
     def plus(self, other: Table) -> Table:
         """Copy the rows of both into one table.
@@ -176,49 +126,41 @@ class Table:
             Unusable: Only one has classes, or a column; or a column's types do not fit.
 
         """
-        columns, classes = _both_columns(self, other), _both_classes(self, other)
-        ranges, counts = None, [_count(each) for each in (self, other)]
+        columns, classes, ranges = _both_columns(self, other), _both_classes(self, other), None
         if self.ranges is not None or other.ranges is not None:
             first, second = (_as_ranges(each) for each in (self, other))
             ranges = ranges_of(
-                np.concatenate((first[0], second[0] + np.uint64(counts[0]))), np.concatenate((first[1], second[1]))
+                np.concatenate((first[0], second[0] + len(self.keys))), np.concatenate((first[1], second[1]))
             )
-        pairs = [(self.keys, other.keys), (self.etags, other.etags), (self.labels, other.labels)]
-        rows = [counts, counts, [self.rows, other.rows]]
-        whole = [
-            [each.joined(range(n)) for each, n in zip(pair, of, strict=True)]
-            for pair, of in zip(pairs, rows, strict=True)
-        ]
-        sizes = np.concatenate([np.frombuffer(each.sizes, np.int64) for each in (self, other)])
-        lengths = [len(one[1]) + len(two[1]) for one, two in whole]
-        ends = [
-            np.concatenate((one[0], two[0][1:] + one[0][-1])) if length else np.zeros(0, np.int64)
-            for (one, two), length in zip(whole, lengths, strict=True)
-        ]
-        shape = shape_of(len(sizes), lengths, -1 if ranges is None else sum(counts))
-        region = Region(shape.size_bytes)
-        _write(region, [sizes, *ends, *(part for both in whole for _, part in both)])
-        return Table(region, shape, ranges, classes, columns)
+        return Table(
+            _sizes(np.concatenate([each.sizes.values.astype(np.int64) for each in (self, other)])),
+            compact(*chained(self.keys, other.keys)),
+            plus(self.etags, other.etags),
+            compact(*chained(self.labels, other.labels)),
+            ranges,
+            classes,
+            columns,
+        )
 
     def having(self, **changes: Any) -> Table:  # noqa: ANN401  fields
         """Return this table with other ``ranges``, ``classes`` or ``columns``, over the same memory."""
         return replace(self, **changes)
 
 
-def _count(table: Table) -> int:
-    return table.rows if table.shape.objects < 0 else table.shape.objects
+def _sizes(sizes: NDArray[np.integer[Any]]) -> Numbers:
+    return pack([narrowest(sizes)])[0]
 
 
-def ranges_of(objects: NDArray[Any], offsets: NDArray[Any]) -> Ranges:
+def ranges_of(objects: NDArray[np.integer[Any]], offsets: NDArray[np.integer[Any]]) -> Ranges:
     """Return ranges with the number of each one's object and its first byte, in as few bytes as the numbers take."""
-    small = np.uint32 if len(objects) < 1 << 32 else np.uint64
-    return Ranges(*pack([objects.astype(small), offsets.astype(np.int64)]))
+    small = np.min_scalar_type(int(objects.max(initial=0)))
+    return Ranges(*pack([objects.astype(small), narrowest(offsets)]))
 
 
-def _as_ranges(table: Table) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+def _as_ranges(table: Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     if table.ranges is None:
-        return np.arange(table.rows, dtype=np.uint64), np.full(table.rows, -1)
-    return table.ranges.objects.values.astype(np.uint64), table.ranges.offsets.values
+        return np.arange(table.rows, dtype=np.int64), np.full(table.rows, -1)
+    return table.ranges.objects.values.astype(np.int64), table.ranges.offsets.values.astype(np.int64)
 
 
 def _both_columns(first: Table, second: Table) -> dict[str, Column]:
@@ -235,12 +177,3 @@ def _both_classes(first: Table, second: Table) -> Column | None:
     if first.classes is not None or second.classes is not None:
         raise Unusable("only one of the catalogs has classes: give the other some, too (with_labels)")
     return None
-
-
-def _write(region: Region, words: list[NDArray[Any]]) -> int:
-    """Write arrays end to end; returns where the last of them ends."""
-    start = 0
-    for each in words:
-        region.view[start : start + each.nbytes] = np.ascontiguousarray(each).view(np.uint8).data
-        start += each.nbytes
-    return start
