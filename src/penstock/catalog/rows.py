@@ -11,6 +11,7 @@ from penstock.catalog.labels import labelled, names
 from penstock.catalog.select import selector
 from penstock.catalog.storage.numbers import Numbers, pack
 from penstock.catalog.storage.strings import taken
+from penstock.catalog.storage.vectors import gathered
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
@@ -183,6 +184,6 @@ def _array(values: object, word: str) -> NDArray[Any]:
 def united(first: Table, mine: Rows, second: Table, theirs: Rows) -> tuple[Table, Picked | None]:
     """Return a table with the rows of both, and which rows of it: of parts of one table no entry is copied."""
     if first is not second:
-        return first.take(mine).plus(second.take(theirs)), None
+        return gathered(first.take(mine).plus(second.take(theirs))), None
     rows = np.concatenate([at(each, np.arange(len(each))) for each in (mine, theirs)])
     return first, picked(rows, np.arange(len(rows)))

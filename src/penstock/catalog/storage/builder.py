@@ -12,6 +12,7 @@ import numpy as np
 
 from penstock.catalog.storage.strings import Strings, decode
 from penstock.catalog.storage.table import Table, ranges_of
+from penstock.catalog.storage.vectors import gathered
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
@@ -134,4 +135,4 @@ class TableBuilder:
         if self._objects is not None:
             ranges = ranges_of(np.frombuffer(self._objects, np.uint64), np.frombuffer(self._offsets, np.int64))
         keys, etags, labels = (Strings(memoryview(each.data), memoryview(each.ends)) for each in self._strings)
-        return Table.of(np.frombuffer(self._sizes, np.int64), keys, etags, labels, ranges)
+        return gathered(Table.of(np.frombuffer(self._sizes, np.int64), keys, etags, labels, ranges))

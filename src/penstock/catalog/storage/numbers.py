@@ -40,6 +40,11 @@ class Numbers:
         self.view = memoryview(values)  # type: ignore[arg-type]  # an array is a buffer
 
     @property
+    def region(self) -> Region | None:
+        """The memory of its own, and of others, that it lies in; None where it travels with its holder."""
+        return self._memory if isinstance(self._memory, Region) else None
+
+    @property
     def values(self) -> NDArray[Any]:
         """All values, read-only, not copied."""
         return np.asarray(self.view)

@@ -10,16 +10,15 @@ from penstock.catalog.storage.column import DTYPES, Column
 from penstock.catalog.storage.compact import Compact, Even, Stepped
 from penstock.catalog.storage.etags import SUMS, Digests, ETags
 from penstock.catalog.storage.numbers import Numbers
+from penstock.catalog.storage.region import Region
 from penstock.catalog.storage.table import Ranges, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from penstock.catalog.storage.region import Region
-
     Parts = dict[tuple[str, str], dict[str, Numbers]]  # by role and name, and within one by part
 
-__all__ = ["Vector", "described", "extras_of", "padded", "parts_of", "table_of", "vectors_of"]
+__all__ = ["Vector", "described", "extras_of", "gathered", "padded", "parts_of", "table_of", "vectors_of"]
 
 _ALIGN = 64  # vectors begin at a multiple of it, for programs that map the file
 _TYPES = {"numbers": "any", "ends": "any", "bases": "<u8", "texts": "|u1", **dict.fromkeys(SUMS, "|u1")}
@@ -84,6 +83,18 @@ def padded(vectors: list[Vector], values: list[Numbers]) -> Iterator[memoryview 
         yield bytes(vector.offset - at)
         yield numbers.values.view(np.uint8).data if len(numbers) else b""
         at = vector.stop
+
+
+def gathered(table: Table) -> Table:
+    """Copy a table into one piece of memory, which takes one descriptor of a process; itself where it takes no more."""
+    vectors, values = vectors_of(table)
+    if len({id(each.region) for each in values if each.region is not None}) <= 1:
+        return table
+    region = Region(vectors[-1].stop)
+    for vector, numbers in zip(vectors, values, strict=True):
+        if len(numbers):
+            region.view[vector.offset : vector.stop] = numbers.values.view(np.uint8).data
+    return table_of(parts_of(region, vectors), table.rows, len(table.keys))
 
 
 def described(found: Iterable[dict[str, Any]], start: int) -> list[Vector]:
