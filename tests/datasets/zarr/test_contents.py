@@ -27,6 +27,8 @@ def test_the_digest_tells_samples_apart_and_not_where_they_lie(tmp_path):
     different = [digest("a"), digest("c"), digest("a", offsets=1), digest("a", dims="y"), digest("a", patch={"y": 3})]
     different += [digest("a", stride=2), digest("a", select={"x": slice(0, 4)}), digest("a", valid=[0, *[1] * 20])]
     assert len({*different}) == len(different)
+    contents = ZarrDataset(str(tmp_path / "a")).contents
+    assert contents.digest is contents.digest  # each state of a training has it
 
 
 def test_pickled_contents_read_the_same(tmp_path):

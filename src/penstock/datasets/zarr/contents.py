@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +85,7 @@ class ZarrContents:
         """Where the first array lies in it."""
         return self.arrays[0].layout.key
 
-    @property
+    @cached_property  # each state names it, and it may be one of millions of elements
     def digest(self) -> str:
         """Of everything that says which samples there are, in which order: not of the values, nor of where they lie."""
         layouts = [array.layout for array in self.arrays]

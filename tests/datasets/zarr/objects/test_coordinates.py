@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.errors import Unusable
+from penstock.errors import StateMismatch, Unusable
 from tests.datasets.zarr.stores import numbered
 
 HOURS = "hours since 2000-01-01"
@@ -207,6 +207,43 @@ def test_units_that_cannot_be_compared_are_refused(tmp_path, units, words):
         where.append(folder / "a")
     with pytest.raises(Unusable, match=words):
         ps.ZarrDataset(*where, dims="time", align="coordinates")
+
+
+@pytest.mark.parametrize("units", ["", "days"])
+def test_durations_and_numbers_are_not_compared(tmp_path, units):
+    where = []
+    for values in (np.arange(3, dtype="m8[h]"), np.arange(3)):
+        folder = tmp_path / uuid.uuid4().hex
+        zarr.create_array(str(folder / "a"), data=numbered((3, 2)), dimension_names=("step", "x"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # zarr: durations are no part of the specification
+            coordinate = zarr.create_array(str(folder / "step"), data=values, dimension_names=("step",))
+        where.append(folder / "a")
+    coordinate.attrs["units"] = units
+    with pytest.raises(Unusable, match=r"differ in units and cannot be compared: no units .timedelta64.h.. in"):
+        ps.ZarrDataset(*where, dims="step", align="coordinates")
+
+
+def test_a_coordinate_of_another_length_is_not_read(alone):
+    zarr.create_array(str(alone.parent / "time"), data=np.arange(5), chunks=(5,), dimension_names=("time",))
+    (alone.parent / "time" / "c" / "0").write_bytes(b"damaged")
+    with pytest.raises(Unusable, match="has 5 values, and the array 6 elements"):
+        ps.ZarrDataset(alone, dims="time", align="coordinates")
+
+
+def test_other_coordinates_are_another_state(tmp_path):
+    """Also where shapes, types and the number of samples are the same."""
+    a = store(tmp_path, field("a", hours(*range(12)))) / "a"
+    states = []
+    for first in (0, 2, 4):
+        second = store(tmp_path, field("b", hours(*range(first, first + 8)), start=5000)) / "b"
+        loader = ps.DataLoader(ps.ZarrDataset(a, second, dims="time", align="coordinates"), 2, decode_threads=1)
+        next(iter(loader))
+        states.append((loader, loader.state_dict()))
+    (loader, own), (_, other), _ = states
+    loader.load_state_dict(own)
+    with pytest.raises(StateMismatch):
+        loader.load_state_dict(other)
 
 
 def test_words_for_align_are_index_and_coordinates(alone):

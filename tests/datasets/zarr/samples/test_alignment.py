@@ -1,5 +1,7 @@
 """Elements with the same coordinate are found, and what is no coordinate is refused with a word."""
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -23,7 +25,7 @@ def test_elements_of_the_common_coordinates():
 def test_descending_coordinates_keep_the_order_of_the_first_array():
     found = align([of(8, 5, 3, 1), of(1, 3, 4, 8, name="b")])
     assert found.values["time"].tolist() == [8, 3, 1]
-    assert found.elements == ({"time": (0, 2, 3)}, {"time": (3, 1, 0)})
+    assert [[*each["time"]] for each in found.elements] == [[0, 2, 3], [3, 1, 0]]
 
 
 def test_numbers_and_times_of_different_types_are_compared_by_value():
@@ -42,7 +44,7 @@ def test_numbers_and_times_of_different_types_are_compared_by_value():
         ((0, np.nan, 1), "f8", "has missing values"),
         (("NaT", "2000-01-01"), "M8[s]", "has missing values"),
         (("a", "b"), "U1", "aligned by numbers or times"),
-        ((2**53, 2**53 + 1, 2**53 + 2), "i8", "has a value twice"),  # as floats: one array has those
+        ((2**53, 2**53 + 1, 2**53 + 2), "i8", "that float64 cannot hold"),  # one array has floats
     ],
     ids=["twice", "unsorted", "nan", "nat", "text", "precision"],
 )
@@ -84,3 +86,40 @@ def test_months_are_steps_and_a_missing_month_is_a_gap():
 
 def test_an_extra_value_between_two_steps_is_no_step():
     assert unbroken(np.array([0.0, 6, 7, 12, 18, 24]), range(5), (0, 1)).tolist() == [True, False, False, True, True]
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u4", "u8", "i1", "i8", "f4"])
+def test_a_gap_of_a_descending_coordinate_is_one_in_every_type(dtype):
+    assert unbroken(np.array([90, 84, 78, 60, 54], dtype), range(4), (0, 1)).tolist() == [True, True, False, True]
+
+
+def test_elements_that_are_chosen_twice_are_no_gap_and_divide_by_nothing():
+    assert unbroken(np.array([5, 5, 5, 9]), range(3), (0, 1)).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ([2**53 + 1], np.array([2.0**53]), "int64 that float64 cannot hold.*9007199254740993 .element 0"),
+        ([2**60 + 1], np.array([2**60], "u8"), "int64 that float64 cannot hold"),
+        (np.array(["2000", "5000"], "M8[s]"), np.array(["2000"], "M8[ns]"), r"datetime64\[s\] that .*5000.*element 1"),
+    ],
+    ids=["integers and floats", "signed and unsigned", "far years"],
+)
+def test_values_that_would_be_others_where_they_are_compared_are_refused(first, second, words):
+    with pytest.raises(Unusable, match=words):
+        align([{"t": Coordinate(np.array(each), "", "a")} for each in (first, second)])
+
+
+def test_large_integers_that_floats_hold_are_compared_with_them():
+    day = 86_400 * 10**9
+    found = align(
+        [{"t": Coordinate(np.array(each), "", "a")} for each in ([18262 * day, 18263 * day], [18263.0 * day])]
+    )
+    assert found.elements == ({"t": range(1, 2)}, {"t": range(1)})
+
+
+def test_a_million_elements_without_a_step_take_8_bytes_each():
+    elements = elements_of(np.flatnonzero(np.arange(1_500_000) % 3), range(1_000_000))
+    assert len(pickle.dumps(elements)) < 8_001_000
+    assert np.shares_memory(np.asarray(elements, dtype=np.int64), np.asarray(elements, dtype=np.int64))  # not copied

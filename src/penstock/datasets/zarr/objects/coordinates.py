@@ -39,8 +39,10 @@ class _Stored(NamedTuple):
     url: str
 
     @property
-    def is_time(self) -> bool:
-        return _SINCE in self.units or self.values.dtype.kind == "M"
+    def kind(self) -> str:
+        """What its values are: ``times``, ``durations`` or ``numbers``."""
+        is_time = _SINCE in self.units or self.values.dtype.kind == "M"
+        return "times" if is_time else "durations" if self.values.dtype.kind == "m" else "numbers"
 
 
 def aligned(arrays: Sequence[StoredArray], dims: Sequence[str]) -> Alignment:
@@ -72,7 +74,7 @@ def aligned(arrays: Sequence[StoredArray], dims: Sequence[str]) -> Alignment:
             if which not in known:
                 known[which] = _read(array, key, name)
             stored[number] = known[which]
-            _check_length(array, name, stored[number])
+            _check_length(array, name, len(stored[number].values), stored[number].url)
         for number, coordinate in zip(stored, _comparable(name, [*stored.values()]), strict=True):
             found[number][name] = coordinate
     return align(found)
@@ -88,6 +90,7 @@ def _read(array: StoredArray, key: str, name: str) -> _Stored:
     if len(layout.shape) != 1 or dims_of(layout)[0] not in {name, "dim_0"} or layout.shape[0] > _MOST:
         shape = f"the shape {layout.shape} of {dims_of(layout)}"
         raise Unusable(f"{name!r} is no coordinate, it has {shape}: {_ADVICE}", url=coordinate.url)
+    _check_length(array, name, layout.shape[0], coordinate.url)  # before it is read
     [coordinate], sources = numbered([coordinate])
     values = whole_array([coordinate], 0, Chunks([coordinate], "fill"), joined(sources), IndexCache())
     units, calendar = (str(layout.attributes.get(each, "")) for each in ("units", "calendar"))
@@ -95,23 +98,22 @@ def _read(array: StoredArray, key: str, name: str) -> _Stored:
     return _Stored(values, units, calendar, coordinate.url)
 
 
-def _check_length(array: StoredArray, name: str, coordinate: _Stored) -> None:
+def _check_length(array: StoredArray, name: str, values: int, url: str) -> None:
     length = array.layout.shape[dims_of(array.layout).index(name)]
-    if len(coordinate.values) != length:
+    if values != length:
         raise Unusable(
-            f"the coordinate {name!r} has {len(coordinate.values)} values, and the array {length} elements along it: "
-            f"{coordinate.url}",
+            f"the coordinate {name!r} has {values} values, and the array {length} elements along it: {url}",
             url=array.url,
         )
 
 
 def _comparable(name: str, stored: Sequence[_Stored]) -> list[Coordinate]:
     """Return coordinates whose values can be compared."""
-    times = [each.is_time for each in stored]
+    kinds = {each.kind for each in stored}
     units = {each.units for each in stored if each.units}
-    decoded = len({(each.units, each.calendar) for each in stored}) > 1 and any(times)
-    if (any(times) and not all(times)) or (len(units) > 1 and not decoded):
-        words = "; ".join(f"{each.units or 'no units'} in {each.url}" for each in stored)
+    decoded = len({(each.units, each.calendar) for each in stored}) > 1 and kinds == {"times"}
+    if len(kinds) > 1 or (len(units) > 1 and not decoded):
+        words = "; ".join(f"{each.units or f'no units ({each.values.dtype})'} in {each.url}" for each in stored)
         raise Unusable(f"the coordinates {name!r} differ in units and cannot be compared: {words}")
     if not decoded:
         return [Coordinate(each.values, each.units, each.url) for each in stored]
