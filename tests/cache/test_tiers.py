@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 
+from penstock.cache.files import path_of
 from penstock.cache.tiers import Cache, open_cache
 from penstock.errors import ConfigError
 from penstock.options import CacheOptions
@@ -214,3 +215,36 @@ def test_a_file_in_place_of_the_directory_is_refused(tmp_path, name, below):
 def test_a_directory_that_is_not_there_yet_is_an_empty_cache(tmp_path, name):
     LOOKS[name](Cache(CacheOptions(path=str(tmp_path / "none"))))
     assert not (tmp_path / "none").exists()
+
+
+def test_a_process_that_closes_all_of_its_files_reads_and_writes_on_and_no_file_of_its_own_is_closed(tmp_path):
+    """As daemons do. The numbers of the cache's files are those of others then."""
+    root = tmp_path / "penstock-cache-1"
+
+    def child():
+        cache = cache_in(tmp_path)
+        assert keep(cache, "a")
+        known = {path.stat().st_ino for path in (root / "lock", root / "state", *(root / "writers").iterdir())}
+        closed = [number for number in range(3, 256) if _inode(number) in known]
+        assert len(closed) == 3
+        for number in closed:
+            os.close(number)
+        os.utime(path_of(str(root), name("a")), (0, 0))  # so that the hit tells how long it has waited
+        assert held(cache, "a") == content("a")
+        for number in closed:
+            os.dup2(os.open(tmp_path / str(number), os.O_RDWR | os.O_CREAT), number)
+        inodes = {number: _inode(number) for number in closed}
+        assert keep(cache, "b")
+        assert held(cache, "b") == content("b")
+        assert {number: _inode(number) for number in closed} == inodes
+        cache.close()
+        assert {number: _inode(number) for number in closed} == inodes
+
+    with forked(child) as status:
+        assert status() == 0
+
+
+def _inode(descriptor):
+    with suppress(OSError):
+        return os.fstat(descriptor).st_ino
+    return None

@@ -95,7 +95,8 @@ class Disk:
     def note_wait(self, waited_s: float) -> None:
         """Take note that an entry was used after so many seconds without."""
         if self._shared is not None:
-            self._shared.note_wait(waited_s, time())
+            with suppress(OSError):  # a hit is one, whatever became of the cache's state
+                self._shared.note_wait(waited_s, time())
 
     def draw(self) -> float:
         """Return a number in [0, 1)."""

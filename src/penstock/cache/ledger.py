@@ -59,6 +59,7 @@ class Ledger:
         self._writer, self._writer_path, self._owed = -1, "", 0
         os.makedirs(os.path.join(root, WRITERS), mode=0o700, exist_ok=True)
         self._lock = os.open(os.path.join(root, _LOCK), _FLAGS, 0o600)
+        self._identities = {self._lock: _identity(self._lock)}  # of descriptors: daemons close all, and use them anew
         try:
             self._state = _State(os.path.join(root, _STATE))
             flock(self._lock, LOCK_EX)
@@ -115,7 +116,7 @@ class Ledger:
         ``FileNotFoundError``: the directory was removed, and perhaps made again.
         """
         with self._turn:
-            if self._lock < 0:  # another thread found the directory removed
+            if not self._is_own(self._lock):  # it was closed, or another thread found the directory removed
                 raise FileNotFoundError(f"{self._root} was removed")
             try:
                 flock(self._lock, LOCK_EX)
@@ -180,6 +181,7 @@ class Ledger:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         flock(descriptor, LOCK_EX | LOCK_NB)
         os.pwrite(descriptor, _OWED.pack(0), 0)
+        self._identities[descriptor] = _identity(descriptor)
         self._writer, self._writer_path, self._owed = descriptor, path, 0
         self.add(_PAGE)  # its own file
 
@@ -223,7 +225,8 @@ class Ledger:
             if self._writer >= 0:
                 self.add(-self._owed - _PAGE)
                 os.unlink(self._writer_path)
-                os.close(self._writer)
+                if self._is_own(self._writer):
+                    os.close(self._writer)
                 self._writer, self._writer_path, self._owed = -1, "", 0
 
     def remove(self) -> None:
@@ -242,10 +245,14 @@ class Ledger:
     def drop(self) -> None:
         """Let go of files in a forked child: the parent's locks must not live on in it, nor are its threads here."""
         for descriptor in (self._lock, self._writer):
-            if descriptor >= 0:
+            if self._is_own(descriptor):
                 with suppress(OSError):
                     os.close(descriptor)
         self._lock, self._writer = -1, -1
+
+    def _is_own(self, descriptor: int) -> bool:
+        found = _identity(descriptor)
+        return found is not None and found == self._identities.get(descriptor)
 
 
 class _State:
@@ -259,8 +266,7 @@ class _State:
     def __init__(self, path: str) -> None:
         """Open or make it. Raises ``OSError``."""
         self._descriptor = os.open(path, _FLAGS, 0o600)
-        found = os.fstat(self._descriptor)
-        self._identity = found.st_dev, found.st_ino
+        self._identity = _identity(self._descriptor)
 
     def _stat(self) -> os.stat_result | None:
         """Return what is known of it; None where the process has closed it (daemons close all)."""
@@ -301,6 +307,14 @@ class _State:
         """Close it, where it is still the same."""
         if self._descriptor >= 0 and self._stat() is not None:
             os.close(self._descriptor)
+
+
+def _identity(descriptor: int) -> tuple[int, int] | None:
+    """Return which file is open there; None: none is."""
+    with suppress(OSError):
+        found = os.fstat(descriptor)
+        return found.st_dev, found.st_ino
+    return None
 
 
 def _owed(descriptor: int) -> int:
