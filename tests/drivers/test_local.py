@@ -83,6 +83,15 @@ def test_a_full_disk_says_what_was_to_be_written_and_what_is_free(disk):
     assert list((disk / "folder").iterdir()) == []
 
 
+def test_a_disk_that_fills_up_under_a_copy_s_last_bytes_leaves_no_part_of_it(disk, tmp_path):
+    (tmp_path / "source").write_bytes(bytes(2 << 20))
+    (disk / "other").write_bytes(bytes(512 << 10))  # so that the last write is cut short, and none comes after it
+    trial = Trial(Local(str(tmp_path)), Threads())
+    with pytest.raises(NoSpace, match="2097152 bytes were to be written"):
+        trial.do(trial.driver.copy("source", "disk/copy"))
+    assert [path.name for path in disk.iterdir()] == ["other"]
+
+
 def test_the_whole_tree_is_served_by_default(tmp_path):
     (tmp_path / "file").write_bytes(b"bytes")
     trial = Trial(Local(), Threads())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from errno import EDQUOT, EIO
@@ -27,7 +26,7 @@ from penstock.errors import (
     Unusable,
 )
 from penstock.protocols.driver import UNKNOWN_BYTES, Abilities, Ending
-from penstock.values import ObjectMeta, Uploads, content_type_of
+from penstock.values import ObjectMeta, Span, Uploads, content_type_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from penstock.buffer import Buffer
     from penstock.protocols.driver import Attributes, Beginning, Part, Payload
     from penstock.protocols.exchange import Exchange
-    from penstock.values import Page, Span
+    from penstock.values import Page
 
 __all__ = ["Local"]
 
@@ -176,7 +175,7 @@ class Local:
             with self._opened(source, etag) as (file, found), self._errors(key, found.size):
                 aside, copy = asides.begin(self._allowed(key))
                 with asides.removed(aside), copy:
-                    shutil.copyfileobj(file, copy, _PIECE_BYTES)
+                    self._transfer(file, copy, Span(source, 0, found.size), 0)
                     self._check(os.fstat(file.fileno()), source, found.etag)
                     return self._publish(aside, copy, key)
 
@@ -209,18 +208,12 @@ class Local:
         """Write a span of another file where the part belongs."""
 
         def run() -> str:
-            at, stop = span.start, span.stop or 0
             with (
                 self._opened(span.key, span.etag) as (file, _),
-                self._errors(key, stop - at),
+                self._errors(key, (span.stop or 0) - span.start),
                 open(upload, "r+b", buffering=0) as copy,
             ):
-                while at < stop:
-                    data = os.pread(file.fileno(), min(_PIECE_BYTES, stop - at), at)
-                    if not data:
-                        raise Truncated("the file ends before the range does", url=self.url(span.key))
-                    _write_all(copy.fileno(), data, part.offset + at - span.start)
-                    at += len(data)
+                self._transfer(file, copy, span, part.offset)
                 self._check(os.fstat(file.fileno()), span.key, span.etag)
             return str(part.number)
 
@@ -276,6 +269,16 @@ class Local:
         found = asides.settle(file, path)
         asides.publish(aside, path, asides.create if new else asides.replace(_etag, old) if old else os.replace)
         return _etag(found)
+
+    def _transfer(self, file: FileIO, copy: FileIO, span: Span, offset: int) -> None:
+        """Write a span of a file into another one, from ``offset`` on."""
+        at, stop = span.start, span.stop or 0
+        while at < stop:
+            data = os.pread(file.fileno(), min(_PIECE_BYTES, stop - at), at)
+            if not data:
+                raise Truncated("the file ends before the range does", url=self.url(span.key))
+            _write_all(copy.fileno(), data, offset + at - span.start)
+            at += len(data)
 
     def _fill(self, descriptor: int, key: str, view: memoryview, start: int) -> None:
         got = 0
