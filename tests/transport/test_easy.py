@@ -216,6 +216,26 @@ def test_uploads_one_after_another_are_set_up_once(echo, monkeypatch):
     assert len(resets) == 1
 
 
+def test_a_handle_that_memory_ran_short_for_is_set_up_again(echo, monkeypatch):
+    """An upload in its place would go out as a GET, or as a POST, and to a host that nobody verified."""
+    one = easy.Easy(TransportOptions())
+    try:
+        one.load(Request("PUT", echo.url, body=b"one"), fresh=False)
+        one.unload()
+        with monkeypatch.context() as short:
+            short.setattr(easy, "setopt", lambda *_: easy._OUT_OF_MEMORY)
+            with pytest.raises(MemoryError):
+                one.load(Request("GET", echo.url), fresh=False)
+            one.unload()
+        resets = []
+        monkeypatch.setattr(easy, "easy_reset", lambda handle, reset=easy.easy_reset: resets.append(reset(handle)))
+        one.load(Request("PUT", echo.url, body=b"two"), fresh=False)
+        one.unload()
+        assert len(resets) == 1
+    finally:
+        one.close()
+
+
 def test_every_request_has_its_own_header_lines_and_no_other_s(echo):
     one = connect(TransportOptions(connections=1))  # so that one handle carries them all
     same = ("x-a: 1", "x-b: 2")

@@ -210,11 +210,11 @@ class Easy:
 
     def _load_method(self, method: str, *, fresh: str | bool) -> None:
         """Set the handle up for a method; requests of another one, and what ``fresh`` demands, are not inherited."""
-        handle = self.handle
-        if self._method != "GET":
+        handle, before, self._method = self.handle, self._method, ""
+        if before != "GET":
             easy_reset(handle)
             self._configure()
-        self._method = ""
+        self._method = ""  # until it is all set
         if fresh:
             _set(handle, _FRESH_CONNECT, _long(1))
         if isinstance(fresh, str):
