@@ -123,3 +123,8 @@ def test_a_million_elements_without_a_step_take_8_bytes_each():
     elements = elements_of(np.flatnonzero(np.arange(1_500_000) % 3), range(1_000_000))
     assert len(pickle.dumps(elements)) < 8_001_000
     assert np.shares_memory(np.asarray(elements, dtype=np.int64), np.asarray(elements, dtype=np.int64))  # not copied
+
+
+def test_a_unit_moves_no_cursor():
+    assert Coordinate(np.arange(3), "\x1b[2Jhours", "a").shown == r"0 to 2 '\x1b[2Jhours'"
+    assert Coordinate(np.arange(3), "°C", "a").shown == "0 to 2 °C"

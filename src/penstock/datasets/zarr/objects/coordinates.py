@@ -113,7 +113,9 @@ def _comparable(name: str, stored: Sequence[_Stored]) -> list[Coordinate]:
     units = {each.units for each in stored if each.units}
     decoded = len({(each.units, each.calendar) for each in stored}) > 1 and kinds == {"times"}
     if len(kinds) > 1 or (len(units) > 1 and not decoded):
-        words = "; ".join(f"{each.units or f'no units ({each.values.dtype})'} in {each.url}" for each in stored)
+        words = "; ".join(
+            f"{repr(each.units) if each.units else f'no units ({each.values.dtype})'} in {each.url}" for each in stored
+        )
         raise Unusable(f"the coordinates {name!r} differ in units and cannot be compared: {words}")
     if not decoded:
         return [Coordinate(each.values, each.units, each.url) for each in stored]

@@ -37,7 +37,8 @@ class Coordinate(NamedTuple):
     @property
     def shown(self) -> str:
         """The first and the last value."""
-        return f"{self.values[0]} to {self.values[-1]} {self.unit}".rstrip() if len(self.values) else "no values"
+        unit = self.unit if self.unit.isprintable() else repr(self.unit)  # the store's text, for a terminal
+        return f"{self.values[0]} to {self.values[-1]} {unit}".rstrip() if len(self.values) else "no values"
 
 
 class Alignment(NamedTuple):
