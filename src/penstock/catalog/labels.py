@@ -47,6 +47,7 @@ def numbered(table: Table, rows: Rows) -> tuple[NDArray[Any], Sequence[object]]:
 
     Raises:
         Unusable: A row has no label.
+        ManifestError: A label is no JSON.
 
     """
     if table.classes is not None:
@@ -56,7 +57,8 @@ def numbered(table: Table, rows: Rows) -> tuple[NDArray[Any], Sequence[object]]:
     codes = np.fromiter((found.setdefault(texts[row], len(found)) for row in rows), np.int64, len(rows))
     if b"" in found:
         raise Unusable('there are objects without a label: scan(…, labels="folder"), or with_labels(…)')
-    return codes, [json.loads(each) for each in found]
+    _, firsts = np.unique(codes, return_index=True)
+    return codes, [label_of(table, int(rows[first])) for first in firsts.tolist()]
 
 
 def labelled(table: Table, rows: Rows, labels: object) -> NDArray[np.bool_]:

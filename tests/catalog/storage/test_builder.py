@@ -44,6 +44,11 @@ def test_what_goes_in_comes_out(rows):
     assert _read(_travelled(columns)) == rows
 
 
+def test_a_range_of_an_object_whose_key_no_file_may_have_is_refused():
+    with pytest.raises(Unusable, match="a key of 16385 bytes"):
+        TableBuilder().add(b"k" * 16_385, 5, offset=0)
+
+
 @given(_rows, _rows)
 def test_parts_join_in_order(first, second):
     whole = _written(first)

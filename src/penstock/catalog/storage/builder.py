@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.catalog.storage.strings import Strings, decode
-from penstock.catalog.storage.table import Table, ranges_of
+from penstock.catalog.storage.table import RANGED_KEY_BYTES, Table, ranges_of
 from penstock.catalog.storage.vectors import gathered
 from penstock.errors import Unusable
 
@@ -114,6 +114,8 @@ class TableBuilder:
     def _range(self, key: bytes, size: int, etag: str, offset: int) -> None:
         if offset >= 0 and not 0 <= size < _LIMIT - offset:
             raise Unusable(f"a range of {decode(key)!r} from byte {offset} has size {size}: a range needs its length")
+        if len(key) > RANGED_KEY_BYTES:
+            raise Unusable(f"a key of {len(key)} bytes: in a catalog with ranges they have {RANGED_KEY_BYTES} at most")
         if self._objects is None:
             self._objects = array("Q", range(len(self)))
             self._offsets = array("q", [-1]) * len(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,7 +38,8 @@ def digest_of(table: Table, rows: Rows, base: bytes) -> str:
     whole = hashlib.sha256(f"penstock catalog {form}\n".encode())
     sizes = table.sizes.values
     for block in blocks(rows, _BLOCK):
-        lengths, names = _below(table.keys, table.objects(block), np.frombuffer(base, np.uint8))
+        find = _below if table.ranges is None else _repeated
+        lengths, names = find(table.keys, table.objects(block), np.frombuffer(base, np.uint8))
         # Lengths before the names, or ("ab", "c") would be ("a", "bc").
         whole.update(lengths.astype("<i8").tobytes())
         whole.update(taken(sizes, block).astype("<i8").tobytes())
@@ -45,6 +47,15 @@ def digest_of(table: Table, rows: Rows, base: bytes) -> str:
             whole.update(taken(offsets, block).astype("<i8").tobytes())
         whole.update(names)
     return whole.hexdigest()
+
+
+def _repeated(keys: Strings, rows: Rows, base: NDArray[np.uint8]) -> tuple[NDArray[np.int64], bytes]:
+    """Do as ``_below`` for rows of which many are the same: each name is looked at once."""
+    found, which = np.unique(rows, return_inverse=True)
+    lengths, data = _below(keys, found, base)
+    stops = np.cumsum(lengths).tolist()
+    names = [data[start:stop] for start, stop in itertools.pairwise((0, *stops))]
+    return lengths[which], b"".join(names[each] for each in which.tolist())
 
 
 def _below(keys: Strings, rows: Rows, base: NDArray[np.uint8]) -> tuple[NDArray[np.int64], bytes]:

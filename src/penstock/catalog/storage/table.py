@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
     from penstock.catalog.storage.strings import Rows, Strings
 
-__all__ = ["Ranges", "Table", "ranges_of"]
+__all__ = ["RANGED_KEY_BYTES", "Ranges", "Table", "ranges_of"]
+
+RANGED_KEY_BYTES = 16 << 10  # of the key of an object with ranges, at most; no store has longer ones
 
 
 class Ranges(NamedTuple):
@@ -95,6 +97,9 @@ class Table:
         objects, offsets = (each.values for each in ranges)
         if objects.dtype.kind != "u" or offsets.dtype.kind not in "iu" or offsets.dtype == np.uint64:
             raise ValueError("ranges of another type")
+        starts, stops = self.keys.bounds(range(len(self.keys)))
+        if (stops - starts).max(initial=0) > RANGED_KEY_BYTES:  # or a small file would name it a million times
+            raise ValueError("ranges of an object with a longer key than any")
         if {len(objects), len(offsets)} != {self.rows} or (objects >= len(self.keys)).any():
             raise ValueError("ranges of objects that are not there")
         ranged = offsets >= 0
