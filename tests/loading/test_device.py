@@ -10,7 +10,7 @@ import torch
 import penstock as ps
 from penstock.datasets.policy import Delivery, Skipped
 from penstock.errors import Unusable
-from penstock.loading.device import to_device
+from penstock.loading.device import mover, to_device
 from penstock.order.sampling import Cursor
 from tests.datasets.transforms import number, numbered
 
@@ -27,6 +27,21 @@ def test_deliveries_keep_their_cursor_and_what_was_skipped():
     moved = list(to_device(iter(deliveries), CPU))
     assert [delivery.batch[0].device for delivery in moved] == [CPU] * 3
     assert moved == deliveries
+
+
+def test_the_copy_of_memory_that_is_not_pinned_is_waited_for():
+    asked = []
+
+    class Asked(torch.Tensor):
+        def to(self, *_, non_blocking=False):
+            asked.append(non_blocking)
+            return self
+
+        def is_pinned(self):
+            return bool(self[0])
+
+    mover(torch.device("cuda"))([torch.tensor([each]).as_subclass(Asked) for each in (0, 1)])
+    assert asked == [False, True]
 
 
 def test_an_error_comes_after_the_batches_before_it():

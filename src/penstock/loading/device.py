@@ -22,10 +22,13 @@ def pinned(batch: Any) -> Any:  # noqa: ANN401  any nest of tensors
 
 
 def mover(device: torch.device | None) -> Callable[[Any], Any]:
-    """Return what moves a batch's tensors to ``device``, from pinned memory without waiting; None: they stay."""
+    """Return what moves a batch's tensors to ``device``, from pinned memory without waiting; None: they stay.
+
+    Other memory may be used again as soon as the batch is dropped: torch keeps only pinned memory until it is copied.
+    """
     if device is None:
         return lambda batch: batch
-    return partial(tree_map, lambda tensor: tensor.to(device, non_blocking=True), kind=torch.Tensor)
+    return partial(tree_map, lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()), kind=torch.Tensor)
 
 
 def to_device(

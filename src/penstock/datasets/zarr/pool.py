@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from math import prod
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["MemoryPool"]
 
 _LEAST_BYTES = 64 << 10  # the C library keeps memory of smaller arrays by itself
-_SLAB_BYTES = 8 << 20  # allocated together: of arrays from 4 MiB on, NumPy asks for huge pages
 
 
 class MemoryPool:
@@ -25,9 +24,10 @@ class MemoryPool:
 
     What the C library gives back to the system has to be zeroed, page by page, when it is asked for again: that takes
     as long as to copy it. Memory that is free here waits for an array of as many bytes; before more is allocated, as
-    much of other sizes is let go. So what is in use and what is free never exceed the most that was ever in use.
+    much of other sizes is let go. So what is in use and what is free never exceed the most that was ever in use; that
+    holds as blocks are allocated one by one: a part of a larger allocation, kept, would keep all of it.
 
-    For any thread, and for finalisers, which may run within any other call.
+    For any thread, finalisers, which may run within any other call, and forked children: there is no lock.
 
     Attributes:
         most_bytes: How many bytes are kept at most while they are free.
@@ -37,13 +37,12 @@ class MemoryPool:
     def __init__(self, most_bytes: int) -> None:
         """Allocate nothing yet."""
         self.most_bytes = most_bytes
-        self._free: dict[int, deque[NDArray[np.uint8]]] = {}  # by size
-        self._lock = Lock()  # of the sizes; not of the memory, which finalisers give back
+        self._free: dict[int, deque[NDArray[np.uint8]]] = {}  # by size; only ever looked at whole in a copy
 
     @property
     def free_bytes(self) -> int:
         """Bytes that wait to be used again."""
-        return sum(size * len(some) for size, some in list(self._free.items()))
+        return sum(size * len(some) for size, some in self._free.copy().items())
 
     def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return an array, C-contiguous and of undefined values, as NumPy's ``empty`` does."""
@@ -55,21 +54,17 @@ class MemoryPool:
         return array
 
     def _take(self, size: int) -> NDArray[np.uint8]:
-        try:
-            return self._free[size].pop()
-        except (KeyError, IndexError):
-            pass
-        with self._lock:
-            free = self._free.setdefault(size, deque())
-            left = size
-            for other, some in self._free.items():
-                while some and left > 0:
+        with suppress(IndexError):
+            return self._free.setdefault(size, deque()).pop()
+        self._let_go(size)
+        return np.empty(size, np.uint8)
+
+    def _let_go(self, left: int) -> None:
+        for size, some in self._free.copy().items():
+            with suppress(IndexError):
+                while left > 0:
                     some.popleft()
-                    left -= other
-        count = max(1, _SLAB_BYTES // size)
-        first, *others = np.empty((count, size), np.uint8)
-        free.extend(others)
-        return first
+                    left -= size
 
     def give(self, block: NDArray[np.uint8]) -> None:
         """Take memory back: kept, unless there is enough."""

@@ -41,8 +41,9 @@ def test_a_batch_that_is_kept_stays_what_it_is():
 
 
 def test_memory_of_a_batch_is_used_for_the_next():
-    stacking, sample = _stacking(), np.zeros(LARGE, "f4")
-    addresses = {stacking([sample] * 4).data_ptr() for _ in range(20)}
+    sample = np.zeros(LARGE, "f4")
+    stacking = Stacking(MemoryPool(3 * 4 * sample.nbytes), numpy=False)
+    addresses = {stacking([sample] * 4).data_ptr() for _ in range(200)}
     assert len(addresses) == 1
 
 
