@@ -1,11 +1,16 @@
 """Verbs other than reading end once: with a result, with their error, or called off."""
 
-import numpy as np
+from functools import partial
 
-from penstock.errors import Cancelled
+import numpy as np
+import pytest
+
+from penstock.errors import Bug, Cancelled
+from penstock.events import Timings
 from penstock.fetch.fetcher import Fetcher
 from penstock.fetch.reading.batch import read_many
 from penstock.options import ReadOptions
+from penstock.testing.servers import reply
 from penstock.transport.loop import connect
 from penstock.values import Span
 from penstock.waiting import Inbox
@@ -81,3 +86,16 @@ class TestOperations:
                 error = _error(work)
                 assert type(error).__name__ == "Bug"
                 assert isinstance(error.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("work", ["head", "read"])
+def test_what_cannot_be_counted_ends_all_the_same(monkeypatch, work):
+    """What counts responses raised again and again: the caller waited for ever."""
+
+    def broken(_self, _url):
+        raise KeyError("no such host")
+
+    with serving({"key": DATA}, lambda _received, _answer, send: send(reply(404)) or True) as (_, engine):
+        monkeypatch.setattr(Timings, "turn", broken)
+        with pytest.raises(Bug, match="KeyError"):
+            engine.run(partial(engine.driver.head, "key")) if work == "head" else read_many(engine, [Span("key", 0, 9)])

@@ -355,7 +355,8 @@ def _fold() -> bool:
     held = {id(each.host) for each in _those_of(_all)}
     idle = [name for name, host in list(_hosts.items()) if id(host) not in held and name != _OTHERS]
     for name in idle:
-        _hosts[_OTHERS] = _hosts.get(_OTHERS, HostTimings()) + _hosts.pop(name)
+        if (host := _hosts.pop(name, None)) is not None:  # else another thread was here first
+            _hosts[_OTHERS] = _hosts.get(_OTHERS, HostTimings()) + host
     return bool(idle)
 
 

@@ -119,9 +119,12 @@ class Operation(Generic[T]):
     def _failed(self, error: PenstockError) -> float | None:
         if self._trace is not None:
             self._trace.end(error)
-        if self._exchange is not None:
-            self._policy.timings.turn(self._exchange.request.url)
-        wait_s = self._policy.decide(error, self._attempts, self._began)
+        try:
+            if self._exchange is not None:
+                self._policy.timings.turn(self._exchange.request.url)
+            wait_s = self._policy.decide(error, self._attempts, self._began)
+        except Exception as broken:  # noqa: BLE001  whatever goes wrong in counting, who waits must wake
+            error, wait_s = bug(broken), None
         if wait_s is None:
             self._end(error)
         else:
