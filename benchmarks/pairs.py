@@ -45,6 +45,8 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if options.rounds < 1:
         parser.error("--rounds: at least one")
+    if not options.folder.is_dir():
+        parser.error(f"--folder: {options.folder} is no directory")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that folders and servers go, as on Ctrl-C
     install()
     loads = conditions.quick(conditions.LOADS) if options.quick else conditions.LOADS

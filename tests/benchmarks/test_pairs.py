@@ -51,9 +51,9 @@ def test_what_is_no_commit_is_told(tmp_path):
     assert ended.stderr.splitlines()[-1].startswith("no-such-commit is not a commit")
 
 
-@pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--only", "nothing"]])
+@pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--only", "nothing"], ["--folder", "/no/such"]])
 def test_arguments_that_mean_nothing_are_refused(arguments, capsys):
     with pytest.raises(SystemExit):
         pairs.main(["HEAD", *arguments])
     told = capsys.readouterr().err
-    assert "at least one" in told or conditions.CONDITIONS[0].name in told
+    assert "at least one" in told or "is no directory" in told or conditions.CONDITIONS[0].name in told

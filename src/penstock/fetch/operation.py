@@ -119,12 +119,8 @@ class Operation(Generic[T]):
     def _failed(self, error: PenstockError) -> float | None:
         if self._trace is not None:
             self._trace.end(error)
-        try:
-            if self._exchange is not None:
-                self._policy.timings.turn(self._exchange.request.url)
-            wait_s = self._policy.decide(error, self._attempts, self._began)
-        except Exception as broken:  # noqa: BLE001  whatever goes wrong in counting, who waits must wake
-            error, wait_s = bug(broken), None
+        url = self._exchange.request.url if self._exchange is not None else ""
+        error, wait_s = self._policy.failed(error, url, self._attempts, self._began)
         if wait_s is None:
             self._end(error)
         else:

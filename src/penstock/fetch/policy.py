@@ -68,6 +68,17 @@ class RetryPolicy:
         self._refused = self._told = 0  # refusals for the rate, and how many of them were told
         self._draw = random.Random().random  # noqa: S311  jitter; a generator of its own, so user seeds do not align ranks
 
+    def failed(self, error: PenstockError, url: str, attempt: int, began: float) -> tuple[PenstockError, float | None]:
+        """Count a failed attempt for the host of ``url``; return its error and ``decide``'s delay. It never raises.
+
+        Whatever goes wrong in counting is the error then, and there is no other attempt: who waits must wake.
+        """
+        try:
+            self.timings.turn(url)
+            return error, self.decide(error, attempt, began)
+        except Exception as broken:  # noqa: BLE001  see above
+            return bug(broken), None
+
     def decide(self, error: PenstockError, attempt: int, began: float) -> float | None:
         """Return the delay before another attempt, or None; on the transport's thread."""
         if error.retries and error.code == MOVED and attempt <= _MOST_MOVES:

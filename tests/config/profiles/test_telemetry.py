@@ -74,3 +74,10 @@ def test_exporters_their_reader_and_attributes_become_settings():
 )
 def test_what_cannot_be_carried_out_is_named(section, notes):
     assert telemetry(section)[1] == notes
+
+
+def test_a_reader_without_an_exporter_exports_nothing_also_beside_traces():
+    reader = {"options": {"export_interval_millis": 1000}}
+    found, notes = telemetry({"traces": {"exporter": {"type": "console"}}, "metrics": {"reader": reader}})
+    assert found == {"traces.exporter": "console"}
+    assert notes == ["opentelemetry.metrics (it names no exporter)"]

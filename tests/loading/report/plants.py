@@ -125,15 +125,15 @@ FAULTS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def keys(cause: str) -> list[str]:
-    return [f"train/{'cold' if at % 2 else 'warm'}/{at:03}" for at in range(8 if cause in FEWER else 40)]
+def keys(cause: str, root: str = "train") -> list[str]:
+    return [f"{root}/{'cold' if at % 2 else 'warm'}/{at:03}" for at in range(8 if cause in FEWER else 40)]
 
 
-def objects(cause: str) -> Objects:
+def objects(cause: str, root: str = "train") -> Objects:
     """Return the script of a server that is slow as ``cause`` says, if that is in the store."""
     fault = FAULTS[cause][0] if cause in FAULTS else None
     size = 200_000 if cause == "bandwidth" else 500
-    return Objects({key: bytes(size) for key in keys(cause)}, fault() if isinstance(fault, type) else fault)
+    return Objects({key: bytes(size) for key in keys(cause, root)}, fault() if isinstance(fault, type) else fault)
 
 
 def loader(cause: str, url: str, num_workers: int = 0, urls: Iterable[str] = ()) -> ps.DataLoader:

@@ -67,3 +67,53 @@ def test_what_is_no_report_is_an_error(tmp_path):
             ps.merge_reports([tmp_path / name])
     with pytest.raises(Unusable, match="one report or more"):
         ps.merge_reports([])
+
+
+WRITTEN = {
+    "rank": 0,
+    "world": 2,
+    "waiting_s": 1.0,
+    "computing_s": 1.0,
+    "cause": None,
+    "recommendation": "Nothing.",
+    "batches": 1,
+    "samples": 2,
+}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"rank": "0"},
+        {"rank": -1},
+        {"rank": 2},
+        {"world": 10**13},
+        {"waiting_s": float("nan")},
+        {"computing_s": -1},
+        {"batches": True},
+        {"cause": 3},
+        {"recommendation": None},
+    ],
+    ids=str,
+)
+def test_values_that_no_report_has_are_damage(tmp_path, changed):
+    (tmp_path / "x.json").write_text(json.dumps(WRITTEN))
+    assert ps.merge_reports(tmp_path / "x.json").missing == (1,)
+    (tmp_path / "x.json").write_text(json.dumps(WRITTEN | changed))
+    with pytest.raises(Damaged, match="no report"):
+        ps.merge_reports(tmp_path / "x.json")
+
+
+def test_an_endless_file_and_a_deep_one_are_no_reports(tmp_path):
+    (tmp_path / "deep.json").write_text("[" * 200_000)
+    with (tmp_path / "long.json").open("wb") as file:
+        file.truncate(1 << 40)
+    for name in ("deep", "long"):
+        with pytest.raises(Damaged, match="no report"):
+            ps.merge_reports(tmp_path / f"{name}.json")
+
+
+@pytest.mark.parametrize("given", [5, None])
+def test_what_are_no_reports_is_refused(given):
+    with pytest.raises(Unusable, match="LoaderReports, or URLs"):
+        ps.merge_reports(given)

@@ -29,8 +29,9 @@ def telemetry(section: object) -> tuple[dict[str, object], list[str]]:
         if key not in _SIGNALS or not isinstance(content, Mapping):
             notes.append(f"opentelemetry.{key}")
             continue
-        found |= _exporter(str(key), content.get("exporter"), notes)
-        if key == "metrics" and found:
+        exporter = _exporter(str(key), content.get("exporter"), notes)
+        found |= exporter
+        if key == "metrics" and exporter:
             reader = _mapping(_mapping(content.get("reader")).get("options"))
             found |= {f"metrics.{name}": raw for name, raw in reader.items() if name in _READER}
             notes += [f"opentelemetry.metrics.reader.options.{name}" for name in reader if name not in _READER]

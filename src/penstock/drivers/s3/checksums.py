@@ -10,7 +10,7 @@ from base64 import b64encode
 from functools import cache
 from hashlib import md5, sha256
 from importlib.util import find_spec
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WithMD5", "digests", "md5_of", "sha256_of"]
 
-_importing = Lock()
+_importing = RLock()  # a signal's handler may fork on the thread that imports
 os.register_at_fork(before=_importing.acquire, after_in_parent=_importing.release, after_in_child=_importing.release)
 
 _PREFIX = "x-amz-checksum-"

@@ -272,12 +272,8 @@ class SpanRead:
                 return 0.0
             self.policy.unranged(self)  # from here on it waits for the whole object
             return None
-        try:
-            if self._exchange is not None:
-                self.policy.timings.turn(self._exchange.request.url)
-            wait_s = self.policy.decide(error, self.attempts, self._began)
-        except Exception as broken:  # noqa: BLE001  whatever goes wrong in counting, who waits must wake
-            error, wait_s = bug(broken), None
+        url = self._exchange.request.url if self._exchange is not None else ""
+        error, wait_s = self.policy.failed(error, url, self.attempts, self._began)
         if wait_s is None:
             self.end(error)
         else:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from html import escape
+from math import isfinite
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,13 +20,15 @@ from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from penstock.options import StoreOptions
 
 __all__ = ["GroupReport", "RankReport", "merge_reports"]
 
 _WIDE: Final = 100
+_MOST_RANKS: Final = 1 << 20  # of a report that another program wrote: all that are missing are named
+_MOST_BYTES: Final = 16 << 20  # of a report, which takes some ten thousand
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +149,12 @@ def merge_reports(
     Raises:
         NotFound: An object is not there, or no object matches a pattern.
         Damaged: An object holds no report.
-        Unusable: There is no report at all.
+        Unusable: There is no report at all, or ``reports`` are none of these.
 
     """
     given = [reports] if isinstance(reports, Summary | str) or hasattr(reports, "__fspath__") else reports
+    if not isinstance(given, Iterable):
+        raise Unusable(f"reports are LoaderReports, or URLs of saved ones, not {given!r}")
     found: dict[int, RankReport] = {}
     for each in _all(given, store):  # type: ignore[arg-type]  # what is one report or URL was put into a list
         held = found.get(each.rank)
@@ -172,13 +179,26 @@ def _all(given: Iterable[str | os.PathLike[str] | Summary], store: StoreOptions 
 
 def _read(url: str | os.PathLike[str], store: StoreOptions | str | None) -> RankReport:
     with open_object(url, "rb", store=store) as file:
-        text = file.read()
-    try:
-        return _short(json.loads(text))
-    except (ValueError, TypeError, LookupError):
-        pass
+        text = file.read(_MOST_BYTES + 1)
+    with suppress(ValueError, TypeError, LookupError, RecursionError):
+        values = json.loads(text)
+        if _is_one(values):
+            return _short(values)
     raise Damaged("this is no report: LoaderReport.save writes them", url=str(url))
 
 
 def _short(values: Mapping[str, Any]) -> RankReport:
     return RankReport(**{name: values[name] for name in RankReport.__slots__})
+
+
+def _is_one(values: Mapping[str, Any]) -> bool:
+    """Say whether a file's values are a report's."""
+    counts = [values[name] for name in ("rank", "world", "batches", "samples")]
+    spans = [values[name] for name in ("waiting_s", "computing_s")]
+    return (
+        all(type(each) is int and each >= 0 for each in counts)
+        and all(type(each) in (int, float) and isfinite(each) and each >= 0 for each in spans)
+        and counts[0] < counts[1] <= _MOST_RANKS
+        and isinstance(values["recommendation"], str)
+        and isinstance(values["cause"], str | None)
+    )
