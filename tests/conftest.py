@@ -21,6 +21,7 @@ import pytest
 
 from penstock.fetch.reading import hedging
 from penstock.testing.faults import FaultServer
+from tests.amounts import SOAK, examples
 from tests.emulators import EMULATORS, Place
 from tests.servers import Account, Bucket, Container, Server
 from tests.servers import azurite as azurite_server
@@ -50,8 +51,8 @@ _STEERING = re.compile(
 
 # A reader of a CI log must be able to repeat what failed there, so nothing is drawn at random in it.
 hypothesis.settings.register_profile("fixed", derandomize=True, print_blob=True, deadline=None, database=None)
-hypothesis.settings.register_profile("soak", max_examples=2000, print_blob=True, deadline=None)
-hypothesis.settings.load_profile("soak" if os.environ.get("PENSTOCK_SOAK") == "1" else "fixed")
+hypothesis.settings.register_profile("soak", max_examples=examples(100), print_blob=True, deadline=None)
+hypothesis.settings.load_profile("soak" if SOAK else "fixed")
 
 
 def pytest_report_header() -> str:
@@ -65,10 +66,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByFile(config, log)
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse names that are others in each process: nobody could name such a test again, nor could pytest-xdist."""
+    """Mark what draws at random, for `make soak`; refuse names that nobody could name again, nor could pytest-xdist."""
     if named := [item.nodeid for item in items if " at 0x" in item.nodeid]:
         raise pytest.UsageError(f"names with an address in them, which `ids=` mends: {named}")
+    for item in items:
+        if item.get_closest_marker("hypothesis") or "seed" in getattr(item, "fixturenames", ()):
+            item.add_marker("random")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,13 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.cache.entry import PAGE_BYTES, About, about, begins, footer, intact, parse
+from tests.amounts import examples
 
 NAME = b"n" * 16
 SIZES = st.sampled_from([0, 1, 1000, PAGE_BYTES - 1, PAGE_BYTES, PAGE_BYTES + 1])
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=30)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(SIZES, TEXTS, TEXTS, st.integers(-(1 << 62), 1 << 62), st.integers(-1, 1 << 62), st.floats(0, 1e12))
 def test_a_footer_says_what_was_written(size, url, etag, start, object_bytes, kept_s):
     data, what = Random(size).randbytes(size), About(url, etag, start, object_bytes)
@@ -25,7 +26,7 @@ def test_a_footer_says_what_was_written(size, url, etag, start, object_bytes, ke
     assert intact(text, 0, data)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(SIZES.filter(bool), st.integers(0, 1 << 30))
 def test_a_bit_that_flips_is_seen_in_the_footer_and_in_the_bytes(size, number):
     random = Random(number)

@@ -23,6 +23,7 @@ from penstock.fetch.reading.batch import read_into, read_many, start_reads
 from penstock.source import open_source
 from penstock.values import ObjectMeta, Span
 from penstock.waiting import Inbox
+from tests.amounts import examples
 from tests.cache.entries import MIB
 from tests.children import forked
 from tests.fetch.store import Gate, ranges, serving
@@ -151,7 +152,7 @@ def _layer(engine, tmp_path, stat=None, **more):
     return CacheLayer(engine, open_cache(options(tmp_path, **more)), place)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(-SIZE, SIZE), st.integers(0, 3 * BLOCK), st.booleans()), max_size=12))
 def test_any_spans_in_any_order_are_the_objects_bytes(source, wanted):
     key, _, _, etag, _, _ = _span(source, "large")

@@ -2,7 +2,6 @@
 
 import array
 import io
-import os
 import random
 from types import SimpleNamespace
 
@@ -17,8 +16,9 @@ from penstock.fetch.writing.upload import Writer
 from penstock.options import ReadOptions, StoreOptions
 from penstock.protocols.driver import Attributes
 from penstock.source import open_source
+from tests.amounts import SOAK
 
-OPERATIONS = 100_000 if os.environ.get("PENSTOCK_SOAK") == "1" else 2_000
+OPERATIONS = 100_000 if SOAK else 2_000
 BLOCK, PART = 64, 100
 STORE = StoreOptions(read=ReadOptions(split_bytes=100))
 

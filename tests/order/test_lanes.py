@@ -19,6 +19,7 @@ from penstock.order.partition import Repeat
 from penstock.order.sampling import Cursor, SamplingPlan
 from penstock.protocols.order import LaneOrder, Order
 from penstock.values import Place
+from tests.amounts import examples
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=40)
 CATALOG = "c" * 64
@@ -335,7 +336,7 @@ def test_an_order_is_a_small_value():
     assert order.with_lanes(2) == Lanes(order.block_samples, 4, 2)
 
 
-@settings(max_examples=5)
+@settings(max_examples=examples(5))
 @given(st.integers(0, 10**15 // 256 - 10))
 def test_any_position_of_very_many_samples_is_found_at_once(at):
     plan = SamplingPlan(samples=10**15, batch=256, order=Lanes(10**7, 4, 64))

@@ -18,11 +18,11 @@ import penstock as ps
 from penstock.checkpoint.run.steps import CheckpointManager
 from penstock.errors import NoSpace, PenstockError, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
+from tests.amounts import SOAK
 from tests.checkpoint.run.saver import manager, state
 from tests.checkpoint.run.test_steps import same
 from tests.faults.cases import PART_BYTES, small_limits, store
 
-SOAK = os.environ.get("PENSTOCK_SOAK") == "1"
 LIMIT_S = 60
 WAITS = {"stall", "stall-body", "drip", "503-after"}
 MISHAPS = [(name, times) for name in FAULTS for times in (1, None) if SOAK or times or name not in WAITS]

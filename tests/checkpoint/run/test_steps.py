@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import statistics
 import subprocess
@@ -29,10 +28,11 @@ from penstock.errors import (
     Unusable,
 )
 from penstock.testing.faults import FAULTS, Match
+from tests.amounts import SOAK
 from tests.checkpoint.run.saver import manager, objects, same, state
 
-# In all, over runs beside one another: each waits as much as it works. Read before the environment is made clean.
-KILLS, RUNS = 1000 if os.environ.get("PENSTOCK_SOAK") == "1" else 200, 2
+# In all, over runs beside one another: each waits as much as it works.
+KILLS, RUNS = 1000 if SOAK else 200, 2
 # Other dialects, and stores that ignore conditions or refuse them: few kills in the suite, as many in the soak.
 ELSEWHERE = ("gcs-keys", "oss", "azure-key", "s3-careless", "s3-unable")
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.errors import Changed, CheckpointError, ChecksumMismatch, NotFound, Unusable
 from penstock.events import RangeRead, subscribe
+from tests.amounts import examples
 from tests.children import PEAK_KIB, forked, python
 
 MIB = 1 << 20
@@ -95,7 +96,7 @@ def test_the_data_is_laid_out_as_the_references(tmp_path):
     assert (len(raw) - len(data[1])) % 64 == 0
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.dictionaries(
         st.text(st.characters(exclude_categories=["Cs"]), max_size=8),

@@ -13,6 +13,7 @@ from torch.utils.data import random_split
 import penstock as ps
 from penstock.errors import Unusable
 from penstock.events import subscribe
+from tests.amounts import examples
 from tests.datasets.transforms import number, numbered
 from tests.datasets.zarr.stores import numbered as values
 from tests.datasets.zarr.stores import write
@@ -39,7 +40,7 @@ def loaders(catalog, world, batch, **options):
 
 
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_inspected_batches_are_those_of_a_real_epoch_on_every_rank_and_after_a_resume(catalog, data):
     world = data.draw(st.sampled_from([1, 2, 4]), "world")
     batch = data.draw(st.integers(1, 3), "batch") * 4 // world

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numcodecs import Blosc, Zstd
 
 import penstock as ps
+from tests.amounts import examples
 from tests.datasets.zarr.stores import write
 
 DIMS = ("t", "y", "x")
@@ -101,7 +102,7 @@ def batches(loader, count=None):
     return [[np.ascontiguousarray(each).tobytes() for each in batch] for batch in islice(loader, count)]
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_what_is_delivered_equals_the_array_exactly_once_on_any_ranks_after_any_stop(data):
     shape, layout = data.draw(layouts(data.draw(st.integers(1, 3))))

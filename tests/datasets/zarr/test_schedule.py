@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.datasets.zarr.schedule import Schedule
+from tests.amounts import examples
 
 
 def size_of(chunk):
@@ -28,7 +29,7 @@ def cut(count, batch):
     return [list(range(at, min(at + batch, count))) for at in range(0, count, batch)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(tables(), st.integers(1, 17), st.integers(1, 40), st.integers(1, 100), st.randoms(use_true_random=False))
 def test_all_samples_have_their_chunks_and_bytes_stay_below_the_limit(table, batch, most_bytes, most_samples, random):
     batches = cut(len(table), batch)

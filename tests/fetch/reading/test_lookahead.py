@@ -12,6 +12,7 @@ from penstock.errors import NotFound, Unusable
 from penstock.fetch.reading.lookahead import Lookahead
 from penstock.options import ReadOptions
 from penstock.values import PAUSE, Span
+from tests.amounts import examples
 from tests.children import forked
 from tests.fetch.store import Gate, serving
 
@@ -33,7 +34,7 @@ def test_bytes_come_in_order_whatever_order_they_arrive_in():
         assert list(Lookahead(engine, _spans(), Budget(1 << 20, 16))) == list(DATA.values())
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(st.integers(1, 12), st.integers(1, 12 * SIZE))
 def test_the_budget_is_never_exceeded(items, limit_bytes):
     lock, flying, most = threading.Lock(), [0], [0]

@@ -16,6 +16,7 @@ from penstock.fetch.reading.reader import Reader
 from penstock.options import RetryOptions
 from penstock.testing.servers import reply
 from penstock.values import ObjectMeta
+from tests.amounts import examples
 from tests.children import forked
 from tests.fetch.store import fetcher, ranges, serving
 
@@ -63,7 +64,7 @@ def served():
         yield server, engine
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(steps=st.lists(_steps, max_size=12))
 def test_it_does_what_bytesio_does(served, steps):
     with _reader(served[1]) as file, io.BytesIO(DATA) as model:

@@ -15,6 +15,7 @@ from penstock.fetch.reading.batch import read_into, read_many, start_reads
 from penstock.options import ReadOptions, RetryOptions
 from penstock.values import Span
 from penstock.waiting import Inbox
+from tests.amounts import examples
 from tests.fetch.store import Gate, ranges, serving
 
 SIZE = 50_000
@@ -39,7 +40,7 @@ def _cut(rng, most):
 
 
 class TestResume:
-    @settings(max_examples=15)
+    @settings(max_examples=examples(15))
     @given(st.integers(0, 1 << 30), st.booleans(), st.sampled_from([SIZE, 5_000, 300]))
     def test_a_broken_body_goes_on_from_the_byte_it_reached(self, seed, whole, size):
         data = DATA[:size]

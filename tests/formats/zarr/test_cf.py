@@ -19,6 +19,7 @@ from zarr.storage import MemoryStore
 from penstock.errors import Damaged
 from penstock.formats.zarr.cf import cf_of
 from penstock.formats.zarr.documents import layout_of
+from tests.amounts import examples
 from tests.formats.zarr.arrays import same
 from tests.formats.zarr.test_documents import V2, V3
 
@@ -70,7 +71,7 @@ def packed(value):
     return base64.b64encode(struct.pack("<d", value)).decode()
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(variables())
 def test_values_are_decoded_as_xarray_decodes_them(drawn):
     try:

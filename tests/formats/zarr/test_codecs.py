@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from penstock.errors import ChecksumMismatch, Damaged, Unsupported, Unusable
 from penstock.formats.zarr.codecs import decoder_of
 from penstock.formats.zarr.documents import layout_of
+from tests.amounts import examples
 from tests.formats.zarr.arrays import arrays, chunks_of, named, put, read, same
 from tests.formats.zarr.test_documents import V2, V3
 
@@ -34,7 +35,7 @@ def checked(name):
     return put((5, 6), chunks=(5, 6), zarr_format=3, codecs=codecs)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(arrays(), st.data())
 def test_any_selection_of_any_array_is_what_zarr_reads(written, data):
     ends = [sorted(data.draw(st.lists(st.integers(0, size), min_size=2, max_size=2))) for size in written.array.shape]
@@ -44,7 +45,7 @@ def test_any_selection_of_any_array_is_what_zarr_reads(written, data):
     same(read(written, start, stop), np.asarray(whole)[tuple(map(slice, start, stop))])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(arrays())
 def test_a_chunk_is_decoded_into_memory_that_is_there(written):
     decoder = decoder_of(written.layout)
@@ -54,7 +55,7 @@ def test_a_chunk_is_decoded_into_memory_that_is_there(written):
         same(out, decoder.decode(memoryview(data)))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(arrays(), st.data())
 def test_damaged_bytes_are_an_error_of_ours_or_another_chunk_of_the_same_size(written, data):
     chunk = data.draw(st.sampled_from(sorted(chunks_of(written).items())))[1]

@@ -16,10 +16,11 @@ from penstock.formats.zarr.objects import arrays_of, is_opened
 from penstock.formats.zarr.opening import open_arrays
 from penstock.interop.zarr import Store
 from penstock.source import open_source
+from tests.amounts import examples
 from tests.formats.zarr.arrays import arrays, same
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(arrays())
 def test_the_layout_of_an_open_array_is_that_of_its_document(written):
     opened = arrays_of(written.array)

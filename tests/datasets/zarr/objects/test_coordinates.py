@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import StateMismatch, Unusable
+from tests.amounts import examples
 from tests.datasets.zarr.stores import numbered
 
 HOURS = "hours since 2000-01-01"
@@ -69,7 +70,7 @@ def times(draw):
 
 
 @given(times(), times(), st.sampled_from((2, 3)), st.sampled_from((HOURS, "days since 1999-12-30")), st.integers(1, 9))
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_samples_are_those_of_an_inner_join_by_xarray(tmp_path, first, second, zarr_format, units, chunks):
     a, b = field("a", hours(*first)), field("b", hours(*second), start=5000)
     paths = [

@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 
 from penstock.datasets.zarr.samples.extraction import Extraction
 from penstock.datasets.zarr.samples.segments import Cut
+from tests.amounts import examples
 
 WINDOWS = st.sampled_from([0, 1, range(2), (1, 0), (0, 2), range(3)])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_parts_are_what_numpy_takes(data):
     count = data.draw(st.integers(1, 3))

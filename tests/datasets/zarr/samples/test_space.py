@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.datasets.zarr.samples.space import Axis, IndexSpace
 from penstock.errors import Unusable
+from tests.amounts import examples
 
 AXES = st.builds(
     lambda positions, block: Axis.of("t", positions, range(40), block),
@@ -15,7 +16,7 @@ AXES = st.builds(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(AXES, min_size=1, max_size=3), st.integers(0, 2**32 - 1), st.booleans())
 def test_each_position_has_one_number(axes, seed, masked):
     grid = [len(axis.positions) for axis in axes]
@@ -28,7 +29,7 @@ def test_each_position_has_one_number(axes, seed, masked):
     assert (space.sizes > 0).all()
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(AXES, min_size=1, max_size=3))
 def test_samples_of_a_block_are_neighbours(axes):
     space = IndexSpace(axes)
