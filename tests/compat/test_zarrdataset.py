@@ -89,6 +89,41 @@ def test_samples_alone_targets_of_numpy_urls_and_torchs_loader(arrays):
     assert not folder.exists(), "what was written goes with the dataset"
 
 
+@pytest.mark.parametrize("how", ["opened", "url", "path"])
+def test_samples_and_targets_may_be_groups(tmp_path, how):
+    store = Store if how == "url" else str
+    for name, arrays in (("samples", {"t": (40, 3), "u": (40, 2, 2)}), ("targets", {"label": (40,)})):
+        group = zarr.open_group(store(f"{tmp_path}/{name}"), mode="w")
+        for array, shape in arrays.items():
+            values = np.broadcast_to(np.arange(40.0).reshape(40, *[1] * (len(shape) - 1)), shape)
+            group.create_array(array, shape=shape, chunks=(8, *shape[1:]), dtype="f4")[...] = values
+    given = [f"{tmp_path}/{name}" for name in ("samples", "targets")]
+    if how != "path":
+        given = [zarr.open(store(each), mode="r") for each in given]
+    dataset = ZarrIterableDataset(
+        samples=given[0], targets=given[1], selected_chunk_indexes=[0, -1], chunks_shuffle_seed=1
+    )
+    seen = []
+    for samples, targets in ZarrDataLoader(dataset=dataset, batch_size=5):
+        assert [*samples] == ["t", "u"]
+        assert [*targets] == ["label"]
+        assert samples["u"].shape[1:] == (2, 2)
+        for values in samples.values():
+            assert torch.equal(values.flatten(1)[:, 0], targets["label"])
+        seen += targets["label"].tolist()
+    assert sorted(seen) == [*range(8), *range(32, 40)]
+
+
+def test_the_static_methods_of_the_library_are_there(arrays):
+    samples, _ = arrays
+    assert ZarrIterableDataset.refine_chunk_indexes(7, None).tolist() == [*range(7)]
+    assert ZarrIterableDataset.refine_chunk_indexes(7, 3).tolist() == [3]
+    ZarrIterableDataset.check_distribution_ability(samples, None, world_size=5, num_workers=9, array_name="samples")
+    for wrong in ((None, 0, 1), (None, 1, -1), ([7], 1, 1)):
+        with pytest.raises(Unusable):
+            ZarrIterableDataset.check_distribution_ability(samples, *wrong)
+
+
 def test_drop_last_leaves_out_the_incomplete_batch_and_the_loader_has_a_state(arrays):
     samples, targets = arrays
     dataset = ZarrIterableDataset(samples=samples, targets=targets, chunks_shuffle_seed=3)
@@ -111,6 +146,12 @@ def test_wrong_arguments_are_refused(arrays, how, said):
     seed = {} if how == {} else {"chunks_shuffle_seed": 1}
     with pytest.raises(Unusable, match=said):
         ZarrIterableDataset(**{"samples": samples, "targets": targets, **seed, **how})
+
+
+def test_a_scalar_is_refused(tmp_path):
+    scalar = zarr.create_array(f"{tmp_path}/scalar", shape=(), dtype="f4")
+    with pytest.raises(Unusable, match="samples has no dimension"):
+        ZarrIterableDataset(samples=scalar, targets=None, chunks_shuffle_seed=1)
 
 
 def test_dimensions_of_other_names_are_refused(tmp_path):

@@ -10,8 +10,10 @@ Names and arguments are those of zarr-torch-dataset 0.0.9. What differs:
   ``buffer_shuffle_seed`` of None is derived from the chunks' seed, so that every epoch can be resumed.
 - With ``shuffle_chunks`` and ``shuffle_buffer`` the samples of a window of chunks are mixed, not those of all chunks of
   a process: ``ps.ZarrDataset(window_bytes=…)``. With one of the two, chunks, or the samples within each, are permuted.
-- Any chunking and shards are read, and arrays may be groups or URLs. Worker processes share no chunk:
+- Any chunking and shards are read, for any number of ranks and workers. Worker processes share no chunk:
   ``num_workers=0`` decodes in threads.
+- Samples and targets may be groups, as the library's README promises: a sample is then a dict of tensors by name.
+  Chunks are counted in the array of most dimensions (the first of these by name). URLs are taken too.
 - ``targets`` as an array of numpy are written to a temporary directory, which goes with the dataset.
 - The loader is a ``ps.DataLoader``: it has ``state_dict`` and ``load_state_dict``.
 - Errors are Penstock's (``Unusable`` where the library has ``ValueError``).
@@ -27,12 +29,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.datasets.zarr.dataset import ZarrDataset
+from penstock.datasets.zarr.opening import opened
+from penstock.datasets.zarr.samples.arrangement import dims_of
 from penstock.errors import MissingExtra, Unusable
 from penstock.loading.loader import DataLoader
+from penstock.values import whole
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
+    from typing import TypeAlias
 
     import zarr
     from numpy.typing import NDArray
@@ -40,16 +46,19 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.protocols.order import Lookup, Order
 
+    _Stored: TypeAlias = zarr.Array[Any] | zarr.Group | str | os.PathLike[str]
+    _Indexes: TypeAlias = int | Sequence[int] | NDArray[np.integer[Any]] | None
+
 __all__ = ["ZarrDataLoader", "ZarrIterableDataset"]
 
 _AHEAD = 2  # batches of each worker: torch's own default
 
 
 class ZarrIterableDataset(ZarrDataset):
-    """Samples along the first dimension of an array, with targets: ``ps.ZarrDataset`` by the library's arguments.
+    """Samples along the first dimension of arrays, with targets: ``ps.ZarrDataset`` by the library's arguments.
 
     Args:
-        samples: An open array of zarr's, or its URL.
+        samples: An open array or group of zarr's, or its URL.
         targets: The same, or an array of numpy; None for samples alone.
         selected_chunk_indexes: Chunks along the first dimension, of which alone there are samples.
         shuffle_chunks: Permute the chunks.
@@ -66,9 +75,9 @@ class ZarrIterableDataset(ZarrDataset):
     def __init__(  # noqa: PLR0913  the library's own signature
         self,
         *,
-        samples: zarr.Array[Any] | str | os.PathLike[str],
-        targets: zarr.Array[Any] | NDArray[Any] | str | os.PathLike[str] | None,
-        selected_chunk_indexes: int | Sequence[int] | NDArray[np.integer[Any]] | None = None,
+        samples: _Stored,
+        targets: _Stored | NDArray[Any] | None,
+        selected_chunk_indexes: _Indexes = None,
         shuffle_chunks: bool = True,
         chunks_shuffle_seed: int | None = None,
         shuffle_buffer: bool = True,
@@ -80,13 +89,14 @@ class ZarrIterableDataset(ZarrDataset):
         self.samples, self.targets = _opened(samples), _opened(targets)
         self.shuffle_chunks, self.chunks_shuffle_seed = shuffle_chunks, chunks_shuffle_seed
         self.shuffle_buffer, self.buffer_shuffle_seed = shuffle_buffer, buffer_shuffle_seed
-        size, chunk, dim = self.samples.shape[0], self.samples.chunks[0], _first_dim(self.samples)
+        where, store = _place(self.samples)
+        size, chunk, dim = _first_dim(self.samples, "samples", store)
         self.selected_chunk_indexes = _selected(selected_chunk_indexes, -(-size // chunk))
         runs = [range(at * chunk, min((at + 1) * chunk, size)) for at in self.selected_chunk_indexes.tolist()]
         shuffle: bool | Order = shuffle_chunks and shuffle_buffer
         if shuffle_chunks != shuffle_buffer:
             shuffle = _ChunkOrder([len(each) for each in runs], chunks=shuffle_chunks)
-        (where, store), (wanted, other) = _place(self.samples), self._targets(size, chunk, dim)
+        wanted, other = self._targets(size, chunk, dim)
         super().__init__(
             where,
             wanted,
@@ -98,18 +108,39 @@ class ZarrIterableDataset(ZarrDataset):
             store=store if store is not None else other,
         )
 
+    @staticmethod
+    def refine_chunk_indexes(nb_chunks_max: int, selected_chunk_indexes: _Indexes) -> NDArray[np.int64]:
+        """Return the numbers of the selected chunks as an array, of ``nb_chunks_max``; those of all for None."""
+        return _selected(selected_chunk_indexes, nb_chunks_max)
+
+    @staticmethod
+    def check_distribution_ability(
+        array: zarr.Array[Any],
+        selected_chunk_indexes: _Indexes,
+        world_size: int,
+        num_workers: int,
+        array_name: str = "",  # noqa: ARG004  the library's own signature
+    ) -> None:
+        """Refuse what is no number of ranks or workers, and chunks that there are not: all else can be distributed."""
+        whole(world_size, "world_size", 1)
+        whole(num_workers, "num_workers", 0)
+        _selected(selected_chunk_indexes, array.nchunks)
+
     def _targets(self, size: int, chunk: int, dim: str) -> tuple[Any, StoreOptions | str | None]:
         targets = self.targets
         if targets is None:
             return None, None
-        if targets.shape[0] != size:
-            raise Unusable(f"there are {size} samples and {targets.shape[0]} targets: they share their first dimension")
         if isinstance(targets, np.ndarray):
-            return self._written(targets, chunk, dim), None
-        if _first_dim(targets) != dim:
-            message = f"the first dimension of samples is called {dim!r}, and that of targets {_first_dim(targets)!r}"
+            where, store, count, name = None, None, len(targets), dim
+        else:
+            where, store = _place(targets)
+            count, _, name = _first_dim(targets, "targets", store)
+        if count != size:
+            raise Unusable(f"there are {size} samples and {count} targets: they share their first dimension")
+        if name != dim:
+            message = f"the first dimension of samples is called {dim!r}, and that of targets {name!r}"
             raise Unusable(f"{message}: ps.ZarrDataset aligns arrays by the names of dimensions; give them one name")
-        return _place(targets)
+        return (self._written(targets, chunk, dim) if where is None else where), store
 
     def _written(self, targets: NDArray[Any], chunk: int, dim: str) -> str:
         """Write an array of numpy to a directory that goes with this dataset."""
@@ -199,11 +230,11 @@ def _opened(given: Any) -> Any:  # noqa: ANN401  what the library takes
         return given
     from penstock.interop.zarr.store import Store
 
-    return _zarr().open_array(Store(given, read_only=True), mode="r")
+    return _zarr().open(Store(given, read_only=True), mode="r")
 
 
-def _place(array: zarr.Array[Any]) -> tuple[Any, StoreOptions | str | None]:
-    """Return where an open array lies, as ``ps.ZarrDataset`` takes it, and the options of its store."""
+def _place(array: zarr.Array[Any] | zarr.Group) -> tuple[Any, StoreOptions | str | None]:
+    """Return where an open array or group lies, as ``ps.ZarrDataset`` takes it, and the options of its store."""
     from penstock.interop.zarr.store import Store
 
     store, path = array.store, array.path
@@ -215,10 +246,15 @@ def _place(array: zarr.Array[Any]) -> tuple[Any, StoreOptions | str | None]:
     return array, None
 
 
-def _first_dim(array: zarr.Array[Any]) -> str:
-    """Return the name of an array's first dimension, as ``ps.ZarrDataset`` has it."""
-    names: Any = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS") or [None]
-    return str(names[0] or "dim_0")
+def _first_dim(
+    array: zarr.Array[Any] | zarr.Group, what: str, store: StoreOptions | str | None
+) -> tuple[int, int, str]:
+    """Return length, length of a chunk and name of the first dimension: in a group, of the array of most dimensions."""
+    layouts = [each.layout for each in opened(array, what, store, decode_cf=False).values()]
+    layout = max(layouts, key=lambda each: len(each.shape))
+    if not layout.shape:
+        raise Unusable(f"{what} has no dimension: samples are numbered along the first one")
+    return layout.shape[0], layout.chunks[0], dims_of(layout)[0]
 
 
 def _selected(given: Any, chunks: int) -> NDArray[np.int64]:  # noqa: ANN401  what the library takes
