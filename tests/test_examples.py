@@ -61,6 +61,14 @@ def test_every_program_of_another_library_is_tested():
     assert [each for each in programs if f'"{each}"' not in tests] == []
 
 
+def test_every_script_of_slurm_is_tested_and_linked_from_the_manual():
+    tests = "".join(each.read_text("utf-8") for each in Path(__file__).parent.glob("compat/**/test_*.py"))
+    manual = (EXAMPLES.parent / "docs" / "distributed.md").read_text("utf-8")
+    scripts = [each.name for each in (EXAMPLES / "slurm").iterdir()]
+    assert sorted(scripts) == ["srun.sh", "torchrun.sh"]
+    assert [each for each in scripts if f'"{each}"' not in tests or f"(../examples/slurm/{each})" not in manual] == []
+
+
 def test_imagefolder_trains_and_continues_after_the_last_saved_epoch(variables):
     words = [EXAMPLES / "imagefolder.py", URL, "--run", "s3://bucket/runs/1/", "--batch-size", "8"]
     first = printed(program(*words, "--epochs", "1", **variables))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +18,10 @@ from penstock.compat.zarrdataset import ZarrDataLoader, ZarrIterableDataset
 from penstock.errors import Unusable
 from penstock.interop.zarr import Store
 from tests.edges.launch import ranks
+from tests.edges.slurm import sbatch
 
-ROOT = Path(__file__).parents[2]
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PROGRAMS, SLURM = EXAMPLES / "compat", EXAMPLES / "slurm"
 SAMPLES, CHUNK = 100, 16
 VALUES = np.arange(SAMPLES * 3, dtype="f4").reshape(SAMPLES, 3)
 LABELS = np.arange(SAMPLES, dtype="i8")
@@ -163,13 +167,63 @@ def test_dimensions_of_other_names_are_refused(tmp_path):
         ZarrIterableDataset(samples=made[0], targets=made[1], chunks_shuffle_seed=1)
 
 
-def test_the_program_of_the_readme_on_two_ranks(tmp_path):
+@pytest.fixture(scope="module")
+def readme(tmp_path_factory):
+    """Return a folder with the arrays that the programs of the README open."""
+    folder = tmp_path_factory.mktemp("readme")
     for name, count in (("train", 200), ("validation", 90)):
         for what, shape in (("samples_zarr", (count, 8)), ("targets", (count,))):
-            path = f"{tmp_path}/{name}_{what}{'_zarr' * (name == 'train' and what == 'targets')}"
+            path = f"{folder}/{name}_{what}{'_zarr' * (name == 'train' and what == 'targets')}"
             zarr.create_array(Store(path), shape=shape, chunks=(16, *shape[1:]), dtype="f4")[...] = 0.5
+    return folder
+
+
+def test_the_program_of_the_readme_on_two_ranks(readme):
     slurm = {"SLURM_GPUS_ON_NODE": "2", "SLURM_NNODES": "1", "WORKERS": "0"}
-    ended = ranks(2, ROOT / "examples/compat" / "zarr_lightning.py", tmp_path, **slurm)
+    ended = ranks(2, PROGRAMS / "zarr_lightning.py", readme, **slurm)
     assert ended.returncode == 0, ended.stdout
     # 200 samples on two ranks in batches of 32: four batches on each
     assert sorted(re.findall(r"rank (\d): (\d) steps", ended.stdout)) == [("0", "4"), ("1", "4")]
+
+
+@pytest.mark.parametrize("nodes", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_the_slurm_script_of_the_readme(readme, tmp_path, nodes):
+    each = str(4 // nodes)
+    ended = sbatch(
+        SLURM / "srun.sh",
+        PROGRAMS / "zarr_lightning.py",
+        readme,
+        folder=tmp_path,
+        environment={"PYTHONPATH": os.pathsep.join(sys.path), "WORKERS": "0" if nodes == 1 else "2"},
+        **({} if nodes == 1 else {"nodes": str(nodes), "ntasks_per_node": each, "gres": f"gpu:{each}"}),
+    )
+    assert ended.returncode == 0, ended.stdout
+    assert ended.stdout.endswith("> script completed with exit code 0\n")
+    # 200 samples on four ranks in batches of 32: two batches on each
+    assert sorted(re.findall(r"rank (\d): (\d) steps", ended.stdout)) == [(str(rank), "2") for rank in range(4)]
+
+
+@pytest.mark.parametrize("script", ["srun.sh", "torchrun.sh"])
+def test_plain_pytorch_on_two_nodes_of_slurm(readme, tmp_path, script):
+    own = {"nodes": "2", "ntasks_per_node": "1"} if script == "srun.sh" else {}
+    ended = sbatch(
+        SLURM / script,
+        PROGRAMS / "zarr_pytorch.py",
+        readme,
+        folder=tmp_path,
+        environment={"PYTHONPATH": os.pathsep.join(sys.path)},
+        gpus_per_node="1",
+        **own,
+    )
+    assert ended.returncode == 0, ended.stdout
+    expected = [(str(rank), str(epoch), "4", "100") for rank in range(2) for epoch in range(2)]
+    found = re.findall(r"rank (\d) of 2: epoch (\d), (\d) steps, (\d+) samples", ended.stdout)
+    assert sorted(found) == expected
+
+
+def test_a_job_of_slurm_fails_where_a_task_fails(tmp_path):
+    program = tmp_path / "fails.py"
+    program.write_text("import os, signal, sys\nif os.environ['RANK'] == '3':\n    sys.exit(5)\nsignal.pause()\n")
+    ended = sbatch(SLURM / "srun.sh", program, folder=tmp_path, environment={})
+    assert ended.returncode == 5
+    assert ended.stdout == "> script completed with exit code 5\n"
