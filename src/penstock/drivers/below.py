@@ -7,7 +7,19 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from penstock.listing import Entries
-from penstock.protocols.driver import UNKNOWN_BYTES, Copy, Delete, List, Move, Multipart, PartCopy, Presign, Put, Suffix
+from penstock.protocols.driver import (
+    UNKNOWN_BYTES,
+    Copy,
+    Delete,
+    List,
+    Move,
+    Multipart,
+    PartCopy,
+    Presign,
+    Put,
+    PutMany,
+    Suffix,
+)
 from penstock.protocols.exchange import Exchange
 from penstock.support import supports
 from penstock.values import ObjectMeta, Page, Presigned, Span, Uploads
@@ -16,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.buffer import Buffer
+    from penstock.errors import PenstockError
     from penstock.protocols.driver import Abilities, Attributes, Beginning, Driver, Ending, Part, Payload
     from penstock.protocols.exchange import Response
 
@@ -104,6 +117,15 @@ class _Put(_Below):
         return found
 
 
+class _PutMany(_Below):
+    def put_many(
+        self, prefix: str, puts: Sequence[tuple[str, Payload, Attributes]]
+    ) -> Exchange[Sequence[str | PenstockError]]:
+        whole = [(self._base + key, body, attributes) for key, body, attributes in puts]
+        found: Exchange[Sequence[str | PenstockError]] = self._inner.put_many(self._base + prefix, whole)
+        return found
+
+
 class _Delete(_Below):
     def delete(self, key: str) -> Exchange[None]:
         found: Exchange[None] = self._inner.delete(self._base + key)
@@ -170,6 +192,7 @@ _VERBS: dict[Callable[..., object], type[_Below]] = {
     Suffix: _Suffix,
     List: _List,
     Put: _Put,
+    PutMany: _PutMany,
     Delete: _Delete,
     Multipart: _Multipart,
     Copy: _Copy,

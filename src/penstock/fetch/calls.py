@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from penstock.events import Scope
+from penstock.events import Scope, listening
 from penstock.fetch.operation import Operation
+from penstock.fetch.writing.batches import BatchedPut, PutBatches
 from penstock.fetch.writing.publish import single
-from penstock.protocols.driver import Copy, Delete, Put
-from penstock.support import require
+from penstock.protocols.driver import Copy, Delete, Put, PutMany
+from penstock.support import require, supports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,6 +43,7 @@ class Calls:
         self._scope = scope or Scope()
         self._verbs: list[Operation[Any]] = []
         self._reads: list[PendingRead] = []
+        self._batches: PutBatches | None = None
 
     def head(self, key: str) -> Operation[ObjectMeta]:
         """Describe an object."""
@@ -58,8 +60,8 @@ class Calls:
         """
         return self._kept(partial(require(self._fetcher().driver, Copy, to).copy, meta.key, to, meta.etag))
 
-    def put(self, key: str, data: bytes, attributes: Attributes) -> Operation[str]:
-        """Write an object in one request; its result is the ETag.
+    def put(self, key: str, data: bytes, attributes: Attributes) -> Operation[str] | BatchedPut:
+        """Write an object in one request, or together with others where the store can; its result is the ETag.
 
         Raises:
             Unusable: More metadata, or more bytes, than the store takes in one request.
@@ -67,6 +69,10 @@ class Calls:
         """
         fetcher = self._fetcher()
         body = single(fetcher, key, data, attributes)
+        if batches := self._together(fetcher, attributes):
+            put = BatchedPut(key, body, attributes)
+            batches.add(put)
+            return put
         return self._kept(partial(require(fetcher.driver, Put, key).put, key, body, attributes))
 
     def read(self, span: Span) -> PendingRead:
@@ -84,13 +90,28 @@ class Calls:
             self._fetcher().send(verbs)
         if reads:
             self._fetching().send_reads(reads)
+        if self._batches is not None:
+            self._batches.send()
 
     def call_off(self, calls: Iterable[Item]) -> None:
         """End those that are not complete with ``Cancelled``, soon; returns at once. They are of this store."""
         running = [each for each in calls if not each.complete]
-        self._fetcher().call_off([each for each in running if isinstance(each, Operation)])
-        reads = [each for each in running if not isinstance(each, Operation)]
+        puts = [each for each in running if isinstance(each, BatchedPut)]
+        verbs = [each for each in running if isinstance(each, Operation)]
+        reads = [each for each in running if not isinstance(each, (BatchedPut, Operation))]
+        if self._batches is not None:
+            self._batches.call_off(puts)
+        self._fetcher().call_off(verbs)
         self._fetching().cancel_reads(cast("list[PendingRead]", reads))
+
+    def _together(self, fetcher: Fetcher, attributes: Attributes) -> PutBatches | None:
+        """Return what sends a put with others; None where one by one is right, as for listeners, who hear of each."""
+        driver = fetcher.driver
+        if attributes.create_only or attributes.replaces or not supports(driver, PutMany) or listening():
+            return None
+        if self._batches is None or self._batches.fetcher is not fetcher:
+            self._batches = PutBatches(fetcher, require(driver, PutMany), self._inbox)
+        return self._batches
 
     def _kept(self, make: partial[Exchange[Any]]) -> Operation[Any]:
         operation = self._scope.run(self._fetcher().operation, make, self._inbox)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.buffer import Buffer
+    from penstock.errors import PenstockError
     from penstock.protocols.exchange import Exchange
     from penstock.values import ObjectMeta, Page, Presigned, Span, Uploads
 
@@ -41,6 +42,7 @@ __all__ = [
     "Payload",
     "Presign",
     "Put",
+    "PutMany",
     "Read",
     "Suffix",
 ]
@@ -248,6 +250,15 @@ class Put(Protocol):
 
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
         """Write one object; returns its ETag."""
+
+
+class PutMany(Protocol):
+    """Writes several small objects together where that costs less: files, whose folders are flushed once for all."""
+
+    def put_many(
+        self, prefix: str, puts: Sequence[tuple[str, Payload, Attributes]]
+    ) -> Exchange[Sequence[str | PenstockError]]:
+        """Write objects whose keys begin with ``prefix``; returns for each its ETag, or why it was not written."""
 
 
 class Delete(Protocol):

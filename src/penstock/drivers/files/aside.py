@@ -7,7 +7,6 @@ import re
 from contextlib import contextmanager, suppress
 from errno import EBADF, EINVAL, ENOLCK, ENOSYS, ENOTSUP
 from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
-from io import FileIO
 from typing import TYPE_CHECKING
 
 from penstock.drivers.files.regular import require
@@ -16,8 +15,19 @@ from penstock.protocols.driver import UNFINISHED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from io import FileIO
 
-__all__ = ["begin", "create", "is_aside", "is_reserved", "publish", "removed", "replace", "settle"]
+__all__ = [
+    "begin",
+    "flush",
+    "inherit",
+    "is_aside",
+    "is_reserved",
+    "publish",
+    "removed",
+    "renaming",
+    "settle",
+]
 
 _NAME = re.compile(r"\.penstock-[0-9a-f]{32}")
 _INCAPABLE = (EBADF, EINVAL, ENOLCK, ENOSYS, ENOTSUP)  # of file systems that can neither lock nor sync a folder
@@ -36,9 +46,10 @@ def is_reserved(key: str) -> bool:
     return name.startswith(UNFINISHED) or any(map(is_aside, folders))
 
 
-def begin(path: str) -> tuple[str, FileIO]:
-    """Create an empty file beside ``path``, and the folders above it; return its path and the file.
+def begin(path: str) -> tuple[str, int, os.stat_result | None]:
+    """Create an empty file beside ``path``, and the folders above it.
 
+    Returns its path, its descriptor, and what is known of the file that it will replace: None where there is none.
     While it is written, only those may read it who may read what it will replace.
 
     Raises:
@@ -61,7 +72,7 @@ def settle(file: FileIO, path: str) -> os.stat_result:
         descriptor = file.fileno()
         old = _there(path)
         if old is not None:
-            _inherit(descriptor, old)
+            inherit(descriptor, old)
         os.fsync(descriptor)
         return os.fstat(descriptor)
 
@@ -78,10 +89,15 @@ def publish(aside: str, path: str, rename: Callable[[str, str], None] = os.repla
 
     """
     rename(aside, path)
-    _sync(os.path.dirname(path))
+    flush(os.path.dirname(path))
 
 
-def create(aside: str, path: str) -> None:
+def renaming(etag: Callable[[os.stat_result], str], *, new: bool, old: str) -> Callable[[str, str], None]:
+    """Return what renames a file to its place: where there is none (``new``), over the ETag ``old``, or in any case."""
+    return _create if new else _replace(etag, old) if old else os.replace
+
+
+def _create(aside: str, path: str) -> None:
     """Rename where there is nothing; raises ``AlreadyExists``."""
     try:
         os.link(aside, path)  # unlike rename, this refuses to replace
@@ -90,7 +106,7 @@ def create(aside: str, path: str) -> None:
     os.unlink(aside)
 
 
-def replace(etag: Callable[[os.stat_result], str], old: str) -> Callable[[str, str], None]:
+def _replace(etag: Callable[[os.stat_result], str], old: str) -> Callable[[str, str], None]:
     """Return what renames over the file whose ETag is ``old``, its folder locked against others who do the same.
 
     Who writes without a condition, or with another program, may still come between the look and the rename, and is
@@ -130,14 +146,43 @@ class removed:  # noqa: N801  a block's name, as contextlib has them; no generat
                 os.unlink(self._aside)
 
 
-def _created(path: str) -> tuple[str, FileIO]:
-    aside = os.path.join(os.path.dirname(path), f"{UNFINISHED}{os.urandom(16).hex()}")
+def inherit(descriptor: int, old: os.stat_result, also: int = 0) -> None:
+    """Give a file the mode of the one that it will replace and, where this process may set them, owner and group."""
+    now = os.fstat(descriptor)
+    if (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
+        with suppress(PermissionError):
+            os.fchown(descriptor, old.st_uid, old.st_gid)
+    os.fchmod(descriptor, old.st_mode & 0o777 | also)
+
+
+def flush(folder: str) -> None:
+    """Have what was renamed in a folder survive a power failure, unless the folder may not be read."""
+    if (descriptor := _folder(folder)) is None:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _INCAPABLE:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _created(path: str) -> tuple[str, int, os.stat_result | None]:
+    folder, mark, _ = path.rpartition("/")
+    aside = f"{folder}{mark}{UNFINISHED}{os.urandom(16).hex()}"
     old = _there(path)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    file = FileIO(os.open(aside, flags, 0o666 if old is None else 0o600), "r+b")
+    descriptor = os.open(aside, flags, 0o666 if old is None else 0o600)
     if old is not None:
-        _inherit(file.fileno(), old, 0o600)
-    return aside, file
+        try:
+            inherit(descriptor, old, 0o600)
+        except BaseException:
+            os.close(descriptor)
+            with suppress(OSError):
+                os.unlink(aside)
+            raise
+    return aside, descriptor, old
 
 
 def _there(path: str) -> os.stat_result | None:
@@ -148,14 +193,6 @@ def _there(path: str) -> os.stat_result | None:
         return None
     require(found, path)
     return found
-
-
-def _inherit(descriptor: int, old: os.stat_result, also: int = 0) -> None:
-    now = os.fstat(descriptor)
-    if (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
-        with suppress(PermissionError):
-            os.fchown(descriptor, old.st_uid, old.st_gid)
-    os.fchmod(descriptor, old.st_mode & 0o777 | also)
 
 
 def _make(folder: str) -> None:
@@ -171,7 +208,7 @@ def _make(folder: str) -> None:
             if not os.path.isdir(each):
                 raise Unusable("this is needed as a directory and is something else", url=each) from error
         else:
-            _sync(os.path.dirname(each))
+            flush(os.path.dirname(each))
 
 
 def _folder(path: str) -> int | None:
@@ -180,18 +217,6 @@ def _folder(path: str) -> int | None:
         return os.open(path or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except PermissionError:
         return None
-
-
-def _sync(folder: str) -> None:
-    if (descriptor := _folder(folder)) is None:
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in _INCAPABLE:
-            raise
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

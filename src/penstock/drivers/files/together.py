@@ -1,0 +1,126 @@
+"""Writes several small files, each as one alone is: aside, flushed, renamed; their folders are flushed once for all."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.drivers.files.aside import begin, flush, inherit
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+__all__ = ["NewFile", "set_time", "write_all", "write_files"]
+
+
+class NewFile(NamedTuple):
+    """A file to be written: its path, its bytes, metadata (``mtime`` counts), and what renames it to its place."""
+
+    path: str
+    data: bytes | bytearray | memoryview
+    metadata: Mapping[str, str]
+    rename: Callable[[str, str], None] = os.replace
+
+
+def write_files(files: Sequence[NewFile]) -> list[os.stat_result | OSError | ValueError | PenstockError]:
+    """Write files, and return for each what is known of it then, or why it was not written.
+
+    All are written before the first is flushed, and all are flushed before the first is renamed: the first flush
+    brings most file systems to commit what they know of the others, too.
+    """
+    begun = [_Aside(file) for file in files]
+    try:
+        for stage in (_Aside.write, _Aside.settle, _Aside.publish):
+            _each(begun, stage)
+        folders: dict[str, list[_Aside]] = {}
+        for aside in begun:
+            folders.setdefault(os.path.dirname(aside.file.path), []).append(aside)
+        for folder, inside in folders.items():
+            _flush(folder, inside)
+    finally:
+        for aside in begun:
+            aside.close()
+    return [aside.error or aside.found for aside in begun]
+
+
+class _Aside:
+    """A file on its way.
+
+    Attributes:
+        file: What was asked for.
+        found: What is known of it, once it is settled.
+        error: Why it is not written.
+
+    """
+
+    __slots__ = ("_descriptor", "_old", "_path", "error", "file", "found")
+
+    def __init__(self, file: NewFile) -> None:
+        self.file = file
+        self.found: os.stat_result
+        self.error: OSError | ValueError | PenstockError | None = None
+        self._path = ""
+        self._descriptor = -1
+        self._old: os.stat_result | None = None
+
+    def write(self) -> None:
+        self._path, self._descriptor, self._old = begin(self.file.path)
+        write_all(self._descriptor, self.file.data, 0)
+        set_time(self._descriptor, self.file.metadata)
+
+    def settle(self) -> None:
+        if self._old is not None:
+            inherit(self._descriptor, self._old)
+        os.fsync(self._descriptor)
+        self.found = os.fstat(self._descriptor)
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
+
+    def publish(self) -> None:
+        self.file.rename(self._path, self.file.path)
+        self._path = ""
+
+    def close(self) -> None:
+        """Remove what was not published."""
+        if self._descriptor >= 0:
+            with suppress(OSError):
+                os.close(self._descriptor)
+        if self._path:
+            with suppress(OSError):
+                os.unlink(self._path)
+
+
+def _each(begun: Iterable[_Aside], stage: Callable[[_Aside], None]) -> None:
+    for aside in begun:
+        if aside.error is None:
+            try:
+                stage(aside)
+            except (OSError, ValueError, PenstockError) as error:
+                aside.error = error
+
+
+def _flush(folder: str, inside: Sequence[_Aside]) -> None:
+    try:
+        if any(aside.error is None for aside in inside):
+            flush(folder)
+    except OSError as error:
+        for aside in inside:
+            aside.error = aside.error or error
+
+
+def write_all(descriptor: int, data: bytes | bytearray | memoryview, offset: int) -> None:
+    """Write bytes at an offset."""
+    view, done = memoryview(data).cast("B"), 0
+    while done < len(view):
+        done += os.pwrite(descriptor, view[done:], offset + done)
+
+
+def set_time(descriptor: int, metadata: Mapping[str, str]) -> None:
+    """Give a file its ``mtime``, if metadata have one: seconds since the epoch."""
+    if "mtime" not in metadata:
+        return
+    with suppress(ValueError, OverflowError):  # no time, or none that a file can have
+        nanoseconds = round(float(metadata["mtime"]) * 1e9)
+        os.utime(descriptor, ns=(nanoseconds, nanoseconds))

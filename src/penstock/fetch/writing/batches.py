@@ -1,0 +1,136 @@
+"""Sends small puts together, where a store takes several at once: as many as wait when one can be sent."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from penstock.errors import Cancelled, PenstockError
+from penstock.fetch.policy import again
+from penstock.waiting import Inbox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.fetch.fetcher import Fetcher
+    from penstock.fetch.operation import Operation
+    from penstock.protocols.driver import Attributes, Payload, PutMany
+    from penstock.waiting import Item
+
+    _Batch = Operation[Sequence[str | PenstockError]]
+
+__all__ = ["BatchedPut", "PutBatches"]
+
+_MOST = 16  # puts of a batch: of files, as many are open
+_MOST_BYTES = 8 << 20
+
+
+class BatchedPut:
+    """A put on its way with others.
+
+    Attributes:
+        key: Where it goes.
+        complete: It has ended; set by the transport's thread.
+
+    """
+
+    __slots__ = ("_result", "attributes", "body", "complete", "key")
+
+    def __init__(self, key: str, body: Payload, attributes: Attributes) -> None:
+        """Prepare it."""
+        self.key, self.body, self.attributes = key, body, attributes
+        self.complete = False
+        self._result: str | PenstockError = ""
+
+    def look(self) -> None:
+        """Say nothing: no attempt of it fails before it ends."""
+
+    def end(self, result: str | PenstockError) -> None:
+        """Keep its ETag, or why it was not written."""
+        self._result, self.complete = result, True
+
+    def result(self) -> str:
+        """Return the ETag, or raise what went wrong; only once complete."""
+        if isinstance(self._result, PenstockError):
+            raise again(self._result)
+        return self._result
+
+
+class PutBatches(Inbox):
+    """Puts to one store, sent in batches, as many at once as the transport carries; others wait, and go together.
+
+    One thread adds, sends and calls off. A batch that ends sends the next one from the transport's thread.
+
+    Attributes:
+        fetcher: The store's engine.
+
+    """
+
+    __slots__ = ("_driver", "_inbox", "_running", "_waiting", "fetcher")
+
+    def __init__(self, fetcher: Fetcher, driver: PutMany, inbox: Inbox) -> None:
+        """Begin with none; ``inbox`` is told of each put that ends."""
+        super().__init__()
+        self.fetcher, self._driver, self._inbox = fetcher, driver, inbox
+        self._waiting: deque[BatchedPut] = deque()
+        self._running: dict[_Batch, list[BatchedPut]] = {}
+
+    def add(self, put: BatchedPut) -> None:
+        """Have a put wait for ``send``."""
+        self._waiting.append(put)
+
+    def send(self) -> None:
+        """Send what waits, as far as the transport has room; the rest follows by itself."""
+        while self._waiting and len(self._running) < self.fetcher.concurrency():
+            if batch := self._batch():
+                self._send(batch)
+
+    def _send(self, batch: list[BatchedPut]) -> None:
+        puts = [(put.key, put.body, put.attributes) for put in batch]
+        operation = self.fetcher.operation(partial(self._driver.put_many, batch[0].key, puts), self)
+        self._running[operation] = batch
+        try:
+            self.fetcher.send((operation,))
+        except PenstockError as error:  # those who wait are told, on whichever thread this is
+            self._end(operation, [error] * len(batch))
+
+    def finished(self, item: Item) -> None:
+        """Take note, on the transport's thread, that a batch has ended, and tell who waits for its puts."""
+        operation = cast("_Batch", item)
+        try:
+            results = operation.result()
+        except PenstockError as error:
+            results = [error] * len(self._running[operation])
+        self._end(operation, results)
+        self.send()
+
+    def _end(self, operation: _Batch, results: Sequence[str | PenstockError]) -> None:
+        for put, result in zip(self._running.pop(operation), results, strict=True):
+            put.end(result)
+            self._inbox.finished(put)
+
+    def call_off(self, puts: Iterable[BatchedPut]) -> None:
+        """End those with ``Cancelled`` that wait, or whose whole batch is called off and has not begun."""
+        named = {*puts}
+        for put in named.intersection([*self._waiting]):
+            try:
+                self._waiting.remove(put)
+            except ValueError:  # sent meanwhile
+                continue
+            put.end(Cancelled("called off"))
+            self._inbox.finished(put)
+        begun = [operation for operation, batch in [*self._running.items()] if named.issuperset(batch)]
+        self.fetcher.call_off(begun)
+
+    def _batch(self) -> list[BatchedPut]:
+        batch: list[BatchedPut] = []
+        size_bytes = 0
+        while len(batch) < _MOST and size_bytes < _MOST_BYTES:
+            try:
+                put = self._waiting.popleft()
+            except IndexError:  # another thread took it
+                break
+            batch.append(put)
+            size_bytes += len(put.body.data)
+        return batch

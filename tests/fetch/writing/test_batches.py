@@ -1,0 +1,145 @@
+"""Puts that are sent together: all are told of, each with its own end, and others wait while as many are under way."""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+
+import pytest
+
+from penstock.drivers.local import Local
+from penstock.errors import Cancelled, Unusable
+from penstock.events import subscribe
+from penstock.fetch.calls import Calls
+from penstock.fetch.fetcher import Fetcher
+from penstock.options import ReadOptions, RetryOptions
+from penstock.protocols.driver import Attributes
+from penstock.transport.work import Threads
+from penstock.waiting import Inbox
+
+
+class Told(Inbox):
+    def __init__(self):
+        super().__init__()
+        self.ended = SimpleQueue()
+
+    def finished(self, item):
+        self.ended.put(item)
+
+
+class Files(Local):
+    """Counts the puts of each batch, each of which waits until it may go on."""
+
+    def __init__(self, root):
+        super().__init__(root)
+        self.batches = []
+        self.began, self.go_on = threading.Semaphore(0), threading.Event()
+
+    def put_many(self, prefix, puts):
+        self.batches.append(len(puts))
+        exchange = super().put_many(prefix, puts)
+        run = exchange.request.run
+
+        def later():
+            self.began.release()
+            assert self.go_on.wait(60)
+            return run()
+
+        exchange.request.run = later
+        return exchange
+
+
+@pytest.fixture
+def files(tmp_path):
+    return Files(str(tmp_path))
+
+
+@pytest.fixture
+def calls(files):
+    fetcher = Fetcher(files, Threads(2), RetryOptions(attempts=1), ReadOptions())
+    told = Told()
+    yield Calls(lambda: fetcher, lambda: fetcher, told), told
+    files.go_on.set()
+    fetcher.close()
+
+
+def test_puts_go_together_while_as_many_batches_are_under_way_as_there_are_threads(files, calls, tmp_path):
+    calls, told = calls
+    puts = []
+    for number in range(60):
+        puts.append(calls.put(f"{number}", str(number).encode(), Attributes()))
+        calls.send()
+    for _ in range(2):
+        assert files.began.acquire(timeout=60)
+    assert files.batches == [1, 1]
+    files.go_on.set()
+    ended = {told.ended.get(timeout=60) for _ in puts}
+    assert ended == set(puts)
+    assert sum(files.batches) == 60
+    assert len(files.batches) == 2 + 4  # sixteen at a time
+    assert all(each.complete and each.result() for each in puts)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {str(each): str(each) for each in range(60)}
+
+
+def test_one_that_fails_fails_alone(files, calls, tmp_path):
+    calls, told = calls
+    files.go_on.set()
+    (tmp_path / "folder").mkdir()
+    puts = [calls.put(key, b"x", Attributes()) for key in ("a", "folder", "b")]
+    calls.send()
+    assert {told.ended.get(timeout=60) for _ in puts} == set(puts)
+    with pytest.raises(Unusable, match="a directory"):
+        puts[1].result()
+    assert puts[0].result()
+    assert puts[2].result()
+
+
+def test_large_puts_are_spread_over_batches(files, calls):
+    calls, told = calls
+    files.go_on.set()
+    puts = [calls.put(f"{number}", bytes(5 << 20), Attributes()) for number in range(4)]
+    calls.send()
+    assert {told.ended.get(timeout=60) for _ in puts} == set(puts)
+    assert files.batches == [2, 2]
+
+
+def test_what_waits_is_called_off_and_what_has_begun_is_finished(files, calls, tmp_path):
+    calls, told = calls
+    puts = [calls.put("0", b"x", Attributes())]
+    calls.send()
+    puts.append(calls.put("1", b"x", Attributes()))
+    calls.send()
+    for _ in puts:
+        assert files.began.acquire(timeout=60)
+    puts += [calls.put(f"{number}", b"x", Attributes()) for number in range(2, 40)]
+    calls.send()
+    calls.call_off(puts)
+    files.go_on.set()
+    assert {told.ended.get(timeout=60) for _ in puts} == set(puts)
+    for put in puts[2:]:
+        with pytest.raises(Cancelled):
+            put.result()
+    assert {path.name for path in tmp_path.iterdir()} == {"0", "1"}
+
+
+def test_a_store_that_is_closed_tells_all_that_wait(files, calls):
+    calls, told = calls
+    puts = [calls.put(f"{number}", b"x", Attributes()) for number in range(40)]
+    calls.send()
+    calls._fetcher().close()
+    files.go_on.set()
+    assert {told.ended.get(timeout=60) for _ in puts} == set(puts)
+
+
+def test_listeners_hear_of_each_put_alone(files, calls):
+    calls, told = calls
+    heard = []
+    end = subscribe(heard.append)
+    try:
+        puts = [calls.put(key, b"x", Attributes()) for key in "ab"]
+        calls.send()
+        assert {told.ended.get(timeout=60) for _ in puts} == set(puts)
+    finally:
+        end()
+    assert files.batches == []
+    assert heard
