@@ -60,7 +60,7 @@ class BatchedPut:
 class PutBatches(Inbox):
     """Puts to one store, sent in batches, as many at once as the transport carries; others wait, and go together.
 
-    One thread adds, sends and calls off. A batch that ends sends the next one from the transport's thread.
+    One thread adds, sends and cancels. A batch that ends sends the next one from the transport's thread.
 
     Attributes:
         fetcher: The store's engine.
