@@ -217,8 +217,11 @@ class Fetcher:
     def _ranged(self, spans: Sequence[Span]) -> tuple[Span, int] | None:
         """Return the first of the ranges among spans, and its size; None where they are few bytes."""
         most_bytes = self.options.split_bytes
-        sizes = [(span, span.stop - span.start) for span in spans if span.stop is not None]
-        ranged = [(span, size) for span, size in sizes if size > 1 and (not span.whole or size > most_bytes)]
+        ranged = [
+            (span, span.stop - span.start)
+            for span in spans
+            if span.stop is not None and span.stop > (most_bytes if span.whole else span.start + 1)
+        ]
         return ranged[0] if sum(size for _, size in ranged) > most_bytes else None
 
     def _pinned(self, span: Span) -> Span:

@@ -84,8 +84,9 @@ def _refused(option: int, code: int) -> NoReturn:
 
 
 @cache
-def _name(header: str) -> bytes:
-    return header.encode()
+def _encoded(wants: tuple[str, ...]) -> tuple[tuple[str, bytes], ...]:
+    """Return names of headers with what libcurl takes for them; drivers have few such tuples."""
+    return tuple([(name, name.encode()) for name in wants])
 
 
 class Easy:
@@ -291,8 +292,8 @@ class Easy:
             response.headers = self._all_headers()
         else:
             headers, found, at = response.headers, self._found, self._found_at
-            for name in request.wants:
-                if easy_header(handle, _name(name), _NONE, _HEADER_ORIGIN, _LAST_REQUEST, at) == OK:
+            for name, encoded in _encoded(request.wants):
+                if not easy_header(handle, encoded, _NONE, _HEADER_ORIGIN, _LAST_REQUEST, at):  # OK is 0
                     headers[name] = found.contents.value.decode("latin-1")
         return response
 

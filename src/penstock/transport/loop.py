@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import Bug, Cancelled, PenstockError, Transient, Unreachable, Unusable
 from penstock.node.member import member
-from penstock.protocols.exchange import Request, Response, Work
+from penstock.protocols.exchange import Request, Response
 from penstock.transport.backlog import Backlog
 from penstock.transport.codes import WHERE, deliver, ours
 from penstock.transport.connections import KEPT, Connections
@@ -237,13 +237,13 @@ class _Loop:
                 continue
             try:
                 request = call.request()
-                if isinstance(request, Work) and not request.blocks:
+                if not isinstance(request, Request):
+                    if request.blocks:
+                        raise Bug("a call that is no HTTP request was given to the HTTP transport")
                     response = Response(body=request.run())
                     transfer.free()
                     self._deliver(session, call, response)
                     continue
-                if not isinstance(request, Request):
-                    raise Bug("a call that is no HTTP request was given to the HTTP transport")
                 easy = transfer.easy
                 easy.load(request, fresh=fresh)
                 add(easy)

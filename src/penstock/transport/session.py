@@ -165,11 +165,12 @@ class Transfer:
         limit, sampling = session.limit, session.sampling
         try:
             response = easy.unload(code)
-            if code not in (OK, WRITE_ERROR, CUT):
+            if code == OK:
+                if not limit.located:
+                    session.answered = True
+                    limit.locate(easy.first_byte_s())
+            elif code not in (WRITE_ERROR, CUT):
                 response.fault = fault(code, easy.explain(code), session.where, strange=not session.answered)
-            elif code == OK and not limit.located:
-                session.answered = True
-                limit.locate(easy.first_byte_s())
             sampling.left -= 1
             if sampling.left <= 0 or listening():
                 response.first_byte_s, response.body_s = max(0.0, easy.first_byte_s()), max(0.0, easy.body_s())

@@ -53,7 +53,7 @@ class Stepped(Strings):
         """Return one string as text."""
         block = row >> 5  # as above: a call would take a tenth of the time
         at, base, ends = row + block, self._bases[block], self._ends
-        return self._data[base + ends[at] : base + ends[at + 1]].tobytes().decode("utf-8", "surrogateescape")
+        return str(self._data[base + ends[at] : base + ends[at + 1]], "utf-8", "surrogateescape")
 
     def check(self) -> None:
         """Raise ValueError where the offsets lead outside of the strings."""
@@ -115,7 +115,7 @@ class Even(Strings):
     def text(self, row: int) -> str:
         """Return one string as text."""
         at = row * self._width
-        return self._data[at : at + self._width].tobytes().decode("utf-8", "surrogateescape")
+        return str(self._data[at : at + self._width], "utf-8", "surrogateescape")
 
     def check(self) -> None:
         """Find nothing: there are no offsets that could lead outside."""

@@ -64,6 +64,7 @@ class S3(Reads):
         self._verify = vocabulary.verification
         self._wants = self._verify.range_headers, self._verify.whole_headers
         self._sized = self._verify.sized_headers
+        self._sent = {**vocabulary.read_headers}, {**vocabulary.read_headers, **vocabulary.whole_headers}
         self._metadata_prefix = f"{vocabulary.prefix}meta-"
         self.identity = identity
         self._wants_md5 = False
@@ -115,13 +116,12 @@ class S3(Reads):
         """Read one span; no ``Range`` is sent where it is the whole object, and a HEAD where it is empty."""
         key, start, _, etag, whole, _ = span
         words, method = self._words, "GET"
-        headers = {**words.read_headers} if words.read_headers else {}
-        if whole:
-            headers.update(words.whole_headers)
-        elif target.size:
-            headers["range"] = f"bytes={start}-{start + target.size - 1}"
-        else:
-            method = "HEAD"  # no Range says "nothing"
+        headers = self._sent[whole].copy()
+        if not whole:
+            if target.size:
+                headers["range"] = f"bytes={start}-{start + target.size - 1}"
+            else:
+                method = "HEAD"  # no Range says "nothing"
         if is_strong(etag):
             headers[words.pin] = f'"{etag}"' if words.quotes else etag
         route = self._route

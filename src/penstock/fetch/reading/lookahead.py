@@ -98,10 +98,8 @@ class Lookahead:
         if not read.complete:
             self._await(read)
         reads.popleft()
-        cost = self._costs.popleft()
-        if read.span.stop is None and read.error is None and not read.span.start:
-            self._sizes.add(read.size_bytes)
-        budget.release(cost)
+        size_bytes = self._costs.popleft()
+        budget.release(size_bytes)
         counts = self.counts
         attempts = read.attempts
         counts.requests += attempts
@@ -110,8 +108,12 @@ class Lookahead:
             counts.cached += not attempts and read.error is None
         if read.error is not None:
             counts.errors += 1
-        else:
-            counts.size_bytes += cost if read.span.stop is not None else read.size_bytes
+            return read
+        if read.span.stop is None:
+            size_bytes = read.size_bytes
+            if not read.span.start:
+                self._sizes.add(size_bytes)
+        counts.size_bytes += size_bytes
         return read
 
     def _await(self, read: PendingRead) -> None:
