@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from penstock.datasets.policy import Delivery, Skipped, attempt, remaining
+from penstock.datasets.policy import Delivery, Failed, Skipped, attempt, remaining
 from penstock.datasets.reading import Item
 from penstock.errors import Bug, Cancelled, Changed, Damaged, DatasetChanged, NotFound, Truncated, Unreachable, Unusable
 from penstock.order.sampling import Cursor
@@ -35,6 +35,28 @@ def test_a_samples_own_error_is_raised_or_skipped_with_its_name(error):
     skipped = attempt(item(error), "skip")
     assert skipped == Skipped("s3://bucket/key", f"{type(error).__name__}: {error}")
     assert pickle.loads(pickle.dumps(skipped)) == skipped
+
+
+def several(*made: object) -> Item:
+    return Item(0, 2, 9, "s3://bucket/first", lambda: [*made], len(made))
+
+
+def test_errors_of_samples_that_are_made_together_are_those_samples_own():
+    assert attempt(several(1, 2), "raise") == attempt(several(1, 2), "skip") == [1, 2]
+    failing = several(1, Failed("s3://bucket/key", NotFound("gone")), 3)
+    with pytest.raises(NotFound):
+        attempt(failing, "raise")
+    assert attempt(failing, "skip") == [1, Skipped("s3://bucket/key", "NotFound: gone"), 3]
+    with pytest.raises(Bug):
+        attempt(several(1, Failed("s3://bucket/key", Bug("odd"))), "skip")
+
+
+def test_an_error_of_all_samples_that_are_made_together_is_raised():
+    def make() -> object:
+        raise ValueError("odd")
+
+    with pytest.raises(ValueError, match="odd"):
+        attempt(Item(0, 0, 3, "s3://bucket/first", make, 3), "skip")
 
 
 def test_a_name_is_made_for_samples_that_are_skipped_alone():

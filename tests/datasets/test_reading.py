@@ -11,7 +11,8 @@ import weakref
 import pytest
 
 from penstock.datasets import reading
-from penstock.datasets.reading import Prepared, in_lists
+from penstock.datasets.policy import in_lists
+from penstock.datasets.reading import Prepared
 from penstock.errors import Cancelled, Damaged
 from tests.datasets.chunks import Chunked
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import default_collate, get_worker_info
 
 from penstock.datasets.planning.inspection import PlannedSample, planned
-from penstock.datasets.policy import Delivery, OnError, attempt, remaining
+from penstock.datasets.policy import Delivery, OnError, in_lists, remaining
 from penstock.datasets.positions.conflicts import check_batching
 from penstock.datasets.positions.resumable import Resumable
 from penstock.datasets.positions.stateful import Progress, StatefulIterator
-from penstock.datasets.reading import in_lists
 from penstock.datasets.sample import Sample
 from penstock.errors import Unusable
 from penstock.order.indices import batch_indices
@@ -214,6 +212,6 @@ def _collate(samples: list[Any]) -> Any:  # noqa: ANN401  whatever torch makes o
 
 
 def _skipping(reading: Reading, cursor: Cursor, collate: Callable[[list[Any]], Any]) -> Iterator[Delivery]:
-    for made in in_lists(reading, partial(attempt, on_error="skip")):
+    for made in in_lists(reading, "skip"):
         samples, skipped = remaining(made)
         yield Delivery(collate(samples), cursor, skipped, len(samples))

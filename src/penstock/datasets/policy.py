@@ -1,4 +1,4 @@
-"""What reaches a loader: a batch, where its epoch began, and which samples were left out of it."""
+"""What reaches a loader: a batch, where its epoch began, which samples were left out; and how items are made."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from penstock.errors import Bug, Cancelled, Damaged, DatasetChanged, NoSpace, Unusable, public_url
 
 if TYPE_CHECKING:
-    from penstock.datasets.reading import Item
+    from collections.abc import Iterator
+
+    from penstock.datasets.reading import Item, Reading
     from penstock.order.sampling import Cursor
 
-__all__ = ["Delivery", "OnError", "Skipped", "attempt", "remaining"]
+__all__ = ["Delivery", "Failed", "OnError", "Skipped", "attempt", "in_lists", "remaining"]
 
 OnError = Literal["raise", "skip"]
 
@@ -31,6 +33,19 @@ class Skipped(NamedTuple):
     error: str
 
 
+class Failed(NamedTuple):
+    """A sample that could not be made, among others of one item that could.
+
+    Attributes:
+        name: Its URL, for reports.
+        error: What went wrong.
+
+    """
+
+    name: str
+    error: Exception
+
+
 class Delivery(NamedTuple):
     """A batch for the training loop.
 
@@ -49,13 +64,29 @@ class Delivery(NamedTuple):
 
 
 def attempt(item: Item, on_error: OnError) -> Any:  # noqa: ANN401  whatever a transform returns
-    """Return what the dataset yields of an item; with "skip", a ``Skipped`` for an error that is the sample's own."""
+    """Return what the dataset yields of an item; with "skip", a ``Skipped`` for an error that is the sample's own.
+
+    Of an item of several samples it is a list; the first error that is not skipped is raised.
+    """
     try:
-        return item.make()
+        made = item.make()
     except Exception as error:
-        if on_error == "raise" or isinstance(error, _OURS):
+        if on_error == "raise" or isinstance(error, _OURS) or item.samples:  # not a single sample's
             raise
-        return Skipped(item.name, f"{type(error).__name__}: {error}")
+        return _skipped(item.name, error)
+    if item.samples and Failed in map(type, made):
+        return [_settled(each, on_error) if type(each) is Failed else each for each in made]
+    return made
+
+
+def _settled(failed: Failed, on_error: OnError) -> Skipped:
+    if on_error == "raise" or isinstance(failed.error, _OURS):
+        raise failed.error
+    return _skipped(*failed)
+
+
+def _skipped(name: str, error: Exception) -> Skipped:
+    return Skipped(name, f"{type(error).__name__}: {error}")
 
 
 def remaining(made: list[Any]) -> tuple[list[Any], tuple[Skipped, ...]]:
@@ -71,3 +102,24 @@ def remaining(made: list[Any]) -> tuple[list[Any], tuple[Skipped, ...]]:
     named = "; ".join(f"{public_url(url)} ({error})" for url, error in skipped[:_NAMED])
     more = f" and {len(skipped) - _NAMED} more" if len(skipped) > _NAMED else ""
     raise Damaged(f"no sample of a batch could be read: {named}{more}")
+
+
+def in_lists(reading: Reading, on_error: OnError = "raise") -> Iterator[list[Any]]:
+    """Yield each batch's samples as a list, made on this thread as ``attempt`` does; the first error ends it.
+
+    Closes the reading.
+    """
+    made: list[Any] = []
+    with reading:
+        for item in reading:
+            if not item.size:
+                item.make()
+                continue
+            found = attempt(item, on_error)
+            if item.samples:
+                made += found
+            else:
+                made.append(found)
+            if item.stop == item.size:
+                yield made
+                made = []

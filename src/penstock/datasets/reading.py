@@ -11,18 +11,18 @@ from penstock.errors import Cancelled
 from penstock.waiting import LOOK_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import TracebackType
 
     from penstock.protocols.fetching import ReadCounts
 
-__all__ = ["Item", "Prepared", "Reading", "in_lists"]
+__all__ = ["Item", "Prepared", "Reading"]
 
 T = TypeVar("T")
 
 
 class Item(NamedTuple):
-    """One sample whose read has ended, well or not; or, where ``size`` is 0, work that later samples wait for.
+    """A sample whose read has ended, well or not, or some of a batch; with ``size`` 0, work that later ones wait for.
 
     An item that prepares (say, decodes a chunk that many samples are cut from) belongs to no batch. It comes before
     every sample that needs it, so the ``make`` of a sample may wait for one that another thread has begun. Its own
@@ -34,6 +34,8 @@ class Item(NamedTuple):
         size: How many samples that batch has; 0: the item prepares.
         url: Its object's, or what returns it: most are never asked for.
         make: Returns what the dataset yields of it, or raises what went wrong; any thread may call it, once.
+        samples: 0: it is one sample. Else it is so many of its batch, from ``slot`` on, and ``make`` returns a list of
+            them, with a ``Failed`` for each that has an error of its own.
 
     """
 
@@ -42,6 +44,12 @@ class Item(NamedTuple):
     size: int
     url: str | Callable[[], str]
     make: Callable[[], Any]
+    samples: int = 0
+
+    @property
+    def stop(self) -> int:
+        """The place in the batch after its last sample."""
+        return self.slot + (self.samples or 1)
 
     @property
     def name(self) -> str:
@@ -93,27 +101,6 @@ class Reading(ABC):
     def __exit__(self, *_: object) -> None:
         """Close."""
         self.close()
-
-
-def _make(item: Item) -> Any:  # noqa: ANN401  whatever a dataset yields
-    return item.make()
-
-
-def in_lists(reading: Reading, make: Callable[[Item], Any] = _make) -> Iterator[list[Any]]:
-    """Yield what ``make`` makes of each batch's samples as a list, on this thread; the first error ends it.
-
-    Closes the reading.
-    """
-    made: list[Any] = []
-    with reading:
-        for item in reading:
-            if not item.size:
-                item.make()
-                continue
-            made.append(make(item))
-            if item.slot + 1 == item.size:
-                yield made
-                made = []
 
 
 class Prepared(Generic[T]):

@@ -232,12 +232,13 @@ class _Shared:
         return self._ended or self._begun < self._taken + self.options.ahead
 
     def _begin(self, item: Item) -> None:
-        if not item.size or 0 < item.slot < item.size - 1:
+        ends = item.size and item.stop == item.size
+        if not item.size or (item.slot and not ends):
             return  # it prepares, and belongs to no batch; or its batch has begun and is not yet drawn
         with self._lock:
             if item.slot == 0:  # unless this batch is where an error has ended it meanwhile
                 self._batches.setdefault(item.batch, _Batch([None] * item.size, item.size))
-            self._begun = item.batch + (item.slot + 1 == item.size)
+            self._begun = item.batch + ends
 
     def _end(self, error: BaseException | None) -> None:
         """Draw no more; an error is the outcome of the batch that was being drawn."""
@@ -260,8 +261,8 @@ class _Shared:
         if batch is None or not batch.made:
             return  # the batch has failed already, or is not wanted any more
         with self._lock:
-            batch.made[item.slot] = made
-            batch.left -= 1
+            batch.made[item.slot : item.stop] = made if item.samples and isinstance(made, list) else [made]
+            batch.left -= item.stop - item.slot
             if batch.left:
                 return
         outcome = self._finished(batch.made)

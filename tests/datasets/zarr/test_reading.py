@@ -5,9 +5,11 @@ import threading
 import numpy as np
 import pytest
 
+from penstock.datasets.policy import Failed
 from penstock.datasets.zarr.dataset import ZarrDataset
 from penstock.datasets.zarr.reading import ZarrReading
 from penstock.errors import Cancelled, Damaged
+from penstock.loading.loader import DataLoader
 from tests.datasets.zarr.stores import SHARDED, SPATIAL, WHOLE, numbered, write
 
 VALUES = numbered((200, 6, 8))
@@ -140,3 +142,78 @@ def test_chunks_are_decoded_while_nobody_wants_a_sample(tmp_path, layout, monkey
         np.testing.assert_array_equal(item.make(), VALUES[10 * item.batch + item.slot])
     reading.close()
     assert reading.ahead() is None
+
+
+def batched(tmp_path, layout, batch=10, **arguments):
+    return dataset(tmp_path, layout, **arguments).batched(batch).dataset
+
+
+@pytest.mark.parametrize("layout", [WHOLE, SPATIAL, SHARDED], ids=["whole", "spatial", "sharded"])
+@pytest.mark.parametrize("offsets", [0, (0, 1)], ids=["one", "two"])
+def test_samples_of_a_batch_are_made_together(tmp_path, layout, offsets, monkeypatch):
+    monkeypatch.setattr("penstock.datasets.zarr.samples.arrangement._KEPT_BYTES", 0)
+    data = batched(tmp_path, layout, offsets=offsets)
+    order, made = list(range(199)), []
+    reading = data.reading(tens(order), 1)
+    items = [(item, item.make()) for item in reading]
+    for item, some in items:
+        if item.size:
+            assert (item.samples, 10 * item.batch + item.slot) == (len(some), len(made))
+            made += some
+    wanted = VALUES[:199] if offsets == 0 else np.stack([VALUES[:199], VALUES[1:]], axis=1)
+    np.testing.assert_array_equal(np.stack(made), wanted)
+    assert sum(item.size > 0 for item, _ in items[len(items) // 2 :]) <= 11, "an item for each batch, but for the first"
+    assert not reading._pending
+
+
+def test_several_arrays_of_samples_that_are_made_together_keep_their_names(tmp_path):
+    write(tmp_path / "a", VALUES, DIMS, **WHOLE)
+    write(tmp_path / "b", -VALUES[:, 0, 0], DIMS[:1], chunks=(7,))
+    arrays = {"a": str(tmp_path / "a"), "b": str(tmp_path / "b")}
+    for targets in (None, {"t": arrays["b"]}):
+        data = ZarrDataset(arrays, targets, output="numpy", dims="time")
+        for number, batch in enumerate(data.batched(30)):
+            inputs = batch if targets is None else batch[0]
+            assert [*inputs] == ["a", "b"]
+            np.testing.assert_array_equal(inputs["a"], VALUES[30 * number : 30 * number + 30])
+            np.testing.assert_array_equal(inputs["b"], -VALUES[30 * number : 30 * number + 30, 0, 0])
+            if targets:
+                np.testing.assert_array_equal(batch[1]["t"], inputs["b"])
+
+
+def test_an_error_is_that_of_the_samples_that_need_the_chunk_among_those_made_together(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.datasets.zarr.samples.arrangement._KEPT_BYTES", 0)
+    data = batched(tmp_path, WHOLE)
+    (tmp_path / "a" / "c" / "3" / "0" / "0").write_bytes(b"no chunk at all")
+    reading, made = data.reading(tens(list(range(200))), 1), []
+    for item in reading:
+        some = item.make()
+        made += some if item.size else []
+    assert [at for at, each in enumerate(made) if isinstance(each, Failed)] == [12, 13, 14, 15]
+    assert {type(made[at].error) for at in range(12, 16)} == {Damaged}
+    assert "time=13" in made[13].name
+    np.testing.assert_array_equal(np.stack(made[:12] + made[16:]), np.delete(VALUES, range(12, 16), axis=0))
+    assert not reading._pending
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_loader_leaves_out_samples_of_a_damaged_chunk_alone(tmp_path, threads, monkeypatch):
+    monkeypatch.setattr("penstock.datasets.zarr.samples.arrangement._KEPT_BYTES", 0)
+    data = dataset(tmp_path, WHOLE)
+    (tmp_path / "a" / "c" / "3" / "0" / "0").write_bytes(b"no chunk at all")
+    loader = DataLoader(data, 10, on_error="skip", decode_threads=threads)
+    batches = list(loader)
+    np.testing.assert_array_equal(np.concatenate(batches), np.delete(VALUES, range(12, 16), axis=0))
+    assert [len(batch) for batch in batches[:3]] == [10, 6, 10]
+    assert loader.stats().samples == 196
+    assert loader.skipped_count == 4
+    with pytest.raises(Damaged):
+        list(DataLoader(data, 10, decode_threads=threads))
+
+
+def test_samples_that_are_made_together_may_need_more_than_memory_has(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.datasets.zarr.samples.arrangement._KEPT_BYTES", 0)
+    order = np.random.default_rng(1).permutation(200).tolist()
+    data = batched(tmp_path, SPATIAL, memory_bytes=1 << 16, window_bytes=1)
+    made = [each for item in data.reading(tens(order), 1) for each in [item.make()] if item.size]
+    np.testing.assert_array_equal(np.concatenate(made), VALUES[order])

@@ -1,5 +1,7 @@
 """Every sample gets its turn, its chunks before it; a chunk goes after its last sample; bytes stay below a limit."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -46,11 +48,12 @@ def test_all_samples_have_their_chunks_and_bytes_stay_below_the_limit(table, bat
             assert chunk not in live
             live.add(chunk)
         assert schedule.held_bytes <= max(most_bytes, one)
-        turn = schedule.turn()
-        turns.append(turn)
-        needed = {each for each in table[turn.sample].tolist() if each >= 0}
-        assert needed <= live
-        live -= {chunk for chunk in needed if schedule.done(chunk)}
+        most = schedule.queue[0].position if schedule.queue else schedule.frontier
+        turn = schedule.turn(random.randint(1, most - schedule.position))
+        turns += [(turn.batch, turn.slot + at, turn.size, sample) for at, sample in enumerate(turn.samples)]
+        needed = [chunk for sample in turn.samples for chunk in {*table[sample].tolist()} if chunk >= 0]
+        assert live.issuperset(needed)
+        live -= {chunk for chunk, samples in Counter(needed).items() if schedule.done(chunk, samples)}
     assert (live, schedule.held_bytes) == (set(), 0)
     wanted = [
         (number, slot, len(each), sample) for number, each in enumerate(batches) for slot, sample in enumerate(each)
@@ -67,7 +70,7 @@ def test_a_chunk_is_read_once_where_its_samples_fit(batch):
         schedule.extend()
         reads += [need.chunk for need in schedule.queue]
         schedule.queue.clear()
-        schedule.done(int(table[schedule.turn().sample, 0]))
+        schedule.done(int(table[schedule.turn().samples[0], 0]))
     assert reads == list(range(100))
 
 
@@ -93,5 +96,5 @@ def test_samples_without_chunks_have_their_turns():
     )
     turns = []
     while schedule.position < schedule.frontier or schedule.extend(must=True):
-        turns.append(schedule.turn().sample)
+        turns.append(schedule.turn().samples[0])
     assert turns == [0, 1, 2]

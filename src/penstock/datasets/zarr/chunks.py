@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Chunks"]
 
+_KEPT = 4096  # chunks whose places are remembered
+
 
 class Chunks:
     """The chunks of arrays, numbered through: those of the first array, row by row, then those of the next."""
@@ -34,10 +36,12 @@ class Chunks:
     def __init__(self, arrays: Sequence[StoredArray], missing: Missing) -> None:
         """Number them; nothing is read."""
         self._arrays, self._missing = tuple(arrays), missing
-        self._grids = [array.layout.grid for array in arrays]
+        layouts = [(array.layout, array.layout.grid) for array in arrays]
         self.bases = [0]
-        for grid in self._grids:
+        for _, grid in layouts:
             self.bases.append(self.bases[-1] + prod(grid))
+        self._at = lru_cache(_KEPT)(partial(_located, self.bases, layouts))  # asked for before reading, and after it
+        self._sharded = any(layout.shards is not None for layout, _ in layouts)
         self._decoders = [decoder_of(array.layout, array.url) for array in arrays]
         self._sizes = [
             prod(array.layout.chunks) * dtype.itemsize for array, dtype in zip(arrays, self.dtypes, strict=True)
@@ -53,17 +57,9 @@ class Chunks:
         """Return the decoded bytes of a chunk."""
         return self._sizes[bisect_right(self.bases, chunk) - 1]
 
-    def _at(self, chunk: int) -> tuple[int, Layout, tuple[int, ...]]:
-        number = bisect_right(self.bases, chunk) - 1
-        left, place = chunk - self.bases[number], []
-        for count in reversed(self._grids[number]):
-            left, at = divmod(left, count)
-            place.append(at)
-        return number, self._arrays[number].layout, tuple(reversed(place))
-
     def shards(self, chunks: Iterable[int]) -> Iterator[tuple[int, str]]:
         """Yield the shards that some chunks lie in: the array's number, and the shard's key."""
-        for chunk in chunks:
+        for chunk in chunks if self._sharded else ():
             number, layout, place = self._at(chunk)
             if layout.shards is not None:
                 yield number, layout.object_key(place)
@@ -120,3 +116,15 @@ class Chunks:
         if filled is None:
             filled = self._filled[number] = self._meant(number, self._decoders[number].filled())
         return filled
+
+
+def _located(
+    bases: Sequence[int], layouts: Sequence[tuple[Layout, tuple[int, ...]]], chunk: int
+) -> tuple[int, Layout, tuple[int, ...]]:
+    """Return the array that a chunk belongs to, and the chunk's place in its grid."""
+    number = bisect_right(bases, chunk) - 1
+    (layout, grid), left, place = layouts[number], chunk - bases[number], []
+    for count in reversed(grid):
+        left, at = divmod(left, count)
+        place.append(at)
+    return number, layout, tuple(reversed(place))

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from penstock.datasets.zarr.samples.extraction import Part
     from penstock.source import Source
 
-__all__ = ["ZarrContents"]
+    Located = tuple[list[int], list[tuple[int | slice, ...]]]  # chunks by sample, and its elements there
 
+__all__ = ["ZarrContents"]
 
 _lock = Lock()  # held for moments only
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
@@ -140,6 +141,20 @@ class ZarrContents:
     def parts(self, position: Sequence[int]) -> list[list[Part]]:
         """Return what the sample at a position takes of each array."""
         return [extraction.parts(position) for extraction in self.arrangement.extractions]
+
+    def located(self, positions: NDArray[np.int64]) -> list[Located] | None:
+        """Return the chunks that samples at these positions take of each array, where that is one chunk of each."""
+        found = [extraction.located(positions) for extraction in self.arrangement.extractions]
+        return None if None in found else found  # type: ignore[return-value]  # there is none among them
+
+    def views(self, found: Sequence[Located], values: Mapping[int, NDArray[Any]]) -> list[list[NDArray[Any]]]:
+        """Return of each array what was found of it: for each sample, a view of a chunk."""
+        kept, columns = self.kept, []
+        for number, (chunks, insides) in enumerate(found):
+            held = {chunk: kept[number] if chunk < 0 else values[chunk] for chunk in {*chunks}}
+            views = [held[chunk][inside] for chunk, inside in zip(chunks, insides, strict=True)]
+            columns.append([*map(np.asarray, views)] if not self.arrangement.extractions[number].shape else views)
+        return columns
 
     def assembled(
         self, parts: Sequence[Sequence[Part]], values: Mapping[int, NDArray[Any]], *, own: bool

@@ -14,9 +14,9 @@ from penstock.datasets.batched import BatchableDataset, Batched
 from penstock.datasets.iterable import ResumableSamples
 from penstock.datasets.planning.measure import plan_of
 from penstock.datasets.planning.plan import Setting
+from penstock.datasets.policy import in_lists
 from penstock.datasets.positions.iteration import Iterations
 from penstock.datasets.positions.stateful import StatefulIterator
-from penstock.datasets.reading import in_lists
 from penstock.datasets.zarr.arguments import check_values, check_words, refuse_unknown
 from penstock.datasets.zarr.contents import ZarrContents
 from penstock.datasets.zarr.map import ZarrMap
@@ -273,7 +273,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             limits, words = with_blocks(limits, self._contents.arrangement, blocks)
             if words:
                 warnings.warn(words, stacklevel=2)
-        return ZarrReading(self._contents, batches, workers, limits, self._made)
+        return ZarrReading(self._contents, batches, workers, limits, self._made, None if self._own else self._rows)
 
     def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Store, Iterator[Span]]:
         """Return the store, and where each chunk lies that a sample needs: see ``BatchableDataset.spans``."""
@@ -303,6 +303,13 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             sample = sample, _named(targets, found[len(inputs) :])
         return sample if self.transform is None else self.transform(sample)
 
+    def _rows(self, columns: list[list[NDArray[Any]]]) -> list[Any]:
+        """Return samples of what they take of each array, to be stacked."""
+        inputs, targets = self._groups
+        split = len(inputs)
+        samples = _named_rows(inputs, columns[:split])
+        return samples if targets is None else [*zip(samples, _named_rows(targets, columns[split:]), strict=True)]
+
     def _limited(self, batch: int) -> Limits:
         ahead_bytes = self._contents.arrays[0].source.options.read.ahead_bytes
         blocks = (
@@ -331,3 +338,7 @@ def _ordered(order: Order, arrangement: Arrangement, window_bytes: int, lanes: i
 
 def _named(names: Sequence[str], arrays: Sequence[Any]) -> Any:  # noqa: ANN401  one array, or a dict of them
     return arrays[0] if [*names] == [""] else dict(zip(names, arrays, strict=False))
+
+
+def _named_rows(names: Sequence[str], columns: Sequence[list[Any]]) -> list[Any]:
+    return columns[0] if [*names] == [""] else [_named(names, row) for row in zip(*columns, strict=True)]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
+from contextlib import suppress
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from penstock.datasets.policy import Failed
 from penstock.datasets.reading import Item, Prepared, Reading
 from penstock.datasets.zarr.indexes import ShardIndexes
 from penstock.datasets.zarr.schedule import Schedule
@@ -16,7 +20,6 @@ from penstock.values import PAUSE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from penstock.datasets.zarr.contents import ZarrContents
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.values import Span
 
     Make = Callable[[int, Sequence[Sequence[Part]], Mapping[int, NDArray[Any]]], Any]
+    Rows = Callable[[list[list[NDArray[Any]]]], list[Any]]
 
 __all__ = ["ZarrReading"]
 
@@ -53,10 +57,20 @@ class ZarrReading(Reading):
     """
 
     def __init__(
-        self, contents: ZarrContents, batches: Iterable[list[int]], workers: int, limits: Limits, make: Make
+        self,
+        contents: ZarrContents,
+        batches: Iterable[list[int]],
+        workers: int,
+        limits: Limits,
+        make: Make,
+        rows: Rows | None = None,
     ) -> None:
-        """Read samples of ``contents``; nothing begins before the first ``next``."""
-        self._contents, self._make_sample = contents, make
+        """Read samples of ``contents``; nothing begins before the first ``next``.
+
+        ``make`` makes a sample of its parts. With ``rows``, which makes samples of what they take of each array, those
+        of a batch are made together, as far as their chunks are in sight.
+        """
+        self._contents, self._make_sample, self._rows = contents, make, rows
         self._chunks, self._pool = contents.chunks, contents.pool(limits.chunk_bytes)
         self._positions: deque[list[int]] = deque()  # of samples that were looked at, in order
         self._lock = Lock()  # of the schedule, which the threads that make samples count down
@@ -87,11 +101,19 @@ class ZarrReading(Reading):
         if self._to_take and self._to_take[0].position <= schedule.position + self._lead:
             return self._prepared(self._to_take.popleft())
         with self._lock:
-            turn = schedule.turn()
-            self._unmade += 1
-        if turn.slot + 1 == turn.size:
+            turn = schedule.turn(self._most())
+            self._unmade += len(turn.samples)
+        if turn.slot + len(turn.samples) == turn.size:
             self._lead = turn.size
-        return self._sample(turn, self._positions.popleft())
+        positions = [self._positions.popleft() for _ in turn.samples]
+        return self._sample(turn, positions[0]) if self._rows is None else self._run(turn, positions, self._rows)
+
+    def _most(self) -> int:
+        """Return how many samples may be made together: those whose chunks are read, or come before them."""
+        if self._rows is None:
+            return 1
+        position = self._schedule.position
+        return (self._to_take[0].position if self._to_take else self._schedule.frontier) - position
 
     def ahead(self) -> Item | None:
         """Return what decodes the next chunk, if its bytes are there: memory has room for all chunks in sight."""
@@ -172,9 +194,36 @@ class ZarrReading(Reading):
         return Item(0, 0, 0, "", values.prepare)
 
     def _sample(self, turn: Turn, position: list[int]) -> Item:
-        batch, slot, size, sample = turn
+        batch, slot, size, [sample] = turn
         name = partial(self._contents.name_of, position)
         return Item(batch, slot, size, name, partial(self._make, sample, position))
+
+    def _run(self, turn: Turn, positions: list[list[int]], rows: Rows) -> Item:
+        batch, slot, size, samples = turn
+        name = partial(self._contents.name_of, positions[0])
+        return Item(batch, slot, size, name, partial(self._make_run, samples, positions, rows), len(samples))
+
+    def _make_run(self, samples: list[int], positions: list[list[int]], rows: Rows) -> list[Any]:
+        """Make samples together; one by one where they lie in several chunks each, or a chunk cannot be read."""
+        contents = self._contents
+        found = contents.located(np.array(positions, dtype=np.int64))
+        if found is not None:
+            uses = Counter(chunk for chunks, _ in found for chunk in chunks if chunk >= 0)
+            values = None
+            with suppress(Exception):  # each sample's own, below
+                values = {chunk: self._value(chunk) for chunk in uses}
+            if values is not None:
+                try:
+                    return rows(contents.views(found, values))
+                finally:
+                    self._release(uses, len(samples))
+        return [self._attempted(*each) for each in zip(samples, positions, strict=True)]
+
+    def _attempted(self, sample: int, position: list[int]) -> Any:  # noqa: ANN401  a sample
+        try:
+            return self._make(sample, position)
+        except Exception as error:  # noqa: BLE001  the sample's own
+            return Failed(self._contents.name_of(position), error)
 
     def _make(self, sample: int, position: list[int]) -> Any:  # noqa: ANN401  whatever the transform returns
         parts = self._contents.parts(position)
@@ -183,7 +232,7 @@ class ZarrReading(Reading):
             values = {chunk: self._value(chunk) for chunk in used}
             return self._make_sample(sample, parts, values)
         finally:
-            self._release(used)
+            self._release(dict.fromkeys(used, 1), 1)
 
     def _value(self, chunk: int) -> NDArray[Any]:
         values = self._pending[chunk].values
@@ -191,13 +240,13 @@ class ZarrReading(Reading):
             raise Bug("a sample came before the item that decodes its chunk")
         return values.get()
 
-    def _release(self, used: Iterable[int]) -> None:
-        """Let go of the chunks that no sample in sight needs any more."""
+    def _release(self, uses: Mapping[int, int], samples: int) -> None:
+        """Let go of the chunks that no sample in sight needs any more, once so many samples are made."""
         with self._lock:
-            for chunk in used:
-                if self._schedule.done(chunk):
+            for chunk, times in uses.items():
+                if self._schedule.done(chunk, times):
                     del self._pending[chunk]
-            self._unmade -= 1
+            self._unmade -= samples
             last = self._over and not self._unmade
         if last and not self._closed:
             self._contents.verify()

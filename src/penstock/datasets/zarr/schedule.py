@@ -21,20 +21,20 @@ _SPARE = 8  # look ahead once an eighth of the bytes is free, and not for each c
 
 
 class Turn(NamedTuple):
-    """A sample whose turn it is.
+    """Samples whose turn it is: one, or several of a batch.
 
     Attributes:
-        batch: Its batch, counted from 0.
-        slot: Its place in the batch.
+        batch: Their batch, counted from 0.
+        slot: Place of the first in the batch.
         size: Samples of the batch.
-        sample: Its number.
+        samples: Their numbers.
 
     """
 
     batch: int
     slot: int
     size: int
-    sample: int
+    samples: list[int]
 
 
 class Need(NamedTuple):
@@ -151,20 +151,20 @@ class Schedule:
             self._rows = self._uses(self._samples)
         return bool(drawn)
 
-    def turn(self) -> Turn:
-        """Return the next sample, one that has been looked at."""
+    def turn(self, most: int = 1) -> Turn:
+        """Return the next samples, ``most`` at most that have been looked at, all of one batch."""
         batch = self._drawn[0]
-        turn = Turn(self._number, self._slot, len(batch), batch[self._slot])
-        self._slot += 1
+        turn = Turn(self._number, self._slot, len(batch), batch[self._slot : self._slot + most])
+        self._slot += len(turn.samples)
         if self._slot == len(batch):
             self._drawn.popleft()
             self._number, self._slot = self._number + 1, 0
-        self.position += 1
+        self.position += len(turn.samples)
         return turn
 
-    def done(self, chunk: int) -> bool:
+    def done(self, chunk: int, samples: int = 1) -> bool:
         """Count down the samples that need a chunk; True where that was the last one as far as is known."""
-        left = self._left[chunk] - 1
+        left = self._left[chunk] - samples
         if left:
             self._left[chunk] = left
             return False

@@ -32,6 +32,12 @@ def test_parts_are_what_numpy_takes(data):
     extraction = Extraction(cuts, grid, first=100)
     positions = np.array([[data.draw(st.integers(0, most - 1)) for most in moving] for _ in range(4)], dtype=np.int64)
     rows = extraction.chunks(positions.reshape(4, len(moving)))
+    found = extraction.located(positions.reshape(4, len(moving)))
+    alone = [extraction.parts(position) for position in positions.tolist()]
+    if found is None:
+        assert any(len(parts) > 1 for parts in alone) or any(not isinstance(cut.window, int) for cut in cuts)
+    else:
+        assert [[each] for each in zip(*found, strict=True)] == [[part[:2] for part in parts] for parts in alone]
     for position, row in zip(positions.tolist(), rows.tolist(), strict=True):
         parts, out = extraction.parts(position), np.full(extraction.shape, -1)
         for part in parts:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import product, repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -57,6 +57,7 @@ class Extraction:
             if cut.axis is not None
         ]
         self._fixed = self._alone()
+        self._single = self._fixed is not None and all(isinstance(cut.window, int) for _, _, cut, _ in self._moving)
 
     def parts(self, position: Sequence[int]) -> list[Part]:
         """Return the parts of the sample at ``position``, which has a number for each axis of the index space."""
@@ -75,6 +76,22 @@ class Extraction:
         for dimension, axis, cut, _ in self._moving:
             along[dimension] = cut.at(position[axis])
         return [self._part(each) for each in product(*along)]
+
+    def located(self, positions: NDArray[np.int64]) -> tuple[list[int], list[tuple[int | slice, ...]]] | None:
+        """Return the one chunk of each sample at these positions, and its elements there; None: some may take several.
+
+        ``positions`` has the shape (samples, axes).
+        """
+        if self._fixed is None or not self._single:
+            return None
+        chunk, inside, _ = self._fixed
+        chunks = np.full(len(positions), chunk, dtype=np.int64)
+        columns: list[Iterable[int | slice]] = [repeat(each, len(positions)) for each in inside]
+        for dimension, axis, cut, step in self._moving:
+            numbers, within = cut.split(positions[:, axis])
+            chunks += numbers * step
+            columns[dimension] = within.tolist()
+        return chunks.tolist(), [*zip(*columns, strict=True)] or [()] * len(positions)
 
     def _alone(self) -> tuple[int, list[int | slice], tuple[slice, ...]] | None:
         """Return a part without what moves it, where the cuts that do not move take one segment each; else None."""

@@ -100,16 +100,20 @@ class Cut:
             return (Segment(number, inside, None),)
         return self._cached(position)
 
+    def split(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the chunk and the place in it for samples at these positions, of a cut that takes one element."""
+        at, chosen = positions + self.window, self.chosen
+        if isinstance(chosen, range):
+            return np.divmod(chosen.start + at * chosen.step, self.chunk)
+        return np.divmod(np.asarray(chosen, dtype=np.int64)[at], self.chunk)
+
     def chunks(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the chunks that samples at these positions touch, each once in a row; -1 fills rows up.
 
         Shape (positions, most chunks of one of them).
         """
         if isinstance(self.window, int):
-            at, chosen = positions + self.window, self.chosen
-            if isinstance(chosen, range):
-                return ((chosen.start + at * chosen.step) // self.chunk)[:, None]
-            return (np.asarray(chosen, dtype=np.int64)[at] // self.chunk)[:, None]
+            return self.split(positions)[0][:, None]
         some, which = np.unique(positions, return_inverse=True)
         rows = [sorted({segment.chunk for segment in self.at(position)}) for position in some.tolist()]
         table = np.full((len(rows), max(map(len, rows), default=1)), -1, dtype=np.int64)
