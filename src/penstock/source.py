@@ -196,12 +196,12 @@ class Source:
         return next_page(self._fetcher(), Listing(prefix, start_after, delimiter, token), self.url)
 
     def pages(self, prefix: str, *, delimiter: str = "") -> Iterator[Page]:
-        """List all pages, one request each, one after another. ``Damaged`` where they are not what was asked for."""
+        """List all pages, in order, requested ahead (``fetch.pages``); ``Damaged`` where not what was asked for."""
         return followed("list", self.url, prefix, pages(self._fetcher, Listing(prefix, delimiter=delimiter), self.url))
 
     def pager(self) -> Pager:
         """Return what lists with many requests at once; it does not compare pages with what was asked for."""
-        return Pager(self._fetcher())
+        return Pager(self._fetcher(), self.url)
 
     def read(self, span: Span) -> bytes:
         """Read one span, verified: one request, or one for every 16 MiB of it, in parallel.

@@ -1,6 +1,7 @@
 """Listings page by page: what was asked for or ``Damaged``, under the URL that the caller uses."""
 
 import uuid
+from dataclasses import replace
 
 import pytest
 
@@ -134,3 +135,37 @@ def test_a_store_without_the_verb_is_told_before_any_request():
         next_page(engine, Listing("a/"), _url)
     with pytest.raises(Unsupported, match="take an object in parts"):
         next(uploads(lambda: engine, "a/", _url))
+
+
+def test_a_server_that_ignores_where_a_part_begins_is_listed_plainly_to_the_end():
+    class Deaf(Memory):
+        abilities = replace(Memory.abilities, jumps=True)
+
+        def list(self, prefix, *, token="", start_after="", delimiter=""):  # noqa: ARG002  it ignores it
+            return super().list(prefix, token=token, delimiter=delimiter)
+
+    driver = Deaf(uuid.uuid4().hex)
+    keys = [f"a/{number:05}" for number in range(9_500)]
+    for key in keys:
+        driver._store(key, b"", Attributes())
+    engine = _fetcher(driver)
+    assert [entry.key for page in pages(lambda: engine, Listing("a/"), _url) for entry in page.entries] == keys
+
+
+def test_pages_ahead_are_called_off_where_the_listing_is_left_and_named_as_the_caller_does():
+    class Jumping(Memory):
+        abilities = replace(Memory.abilities, jumps=True)
+
+    driver = Jumping(uuid.uuid4().hex)
+    for number in range(9_500):
+        driver._store(f"a/{number:05}", b"", Attributes())
+    heard = []
+    stop = events.subscribe(lambda event: heard.append(event) if isinstance(event, events.Listed) else None)
+    engine = _fetcher(driver)
+    try:
+        listed = pages(lambda: engine, Listing("a/"), _url)
+        assert [len(next(listed).entries) for _ in range(5)] == [1000] * 5
+        listed.close()
+    finally:
+        stop()
+    assert {event.url for event in heard} == {"profile://name/a/"}

@@ -11,10 +11,14 @@ from penstock.support import require
 from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.events import Scope
     from penstock.fetch.fetcher import Fetcher
     from penstock.fetch.operation import Operation
     from penstock.values import Page
+
+    Address = Callable[[str], str]  # a key's URL as the caller names it: below a profile the driver has another
 
 __all__ = ["Pager"]
 
@@ -25,12 +29,13 @@ class Pager:
     Pages come as the server gave them: whether they are what was asked for a ``penstock.listing.Listing`` says.
     """
 
-    def __init__(self, fetcher: Fetcher) -> None:
-        """Nothing is under way yet."""
+    def __init__(self, fetcher: Fetcher, url: Address | None = None, scope: Scope | None = None) -> None:
+        """Nothing is under way yet; ``url`` is the driver's by default, and ``scope`` an operation that begins here."""
         self._fetcher = fetcher
+        self._url = url or fetcher.driver.url
         self._inbox = Inbox()
         self._flying: dict[Operation[Page], str] = {}
-        self._scope: Scope | None = None  # from the first request on
+        self._scope = scope  # from the first request on
 
     @property
     def seeks(self) -> bool:
@@ -47,20 +52,24 @@ class Pager:
         verb = require(self._fetcher.driver, List, prefix).list
         make = partial(verb, prefix, token=token, start_after=start_after, delimiter=delimiter)
         if self._scope is None:
-            self._scope = operation("list", self._fetcher.driver.url, prefix)
+            self._scope = operation("list", self._url, prefix)
         listing = self._scope.run(self._fetcher.operation, make, self._inbox)
         self._flying[listing] = prefix
         self._fetcher.send((listing,))
         return listing
 
-    def take(self) -> list[tuple[Operation[Page], Page]]:
-        """Wait until a page has come; returns all that have, each with its request, or raises what one met with."""
-        self._inbox.wait_any(self._flying)
+    def take(self, *, wait: bool = True) -> list[tuple[Operation[Page], Page]]:
+        """Return the pages that have come, each with its request, or raise what one met with.
+
+        Waits for the first, unless ``wait`` is False.
+        """
+        if wait:
+            self._inbox.wait_any(self._flying)
         taken = [(listing, listing.result()) for listing in self._flying if listing.complete]
         for listing, page in taken:
             prefix = self._flying.pop(listing)
             if listening():
-                emit(Listed(self._fetcher.driver.url(prefix), len(page.entries)))
+                emit(Listed(self._url(prefix), len(page.entries)))
         return taken
 
     def __enter__(self) -> Self:

@@ -1,14 +1,19 @@
-"""Lists one page after another, each held to what was asked for."""
+"""Lists page after page, each held to what was asked for; those to come are requested ahead where that is cheap."""
 
 from __future__ import annotations
 
+import os
+from bisect import bisect_right
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from penstock.errors import Damaged
-from penstock.events import Listed, emit, listening
-from penstock.listing import UploadListing
+from penstock.events import Listed, Scope, emit, listening
+from penstock.fetch.pager import Pager
+from penstock.listing import UploadListing, columns
+from penstock.listing.ordered import NoStartError, ordered
 from penstock.protocols.driver import List, Multipart
 from penstock.support import require
 
@@ -40,10 +45,63 @@ def next_page(fetcher: Fetcher, listing: Listing, url: Address) -> Page:
 def pages(fetcher: Callable[[], Fetcher], listing: Listing, url: Address) -> Generator[Page]:
     """Yield the pages that are left of a listing, as ``next_page`` has them.
 
-    ``fetcher`` returns the engine of the process that asks: a listing may be continued after a fork.
+    ``fetcher`` returns the engine of the process that asks: a listing may be continued after a fork. Where a listing
+    can begin after any key as cheaply as at a page, pages are requested ahead (``ordered``) from the fourth on.
     """
     while not listing.over:
-        yield next_page(fetcher(), listing, url)
+        engine = fetcher()
+        if listing.fresh and not listing.delimiter and engine.driver.abilities.jumps:
+            yield from _ahead(fetcher, listing, url)
+            return
+        yield next_page(engine, listing, url)
+
+
+def _ahead(fetcher: Callable[[], Fetcher], listing: Listing, url: Address) -> Generator[Page]:
+    """Yield pages that are requested ahead; of a server that ignores where to begin, those that are left, plainly."""
+    last = ""
+    with _Pagers(fetcher, url) as pager:
+        try:
+            with _named(url(listing.prefix)):
+                for page in ordered(pager, listing.prefix):
+                    if page.entries:
+                        last = columns(page.entries)[0][-1]
+                    yield page
+        except NoStartError:
+            pass
+        else:
+            return
+    before = _octets(last)
+    while not listing.over:
+        page = next_page(fetcher(), listing, url)
+        start = bisect_right(listing.keys, before)
+        if start < len(listing.keys) or not page.token:
+            yield replace(page, entries=page.entries[start:])
+
+
+class _Pagers:
+    """What lists in the process that asks; leaving the block cancels what this process has in flight."""
+
+    def __init__(self, fetcher: Callable[[], Fetcher], url: Address) -> None:
+        self._fetcher, self._url = fetcher, url
+        self._made: tuple[int, Fetcher, Pager] | None = None
+
+    def __call__(self) -> Pager:
+        """Return it: the same one until the engine is another."""
+        engine = self._fetcher()
+        if self._made is None or self._made[1] is not engine:
+            self._made = os.getpid(), engine, Pager(engine, self._url, Scope())
+        return self._made[2]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._made is not None and self._made[0] == os.getpid():
+            self._made[2].__exit__(*raised)
+
+
+def _octets(key: str) -> bytes:
+    return key.encode("utf-8", "surrogateescape")
 
 
 def uploads(fetcher: Callable[[], Fetcher], prefix: str, url: Address) -> Generator[Upload]:

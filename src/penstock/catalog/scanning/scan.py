@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from penstock.catalog.scanning.journal import Stretch, gaps
 from penstock.catalog.scanning.keyrange import KeyRange
-from penstock.catalog.scanning.keyspace import Keyspace
 from penstock.catalog.select import globs, selector
 from penstock.catalog.storage.builder import TableBuilder
 from penstock.catalog.storage.strings import decode, encode
 from penstock.errors import ConfigError, Damaged
 from penstock.listing import columns
+from penstock.listing.keyspace import Keyspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -214,7 +214,7 @@ class _Scan:
         try:
             self._found += piece.take(page, self._keep)
         except Damaged as error:
-            if piece.after and not piece.seen and not piece.token:
+            if piece.astray:
                 raise _NoStartError from error
             raise
         if self._known is not None and self._seeks:

@@ -55,17 +55,21 @@ class Keyspace:
         *_, low, at, high = self._measured(seen)
         return seen.keys * _ratio(high - at, at - low)
 
-    def bounds(self, seen: Seen, count: int) -> list[str]:
+    def bounds(self, seen: Seen, count: int, most_keys: float = 0) -> list[str]:
         """Return at most ``count`` bounds between the last key seen and the end, in order, evenly spaced.
 
-        Where far more seems to be left than was seen, mostly since nothing is known of where keys end, the distances
-        grow by a factor instead: one round of requests then tells the order of magnitude.
+        With ``most_keys`` they are no farther apart than so many keys seem to lie. Without it, where far more seems to
+        be left than was seen, mostly since nothing is known of where keys end, the distances grow by a factor instead:
+        one round of requests then tells the order of magnitude.
         """
         start, depth, low, at, high = self._measured(seen)
         if at <= low or high <= at:
             return []
         ratio = _ratio(high - at, at - low)
-        if ratio > _FAR:
+        if most_keys and ratio * seen.keys > most_keys * (count + 1):
+            step = max(int(most_keys * 16) * (at - low) // (seen.keys * 16), 1)
+            numbers = [at + step * each for each in range(1, count + 1)]
+        elif ratio > _FAR:
             numbers = [at + int(ratio ** (each / (count + 1)) * 16) * (at - low) // 16 for each in range(1, count + 1)]
         else:
             numbers = [at + (high - at) * each // (count + 1) for each in range(1, count + 1)]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.catalog.scanning.keyspace import Keyspace, Seen
+from penstock.listing.keyspace import Keyspace, Seen
 
 _PAGE = 1000
 _SHAPES = {

@@ -61,11 +61,11 @@ class Entries(Sequence[ObjectMeta]):
     @overload
     def __getitem__(self, index: int) -> ObjectMeta: ...
     @overload
-    def __getitem__(self, index: slice) -> tuple[ObjectMeta, ...]: ...
-    def __getitem__(self, index: int | slice) -> ObjectMeta | tuple[ObjectMeta, ...]:
-        """Make one, or some."""
+    def __getitem__(self, index: slice) -> Entries: ...
+    def __getitem__(self, index: int | slice) -> ObjectMeta | Entries:
+        """Make one, or return some, as columns again."""
         if isinstance(index, slice):
-            return tuple(self[at] for at in range(*index.indices(len(self))))
+            return Entries(self.keys[index], self.sizes[index], self.etags[index], self._dates[index], self._seconds)
         return ObjectMeta(self.keys[index], self.sizes[index], self.etags[index], self._seconds(self._dates[index]))
 
     def __eq__(self, other: object) -> bool:
@@ -133,6 +133,11 @@ class Listing(_Pages):
         self.keys: list[bytes] = []
         self._start = b"" if token else _octets(start_after)
         self._last = self._start  # what everything to come lies after
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it begins at the first key of its prefix and has not begun yet."""
+        return not (self.start_after or self.token or self._last or self.over)
 
     def take(self, page: Page) -> Page:
         """Take in the next page; returns it, once it is what was asked for.

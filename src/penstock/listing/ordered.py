@@ -1,0 +1,183 @@
+"""Lists in key order with requests for what comes next in flight beside one another."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.errors import Damaged
+from penstock.listing import columns
+from penstock.listing.keyspace import Keyspace
+from penstock.listing.part import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+
+    from penstock.listing.keyspace import Seen
+    from penstock.values import Page
+
+__all__ = ["NoStartError", "Pages", "ordered"]
+
+_PLAIN = 3  # pages that are listed one after another first, so that a caller who wants a few keys pays for no others
+_REQUESTS = 16  # in flight at most
+_AHEAD = 64  # pages in memory and in flight at most: some 300 KB each
+_QUOTA = 6  # pages of one part that may wait for those before it
+_WORTH = 6  # pages that seem to be left of a part that is divided
+_AIM = 2.8  # pages that a part is to have: a little less than whole ones, which would cost one more that is empty
+
+
+class NoStartError(Exception):
+    """The server began a part elsewhere than it was asked to: it ignores start-after, and has to be listed plainly."""
+
+
+class Pages(Protocol):
+    """LIST requests in parallel: a ``Pager``."""
+
+    def start(self, prefix: str, *, token: str = "", start_after: str = "") -> Hashable:
+        """Send one LIST request; return its name."""
+
+    def take(self, *, wait: bool = True) -> Iterable[tuple[Hashable, Page]]:
+        """Return pages that have come, each with its request's name; one at least, where it is to ``wait``."""
+
+
+@dataclass(slots=True, eq=False)
+class _Part(Part):
+    """A part, and its pages that those of earlier parts come before."""
+
+    pages: deque[Page] = field(default_factory=deque)
+
+
+def ordered(pager: Callable[[], Pages], prefix: str) -> Generator[Page]:
+    """Yield the pages below ``prefix`` in order; each but the last has a token, which continues nothing.
+
+    At most as many pages are requested ahead as were yielded, and at most 64. ``pager`` returns what lists in the
+    process that asks; where it is another one than before, what was in flight is requested again.
+
+    Raises:
+        Damaged: The server repeats itself, or lists out of order or outside the prefix.
+        NoStartError: It ignores where a part is to begin.
+
+    """
+    work = _Ordered(prefix)
+    while (page := work.next(pager())) is not None:
+        yield page
+
+
+class _Ordered:
+    """Parts of a listing in order of keys: near ones as long as a few pages, and the last one to the end."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._keyspace = Keyspace(prefix)
+        self._parts = deque([_Part(prefix.encode("utf-8", "surrogateescape"))])
+        self._flying: dict[Hashable, _Part] = {}
+        self._pages: Pages | None = None
+        self._ready = 0  # pages that were taken in and not yielded
+        self._yielded = self._sent = self._seen = 0  # pages; requests; keys
+        self._page_keys = 1
+        self._first = ""
+
+    def next(self, pages: Pages) -> Page | None:
+        """Return the next page; None after the last."""
+        if pages is not self._pages:  # another process, or an engine that broke
+            again, self._flying, self._pages = self._flying, {}, pages
+            for part in again.values():
+                self._send(part)
+        self._take(wait=False)
+        while not (head := self._parts[0]).pages:
+            if not head.over:
+                self._fill()
+                self._take()
+            elif len(self._parts) == 1:
+                return None
+            else:
+                self._parts.popleft()
+        page = head.pages.popleft()
+        self._ready -= 1
+        self._yielded += 1
+        if self._yielded >= _PLAIN:
+            self._fill()
+        return page
+
+    def _take(self, *, wait: bool = True) -> None:
+        if self._pages is None or not self._flying:
+            return
+        for request, page in self._pages.take(wait=wait):
+            part = self._flying.pop(request)
+            self._accept(part, page)
+
+    def _accept(self, part: _Part, page: Page) -> None:
+        before = part.seen
+        try:
+            count = part.accept(page)
+        except Damaged as error:
+            if part.astray:
+                raise NoStartError from error
+            raise
+        self._seen += part.seen - before
+        self._first = self._first or part.view().first
+        self._page_keys = max(self._page_keys, len(page.entries))
+        self._keyspace.learn(columns(page.entries)[0])
+        if count < len(page.entries):
+            page = replace(page, entries=page.entries[:count])
+        if count or not part.after:
+            more = page.token or ("" if part is self._parts[-1] else part.last.decode("utf-8", "surrogateescape"))
+            part.pages.append(replace(page, token=more))
+            self._ready += 1
+
+    def _fill(self) -> None:
+        """Send what is wanted first, and, once it is clear that much is wanted, what comes after it."""
+        flying = {*map(id, self._flying.values())}
+        head = self._parts[0]
+        if not (head.over or head.pages or id(head) in flying):
+            self._send(head)
+            flying.add(id(head))
+        if self._yielded < _PLAIN:
+            return
+        self._divide()
+        for part in self._parts:
+            if self._room() <= 0:
+                break
+            if not part.over and len(part.pages) < _QUOTA and id(part) not in flying:
+                self._send(part)
+
+    def _room(self) -> int:
+        """Return how many requests more may be sent."""
+        ahead = min(_AHEAD, self._yielded) - self._ready - len(self._flying)
+        return min(_REQUESTS - len(self._flying), ahead)
+
+    def _divide(self) -> None:
+        """Divide the first part that seems to hold more than it should, for as many requests as may be sent yet."""
+        plain = self._seen // self._page_keys  # requests that a plain listing would have made by now
+        idle = sum(not part.over and not part.seen for part in self._parts)
+        most = min(self._room() - idle, _REQUESTS + 2 * plain - self._sent)
+        if most < max(1, min(_REQUESTS, self._yielded) // 2):  # a few at a time would leave the others waiting
+            return
+        for at, part in enumerate(self._parts):
+            if part.over or not part.seen:
+                continue
+            left, near = min((self._keyspace.left(seen), seen) for seen in self._views(part))
+            if left > _WORTH * self._page_keys or part.until is None:
+                bounds = self._keyspace.bounds(near, most, _AIM * self._page_keys)
+                for later in reversed(part.divide([each.encode("utf-8", "surrogateescape") for each in bounds])):
+                    self._parts.insert(at + 1, later)
+                return
+
+    def _views(self, part: _Part) -> Iterator[Seen]:
+        """Yield what was seen of a part: on its latest page, in all, and, of the last part, with all before it.
+
+        The one in which keys lie least densely tells best what comes next: a page shows a single folder, and not the
+        gap that follows it, and a part that is longer than it should be is divided again.
+        """
+        latest = part.view(latest=True)
+        yield latest
+        yield part.view()
+        if part is self._parts[-1]:
+            yield latest._replace(first=self._first, keys=self._seen)
+
+    def _send(self, part: _Part) -> None:
+        if self._pages is not None:
+            self._sent += 1
+            request = self._pages.start(self._prefix, token=part.token, start_after=part.start_after())
+            self._flying[request] = part

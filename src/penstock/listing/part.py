@@ -1,0 +1,100 @@
+"""A part of a listing: the keys between two bounds, taken in page by page, and divided at bounds while it lasts."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from penstock.listing import Listing
+from penstock.listing.keyspace import Seen
+
+if TYPE_CHECKING:
+    from penstock.values import Page
+
+__all__ = ["Part"]
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """The keys below ``prefix`` in ``(after, until]``, in UTF-8 byte order (all bounds are UTF-8 bytes).
+
+    Any string may serve as a bound between two parts: together they always hold every key exactly once.
+
+    Attributes:
+        prefix: What every key begins with.
+        after: Exclusive.
+        until: Inclusive; None is the end of the prefix.
+        last: The last key seen, ``after`` at first.
+        first: The first key seen; empty before there is one.
+        seen: How many keys were seen.
+        over: Nothing more is to come.
+        recent: The keys of the latest page.
+
+    """
+
+    prefix: bytes
+    after: bytes = b""
+    until: bytes | None = None
+    last: bytes = field(init=False)
+    first: bytes = b""
+    seen: int = 0
+    over: bool = False
+    recent: list[bytes] = field(default_factory=list)
+    _listing: Listing = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Stand before the first key."""
+        self.last = self.after
+        self._listing = Listing(_decode(self.prefix), _decode(self.after))
+
+    def accept(self, page: Page) -> int:
+        """Take in the next page; returns how many of its entries lie within: the first ones.
+
+        Raises:
+            Damaged: The server repeats itself, or lists what was not asked for.
+
+        """
+        self._listing.take(page)
+        keys = self._listing.keys
+        if self.until is not None and keys and keys[-1] > self.until:
+            self.over = True
+            keys = keys[: bisect_right(keys, self.until)]
+        self.recent = keys
+        if keys:
+            self.first, self.last = self.first or keys[0], keys[-1]
+            self.seen += len(keys)
+        self.over = self.over or self._listing.over
+        return len(keys)
+
+    def divide(self, bounds: list[bytes]) -> list[Self]:
+        """Hand over what lies beyond bounds in ``(last, until)``, in order, as parts of their own; returns them."""
+        ends = zip(bounds, [*bounds[1:], self.until], strict=False)
+        made = [type(self)(self.prefix, after, until) for after, until in ends]
+        if made:
+            self.until = bounds[0]
+        return made
+
+    def view(self, *, latest: bool = False) -> Seen:
+        """Return what was seen so far, or on the latest page, and where the part ends, as strings."""
+        until = None if self.until is None else _decode(self.until)
+        first, count = (self.recent[0], len(self.recent)) if latest and self.recent else (self.first, self.seen)
+        return Seen(_decode(first), _decode(self.last), count, until)
+
+    @property
+    def astray(self) -> bool:
+        """Whether it was to begin after a key and has shown none yet: what is wrong then is where it began."""
+        return bool(self.after) and not self.seen and not self.token
+
+    @property
+    def token(self) -> str:
+        """What continues the listing; empty before the first page."""
+        return self._listing.token
+
+    def start_after(self) -> str:
+        """Return the exclusive bound for the first page; empty once a token continues it."""
+        return "" if self.token else _decode(self.last)
+
+
+def _decode(key: bytes) -> str:
+    return key.decode("utf-8", "surrogateescape")
