@@ -29,3 +29,18 @@ def test_a_buffer_whose_memory_was_handed_out_is_not_used_again():
     assert len(second.cut(1 << 20)) == 1 << 20, "a quarter: a copy"
     scratch.give(second)
     assert scratch.take() is second
+
+
+def test_many_objects_of_one_bound_tell_how_large_the_next_one_is():
+    scratch, most = Scratch(100 << 20), (1 << 20) + 1
+    for _ in range(63):
+        scratch.learn(600_000, most)
+    assert scratch.take(most).size == 2 << 20, "few so far"
+    scratch.learn(5, most)
+    assert scratch.take(most).size == 1 << 20, "room for the largest: it is taken over without a copy"
+    assert scratch.take(4 << 20).size == 4 << 20, "another bound"
+    scratch.learn(most, most)
+    assert scratch.take(most).size == 2 << 20, "one was larger"
+    for _ in range(64):
+        scratch.learn(0, 5000)
+    assert scratch.take(5000).size == 4096

@@ -8,6 +8,7 @@ from penstock.fetch.sizes import Sizes
 __all__ = ["Scratch"]
 
 _LEAST_BYTES = 4 << 10  # what goes straight into a buffer
+_MANY = 64  # objects of one bound, from which on the largest of them says what the next one needs
 _KEPT_BYTES = 8 << 20  # while nothing is in flight
 
 
@@ -23,7 +24,7 @@ class Scratch:
 
     """
 
-    __slots__ = ("_free", "_held_bytes", "_most_bytes", "_size", "sizes")
+    __slots__ = ("_free", "_held_bytes", "_largest", "_most_bytes", "_size", "sizes")
 
     def __init__(self, most_bytes: int) -> None:
         """Allocate nothing yet."""
@@ -32,10 +33,15 @@ class Scratch:
         self._held_bytes = 0  # in use
         self._free: list[Buffer] = []  # all of one size
         self._size = 0  # of the buffer that was allocated last
+        self._largest: dict[int, tuple[int, int]] = {}  # by the room for a bound: objects, and room for the largest
 
     def take(self, most: int = 0) -> Buffer | None:
-        """Return a buffer for ``most`` bytes, or one that nearly all objects so far fit into; None beyond the bound."""
-        size = max(_LEAST_BYTES, 1 << (most - 1).bit_length()) if most else self.sizes.bound
+        """Return a buffer for an object; None beyond the bound.
+
+        One of ``most`` bytes at most fits into it, unless it is larger than all that had the same bound, and those were
+        many; one of any size, if it is like nearly all objects so far.
+        """
+        size = self._room(most) if most else self.sizes.bound
         if not size or self._held_bytes + size > self._most_bytes:
             return None
         self._held_bytes += size
@@ -48,6 +54,18 @@ class Scratch:
             Buffer.allocate(size)
         return Buffer.allocate(size)
 
+    def learn(self, size: int, most: int = 0) -> None:
+        """Count an object of ``size`` bytes, of which ``most`` were expected at most."""
+        self.sizes.add(size)
+        if most:
+            count, largest = self._largest.get(_power(most), (0, 0))
+            self._largest[_power(most)] = count + 1, max(largest, _power(size))
+
+    def _room(self, most: int) -> int:
+        """Return room for ``most`` bytes, or for what such objects have needed: less is taken over without a copy."""
+        count, largest = self._largest.get(_power(most), (0, 0))
+        return largest if count >= _MANY else _power(most)
+
     def give(self, buffer: Buffer) -> None:
         """Take a buffer back, spent or not."""
         self._held_bytes -= buffer.size
@@ -57,3 +75,7 @@ class Scratch:
             self._free.clear()
         if len(self._free) * buffer.size < max(_KEPT_BYTES, self._held_bytes):
             self._free.append(buffer)
+
+
+def _power(size: int) -> int:
+    return max(_LEAST_BYTES, 1 << (size - 1).bit_length())

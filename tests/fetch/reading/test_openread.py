@@ -47,6 +47,17 @@ def test_a_bound_of_the_callers_is_the_size_of_the_buffer():
         _settled(engine)
 
 
+def test_an_object_larger_than_many_of_the_same_bound_is_continued():
+    with serving({"key": LARGE, "small": SMALL}) as (server, engine):
+        for _ in range(70):
+            assert read_many(engine, [Span("small", most=300_000)]) == [SMALL]
+        assert read_many(engine, [Span("key", most=300_000)]) == [LARGE]
+        assert ranges(server)[70:] == [None, (16384, len(LARGE))]
+        assert read_many(engine, [Span("key", most=300_000)]) == [LARGE]
+        assert ranges(server)[72:] == [None], "there is room for another one"
+        _settled(engine)
+
+
 def test_a_span_without_an_end_that_does_not_begin_at_the_start_is_refused():
     with serving({"key": LARGE}) as (_, engine), pytest.raises(Unusable, match="needs its stop"):
         read_many(engine, [Span("key", 5)])

@@ -74,7 +74,7 @@ class OpenRead(SpanRead):
             return self._go_on(got)
         self.value = got
         if self._learns:
-            self.policy.scratch.sizes.add(len(got))
+            self.policy.scratch.learn(len(got), self._wanted.most)
         self.end(None)
         return None
 
@@ -104,7 +104,7 @@ class OpenRead(SpanRead):
         data, size, etag = beginning
         self._grows = True
         if size:
-            self.policy.scratch.sizes.add(size)
+            self.policy.scratch.learn(size, self._wanted.most)
         if size and etag:
             try:
                 self.target = Buffer.allocate(size)
