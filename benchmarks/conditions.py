@@ -94,7 +94,11 @@ _ARROW = "pyarrow==26.0.1"
 _RUNAI = f"runai-model-streamer[s3]==0.17.0 {_TORCH}"
 _SAFETENSORS = f"safetensors==0.8.0 {_TORCH}"
 _ZARR = "zarr==3.1.6 obstore==0.12.1 s3fs==2026.9.0 botocore==1.43.117"
-_FIELDS = f"insitubatch==0.1.0 --ignore-requires-python zarr==3.1.6 obstore==0.12.1 {_TORCH}"
+_OVER_OBSTORE = f"zarr==3.1.6 obstore==0.12.1 {_TORCH}"
+_FIELDS = f"insitubatch==0.1.0 --ignore-requires-python {_OVER_OBSTORE}"
+_ZARRS = f"zarrs==0.2.3 {_OVER_OBSTORE}"
+_XBATCHER = f"xbatcher==0.4.0 {_OVER_OBSTORE}"
+_ZARR_TORCH = f"zarr-torch-dataset==0.0.9 {_OVER_OBSTORE}"
 _MULTISTORAGE = "multi-storage-client[boto3]==1.3.1"
 _PAIR = (
     Run("penstock_map", beside="s3torchconnector_map"),
@@ -189,14 +193,19 @@ _EPOCHS = (
     Run("floor_epochs", threads=2),
     Run("penstock_epochs", threads=64, beside="insitubatch_epochs"),
     Run("insitubatch_epochs", _FIELDS, threads=64),
+    Run("penstock_windows_epochs", threads=64, beside="insitubatch_epochs"),  # of as many bytes as the others'
     Run("obstore_windows_epochs", _FIELDS, threads=64),
+    Run("zarrs_windows_epochs", _ZARRS, threads=64),
     Run("obstore_map_epochs", _FIELDS, threads=64),
+    Run("xbatcher_epochs", _XBATCHER, threads=2),
+    Run("zarrtorchdataset_epochs", _ZARR_TORCH, threads=2),
 )
-# insitubatch 0.1.0 reads no shards: it decodes whole ones as chunks.
+# insitubatch 0.1.0 reads no shards: it decodes whole ones as chunks. zarr-torch-dataset says that it supports none.
+_WITHOUT_SHARDS = ("insitubatch_epochs", "zarrtorchdataset_epochs")
 _EPOCHS_OF_SHARDS = tuple(
     replace(run, beside="obstore_windows_epochs" if run.beside else "")
     for run in _EPOCHS
-    if run.script != "insitubatch_epochs"
+    if run.script not in _WITHOUT_SHARDS
 )
 _LOAD_RANKS = (
     Run("penstock_dcp_load", beside="s3torchconnector_dcp_load"),

@@ -46,7 +46,8 @@ Written by `{results["command"]}`; do not edit. {results["date"]}, commit {resul
 _SERVED = """
 - One nginx worker on loopback, serving a RAM disk by sendfile and storing uploads on it, shares the cores with one
   client process. Every client signs its requests; "floor" is raw blocking sockets, with no HTTP client.
-  CPU and memory are the client's alone; CPU is what reading takes, without the computing beside it.
+  CPU and memory are the client's alone; CPU is what reading takes, worker processes included, without the computing
+  beside it; memory is the main process's.
   Every body's length is checked, and the bytes of a sample; what was written is compared whole. A state of 1 GiB is
   20 tensors of 16 MiB, 11 of 64 MiB and 120 of 4 to 16 KiB; each is compared bit for bit after the stopwatch, in what
   was loaded and in what was saved."""

@@ -40,6 +40,7 @@ array = zarr.create_group(place, zarr_format=3).create_array(
     shards=(shard, Y, X) if shard else None,
     dtype="float32",
     compressors=ZstdCodec(),
+    dimension_names=("time", "y", "x"),
 )
 digests, block = {}, []
 for number, field in enumerate(fields(count)):
@@ -49,4 +50,5 @@ for number, field in enumerate(fields(count)):
     if len(block) == (shard or per) or number + 1 == count:
         array[number + 1 - len(block) : number + 1] = np.stack(block)
         block = []
+zarr.consolidate_metadata(place)  # the server lists nothing, and xarray would have it list the group
 print(json.dumps(digests))

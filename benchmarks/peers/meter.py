@@ -1,7 +1,8 @@
 """What every peer shares: its task, the checks, and the stopwatch; standard library only, and nothing of the engine's.
 
 A peer runs in a process of its own: ``python peer.py TASK``, TASK being JSON. It prepares its dataset, reads inside
-``with meter:``, and prints one JSON line. CPU and memory are this process's alone, CPU that of the timed part.
+``with meter:``, and prints one JSON line. CPU is that of the timed part, of this process and of those that it started;
+memory is this process's alone.
 """
 
 from __future__ import annotations
@@ -122,15 +123,14 @@ class Meter:
         _touch(max(self._sizes.values()) * 5 // 4)
         Path("/proc/self/clear_refs").write_text("5")  # the peak is the timed part's: it begins where memory is now
         self._resident = memory("VmRSS")
-        self._usage, self._clock = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+        self._cpu_s, self._clock = cpu_s(), time.perf_counter()
         return self
 
     def __exit__(self, kind, *_):
         if kind is not None:
             return
         wall_s = time.perf_counter() - self._clock
-        usage, peak = resource.getrusage(resource.RUSAGE_SELF), memory("VmHWM")
-        cpu_s = usage.ru_utime + usage.ru_stime - self._usage.ru_utime - self._usage.ru_stime
+        taken_s, peak = cpu_s() - self._cpu_s, memory("VmHWM")
         if self._big:
             self.check(*self._big)
         if self._array is not None and zlib.crc32(self._array) != self._digests["array"]:
@@ -144,7 +144,7 @@ class Meter:
                     "wall_s": wall_s,
                     "objects": len(self._lengths),
                     "bytes": sum(self._lengths),
-                    "cpu_s": cpu_s,
+                    "cpu_s": taken_s,
                     "peak_rss": peak,
                     "beyond": peak - self._resident - self._held,
                     "compute_s": self._steps * self.compute_s,
@@ -196,6 +196,21 @@ def _touch(size):
 def crc(tensor):
     """Return the CRC-32 of a tensor's bytes."""
     return zlib.crc32(tensor.contiguous().numpy())
+
+
+def cpu_s():
+    """Return the CPU seconds of this process and of those that it started: ended ones, and workers that still run."""
+    found = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in found) + _of_children(os.getpid())
+
+
+def _of_children(pid):
+    total_s = 0.0
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in path.read_text().split():
+            ticks = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:15]
+            total_s += sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") + _of_children(child)
+    return total_s
 
 
 def memory(name):

@@ -1,44 +1,5 @@
-"""zarr over obstore in one process: windows of shuffled chunks by one call of zarr each, one window ahead."""
+"""Windows of chunks that zarr reads over obstore and decodes itself."""
 
-from concurrent.futures import ThreadPoolExecutor
+from windows import read
 
-import numpy as np
-import torch
-import zarr
-from epochs import BATCH, WINDOW, consume, opened
-from objectstore import store
-from zarr.storage import ObjectStore
-
-meter, name = opened()
-zarr.config.set({"async.concurrency": meter.threads})
-array = zarr.open_array(ObjectStore(store(meter, name), read_only=True), mode="r")
-per, random = array.chunks[0], np.random.default_rng(0)
-
-
-def windows():
-    """Yield the samples' numbers of each window."""
-    chunks = random.permutation(-(-array.shape[0] // per))
-    for at in range(0, len(chunks), WINDOW):
-        numbers = (np.sort(chunks[at : at + WINDOW])[:, None] * per + np.arange(per)).ravel()
-        yield numbers[numbers < array.shape[0]]
-
-
-def epoch():
-    rest = np.empty((0, *array.shape[1:]), array.dtype)
-    with ThreadPoolExecutor(1) as ahead:
-        coming = None
-        for numbers in [*windows(), None]:
-            later = ahead.submit(array.get_orthogonal_selection, (numbers,)) if numbers is not None else None
-            if coming is not None:
-                fields = coming.result()
-                fields = np.concatenate([rest, fields[random.permutation(len(fields))]])
-                whole = len(fields) // BATCH * BATCH
-                for at in range(0, whole, BATCH):
-                    yield torch.from_numpy(fields[at : at + BATCH]).numpy()
-                rest = fields[whole:]
-            coming = later
-    if len(rest):
-        yield rest
-
-
-consume(meter, iter(epoch, None))
+read()

@@ -21,6 +21,7 @@ Names and arguments are those of zarr-torch-dataset 0.0.9. What differs:
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import weakref
@@ -36,7 +37,6 @@ from penstock.loading.loader import DataLoader
 from penstock.values import whole
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
     from typing import TypeAlias
 
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ZarrDataLoader", "ZarrIterableDataset"]
 
+_TAKES = "samples and targets are arrays or groups that zarr has opened, or their URLs"
 _AHEAD = 2  # batches of each worker: torch's own default
 
 
@@ -86,6 +87,8 @@ class ZarrIterableDataset(ZarrDataset):
         """Read the metadata."""
         if shuffle_chunks and chunks_shuffle_seed is None:
             raise Unusable("shuffle_chunks needs chunks_shuffle_seed, the same number on all ranks")
+        if samples is None or isinstance(samples, np.ndarray):
+            raise Unusable(f"{_TAKES}, not a {type(samples).__name__}; targets may be an array of numpy")
         self.samples, self.targets = _opened(samples), _opened(targets)
         self.shuffle_chunks, self.chunks_shuffle_seed = shuffle_chunks, chunks_shuffle_seed
         self.shuffle_buffer, self.buffer_shuffle_seed = shuffle_buffer, buffer_shuffle_seed
@@ -228,6 +231,8 @@ def _opened(given: Any) -> Any:  # noqa: ANN401  what the library takes
     """Open what is given as a URL."""
     if given is None or isinstance(given, np.ndarray) or hasattr(given, "store_path"):
         return given
+    if not isinstance(given, str | os.PathLike):
+        raise Unusable(f"{_TAKES}, not a {type(given).__name__}")
     from penstock.interop.zarr.store import Store
 
     return _zarr().open(Store(given, read_only=True), mode="r")

@@ -1,0 +1,17 @@
+"""Penstock's data set over an array, mixing no more chunks at a time than the peers do."""
+
+from math import prod
+
+from epochs import BATCH, WINDOW, consume, document, opened
+from meter import BUCKET
+from ours import store
+
+import penstock as ps
+
+meter, name = opened()
+metadata = document(meter, name)
+inner = metadata["codecs"][0] if metadata["codecs"][0]["name"] == "sharding_indexed" else metadata["chunk_grid"]
+window_bytes = WINDOW * prod(inner["configuration"]["chunk_shape"]) * 4
+dataset = ps.ZarrDataset(f"s3://{BUCKET}/{name}", shuffle=True, window_bytes=window_bytes, store=store(meter))
+loader = ps.DataLoader(dataset, BATCH)
+consume(meter, ((batch.numpy() for batch in loader) for _ in iter(int, 1)))
