@@ -144,7 +144,7 @@ def test_drop_last_leaves_out_the_incomplete_batch_and_the_loader_has_a_state(ar
         ({"selected_chunk_indexes": []}, "not empty"),
         ({"targets": LABELS[:5]}, "100 samples and 5 targets"),
         ({"samples": VALUES}, "not a ndarray; targets may be"),
-        ({"targets": [1, 2]}, "arrays or groups that zarr has opened, or their URLs, not a list"),
+        ({"targets": [1, 2]}, "arrays or groups that zarr has opened, or their URLs, not a list; targets"),
     ],
 )
 def test_wrong_arguments_are_refused(arrays, how, said):

@@ -87,9 +87,8 @@ class ZarrIterableDataset(ZarrDataset):
         """Read the metadata."""
         if shuffle_chunks and chunks_shuffle_seed is None:
             raise Unusable("shuffle_chunks needs chunks_shuffle_seed, the same number on all ranks")
-        if samples is None or isinstance(samples, np.ndarray):
-            raise Unusable(f"{_TAKES}, not a {type(samples).__name__}; targets may be an array of numpy")
-        self.samples, self.targets = _opened(samples), _opened(targets)
+        self.samples = _opened(samples)
+        self.targets = targets if targets is None or isinstance(targets, np.ndarray) else _opened(targets)
         self.shuffle_chunks, self.chunks_shuffle_seed = shuffle_chunks, chunks_shuffle_seed
         self.shuffle_buffer, self.buffer_shuffle_seed = shuffle_buffer, buffer_shuffle_seed
         where, store = _place(self.samples)
@@ -229,10 +228,10 @@ def _zarr() -> Any:  # noqa: ANN401  a module
 
 def _opened(given: Any) -> Any:  # noqa: ANN401  what the library takes
     """Open what is given as a URL."""
-    if given is None or isinstance(given, np.ndarray) or hasattr(given, "store_path"):
+    if hasattr(given, "store_path"):
         return given
     if not isinstance(given, str | os.PathLike):
-        raise Unusable(f"{_TAKES}, not a {type(given).__name__}")
+        raise Unusable(f"{_TAKES}, not a {type(given).__name__}; targets may be an array of numpy")
     from penstock.interop.zarr.store import Store
 
     return _zarr().open(Store(given, read_only=True), mode="r")
