@@ -12,7 +12,7 @@ import torch
 
 import penstock as ps
 from penstock import progress
-from penstock.errors import MissingExtra
+from penstock.errors import ConfigError, MissingExtra
 from penstock.progress import bar, current, tally, totals
 from tests.terminal import Terminal
 
@@ -221,3 +221,11 @@ def test_progress_false_is_silent_everywhere(terminal, tmp_path):
         ps.Catalog.scan(f"{tmp_path}/", progress=False)
         ps.IterableDataset.from_prefix(f"{tmp_path}/", progress=False)
     assert terminal.text == ""
+
+
+@pytest.mark.parametrize("shown", ["x", 0, 1.5])
+def test_a_progress_that_is_neither_true_false_nor_none_is_refused(shown):
+    with pytest.raises(ConfigError, match="progress is True, False or None"), tally("listing", shown=shown):
+        pass
+    with pytest.raises(ConfigError, match="progress is True, False or None"), bar("copying", 1, 1, shown=shown):
+        pass

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from penstock.errors import MissingExtra, printable
+from penstock.errors import ConfigError, MissingExtra, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -80,6 +80,8 @@ def current() -> Count:
 def _line(
     title: str, objects: int | None, size_bytes: int | None, *, shown: bool | None, moves: bool
 ) -> Generator[Count]:
+    if not isinstance(shown, bool | None):
+        raise ConfigError(f"progress is True, False or None (where a terminal shows it), not {shown!r}")
     if not _wanted(shown) or not _Line.free():
         yield _nothing
         return

@@ -248,3 +248,9 @@ def _inode(descriptor):
     with suppress(OSError):
         return os.fstat(descriptor).st_ino
     return None
+
+
+@pytest.mark.parametrize("given", [5, "directory", None])
+def test_a_cache_of_something_else_than_options_is_refused(given):
+    with pytest.raises(ConfigError, match="a cache is made from CacheOptions"):
+        Cache(given)

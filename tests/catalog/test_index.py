@@ -10,7 +10,7 @@ import pytest
 import penstock as ps
 from penstock.catalog.index import index
 from penstock.catalog.scanning import scan
-from penstock.errors import NotFound, Unusable
+from penstock.errors import ConfigError, NotFound, Unusable
 from penstock.testing.faults import FaultServer, Settings
 
 _CODE = """
@@ -156,3 +156,9 @@ def test_a_refresh_says_what_it_cannot_do(tree):
     assert list(scanned[:0].refresh()) == list(scanned)
     labelled = scanned[:12].with_labels("folder").refresh(labels="folder")
     assert list(labelled) == list(scanned.with_labels("folder"))
+
+
+@pytest.mark.parametrize("restart", ["no", 0, None])
+def test_a_restart_that_is_neither_true_nor_false_is_refused(restart, tmp_path):
+    with pytest.raises(ConfigError, match="restart is True or False"):
+        index("memory://index-restart/", tmp_path / "catalog", restart=restart)

@@ -18,11 +18,10 @@ from penstock.cache.survey import Cleared, Entry, Usage, Verified
 from penstock.config.caching import cache_folder
 from penstock.errors import ConfigError, Damaged
 from penstock.events import count_cache
+from penstock.options import CacheOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from penstock.options import CacheOptions
 
 __all__ = ["Cache", "open_cache"]
 
@@ -45,6 +44,10 @@ class Cache:
 
     def __init__(self, options: CacheOptions) -> None:
         """Touch no disk yet. ``ConfigError``: no directory is known."""
+        if not isinstance(options, CacheOptions):
+            raise ConfigError(
+                f"a cache is made from CacheOptions, not {options!r}; penstock.open_cache takes a directory"
+            )
         self.options = options
         path = os.path.abspath(os.path.expanduser(options.path or cache_folder()))
         self._disk = Disk(os.path.join(path, _OWN), options.size_bytes)

@@ -14,7 +14,7 @@ from penstock.catalog.scanning.journal import journal
 from penstock.catalog.scanning.nearest import absent
 from penstock.catalog.scanning.scan import Listing, listed
 from penstock.catalog.select import globs
-from penstock.errors import Unusable
+from penstock.errors import ConfigError, Unusable
 from penstock.progress import tally, totals
 from penstock.providers.urls import parse
 from penstock.source import open_source
@@ -70,6 +70,9 @@ def index(
     labels = how.get("labels")
     if labels is not None:
         check_rule(labels)
+    restart = how.get("restart", False)
+    if not isinstance(restart, bool):
+        raise ConfigError(f"restart is True or False, not {restart!r}")
     source, prefix = open_source(url, store)
     place = parse(to)
     if not place.key or place.key.endswith("/"):
@@ -77,7 +80,7 @@ def index(
     # One URL names other buckets at other endpoints: a listing of one is not continued at the other.
     store_id = hashlib.sha256(repr(source.address("")).encode("utf-8", "surrogatepass")).hexdigest()
     about = {"url": source.url(prefix), "store": store_id, "include": [*include], "exclude": [*exclude]}
-    with journal(_partial(place.key, place.url, local=place.local), about, restart=how.get("restart", False)) as kept:
+    with journal(_partial(place.key, place.url, local=place.local), about, restart=restart) as kept:
         with tally(f"listing {source.url(prefix)}", shown=progress) as count:
             found = listed(source, prefix, Listing(include, exclude, progress=totals(count), known=kept))
         catalog = Catalog(source.root, *found)

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import io
 import itertools
 import json
 import random
@@ -19,8 +20,9 @@ import penstock as ps
 from penstock import events
 from penstock.catalog.catalog import Catalog, Entry
 from penstock.catalog.storage import saved
+from penstock.catalog.storage.builder import TableBuilder
 from penstock.catalog.storage.older import Shape, layout
-from penstock.errors import ChecksumMismatch, Damaged, InvalidURL, ManifestError, NotFound
+from penstock.errors import ChecksumMismatch, Damaged, InvalidURL, ManifestError, NotFound, Unusable
 from tests.children import python
 
 _START = struct.Struct("<16sQ32s")
@@ -558,3 +560,11 @@ def test_a_writer_that_dies_leaves_the_catalog_that_was_there(tmp_path):
     """
     assert python(script, str(tmp_path / "train.catalog")).returncode == 9
     assert list(Catalog.open(tmp_path / "train.catalog", root="memory://bucket/pets/")) == ENTRIES
+
+
+def test_a_header_that_loading_would_refuse_is_not_written():
+    file = io.BytesIO()
+    table = TableBuilder().freeze()
+    with pytest.raises(Unusable, match="header may have 1048576 bytes"):
+        saved.save(file, saved.Saved("s3://bucket/", "b" * (1 << 20), "", table))
+    assert file.getvalue() == b""

@@ -162,9 +162,15 @@ def test_a_cache_that_a_profile_enables_is_one_here(cache, values, notes):
     found = translated("x", provider | {"caching_enabled": True}, "f", {"cache": cache})
     assert {key: each.raw for key, each in found.values.items() if key != "url"} == values
     assert found.notes == tuple(notes)
-    for content in (provider, provider | {"caching_enabled": False}):
-        found = translated("x", content, "f", {"cache": cache})
-        assert [*found.values] == ["url"]
+    found = translated("x", provider, "f", {"cache": cache})
+    assert ([*found.values], found.notes) == (["url"], ())
+
+
+def test_a_profile_that_refuses_the_cache_has_none_whatever_the_environment_says():
+    content = {"storage_provider": {"type": "file", "options": {"base_path": "/"}}, "caching_enabled": False}
+    for top in ({}, {"cache": CACHE}):
+        found = translated("x", content, "f", top)
+        assert {key: each.raw for key, each in found.values.items() if key != "url"} == {"cache.mode": "off"}
         assert found.notes == ()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -132,3 +132,15 @@ def test_everything_is_in_the_json_and_no_secret():
     assert found["slowest"][0]["url"] == url
     assert found["hosts"][0]["first_byte_s"]["p50"] > 0
     assert sum(size for _, _, size in found["hosts"][0]["first_bytes"]) == 2
+
+
+def test_reports_of_several_ranks_are_not_saved_over_one_another(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "0").write_bytes(b"0")
+    alone = ps.DataLoader(ps.MapDataset.from_prefix(f"{tmp_path}/data/"), 1).report()
+    assert alone.save(tmp_path / "one.json") == str(tmp_path / "one.json")
+    second = replace(alone, rank=1, world=2)
+    with pytest.raises(Unusable, match="2 ranks would overwrite each other"):
+        second.save(tmp_path / "all.json")
+    assert second.save(f"{tmp_path}/{{rank}}.json") == f"{tmp_path}/1.json"
+    assert sorted(each.name for each in tmp_path.glob("*.json")) == ["1.json", "one.json"]

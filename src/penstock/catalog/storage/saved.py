@@ -81,6 +81,10 @@ def save(file: BufferedIOBase, saved: Saved) -> None:
     }
     text = json.dumps(header).encode()
     text += b" " * (-(_START.size + len(text)) % _ALIGN)
+    if len(text) > _HEADER_BYTES:
+        raise Unusable(
+            f"a catalog's header may have {_HEADER_BYTES} bytes, and this one has {len(text)}: it names too much"
+        )
     file.write(_START.pack(_MAGIC, len(text), hashlib.sha256(text).digest()) + text)
     for piece in pieces:
         file.write(piece)

@@ -185,6 +185,8 @@ def translated(name: str, content: Mapping[str, Any], path: str, top: Mapping[st
     reading.table("retry", _mapping(content.get("retry")), _RETRY)
     if content.get("caching_enabled") is True:
         reading.cache(top.get("cache"))
+    elif content.get("caching_enabled") is False:
+        reading.set("cache.mode", "off", "caching_enabled")
     reading.notes += [key for key in content if key not in _QUIET]
     if "opentelemetry" in top:
         reading.telemetry(top["opentelemetry"])

@@ -34,8 +34,13 @@ class LoaderReport(Summary):
     def save(self, url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> str:
         """Write it as JSON, for ``merge_reports``: one request. ``{rank}`` in ``url`` is this rank's number.
 
-        Each rank calls it by itself; none waits for another. Returns the URL that was written.
+        Each rank calls it by itself; none waits for another. Returns the URL that was written. ``Unusable`` where there
+        are several ranks and ``{rank}`` is missing.
         """
+        if self.world > 1 and "{rank}" not in os.fspath(url):
+            raise Unusable(
+                f"{self.world} ranks would overwrite each other's report: put {{rank}} into the URL", url=os.fspath(url)
+            )
         named = os.fspath(url).replace("{rank}", str(self.rank))
         with open_object(named, "wb", store=store) as file:
             file.write(self.json().encode())
