@@ -93,3 +93,18 @@ def test_what_is_no_object_in_a_local_tree_is_told_with_its_kind(tmp_path):
 def test_only_a_local_path_is_told_that_s3_was_perhaps_meant():
     assert "s3:// in front" in elsewhere("file:///bucket/key")
     assert elsewhere("s3://bucket/key") == ""
+
+
+def test_what_is_left_out_is_found_without_a_look_at_each_file(tmp_path, monkeypatch):
+    for name in ("a/x", "b/c/y", "z"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"data")
+    (tmp_path / "b" / "link").symlink_to(tmp_path / "a")
+    selected = select(f"{tmp_path}/", STORE, recursive=True)
+    looked = []
+    stat = os.stat
+    monkeypatch.setattr(os, "stat", lambda path, **how: (looked.append(path), stat(path, **how))[1])
+    monkeypatch.setattr(os, "lstat", lambda path: (looked.append(path), stat(path, follow_symlinks=False))[1])
+    assert list(left_out(selected)) == [(f"{tmp_path}/b/link", "a link to a directory")]
+    assert {Path(path).name for path in looked} == {"link"}

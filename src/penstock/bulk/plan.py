@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from penstock.catalog.select import selector
@@ -116,11 +117,20 @@ def _unnameable(provider: Provider, dest: Destination, to: str) -> str:
 
 def _unfit(path: str) -> str:
     """Say why a key cannot be the path of a file."""
-    for name in path.split("/"):
-        if name in ("", ".", ".."):
-            return f"no file can be called that: one of its names is {name!r}"
-        if (size := len(name.encode("utf-8", "surrogateescape"))) > _NAME_BYTES:
-            return f"no file can be called that: a name of {size} bytes, files have at most {_NAME_BYTES}"
+    folder, mark, name = path.rpartition("/")
+    return (_unfit_folder(folder) if mark else "") or _unfit_name(name)
+
+
+@lru_cache(maxsize=64)  # files of one folder come one after another
+def _unfit_folder(folder: str) -> str:
+    return next(filter(None, map(_unfit_name, folder.split("/"))), "")
+
+
+def _unfit_name(name: str) -> str:
+    if name in ("", ".", ".."):
+        return f"no file can be called that: one of its names is {name!r}"
+    if (size := len(name.encode("utf-8", "surrogateescape"))) > _NAME_BYTES:
+        return f"no file can be called that: a name of {size} bytes, files have at most {_NAME_BYTES}"
     return ""
 
 

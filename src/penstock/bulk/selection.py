@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, takewhile
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from penstock.bulk.plan import Destination, Origin
@@ -158,12 +159,23 @@ def left_out(selected: Selection) -> Iterator[tuple[str, str]]:
     """Yield the path and the kind of what lies in a local tree and is no object: ``entries`` is silent about it."""
     if selected.origin.kind != "tree" or not local(selected.source):
         return
-    for folder, folders, files in os.walk(f"/{selected.origin.prefix}"):
-        for path in sorted(os.path.join(folder, name) for name in (*folders, *files)):
-            if os.path.islink(path) and not os.path.isfile(path):
-                yield path, "a link to a directory" if os.path.isdir(path) else "a link to no file"
-            elif not os.path.isdir(path) and not os.path.isfile(path):
-                yield path, "neither a file nor a directory"
+    pending = [f"/{selected.origin.prefix}"]
+    while pending:
+        entries = _entries(pending.pop())
+        for entry in entries:
+            link = entry.is_symlink()
+            if link and not os.path.isfile(entry.path):
+                yield entry.path, "a link to a directory" if os.path.isdir(entry.path) else "a link to no file"
+            elif not link and not entry.is_dir() and not entry.is_file():
+                yield entry.path, "neither a file nor a directory"
+        pending += [entry.path for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)]
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    """Return what a folder holds, by name; a folder that cannot be read is told of by the listing."""
+    with suppress(OSError), os.scandir(folder) as found:
+        return sorted(found, key=attrgetter("name"))
+    return []
 
 
 def elsewhere(url: str) -> str:

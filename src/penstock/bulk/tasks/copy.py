@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.bulk.selection import local
@@ -87,8 +87,9 @@ async def _on_server(job: Job) -> None:
 
 async def _relay(job: Job, moved: Callable[[int], None], stop: Event) -> None:
     """Copy through this machine, with content type and user metadata."""
-    size, described = job.meta.size, await _with_metadata(job)
-    metadata, kind = _metadata(job, described), described.content_type
+    size = job.meta.size
+    kind, kept = await _described(job)
+    metadata = _metadata(job, kept)
     if size <= min(_WHOLE_BYTES, job.source.options.read.split_bytes):
         data = await steps.read(job.source, Span(job.meta.key, 0, size, job.meta.etag, whole=True))
         await steps.put(job.target, job.to, data, metadata=metadata, content_type=kind)
@@ -101,25 +102,26 @@ async def _relay(job: Job, moved: Callable[[int], None], stop: Event) -> None:
         raise
 
 
-async def _with_metadata(job: Job) -> ObjectMeta:
-    """Return the object with its metadata where the destination can hold it: one request, of a store."""
-    if local(job.target) or job.meta.content_type:
-        return job.meta
+async def _described(job: Job) -> tuple[str, Mapping[str, str]]:
+    """Return content type and metadata where the destination can hold them: one request, of a store."""
+    meta = job.meta
+    if local(job.target) or meta.content_type:
+        return meta.content_type, meta.metadata
     if local(job.source):
-        return replace(job.meta, content_type=content_type_of(job.meta.key))
-    described = await steps.head(job.source, job.meta.key)
-    if described.etag != job.meta.etag:
-        raise Changed("it was written to since it was listed: copy it again", url=job.source.url(job.meta.key))
-    return described
+        return content_type_of(meta.key), meta.metadata
+    described = await steps.head(job.source, meta.key)
+    if described.etag != meta.etag:
+        raise Changed("it was written to since it was listed: copy it again", url=job.source.url(meta.key))
+    return described.content_type, described.metadata
 
 
-def _metadata(job: Job, described: ObjectMeta) -> Mapping[str, str]:
+def _metadata(job: Job, kept: Mapping[str, str]) -> Mapping[str, str]:
     """Return the copy's metadata. A file gets the source's time; a store keeps one that the source came with."""
     modified = job.meta.modified
     if not job.stamped or modified is None:
-        return described.metadata
+        return kept
     own = {MTIME: f"{modified:.6f}"}
-    return own if local(job.target) else {**own, **described.metadata}
+    return own if local(job.target) else {**own, **kept}
 
 
 def _stream(job: Job, said: Attributes, moved: Callable[[int], None], stop: Event) -> None:
