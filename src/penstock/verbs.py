@@ -11,13 +11,13 @@ from penstock.errors import ConfigError, InvalidURL, NotFound
 from penstock.modes import TextReader, TextWriter, read_mode
 from penstock.protocols.driver import Copy, Delete, Put
 from penstock.source import Source, object_at, open_source
+from penstock.values import ObjectMeta
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from penstock.options import StoreOptions
     from penstock.source import Reader, Writer
-    from penstock.values import ObjectMeta
 
 __all__ = ["copy", "delete", "list", "open", "stat"]
 
@@ -134,7 +134,9 @@ def list(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None
     source, prefix = open_source(url, store)
     for page in source.pages(prefix):
         for entry in page.entries:
-            yield replace(entry, url=source.url(entry.key))
+            # Not by ``replace``, which takes four times as long.
+            of, url = (entry.key, entry.size, entry.etag, entry.modified), source.url(entry.key)
+            yield ObjectMeta(*of, url, entry.metadata, entry.content_type)
 
 
 def stat(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> ObjectMeta:
