@@ -1,6 +1,7 @@
 """Arrays of different times are aligned by their coordinates, as xarray aligns them."""
 
 import json
+import pickle
 import shutil
 import uuid
 import warnings
@@ -250,3 +251,30 @@ def test_other_coordinates_are_another_state(tmp_path):
 def test_words_for_align_are_index_and_coordinates(alone):
     with pytest.raises(Unusable, match='align must be "index" or "coordinates", not \'time\''):
         ps.ZarrDataset(alone, dims="time", align="time")
+
+
+def with_gaps(tmp_path):
+    """Return two arrays of which 12 times of 20 are common, and the samples of both at these."""
+    a, b = field("a", hours(*range(20))), field("b", hours(*range(3, 9), *range(11, 17), 30), start=5000)
+    return (store(tmp_path, a) / "a", store(tmp_path, b, units="days since 1999-12-30") / "b"), expected(a, b)
+
+
+def test_random_access_numbers_the_common_coordinates(tmp_path):
+    where, wanted = with_gaps(tmp_path)
+    samples = ps.ZarrDataset(*where, dims="time", align="coordinates", output="numpy").as_map()
+    assert len(samples) == len(wanted) == 12
+    order = [7, 0, 11, 5, 6]
+    equal(samples.__getitems__(order), [wanted[number] for number in order])
+    equal([samples[-1]], wanted[-1:])
+    equal([pickle.loads(pickle.dumps(samples))[6]], wanted[6:7])
+
+
+def test_a_spawned_worker_aligns_as_its_parent_did(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.datasets.zarr.samples.arrangement._KEPT_BYTES", 0)
+    where, wanted = with_gaps(tmp_path)
+    dataset = ps.ZarrDataset(*where, dims="time", align="coordinates")
+    for path in where:
+        shutil.rmtree(path.parent / "time")  # nobody reads the coordinates anew
+    loader = ps.DataLoader(dataset, 4, num_workers=1, multiprocessing_context="spawn", timeout=120)
+    batches = [(x.numpy(), y.numpy()) for x, y in loader]
+    equal([pair for batch in batches for pair in zip(*batch, strict=True)], wanted)
