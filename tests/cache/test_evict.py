@@ -144,3 +144,13 @@ def test_the_share_of_hits_follows_what_happens():
         share = share_after(share, 0, 64)
     assert share < 0.01
     assert share_after(0.5, 0, 0) == 0.5
+
+
+@pytest.mark.usefixtures("_a_clock_of_reads")
+def test_another_dataset_that_fits_too_has_most_of_its_hits_from_the_third_epoch_on(seed):
+    cache = Simulated(600, seed)
+    earlier, later = ([f"{each}{number}" for number in range(500)] for each in "ab")
+    assert [cache.epoch(earlier) for _ in range(20)][-1] == 1
+    shares = [cache.epoch(later) for _ in range(5)]
+    assert sum(shares) / 5 > 0.45, shares
+    assert shares[3] > 0.75, shares

@@ -21,7 +21,7 @@ _RANK_DIGITS, _RANKS = 8, 1 << 32
 _NEW = (
     0.1  # the share of entries without a hit below which those with one yield, as in S3-FIFO (Yang et al., SOSP 2023)
 )
-_STALE = 2.0  # in a new order each epoch an entry waits two epochs at most
+_STALE = 1.25  # of the longest wait, which is two epochs in a new order each: design/0066
 _HALF = 8.0  # after so many times itself without a wait as long, the longest wait that is known counts half
 _LEAST_REUSE_S = 30.0  # uses are known no more exactly (files.py)
 _SOON = 8.0  # of entries in a new order each epoch 3 % wait for less than this part of the longest wait
