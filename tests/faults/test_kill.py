@@ -56,7 +56,9 @@ def test_a_killed_writer_leaves_the_old_object_or_the_new_one(how, server, write
         assert write(how, f"{how}-whole-{number}") == 0
         seconds.append(time.monotonic() - began)
     endings = []
-    for number in range(kills):
+    for number in range(10 * kills):
+        if number >= kills and (how == "put" or server.uploads("bucket")):
+            break  # else the moments have missed uploads so far: by chance, where they are few
         server.put("bucket", f"{how}-{number}", OLD)
         moment = draw.uniform(0.001, 1.2 * statistics.median(seconds))
         began = time.monotonic()
@@ -64,10 +66,10 @@ def test_a_killed_writer_leaves_the_old_object_or_the_new_one(how, server, write
         if endings[-1] == 0:
             seconds.append(time.monotonic() - began)
     found = server.objects("bucket")
-    stands = [found[f"{how}-{number}"] for number in range(kills)]
+    stands = [found[f"{how}-{number}"] for number in range(len(endings))]
     assert set(endings) <= {0, -signal.SIGKILL}
     assert set(stands) <= {OLD, NEW[how]}
-    assert endings.count(-signal.SIGKILL) > kills // 4, "hardly a writer was killed while it wrote"
+    assert endings.count(-signal.SIGKILL) > len(endings) // 4, "hardly a writer was killed while it wrote"
     assert OLD in stands
     assert all(key.startswith(("put-", "multipart-")) for key in found)
     if how == "multipart":

@@ -96,6 +96,11 @@ def test_a_walk_tells_what_a_sorted_list_holds(trial, seed):
             assert _listed(account, Walk.begin(prefix, after)) == (beyond, [])
 
 
+def test_what_waits_for_names_to_come_is_told_once_where_the_folder_is_listed_anew():
+    account = Account({"🐶/a!", "🐶/🐶/\uffee"}, 1)
+    assert _listed(account, Walk.begin("")) == (["🐶/a!", "🐶/🐶/\uffee"], [])
+
+
 def test_what_fits_in_one_answer_costs_one_request_and_a_folder_of_files_as_many_as_it_has_pages():
     account = Account({f"{folder}/{number}" for folder in ("a", "a-b", "c/d/e") for number in range(5)}, 100)
     _listed(account, Walk.begin(""))

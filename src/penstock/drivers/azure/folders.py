@@ -87,7 +87,8 @@ class Walk:
         """
         folder, advanced = self._folder, bool(found.last) or not found.marker
         if folder.whole and found.marker and _nested(found, folder.prefix):
-            return Page((), advanced=True), replace(self, _folder=replace(folder, whole=False, marker="", last=""))
+            anew = replace(folder, whole=False, marker="", last="", held=())  # what was held comes again
+            return Page((), advanced=True), replace(self, _folder=anew)
         if found.last and found.last <= folder.last and utf_16(found.last) <= utf_16(folder.last):
             raise Damaged(f"the listing does not advance: {found.last[:200]!r} came after {folder.last[:200]!r}")
         names: list[ObjectMeta | str] = [*found.entries, *(() if folder.whole else found.prefixes)]
