@@ -115,11 +115,7 @@ def in_lists(reading: Reading, on_error: OnError = "raise") -> Iterator[list[Any
             if not item.size:
                 item.make()
                 continue
-            found = attempt(item, on_error)
-            if item.samples:
-                made += found
-            else:
-                made.append(found)
+            made += attempt(item, on_error) if item.samples else [attempt(item, on_error)]
             if item.stop == item.size:
                 yield made
                 made = []

@@ -199,15 +199,19 @@ class _Shared:
             began_s = monotonic()
             if began_s > look_s:
                 look_s, self.demanded_s[number] = began_s + LOOK_S, demanded_s()
-            try:
-                made = attempt(item, self.options.on_error) if item.size else item.make()
-            except BaseException as error:  # noqa: BLE001  the training loop's to hear, in its turn
-                made = _Failure(error)
-            if item.size:
-                self._put(item, made)
-            elif isinstance(made, _Failure):  # which the item ought to have kept for the samples that need it
-                self._break(made.error)
+            self._make(item)
             self.working_s[number] += monotonic() - began_s
+
+    def _make(self, item: Item) -> None:
+        """Make an item; what came of it is its batch's alone, for samples may be views of memory that is to be free."""
+        try:
+            made = attempt(item, self.options.on_error) if item.size else item.make()
+        except BaseException as error:  # noqa: BLE001  the training loop's to hear, in its turn
+            made = _Failure(error)
+        if item.size:
+            self._put(item, made)
+        elif isinstance(made, _Failure):  # which the item ought to have kept for the samples that need it
+            self._break(made.error)
 
     def _draw(self) -> Item | None:
         with self._drawing:

@@ -1,11 +1,13 @@
 """Chunks come before the samples that need them, once, and go after the last one; errors are the samples' own."""
 
 import threading
+import weakref
 
 import numpy as np
 import pytest
 
-from penstock.datasets.policy import Failed
+from penstock.datasets.policy import Failed, in_lists
+from penstock.datasets.zarr.contents import ZarrContents
 from penstock.datasets.zarr.dataset import ZarrDataset
 from penstock.datasets.zarr.reading import ZarrReading
 from penstock.errors import Cancelled, Damaged
@@ -217,3 +219,43 @@ def test_samples_that_are_made_together_may_need_more_than_memory_has(tmp_path, 
     data = batched(tmp_path, SPATIAL, memory_bytes=1 << 16, window_bytes=1)
     made = [each for item in data.reading(tens(order), 1) for each in [item.make()] if item.size]
     np.testing.assert_array_equal(np.concatenate(made), VALUES[order])
+
+
+def test_an_array_that_is_kept_and_cannot_be_read_yet_costs_the_samples_that_need_it(tmp_path, monkeypatch):
+    write(tmp_path / "a", VALUES, DIMS, **WHOLE)
+    write(tmp_path / "b", VALUES[0] + 1, DIMS[1:], chunks=(6, 8))
+    monkeypatch.setattr("penstock.datasets.zarr.samples.arrangement._KEPT_BYTES", 0)
+    data = ZarrDataset({"a": str(tmp_path / "a"), "b": str(tmp_path / "b")}, output="numpy", dims="time").batched(10)
+    chunk = tmp_path / "b" / "c" / "0" / "0"
+    whole = chunk.read_bytes()
+    chunk.write_bytes(b"no chunk at all")
+    read = ZarrContents.name_of
+
+    def named(contents, position):
+        chunk.write_bytes(whole)
+        return read(contents, position)
+
+    monkeypatch.setattr(ZarrContents, "name_of", named)
+    (first, *_), _ = data.deliveries("skip")
+    assert first.samples == 9
+    np.testing.assert_array_equal(first.batch["a"], VALUES[1:10])
+
+
+def test_chunks_of_a_batch_are_let_go_before_those_of_the_next_are_decoded(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.datasets.zarr.samples.arrangement._KEPT_BYTES", 0)
+    data, chunks, held = batched(tmp_path, WHOLE, batch=8), [], []
+    decode = data.contents.chunks.decode
+
+    def counted(chunk, read, pool=None):
+        held.append({number for number, each in enumerate(chunks) if each() is not None})
+        values = decode(chunk, read, pool)
+        chunks.append(weakref.ref(values))
+        return values
+
+    monkeypatch.setattr(data.contents.chunks, "decode", counted)
+    lists = in_lists(data.reading([[*range(at, at + 8)] for at in range(0, 200, 8)], 1))
+    next(lists)
+    before = len(held)
+    next(lists)
+    assert before >= 2
+    assert not {0, 1} & held[before]

@@ -209,14 +209,12 @@ class ZarrReading(Reading):
         found = contents.located(np.array(positions, dtype=np.int64))
         if found is not None:
             uses = Counter(chunk for chunks, _ in found for chunk in chunks if chunk >= 0)
-            values = None
+            columns = None
             with suppress(Exception):  # each sample's own, below
-                values = {chunk: self._value(chunk) for chunk in uses}
-            if values is not None:
-                try:
-                    return rows(contents.views(found, values))
-                finally:
-                    self._release(uses, len(samples))
+                columns = contents.views(found, {chunk: self._value(chunk) for chunk in uses})
+            if columns is not None:
+                self._release(uses, len(samples))
+                return rows(columns)
         return [self._attempted(*each) for each in zip(samples, positions, strict=True)]
 
     def _attempted(self, sample: int, position: list[int]) -> Any:  # noqa: ANN401  a sample
