@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,3 +104,20 @@ def test_nothing_is_left_open_or_aside_after_an_interrupt(tmp_path):
         write_files(files)
     assert not list(tmp_path.iterdir())
     assert len([*Path("/proc/self/fd").iterdir()]) == before
+
+
+_FEW = """
+import os, resource, sys
+from penstock.drivers.files.together import NewFile, write_files
+lowest = os.dup(0)
+os.close(lowest)
+resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 4, lowest + 4))
+folder = sys.argv[1]
+found = write_files([NewFile(f"{folder}/{number}", b"x", {"mtime": "1000"}) for number in range(16)])
+assert [each.st_mtime for each in found] == [1000] * 16, found
+"""
+
+
+def test_a_process_that_may_open_few_files_writes_as_many_together(tmp_path):
+    subprocess.run([sys.executable, "-c", _FEW, str(tmp_path)], check=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {str(each): b"x" for each in range(16)}

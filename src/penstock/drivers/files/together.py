@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
+from sys import maxsize
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.drivers.files.aside import begin, flush, inherit
@@ -69,14 +71,17 @@ class _Aside:
         self._path, self._descriptor, self._old = begin(self.file.path)
         write_all(self._descriptor, self.file.data, 0)
         set_time(self._descriptor, self.file.metadata)
+        if self._descriptor >= _kept():
+            self._let_go()
 
     def settle(self) -> None:
+        if self._descriptor < 0:
+            self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         if self._old is not None:
             inherit(self._descriptor, self._old)
         os.fsync(self._descriptor)
         self.found = os.fstat(self._descriptor)
-        descriptor, self._descriptor = self._descriptor, -1
-        os.close(descriptor)
+        self._let_go()
 
     def publish(self) -> None:
         self.file.rename(self._path, self.file.path)
@@ -86,10 +91,20 @@ class _Aside:
         """Remove what was not published."""
         if self._descriptor >= 0:
             with suppress(OSError):
-                os.close(self._descriptor)
+                self._let_go()
         if self._path:
             with suppress(OSError):
                 os.unlink(self._path)
+
+    def _let_go(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
+
+
+def _kept() -> int:
+    """Return the number from which on no descriptor is kept: they are given out from the lowest, so few are left."""
+    most = getrlimit(RLIMIT_NOFILE)[0]
+    return maxsize if most == RLIM_INFINITY else most // 4
 
 
 def _each(begun: Iterable[_Aside], stage: Callable[[_Aside], None]) -> None:
