@@ -132,6 +132,13 @@ def test_a_server_that_ignores_where_to_begin_is_told_apart_from_one_that_goes_i
     with pytest.raises(NoStartError):
         _listed(Deaf(_named("{0:06}", 20_000, random.Random(0)), 1000))
 
+    class Mute(Rounds):
+        def _page(self, prefix, *, token="", start_after=""):
+            return Page((), (), "") if start_after else super()._page(prefix, token=token)
+
+    with pytest.raises(NoStartError):
+        _listed(Mute(_named("{0:06}", 20_000, random.Random(0)), 1000))
+
     class Circle(Rounds):
         def _page(self, prefix, **_):
             return super()._page(prefix)

@@ -28,7 +28,7 @@ _AIM = 2.8  # pages that a part is to have: a little less than whole ones, which
 
 
 class NoStartError(Exception):
-    """The server began a part elsewhere than it was asked to: it ignores start-after, and has to be listed plainly."""
+    """The server began a part elsewhere than it was asked to: start-after is nothing to rely on, so list it plainly."""
 
 
 class Pages(Protocol):
@@ -56,7 +56,7 @@ def ordered(pager: Callable[[], Pages], prefix: str) -> Generator[Page]:
 
     Raises:
         Damaged: The server repeats itself, or lists out of order or outside the prefix.
-        NoStartError: It ignores where a part is to begin.
+        NoStartError: It ignores where a part is to begin, or leaves out there what it has shown before.
 
     """
     work = _Ordered(prefix)
@@ -77,6 +77,7 @@ class _Ordered:
         self._yielded = self._sent = self._seen = 0  # pages; requests; keys
         self._page_keys = 1
         self._first = ""
+        self._awaited = b""  # a key that an earlier part has shown of those after it: the next one is no later
 
     def next(self, pages: Pages) -> Page | None:
         """Return the next page; None after the last."""
@@ -89,16 +90,26 @@ class _Ordered:
             if not head.over:
                 self._fill()
                 self._take()
-            elif len(self._parts) == 1:
-                return None
-            else:
+            elif len(self._parts) > 1:
+                self._awaited = self._awaited or head.beyond
                 self._parts.popleft()
+            elif self._awaited:
+                raise NoStartError
+            else:
+                return None
         page = head.pages.popleft()
+        self._compare(page)
         self._ready -= 1
         self._yielded += 1
         if self._yielded >= _PLAIN:
             self._fill()
         return page
+
+    def _compare(self, page: Page) -> None:
+        if self._awaited and page.entries:
+            if page.entries[0].key.encode("utf-8", "surrogateescape") > self._awaited:
+                raise NoStartError
+            self._awaited = b""
 
     def _take(self, *, wait: bool = True) -> None:
         if self._pages is None or not self._flying:

@@ -30,6 +30,7 @@ class Part:
         seen: How many keys were seen.
         over: Nothing more is to come.
         recent: The keys of the latest page.
+        beyond: The first key after ``until`` that a page has shown; empty before one has.
 
     """
 
@@ -41,6 +42,7 @@ class Part:
     seen: int = 0
     over: bool = False
     recent: list[bytes] = field(default_factory=list)
+    beyond: bytes = b""
     _listing: Listing = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,8 +60,9 @@ class Part:
         self._listing.take(page)
         keys = self._listing.keys
         if self.until is not None and keys and keys[-1] > self.until:
-            self.over = True
-            keys = keys[: bisect_right(keys, self.until)]
+            stop = bisect_right(keys, self.until)
+            self.over, self.beyond = True, keys[stop]
+            keys = keys[:stop]
         self.recent = keys
         if keys:
             self.first, self.last = self.first or keys[0], keys[-1]
