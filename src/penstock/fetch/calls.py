@@ -110,6 +110,8 @@ class Calls:
         if attributes.create_only or attributes.replaces or not supports(driver, PutMany) or listening():
             return None
         if self._batches is None or self._batches.fetcher is not fetcher:
+            if self._batches is not None:
+                self._batches.send()  # they end as what was sent to that engine does
             self._batches = PutBatches(fetcher, require(driver, PutMany), self._inbox)
         return self._batches
 

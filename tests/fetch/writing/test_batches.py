@@ -143,3 +143,19 @@ def test_listeners_hear_of_each_put_alone(files, calls):
         end()
     assert files.batches == []
     assert heard
+
+
+def test_puts_that_were_prepared_for_an_engine_that_is_closed_end_too(tmp_path):
+    engines = [Fetcher(Local(str(tmp_path)), Threads(2), RetryOptions(attempts=1), ReadOptions()) for _ in range(2)]
+    now, told = engines[0], Told()
+    calls = Calls(lambda: now, lambda: now, told)
+    puts = [calls.put("a", b"x", Attributes())]
+    now.close()
+    now = engines[1]
+    puts.append(calls.put("b", b"x", Attributes()))
+    calls.send()
+    assert {told.ended.get(timeout=60) for _ in puts} == set(puts)
+    assert puts[1].result()
+    with pytest.raises(Unusable, match="closed"):
+        puts[0].result()
+    now.close()

@@ -120,7 +120,7 @@ class PutBatches(Inbox):
                 continue
             put.end(Cancelled("called off"))
             self._inbox.finished(put)
-        begun = [operation for operation, batch in [*self._running.items()] if named.issuperset(batch)]
+        begun = [operation for operation, batch in self._running.copy().items() if named.issuperset(batch)]
         self.fetcher.call_off(begun)
 
     def _batch(self) -> list[BatchedPut]:
