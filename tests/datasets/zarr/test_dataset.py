@@ -7,6 +7,7 @@ import xarray as xr
 
 import penstock as ps
 from penstock.datasets.zarr.dataset import ZarrDataset
+from penstock.errors import Unusable
 from penstock.testing.restarts import check_restarts
 from tests.datasets.zarr.stores import LAYOUTS, numbered, write
 
@@ -72,6 +73,11 @@ def test_ranks_read_each_chunk_once_and_have_as_many_batches(tmp_path, monkeypat
     every = np.concatenate(found)
     np.testing.assert_array_equal(every[np.argsort(every[:, 0, 0])], values)
     assert requests <= 60 + 3  # a chunk at the border of two lanes is read by both
+
+
+def test_offsets_of_targets_that_are_not_there_are_refused(url):
+    with pytest.raises(Unusable, match=r"target_offsets=range\(1, 3\) are of targets, and there are none"):
+        ps.ZarrDataset(url, target_offsets=range(1, 3))
 
 
 @pytest.mark.parametrize("version", [2, 3])

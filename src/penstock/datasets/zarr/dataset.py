@@ -161,6 +161,8 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         window_bytes, memory_bytes = whole(window_bytes, "window_bytes", 1), whole(memory_bytes, "memory_bytes", 1)
         order = order_of(shuffle)
         shape = shape_of(dims, (offsets, target_offsets), stride, (patch, halo), select)
+        if targets is None and shape.target_offsets != 0:
+            raise Unusable(f"target_offsets={target_offsets!r} are of targets, and there are none: pass targets=…")
         self._seed, self._numpy = seed, output == "numpy"
         inputs = opened(samples, "samples", store, decode_cf=decode_cf)
         outputs = {} if targets is None else opened(targets, "targets", store, decode_cf=decode_cf)

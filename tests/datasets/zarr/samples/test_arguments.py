@@ -39,6 +39,7 @@ def test_arguments_become_uniform():
         ({"patch": 64}, "patch is a mapping"),
         ({"patch": {"y": 0}}, "patch of 'y' must be 1 or more"),
         ({"patch": {"y": 8}, "halo": -1}, "halo must be 0 or more"),
+        ({"halo": 2}, "halo=2 widens patches, and there are none"),
         ({"select": 5}, "select is a mapping"),
         ({"select": {"time": "2020"}}, "select of 'time'"),
         ({"select": {"time": [True, False]}}, "select of 'time' must be a whole number"),

@@ -36,6 +36,8 @@ def shape_of(
         if _is_number(patches[1])
         else _numbers("halo", patches[1], 0)
     )
+    if patches[1] and not patch and _is_number(patches[1]):
+        raise Unusable(f'halo={patches[1]!r} widens patches, and there are none: patch={{"lat": 64}} gives their sizes')
     steps = {"": whole(stride, "stride", 1)} if _is_number(stride) else _numbers("stride", stride, 1)
     return Shape(
         dims=_names(dims),
