@@ -160,9 +160,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         check_words(align=align, missing=missing, output=output, decode_cf=decode_cf, transform=self.transform)
         window_bytes, memory_bytes = whole(window_bytes, "window_bytes", 1), whole(memory_bytes, "memory_bytes", 1)
         order = order_of(shuffle)
-        shape = shape_of(dims, (offsets, target_offsets), stride, (patch, halo), select)
-        if targets is None and shape.target_offsets != 0:
-            raise Unusable(f"target_offsets={target_offsets!r} are of targets, and there are none: pass targets=…")
+        shape = shape_of(dims, (offsets, target_offsets), stride, (patch, halo), select, targets=targets is not None)
         self._seed, self._numpy = seed, output == "numpy"
         inputs = opened(samples, "samples", store, decode_cf=decode_cf)
         outputs = {} if targets is None else opened(targets, "targets", store, decode_cf=decode_cf)
@@ -275,7 +273,8 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             limits, words = with_blocks(limits, self._contents.arrangement, blocks)
             if words:
                 warnings.warn(words, stacklevel=2)
-        return ZarrReading(self._contents, batches, workers, limits, self._made, None if self._own else self._rows)
+        together = None if self._own or self.transform is not None else self._rows  # one may have been set meanwhile
+        return ZarrReading(self._contents, batches, workers, limits, self._made, together)
 
     def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Store, Iterator[Span]]:
         """Return the store, and where each chunk lies that a sample needs: see ``BatchableDataset.spans``."""

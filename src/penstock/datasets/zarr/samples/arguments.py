@@ -15,7 +15,13 @@ __all__ = ["shape_of"]
 
 
 def shape_of(
-    dims: object, offsets: tuple[object, object], stride: object, patches: tuple[object, object], select: object
+    dims: object,
+    offsets: tuple[object, object],
+    stride: object,
+    patches: tuple[object, object],
+    select: object,
+    *,
+    targets: bool = True,
 ) -> Shape:
     """Return what makes a sample, of the arguments of ``ZarrDataset``.
 
@@ -25,6 +31,7 @@ def shape_of(
         stride: A number, for the first of ``dims``, or a mapping from dimensions to numbers.
         patches: Their sizes by dimension, and their halo: a number, or one by dimension.
         select: A mapping from dimensions to an element, a slice or a list.
+        targets: Whether there are any.
 
     Raises:
         Unusable: One of them cannot be meant; the text names it.
@@ -38,11 +45,14 @@ def shape_of(
     )
     if patches[1] and not patch and _is_number(patches[1]):
         raise Unusable(f'halo={patches[1]!r} widens patches, and there are none: patch={{"lat": 64}} gives their sizes')
+    target_offsets = _offsets("target_offsets", offsets[1])
+    if not targets and target_offsets != 0:
+        raise Unusable(f"target_offsets={offsets[1]!r} are of targets, and there are none: pass targets=…")
     steps = {"": whole(stride, "stride", 1)} if _is_number(stride) else _numbers("stride", stride, 1)
     return Shape(
         dims=_names(dims),
         offsets=_offsets("offsets", offsets[0]),
-        target_offsets=_offsets("target_offsets", offsets[1]),
+        target_offsets=target_offsets,
         stride=steps,
         patch=patch,
         halo=halo,
