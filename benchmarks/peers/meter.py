@@ -16,6 +16,7 @@ import resource
 import sys
 import time
 import zlib
+from glob import glob
 from pathlib import Path
 from threading import Thread
 from urllib.parse import urlsplit
@@ -206,11 +207,19 @@ def cpu_s():
 
 def _of_children(pid):
     total_s = 0.0
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in path.read_text().split():
-            ticks = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:15]
+    for path in glob(f"/proc/{pid}/task/*/children"):  # noqa: PTH207  Path.glob raises where the process has ended
+        for child in _read(path).split():
+            ticks = _read(f"/proc/{child}/stat").rpartition(")")[2].split()[11:15]
             total_s += sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") + _of_children(child)
     return total_s
+
+
+def _read(path):
+    """Return what a file of /proc says; nothing where its thread or process has ended meanwhile."""
+    try:
+        return Path(path).read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def memory(name):
