@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,30 @@ def test_what_is_left_out_is_found_without_a_look_at_each_file(tmp_path, monkeyp
     monkeypatch.setattr(os, "lstat", lambda path: (looked.append(path), stat(path, follow_symlinks=False))[1])
     assert list(left_out(selected)) == [(f"{tmp_path}/b/link", "a link to a directory")]
     assert {Path(path).name for path in looked} == {"link"}
+
+
+def test_a_file_whose_kind_cannot_be_asked_for_is_told_of_and_the_others_are_looked_at(tmp_path, monkeypatch):
+    """Some network file systems tell no kind in a listing, and the look that is then made may fail."""
+
+    class Untold:
+        def __init__(self, entry):
+            self.name, self.path = entry.name, entry.path
+
+        def is_symlink(self):
+            raise PermissionError(self.path)
+
+    (tmp_path / "a").write_bytes(b"data")
+    (tmp_path / "b").symlink_to(tmp_path)
+    scandir = os.scandir
+
+    @contextmanager
+    def scanned(folder):
+        with scandir(folder) as found:
+            yield [Untold(entry) if entry.name == "a" else entry for entry in found]
+
+    selected = select(f"{tmp_path}/", STORE, recursive=True)
+    monkeypatch.setattr(os, "scandir", scanned)
+    assert list(left_out(selected)) == [
+        (f"{tmp_path}/a", "neither a file nor a directory"),
+        (f"{tmp_path}/b", "a link to a directory"),
+    ]

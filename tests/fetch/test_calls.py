@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import uuid
-from queue import SimpleQueue
 
 import pytest
 
@@ -17,21 +16,7 @@ from penstock.protocols.driver import Attributes
 from penstock.protocols.limits import Limits
 from penstock.transport.work import Threads
 from penstock.values import Span
-from penstock.waiting import Inbox
-
-
-class Told(Inbox):
-    """Keeps what has ended, in that order."""
-
-    def __init__(self):
-        super().__init__()
-        self.ended = SimpleQueue()
-
-    def finished(self, item):
-        self.ended.put(item)
-
-    def all(self, count):
-        return [self.ended.get(timeout=60) for _ in range(count)]
+from tests.fetch.told import Told
 
 
 @pytest.fixture

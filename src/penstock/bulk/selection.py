@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, takewhile
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from penstock.bulk.plan import Destination, Origin
 from penstock.catalog.select import fixed_part, selector
@@ -163,12 +163,19 @@ def left_out(selected: Selection) -> Iterator[tuple[str, str]]:
     while pending:
         entries = _entries(pending.pop())
         for entry in entries:
-            link = entry.is_symlink()
-            if link and not os.path.isfile(entry.path):
+            kind = _kind(entry)
+            if kind == "link" and not os.path.isfile(entry.path):
                 yield entry.path, "a link to a directory" if os.path.isdir(entry.path) else "a link to no file"
-            elif not link and not entry.is_dir() and not entry.is_file():
+            elif not kind:
                 yield entry.path, "neither a file nor a directory"
-        pending += [entry.path for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)]
+        pending += [entry.path for entry in reversed(entries) if _kind(entry) == "folder"]
+
+
+def _kind(entry: os.DirEntry[str]) -> Literal["link", "folder", "file", ""]:
+    """Return what an entry is; none of these, too, where a file system that does not say it at once cannot say it."""
+    with suppress(OSError):
+        return "link" if entry.is_symlink() else "folder" if entry.is_dir() else "file" if entry.is_file() else ""
+    return ""
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

@@ -265,7 +265,9 @@ class _Shared:
         if batch is None or not batch.made:
             return  # the batch has failed already, or is not wanted any more
         with self._lock:
-            batch.made[item.slot : item.stop] = made if item.samples and isinstance(made, list) else [made]
+            batch.made[item.slot : item.stop] = (
+                made if item.samples and isinstance(made, list) else [made] * (item.stop - item.slot)
+            )
             batch.left -= item.stop - item.slot
             if batch.left:
                 return

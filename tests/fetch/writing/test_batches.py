@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import threading
-from queue import SimpleQueue
 
 import pytest
 
 from penstock.drivers.local import Local
-from penstock.errors import Cancelled, Unusable
+from penstock.errors import Bug, Cancelled, Unusable
 from penstock.events import subscribe
 from penstock.fetch.calls import Calls
 from penstock.fetch.fetcher import Fetcher
 from penstock.options import ReadOptions, RetryOptions
 from penstock.protocols.driver import Attributes
 from penstock.transport.work import Threads
-from penstock.waiting import Inbox
-
-
-class Told(Inbox):
-    def __init__(self):
-        super().__init__()
-        self.ended = SimpleQueue()
-
-    def finished(self, item):
-        self.ended.put(item)
+from tests.fetch.told import Told
 
 
 class Files(Local):
@@ -73,8 +63,7 @@ def test_puts_go_together_while_as_many_batches_are_under_way_as_there_are_threa
         assert files.began.acquire(timeout=60)
     assert files.batches == [1, 1]
     files.go_on.set()
-    ended = {told.ended.get(timeout=60) for _ in puts}
-    assert ended == set(puts)
+    assert {*told.all(len(puts))} == set(puts)
     assert sum(files.batches) == 60
     assert len(files.batches) == 2 + 4  # sixteen at a time
     assert all(each.complete and each.result() for each in puts)
@@ -87,7 +76,7 @@ def test_one_that_fails_fails_alone(files, calls, tmp_path):
     (tmp_path / "folder").mkdir()
     puts = [calls.put(key, b"x", Attributes()) for key in ("a", "folder", "b")]
     calls.send()
-    assert {told.ended.get(timeout=60) for _ in puts} == set(puts)
+    assert {*told.all(len(puts))} == set(puts)
     with pytest.raises(Unusable, match="a directory"):
         puts[1].result()
     assert puts[0].result()
@@ -99,7 +88,7 @@ def test_large_puts_are_spread_over_batches(files, calls):
     files.go_on.set()
     puts = [calls.put(f"{number}", bytes(5 << 20), Attributes()) for number in range(4)]
     calls.send()
-    assert {told.ended.get(timeout=60) for _ in puts} == set(puts)
+    assert {*told.all(len(puts))} == set(puts)
     assert files.batches == [2, 2]
 
 
@@ -115,7 +104,7 @@ def test_what_waits_is_called_off_and_what_has_begun_is_finished(files, calls, t
     calls.send()
     calls.call_off(puts)
     files.go_on.set()
-    assert {told.ended.get(timeout=60) for _ in puts} == set(puts)
+    assert {*told.all(len(puts))} == set(puts)
     for put in puts[2:]:
         with pytest.raises(Cancelled):
             put.result()
@@ -128,7 +117,7 @@ def test_a_store_that_is_closed_tells_all_that_wait(files, calls):
     calls.send()
     calls._fetcher().close()
     files.go_on.set()
-    assert {told.ended.get(timeout=60) for _ in puts} == set(puts)
+    assert {*told.all(len(puts))} == set(puts)
 
 
 def test_listeners_hear_of_each_put_alone(files, calls):
@@ -138,7 +127,7 @@ def test_listeners_hear_of_each_put_alone(files, calls):
     try:
         puts = [calls.put(key, b"x", Attributes()) for key in "ab"]
         calls.send()
-        assert {told.ended.get(timeout=60) for _ in puts} == set(puts)
+        assert {*told.all(len(puts))} == set(puts)
     finally:
         end()
     assert files.batches == []
@@ -154,8 +143,31 @@ def test_puts_that_were_prepared_for_an_engine_that_is_closed_end_too(tmp_path):
     now = engines[1]
     puts.append(calls.put("b", b"x", Attributes()))
     calls.send()
-    assert {told.ended.get(timeout=60) for _ in puts} == set(puts)
+    assert {*told.all(len(puts))} == set(puts)
     assert puts[1].result()
     with pytest.raises(Unusable, match="closed"):
         puts[0].result()
     now.close()
+
+
+def test_a_driver_that_tells_of_too_few_is_an_error_of_each(files, calls):
+    calls, told = calls
+    files.go_on.set()
+    whole = files.put_many
+    files.put_many = lambda prefix, puts: whole(prefix, puts[1:])
+    puts = [calls.put(key, b"x", Attributes()) for key in "abc"]
+    calls.send()
+    assert {*told.all(len(puts))} == set(puts)
+    for put in puts:
+        with pytest.raises(Bug, match="told of 2 puts where 3 were to be made"):
+            put.result()
+
+
+def test_what_goes_wrong_in_sending_is_told_to_each(calls, monkeypatch):
+    calls, told = calls
+    monkeypatch.setattr(calls._fetcher(), "send", lambda _operations: 1 / 0)
+    puts = [calls.put(key, b"x", Attributes()) for key in "abc"]
+    calls.send()
+    assert {*told.all(len(puts))} == set(puts)
+    with pytest.raises(Bug, match="ZeroDivisionError"):
+        puts[0].result()

@@ -163,9 +163,7 @@ class SpanRead:
         if trace is not None:
             trace.answer(response)
         try:
-            if exchange is None:
-                self._raise(response)
-            got = exchange.parse(response)
+            got = exchange.parse(response) if exchange is not None else self._raise(response)
         except PenstockError as error:
             return self._failed(error)
         except Exception as error:  # noqa: BLE001  a parser that trips over an answer must not take the I/O thread along
@@ -175,9 +173,7 @@ class SpanRead:
             return self._cut_short(got, response.fault)
         if trace is not None:
             trace.end(None)
-        received_bytes = 0 if self._handed_over else got  # what a second request brought was counted with its own
-        if elapsed_s := self.policy.timings.answered(response, exchange.request.url, received_bytes, self._began):
-            self._slow(elapsed_s, response.status, got)
+        self._count(response, got)
         self.end(None)
         return None
 

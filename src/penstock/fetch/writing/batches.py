@@ -6,8 +6,8 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from penstock.errors import Cancelled, PenstockError
-from penstock.fetch.policy import again
+from penstock.errors import Bug, Cancelled, PenstockError
+from penstock.fetch.policy import again, bug
 from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
@@ -92,18 +92,23 @@ class PutBatches(Inbox):
         self._running[operation] = batch
         try:
             self.fetcher.send((operation,))
-        except PenstockError as error:  # those who wait are told, on whichever thread this is
-            self._end(operation, [error] * len(batch))
+        except Exception as error:  # noqa: BLE001  those who wait are told, on whichever thread this is
+            self._end(operation, [error if isinstance(error, PenstockError) else bug(error)] * len(batch))
 
     def finished(self, item: Item) -> None:
         """Take note, on the transport's thread, that a batch has ended, and tell who waits for its puts."""
         operation = cast("_Batch", item)
-        try:
-            results = operation.result()
-        except PenstockError as error:
-            results = [error] * len(self._running[operation])
+        results, count = self._results(operation), len(self._running[operation])
+        if len(results) != count:
+            results = [Bug(f"a driver told of {len(results)} puts where {count} were to be made")] * count
         self._end(operation, results)
         self.send()
+
+    def _results(self, operation: _Batch) -> Sequence[str | PenstockError]:
+        try:
+            return operation.result()
+        except PenstockError as error:
+            return [error] * len(self._running[operation])
 
     def _end(self, operation: _Batch, results: Sequence[str | PenstockError]) -> None:
         for put, result in zip(self._running.pop(operation), results, strict=True):
