@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -42,13 +43,15 @@ class Keyspace:
 
     def learn(self, keys: list[str]) -> None:
         """Look at a page: at some 20 of its keys."""
-        for key in {*keys[::_STRIDE], *keys[-1:]}:
-            text = key[self._skip : self._skip + _DEPTH]
-            self._seen += [set() for _ in range(len(text) - len(self._seen))]
-            for known, character in zip(self._seen, text, strict=False):
-                if character not in known:
-                    known.add(character)
-                    self._kinds = []
+        texts = [key[self._skip : self._skip + _DEPTH] for key in (*keys[::_STRIDE], *keys[-1:])]
+        for place, characters in enumerate(zip_longest(*texts, fillvalue="")):
+            if place == len(self._seen):
+                self._seen.append(set())
+            known = self._seen[place]
+            if not known.issuperset(characters):
+                known.update(characters)
+                known.discard("")  # of keys that end before
+                self._kinds = []
 
     def left(self, seen: Seen) -> float:
         """Return how many keys are still to come in the range, if they lie as densely as those seen."""

@@ -67,6 +67,15 @@ def test_they_take_few_bytes(texts, bytes_of_all):
     assert sum(each.values.nbytes for each in column.parts.values()) == bytes_of_all
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [["g" * 32] * 4, [*_sums(3), " " * 32], [*_sums(3), _sums(1)[0].upper()], [*_sums(3), "aB" * 16], ["7" * 32] * 4],
+    ids=["no digits", "blanks", "two cases", "a mixed one", "digits of both cases"],
+)
+def test_texts_as_long_as_sums_come_back_as_they_were(texts):
+    assert _read(_column(texts)) == texts
+
+
 def test_a_part_has_the_endings_of_its_own_rows_alone():
     column = _column([*_sums(20), *(f"other {number}" for number in range(15))])
     assert isinstance(column, Digests)

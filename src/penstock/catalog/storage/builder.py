@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 from array import array
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +15,9 @@ from penstock.catalog.storage.vectors import gathered
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
 __all__ = ["TableBuilder"]
 
@@ -39,8 +40,8 @@ class _StringsBuilder:
         self.data += piece
         self.ends.append(len(self.data))
 
-    def add_all(self, data: bytes, lengths: Iterable[int]) -> None:
-        self.ends.extend(itertools.accumulate(lengths, initial=self.ends.pop()))
+    def add_all(self, data: bytes, lengths: NDArray[np.uint64]) -> None:
+        self.ends.frombytes((lengths.cumsum(dtype=np.uint64) + np.uint64(len(self.data))).tobytes())
         self.data += data
 
     def since(self, row: int) -> list[bytes]:
@@ -97,9 +98,9 @@ class TableBuilder:
         """Append whole objects without labels, of a table that has no ranges: a page of a listing at a time."""
         texts = "".join(etags)
         versions = [*map(str.encode, etags)] if not texts.isascii() else None
-        self._strings[0].add_all(b"".join(keys), map(len, keys))
-        self._strings[1].add_all(texts.encode(), map(len, versions or etags))
-        self._strings[2].add_all(b"", repeat(0, len(keys)))
+        self._strings[0].add_all(b"".join(keys), _lengths(keys))
+        self._strings[1].add_all(texts.encode(), _lengths(versions or etags))
+        self._strings[2].add_all(b"", np.zeros(len(keys), np.uint64))
         self._sizes.extend(sizes)
 
     def since(self, row: int) -> tuple[list[bytes], list[int], list[str]]:
@@ -138,3 +139,7 @@ class TableBuilder:
             ranges = ranges_of(np.frombuffer(self._objects, np.uint64), np.frombuffer(self._offsets, np.int64))
         keys, etags, labels = (Strings(memoryview(each.data), memoryview(each.ends)) for each in self._strings)
         return gathered(Table.of(np.frombuffer(self._sizes, np.int64), keys, etags, labels, ranges))
+
+
+def _lengths(pieces: Sequence[bytes | str]) -> NDArray[np.uint64]:
+    return np.fromiter(map(len, pieces), np.uint64, len(pieces))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from binascii import unhexlify
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -148,7 +150,12 @@ def _digests(ends: NDArray[np.int64], data: NDArray[np.uint8], case: str) -> Dig
 def _sums(
     starts: NDArray[np.int64], stops: NDArray[np.int64], data: NDArray[np.uint8], case: str
 ) -> tuple[NDArray[np.bool_], NDArray[np.uint8]]:
-    """Return which strings begin with a sum, and the sums of these."""
+    """Return which strings, each behind the one before it, begin with a sum, and the sums of these."""
+    if (stops - starts == _DIGITS).all():
+        text = data[starts[0] : stops[-1]].tobytes()
+        if text == (text.lower() if case == "lower" else text.upper()):
+            with suppress(ValueError):
+                return np.ones(len(starts), np.bool_), np.frombuffer(unhexlify(text), np.uint8).reshape(-1, _BYTES)
     fits = stops - starts >= _DIGITS
     values = _VALUES[case][data[starts[fits, None] + np.arange(_DIGITS)]]
     right = (values != _NONE).all(axis=1)

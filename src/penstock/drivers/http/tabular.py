@@ -6,7 +6,9 @@ Whatever is unusual (entries of several forms, characters that XML escapes or th
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from penstock.drivers.http.headers import SIZE_LIMIT, unquoted
@@ -15,12 +17,13 @@ __all__ = ["Columns", "columns"]
 
 _OPEN, _CLOSE = b"<Contents>", b"</Contents>"
 _LONGEST = 8192  # bytes of an entry, most of them its key's
-_FIELDS = 24  # of an entry: each ends with a control character of its own, of which there are 32
+_FIELDS = 24  # of an entry
 _DIGITS = 19
 _TOKENS = re.compile(rb"(</?[A-Za-z0-9]+>)")
 _QUOTE = b"&quot;"
-_PRINTABLE = bytes(range(0x20, 0x7F))
-_LINES = bytes(ord("\n") if each < 0x20 else each for each in range(256))  # noqa: PLR2004  the first that is printable
+_TEXT = "([ -%'-;=-~]*)"  # printable ASCII that XML does not escape
+_TEXTS = {"Key": f"{_TEXT[:-2]}+)", "Size": f"([0-9]{{1,{_DIGITS}}})"}
+_FORBIDDEN = b"]]>"  # in a text of XML
 
 
 class Columns(NamedTuple):
@@ -37,13 +40,14 @@ class _Form(NamedTuple):
     """How an entry is written.
 
     Attributes:
-        joints: What stands between the texts of an entry, in order; the first before its first text, the last after
-            its last one.
+        texts: Finds the texts of each entry.
+        marked: How many characters of an entry are none of its texts.
         fields: Which of the texts each field is.
 
     """
 
-    joints: tuple[bytes, ...]
+    texts: re.Pattern[str]
+    marked: int
     fields: dict[str, int]
 
 
@@ -61,8 +65,11 @@ def columns(body: object, version: str) -> Columns | None:
     tokens = _TOKENS.split(body[start:end])
     form = _form(tuple(tokens[1::2]), tuple(len(each) > len(_QUOTE) and _quoted(each) for each in tokens[2::2]))
     rest = body[:start] + body[stop:]
-    texts = None if form is None or b"<!" in rest else _texts(body[start:stop], form.joints)  # comments: a parser's
-    return None if form is None or texts is None else _read(form, texts, version, rest)
+    if form is None or b"<!" in rest or body.find(_FORBIDDEN, start, stop) >= 0:  # comments are a parser's
+        return None
+    with suppress(UnicodeDecodeError):
+        return _read(form, str(memoryview(body)[start:stop], "ascii"), version, rest)
+    return None
 
 
 @lru_cache(maxsize=16)
@@ -70,6 +77,7 @@ def _form(tags: tuple[bytes, ...], quoted: tuple[bool, ...]) -> _Form | None:
     """Return the form of entries with just these tags, some of the texts between them in quotes; None if it is none."""
     fields: dict[str, int] = {}
     path: list[bytes] = []
+    texts: list[str] = []
     joints = [b""]
     for tag, following, quotes in zip(tags, (*tags[1:], b""), quoted, strict=True):
         joints[-1] += tag
@@ -79,52 +87,38 @@ def _form(tags: tuple[bytes, ...], quoted: tuple[bool, ...]) -> _Form | None:
             continue
         path.append(tag[1:-1])
         if following == b"</" + tag[1:]:
-            name = tag[1:-1].decode()
-            if len(path) == 2:  # noqa: PLR2004  a child of the entry
-                if name in fields:
-                    return None
-                fields[name] = len(joints) - 1
+            name = tag[1:-1].decode() if len(path) == 2 else ""  # noqa: PLR2004  a child of the entry
+            if name in fields:
+                return None
+            if name:
+                fields[name] = len(texts)
+            texts.append(_TEXTS.get(name, _TEXT))
             joints[-1] += _QUOTE * quotes
             joints.append(_QUOTE * quotes)
-    if path or not {"Key", "Size"} <= fields.keys() or len(joints) > _FIELDS:
+    if path or not {"Key", "Size"} <= fields.keys() or len(texts) > _FIELDS:
         return None
-    return _Form(tuple(joints), fields)
+    marks = [re.escape(each.decode()) for each in joints]
+    pattern = "".join(chain.from_iterable(zip(marks, (*texts, ""), strict=True)))
+    return _Form(re.compile(pattern), sum(map(len, joints)), fields)
 
 
 def _quoted(text: bytes) -> bool:
     return text.startswith(_QUOTE) and text.endswith(_QUOTE)
 
 
-def _texts(entries: bytes, joints: tuple[bytes, ...]) -> list[list[str]] | None:
-    """Return the texts of all entries, a list for each of an entry; None unless all have just these joints."""
-    first, *inner, last = joints
-    if not (entries.startswith(first) and entries.endswith(last)):
+def _read(form: _Form, entries: str, version: str, rest: bytes) -> Columns | None:
+    """Return the columns of entries; None unless these have just this form, with nothing between them."""
+    found = form.texts.findall(entries)
+    texts = [*zip(*found, strict=True)]
+    joined = ["".join(each) for each in texts]
+    if not found or len(entries) != form.marked * len(found) + sum(map(len, joined)):
         return None
-    text = entries[len(first) : -len(last)]
-    count = text.count(last + first) + 1
-    marks = bytes(range(len(inner) + 1))
-    for mark, joint in enumerate((*inner, last + first)):
-        shorter = text.replace(joint, marks[mark : mark + 1])
-        if len(text) - len(shorter) != (len(joint) - 1) * (count - (mark == len(inner))):
-            return None
-        text = shorter
-    # In order, and beside them nothing that XML forbids, escapes, or reads as something else.
-    if text.translate(None, _PRINTABLE) != (marks * count)[:-1] or b"<" in text or b"&" in text or b"]]>" in text:
+    sizes = [*map(int, texts[form.fields["Size"]])]
+    if max(sizes) > SIZE_LIMIT:
         return None
-    lines = text.translate(_LINES).decode("ascii").split("\n")
-    return [lines[at :: len(marks)] for at in range(len(marks))]
-
-
-def _read(form: _Form, texts: list[list[str]], version: str, rest: bytes) -> Columns | None:
-    nothing, wanted = [""] * len(texts[0]), ("Key", "Size", version, "LastModified")
-    keys, sizes, etags, dates = (texts[form.fields[each]] if each in form.fields else nothing for each in wanted)
-    digits = "".join(sizes)
-    if not (digits.isdecimal() and all(sizes) and max(map(len, sizes)) <= _DIGITS and all(keys)):
-        return None
-    numbers = [*map(int, sizes)]
-    if max(numbers) > SIZE_LIMIT:
-        return None
-    versions = "".join(etags)
+    nothing, wanted = [""] * len(found), ("Key", version, "LastModified")
+    keys, etags, dates = ([*texts[form.fields[each]]] if each in form.fields else nothing for each in wanted)
+    versions = joined[form.fields[version]] if version in form.fields else ""
     if '"' in versions or " " in versions:
         etags = [*map(unquoted, etags)]
-    return Columns(keys, numbers, etags, dates, rest)
+    return Columns(keys, sizes, etags, dates, rest)
