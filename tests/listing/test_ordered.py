@@ -2,6 +2,7 @@
 
 import bisect
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -145,3 +146,13 @@ def test_a_server_that_ignores_where_to_begin_is_told_apart_from_one_that_goes_i
 
     with pytest.raises(Damaged):
         _listed(Circle(_named("{0:06}", 20_000, random.Random(0)), 1000))
+
+    class Short(Rounds):
+        """It leaves out two keys where a part begins."""
+
+        def _page(self, prefix, *, token="", start_after=""):
+            page = super()._page(prefix, token=token, start_after=start_after)
+            return replace(page, entries=page.entries[2:]) if start_after else page
+
+    with pytest.raises(NoStartError):
+        _listed(Short(_named("{0:06}", 20_000, random.Random(0)), 1000))

@@ -82,9 +82,7 @@ class _Ordered:
     def next(self, pages: Pages) -> Page | None:
         """Return the next page; None after the last."""
         if pages is not self._pages:  # another process, or an engine that broke
-            again, self._flying, self._pages = self._flying, {}, pages
-            for part in again.values():
-                self._send(part)
+            self._flying, self._pages = {}, pages  # what was in flight is asked for again as what is wanted now
         self._take(wait=False)
         while not (head := self._parts[0]).pages:
             if not head.over:

@@ -28,14 +28,14 @@ def put_many(trial, *puts):
 def test_each_file_gets_its_bytes_its_time_and_the_mode_of_what_it_replaces(trial, tmp_path):
     old = tmp_path / "old"
     old.write_bytes(b"before")
-    old.chmod(0o640)
+    old.chmod(0o440)
     timed = Attributes(metadata={"mtime": "1000000000.5"})
     etags = put_many(trial, ("a/b/new", b"new", timed), ("old", b"after", Attributes()), ("a/b/c", b"", Attributes()))
     assert etags == [trial.do(trial.driver.head(key)).etag for key in ("a/b/new", "old", "a/b/c")]
     assert (tmp_path / "a/b/new").read_bytes() == b"new"
     assert (tmp_path / "a/b/new").stat().st_mtime_ns == 1_000_000_000_500_000_000
     assert old.read_bytes() == b"after"
-    assert stat.S_IMODE(old.stat().st_mode) == 0o640
+    assert stat.S_IMODE(old.stat().st_mode) == 0o440
 
 
 def test_what_fails_keeps_the_reason_and_hinders_no_other(trial, tmp_path):
