@@ -35,7 +35,7 @@ class CacheOptions(Part):
     """
 
     path: str = field(default="", metadata=PUBLIC)
-    size_bytes: int = 10 * 1024 * _MIB
+    size_bytes: int = field(default=10 * 1024 * _MIB, metadata={"elsewhere": ("max_bytes", "max_size", "size")})
     memory_bytes: int = 0
     block_bytes: int = 4 * _MIB
     mode: Literal["immutable", "ttl", "revalidate", "off"] = field(default="immutable", metadata=PUBLIC)

@@ -30,6 +30,17 @@ class Part:
 
     __slots__ = ()
 
+    def __new__(cls, *values: object, **options: object) -> Self:
+        """Refuse values without a name, and an option that this class does not have; name the one that was meant."""
+        if values:
+            first = next(iter(cls.__dataclass_fields__))  # type: ignore[attr-defined]
+            raise ConfigError(f"{cls.__name__} takes options by name: write {cls.__name__}({first}=…)")
+        if strange := [name for name in options if name not in cls.__dataclass_fields__]:  # type: ignore[attr-defined]
+            from penstock.options.strange import advice  # it knows all classes of options
+
+            raise ConfigError(advice(cls, strange[0]))
+        return object.__new__(cls)
+
     def __init_subclass__(cls, **options: object) -> None:
         """Check kinds before ``__post_init__``; ``dataclass`` makes classes with slots anew, and comes here twice."""
         super().__init_subclass__(**options)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
-from importlib import import_module
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from penstock.errors import ConfigError
@@ -41,27 +39,12 @@ class StoreOptions(Private):
     cache: CacheOptions | None = None
     node: NodeOptions = field(default_factory=NodeOptions)
 
-    def __new__(cls, **options: object) -> Self:
+    def __new__(cls, *values: object, **options: object) -> Self:
         """Refuse an option that this class does not have, and name the one that was meant; a directory is no cache."""
-        if strange := [name for name in options if name not in cls.__dataclass_fields__]:
-            raise ConfigError(_unknown(cls, strange[0]))
+        made = super(StoreOptions, cls).__new__(cls, *values, **options)
         if (cache := options.get("cache")) is not None:
             from penstock.options.cache import CacheOptions  # few programs have one
 
             if not isinstance(cache, CacheOptions):
                 raise ConfigError(f"{cls.__name__}.cache must be CacheOptions(path=…), not a {type(cache).__name__}")
-        return object.__new__(cls)
-
-
-def _unknown(kind: type[StoreOptions], name: str) -> str:
-    """Say what to do about an option that ``kind`` does not have."""
-    if here := next((each for each in fields(kind) if name in each.metadata.get("elsewhere", ())), None):
-        return f"{kind.__name__} has no option {name!r}: here it is {here.name!r}, write {kind.__name__}({here.name}=…)"
-    own = import_module(__package__)
-    classes = [getattr(own, each) for each in own.__all__]
-    if has := [each for each in classes if issubclass(each, StoreOptions) and name in each.__dataclass_fields__]:
-        owners = " or ".join(each.__name__ for each in has)
-        return f"{kind.__name__} has no option {name!r}: it is an option of {owners}, write {has[0].__name__}({name}=…)"
-    near = get_close_matches(name, kind.__dataclass_fields__, 1)
-    meant = f": did you mean {near[0]!r}?" if near else f", only {', '.join(kind.__dataclass_fields__)}"
-    return f"{kind.__name__} has no option {name!r}{meant}"
+        return made
