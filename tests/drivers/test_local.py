@@ -244,3 +244,10 @@ def test_of_two_writers_the_last_to_end_wins_and_nothing_is_mixed(trial, tmp_pat
         trial.do(trial.driver.complete("key", uploads[who], ["1", "2"]))
         assert trial.get("key") == b"first half second half of %d" % who
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
+
+
+def test_a_directory_is_not_deleted(trial, tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(Unusable, match="delete removes files only: penstock rm -r"):
+        trial.do(trial.driver.delete("folder"))
+    assert (tmp_path / "folder").is_dir()

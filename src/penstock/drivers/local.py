@@ -171,7 +171,10 @@ class Local:
                 try:
                     os.unlink(self._path(key))
                 except IsADirectoryError as error:
-                    raise Unusable("this is a directory, and files are deleted", url=self.url(key)) from error
+                    raise Unusable(
+                        "this is a directory, and delete removes files only: penstock rm -r removes those in it",
+                        url=self.url(key),
+                    ) from error
 
         return direct(run)
 

@@ -181,3 +181,8 @@ class Position:
 
     def load_state_dict(self, state):
         self.array = state["array"]
+
+
+def test_a_url_is_no_manager(tmp_path):
+    with pytest.raises(Unusable, match=r"not a str: AsyncCheckpointer\(CheckpointManager\(url\)\)"):
+        ps.AsyncCheckpointer(str(tmp_path))

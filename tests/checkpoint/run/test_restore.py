@@ -49,3 +49,12 @@ def test_the_newest_is_read_again_where_its_data_goes_meanwhile(tmp_path, monkey
     left.append(4)
     with pytest.raises(NotFound, match="000000000003"):
         run.restore(3)
+
+
+def test_a_step_that_is_not_there_is_answered_by_the_newest_that_is(tmp_path):
+    run = ps.CheckpointManager(tmp_path)
+    with pytest.raises(NotFound, match="step 7 is not committed, nor is any other"):
+        run.restore(7)
+    run.save(3, {})
+    with pytest.raises(NotFound, match="step 7 is not committed; the newest that is has number 3"):
+        run.restore(7)

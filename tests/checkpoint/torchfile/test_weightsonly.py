@@ -53,3 +53,12 @@ def test_a_value_that_holds_itself_is_searched_once():
     inner.insert(0, {"again": inner})
     with pytest.raises(Unusable, match="Custom"):
         check_weights_only(inner, "state", apart=False)
+
+
+def test_a_module_and_an_optimizer_are_told_to_give_their_state():
+    module = torch.nn.Linear(1, 1)
+    for each in (module, torch.optim.SGD(module.parameters(), 0.1)):
+        with pytest.raises(
+            Unusable, match=r"state\['it'\] is a torch.*: save its state_dict\(\), or say weights_only=False"
+        ):
+            check_weights_only({"it": each}, "state", apart=False)

@@ -38,6 +38,10 @@ class AsyncCheckpointer:
         ``Unusable`` for a manager across ranks: collectives in the background are the business of torch's own
         ``async_save``, with ``penstock.checkpoint.dcp.StorageWriter``.
         """
+        if not hasattr(manager, "together"):
+            raise Unusable(
+                f"it saves through a manager, not a {type(manager).__name__}: AsyncCheckpointer(CheckpointManager(url))"
+            )
         if manager.together:
             raise Unusable("across ranks: torch's async_save with penstock.checkpoint.dcp.StorageWriter saves behind")
         self._manager = manager

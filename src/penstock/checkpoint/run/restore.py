@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -12,7 +13,7 @@ from penstock.checkpoint.run.folder import download_folder
 from penstock.checkpoint.torchfile.decoding import decoded
 from penstock.checkpoint.torchfile.load import load_torchfile
 from penstock.checkpoint.transfer.tensors import torch_module
-from penstock.errors import Changed, CheckpointError, NotFound, Unusable
+from penstock.errors import Changed, CheckpointError, NotFound, PenstockError, Unusable
 from penstock.progress import bar
 
 if TYPE_CHECKING:
@@ -136,12 +137,21 @@ class Restore:
                 break
             try:
                 committed = CommittedCheckpoint(self.source, self.steps.folder(chosen))
-            except NotFound:
-                if step is not None or not left:
+            except NotFound as error:
+                if step is not None:
+                    raise self._absent(chosen) from error
+                if not left:
                     raise
             else:
                 return _Found(chosen, committed.manifest, committed)
         raise NotFound("no checkpoint is committed there", url=self.url)
+
+    def _absent(self, step: int) -> NotFound:
+        said = f"step {step} is not committed"
+        with suppress(PenstockError):  # who may read steps may not be allowed to list them
+            newest = self.steps.latest()
+            said += ", nor is any other" if newest is None else f"; the newest that is has number {newest}"
+        return NotFound(said, url=self.steps.url(step))
 
     def _of_one(
         self, step: int, committed: CommittedCheckpoint, *, map_location: object, weights_only: bool

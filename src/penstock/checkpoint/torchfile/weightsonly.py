@@ -77,6 +77,8 @@ def _refuse(value: Any, at: str, why: str, seen: set[int]) -> None:  # noqa: ANN
         if id(each) not in seen and (found := _unsafe([each])):
             _refuse(each, f"{at}[{key!r:.80}]", found, seen)
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if callable(getattr(type(value), "state_dict", None)):
+        why = why.replace("save plain values", "save its state_dict()")
     raise Unusable(f"{at} is a {kind}, and {why}")
 
 
