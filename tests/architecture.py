@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FLOORS = (
     {"errors"},
     {"values", "buffer", "options", "budget", "tree", "version", "waiting", "support", "histogram"},
-    {"protocols", "events", "config", "listing", "blocks", "modes", "node", "progress"},
+    {"protocols", "events", "config", "listing", "blocks", "modes", "node", "parquet", "progress"},
     {"drivers", "transport", "fetch", "cache"},
     {"providers"},
     {"source"},
@@ -73,7 +73,7 @@ HOMES = {
     "obspec": ("interop",),
     "opentelemetry": ("observe",),
     "prometheus_client": ("observe",),
-    "pyarrow": ("catalog", "interop"),
+    "pyarrow": ("parquet", "interop"),
     "pycurl": ("transport.libcurl",),
     "pytest": ("testing",),
     "ray": ("interop",),

@@ -1,11 +1,12 @@
-"""Rows of a Parquet file that anybody may have made: what it may unpack to is bounded by what it declares."""
+"""Rows and columns of a Parquet file that anybody may have made."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.errors import ManifestError, MissingExtra
+from penstock.parquet import open_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
 __all__ = ["columns", "rows"]
 
 _ROWS = 8192  # at once
-_ROWS_PER_BYTE = 1  # keys that differ take more than a byte each
-_BYTES_PER_BYTE = 200  # of text that is packed well
-_FREE = 1 << 20  # rows, and 64 times the bytes, that any file may have
 _JSON = (str, int, float, bool, type(None))
 
 
@@ -29,7 +27,7 @@ def rows(data: bytes, name: str) -> Iterator[tuple[int, Mapping[str, object]]]:
 
     """
     try:
-        file = _opened(data, name)
+        file = open_parquet(data, name)
         number = 0
         for batch in file.iter_batches(batch_size=_ROWS):
             for row in batch.to_pylist():
@@ -53,7 +51,7 @@ def columns(
 
     """
     try:
-        file = _opened(data, name)
+        file = open_parquet(data, name)
         names = wanted(file.schema_arrow.names, name)
         for batch in file.iter_batches(batch_size=_ROWS, columns=[*names.values()]):
             yield {word: batch.column(column).to_pylist() for word, column in names.items()}
@@ -61,29 +59,6 @@ def columns(
         raise
     except Exception as error:
         raise ManifestError(f"{name}: not a Parquet file that can be read ({error})", url=name) from error
-
-
-def _opened(data: bytes, name: str) -> Any:  # noqa: ANN401  pyarrow's
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError as error:
-        raise MissingExtra(f'{name} is Parquet, which needs pyarrow: pip install "penstock[parquet]"') from error
-    file = parquet.ParquetFile(pa.BufferReader(data))
-    _bounded(file, len(data), name)
-    return file
-
-
-def _bounded(file: Any, size_bytes: int, name: str) -> None:  # noqa: ANN401  pyarrow's
-    """Refuse what packs a table into next to nothing, and names that a row as a dict would lose."""
-    names = file.schema_arrow.names
-    if len(set(names)) < len(names):
-        raise ManifestError(f"{name}: a column stands twice", url=name)
-    meta = file.metadata
-    unpacked = sum(meta.row_group(number).total_byte_size for number in range(meta.num_row_groups))
-    if meta.num_rows > _FREE + _ROWS_PER_BYTE * size_bytes or unpacked > 64 * _FREE + _BYTES_PER_BYTE * size_bytes:
-        message = f"{name}: {size_bytes} bytes that unpack to {meta.num_rows} rows of {unpacked} bytes: use JSON lines"
-        raise ManifestError(message, url=name)
 
 
 def _check_plain(row: Mapping[str, object], where: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from penstock.datasets.zarr.objects.joined import Stores
 from penstock.datasets.zarr.objects.locations import OwnObjects
 from penstock.formats.zarr.cf import cf_of
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from penstock.datasets.zarr.objects.locations import Located
     from penstock.formats.zarr.cf import Decoding
     from penstock.formats.zarr.layout import Layout
-    from penstock.options import StoreOptions
     from penstock.source import Source
 
 __all__ = ["Missing", "StoredArray", "numbered"]
@@ -69,12 +69,11 @@ class StoredArray(NamedTuple):
         return self.objects.url(self.layout.key)
 
 
-def numbered(arrays: Sequence[StoredArray]) -> tuple[tuple[StoredArray, ...], tuple[Source, ...]]:
+def numbered(arrays: Sequence[StoredArray]) -> tuple[tuple[StoredArray, ...], Stores]:
     """Return the arrays with the numbers that their stores have among all of these, and the stores."""
-    stores: dict[tuple[str, StoreOptions], tuple[int, Source]] = {}
-
-    def number(source: Source) -> int:
-        return stores.setdefault((source.root, source.options), (len(stores), source))[0]
-
-    found = tuple(array._replace(objects=array.objects.numbered(number)) for array in arrays)
-    return found, tuple(source for _, source in stores.values()) or (arrays[0].source,)
+    stores = Stores()
+    found = tuple(array._replace(objects=array.objects.numbered(stores.number)) for array in arrays)
+    if not stores.sources:
+        stores.number(arrays[0].source)
+    stores.grow = any(array.objects.lazy for array in arrays)
+    return found, stores

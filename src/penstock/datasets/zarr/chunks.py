@@ -41,6 +41,7 @@ class Chunks:
         for _, grid in layouts:
             self.bases.append(self.bases[-1] + prod(grid))
         self._at = lru_cache(_KEPT)(partial(_located, self.bases, layouts))  # asked for before reading, and after it
+        self._lazy = any(array.objects.lazy for array in arrays)
         self._sharded = any(layout.shards is not None for layout, _ in layouts)
         self._decoders = [decoder_of(array.layout, array.url) for array in arrays]
         self._sizes = [
@@ -63,6 +64,17 @@ class Chunks:
             number, layout, place = self._at(chunk)
             if layout.shards is not None:
                 yield number, layout.object_key(place)
+
+    def prepare(self, chunks: Iterable[int]) -> None:
+        """Read what says where some chunks lie, all at once, of arrays of which that is read when it is needed."""
+        if not self._lazy:
+            return
+        keys: dict[int, list[str]] = {}
+        for chunk in chunks:
+            number, layout, place = self._at(chunk)
+            keys.setdefault(number, []).append(layout.object_key(place))
+        for number, some in keys.items():
+            self._arrays[number].objects.prepare(some)
 
     def span(self, chunk: int, indexes: ShardIndexes) -> Span | bytes | None:
         """Return where a chunk lies, or its bytes where references have them; None where it is known to be missing.

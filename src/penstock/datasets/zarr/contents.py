@@ -62,7 +62,7 @@ class ZarrContents:
         self, arrays: Sequence[StoredArray], names: Sequence[str], arrangement: Arrangement, missing: Missing
     ) -> None:
         """Read nothing yet."""
-        self.arrays, self._sources = numbered(arrays)
+        self.arrays, self._stores = numbered(arrays)
         self.names = tuple(names)
         self.arrangement = arrangement
         self._missing = missing
@@ -74,7 +74,7 @@ class ZarrContents:
     @property
     def source(self) -> Source:
         """The store of all arrays, or what reads from several."""
-        return joined(self._sources)
+        return joined(self._stores)
 
     @property
     def root(self) -> str:

@@ -80,7 +80,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
     Only an object that is not there (404) counts as a missing chunk; any other failure is an error.
 
     Args:
-        samples: The URL of an array or group, or of a document of references (``refs.json``, ``refs.json/tas``); an
+        samples: The URL of an array or group, or of references (``refs.json``, ``refs.json/tas``, ``refs.parq``); an
             open one of zarr's or xarray's (read by the URL of its store, or through a store without one); or a mapping
             from names to arrays. Of a group all arrays are read but coordinates (named as their own dimension, or in
             another's ``coordinates``).

@@ -94,6 +94,7 @@ class ZarrMap(Dataset[Any]):
         chunks, source = contents.chunks, contents.source
         indexes = ShardIndexes(contents.arrays, source, contents.indexes, ReadCounts())
         try:
+            chunks.prepare(some)
             indexes.ask(chunks.shards(some))
             spans = [chunks.span(chunk, indexes) for chunk in some]
         finally:

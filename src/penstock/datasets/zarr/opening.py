@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.datasets.zarr.arrays import StoredArray
 from penstock.datasets.zarr.objects.foreign import foreign_objects
 from penstock.datasets.zarr.objects.locations import OwnObjects
-from penstock.datasets.zarr.objects.virtual import document_at, of_manifests
+from penstock.datasets.zarr.objects.virtual import document_at, of_manifests, records_above, records_at
 from penstock.datasets.zarr.samples.arrangement import dims_of
 from penstock.errors import NotFound, Unusable
 from penstock.formats.zarr.objects import arrays_of, is_opened, manifests_of
@@ -82,7 +82,15 @@ def _at(
     if document is not None:
         return _virtual(document, what, decode_cf=decode_cf)
     source, key = open_source(url, store)
-    layouts = open_arrays(source, as_folder(key))
+    try:
+        layouts = open_arrays(source, as_folder(key))
+    except NotFound as error:
+        above = None if error.missing == "bucket" else records_above(url, store)
+        if above is None:
+            raise
+        return _virtual(above, what, decode_cf=decode_cf)
+    if layouts.record_size is not None:
+        return _virtual(records_at(source, layouts, key, store), what, decode_cf=decode_cf)
     return {
         name: StoredArray.of(
             source,

@@ -159,6 +159,7 @@ class ZarrReading(Reading):
         if new:
             self._to_read.extend(new)
             self._to_take.extend(new)
+            self._chunks.prepare(each.chunk for each in new)
             self._indexes.ask(self._chunks.shards(each.chunk for each in new))
         return extended
 

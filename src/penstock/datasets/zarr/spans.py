@@ -39,6 +39,7 @@ def chunk_spans(contents: ZarrContents, batches: Iterable[list[int]]) -> Iterato
     needed = _new(chain(_kept(contents), _used(contents, batches)), chunks.bases[-1])
     try:
         while some := list(islice(needed, _LEAD)):
+            chunks.prepare(some)
             indexes.ask(chunks.shards(some))
             found = (chunks.span(chunk, indexes) for chunk in some)
             yield from (span for span in found if isinstance(span, tuple))  # else missing, or within references

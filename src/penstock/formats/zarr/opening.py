@@ -32,6 +32,7 @@ class Arrays(dict[str, "Layout"]):
         refused: What is wrong with each of those arrays.
         documents: The URL of the document that each layout was made of.
         url: Of the group, or the array.
+        record_size: Of references in Parquet (``references_of_records``), as the document has it; else None.
 
     """
 
@@ -40,6 +41,7 @@ class Arrays(dict[str, "Layout"]):
         self.url = url
         self.refused: dict[str, PenstockError] = {}
         self.documents: dict[str, str] = {}
+        self.record_size: object = None
 
     def __missing__(self, name: str) -> Layout:
         """Raise why there is no such layout."""
@@ -105,7 +107,8 @@ def open_arrays(
         node.put(arrays, "", prefix)
         return _only(arrays, [""] if names is None else names)
     if v3 is None and consolidated is not None:
-        return _only(collected(consolidated, prefix, arrays, source.url(prefix + ".zmetadata")), names)
+        below = "" if "record_size" in consolidated else prefix  # references have keys within their document
+        return _only(collected(consolidated, below, arrays, source.url(prefix + ".zmetadata")), names)
     if v3 is not None and (inline := _inline(v3)) is not None:
         return _only(collected(inline, prefix, arrays, source.url(prefix + _V3)), names)
     if names is not None:
@@ -122,9 +125,7 @@ def collected(found: object, prefix: str, arrays: Arrays, url: str) -> Arrays:
     nodes = found.get("metadata") if isinstance(found, Mapping) else None
     if not isinstance(found, Mapping) or not isinstance(nodes, Mapping):
         raise Damaged("the consolidated Zarr metadata is damaged: its field 'metadata' should be an object", url=url)
-    if "record_size" in found:  # its chunks would all look missing
-        message = "kerchunk's references as Parquet are not supported: write them as one JSON document"
-        raise Unsupported(message, url=url)
+    arrays.record_size = found.get("record_size")
     for path, document in nodes.items():
         name, _, file = path.rpartition("/")
         if file == ".zarray":
@@ -249,6 +250,7 @@ def _only(arrays: Arrays, names: Iterable[str] | None) -> Arrays:
     if names is None:
         return arrays
     chosen = Arrays(arrays.url)
+    chosen.record_size = arrays.record_size
     chosen.update((name, arrays[name]) for name in names)
     chosen.documents.update(arrays.documents)
     return chosen

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.datasets.zarr.objects import locations
+from penstock.datasets.zarr.objects.joined import Stores
 from penstock.datasets.zarr.objects.locations import OwnObjects, ReferencedObjects, check_absent
-from penstock.errors import Damaged, NotFound, Unusable
+from penstock.errors import Bug, Damaged, NotFound, Unsupported, Unusable
 from penstock.formats.zarr.documents import layout_of
-from penstock.formats.zarr.references import references_of
+from penstock.formats.zarr.virtual.references import references_of
 from penstock.source import open_source
 from penstock.values import Span
 
@@ -20,7 +22,7 @@ SOURCE, _ = open_source("memory://locations/x")
 
 def located(entry):
     references = references_of({"a/0": entry}, "")
-    found = ReferencedObjects.of(references, {SOURCE.root: SOURCE}, LAYOUT)
+    found = ReferencedObjects.of(references, {SOURCE.root: SOURCE}, LAYOUT, lambda url: open_source(url)[0])
     return found.numbered(lambda _: 1)
 
 
@@ -74,3 +76,19 @@ def test_only_an_arrays_own_objects_may_be_missing():
 def test_own_objects_are_found_in_the_store_with_their_number():
     found = OwnObjects(SOURCE).numbered(lambda source: {SOURCE: 2}[source]).find(Span("a/0"))
     assert (found.key, found.key.home) == ("a/0", 2)
+
+
+def test_stores_that_references_lead_to_are_opened_once_and_are_of_bounded_number(monkeypatch):
+    monkeypatch.setattr(locations, "MOST_ROOTS", 3)
+    references = references_of({f"a/{n}": [f"memory://store-{n % 4}/x", 0, 4] for n in range(8)}, "")
+    opened, stores = [], Stores()
+    found = ReferencedObjects.of(references, {}, LAYOUT, lambda url: opened.append(url) or open_source(url)[0])
+    with pytest.raises(Bug, match="not numbered"):
+        found.find(Span("a/0"))
+    found = found.numbered(stores.number)
+    homes = [getattr(found.find(Span(f"a/{n}")).key, "home", 0) for n in (0, 1, 2, 4, 5, 6)]
+    assert homes == [0, 1, 2] * 2
+    assert opened == [f"memory://store-{n}/x" for n in range(3)]
+    assert [each.root for each in stores.sources] == [f"memory://store-{n}/" for n in range(3)]
+    with pytest.raises(Unsupported, match="more than 3 buckets"):
+        found.find(Span("a/3"))

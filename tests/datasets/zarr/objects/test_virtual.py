@@ -22,6 +22,7 @@ from penstock.errors import Damaged, NotFound, Unsupported, Unusable
 from penstock.source import open_source
 from penstock.testing.servers import Scripted, reply
 from tests.datasets.zarr.stores import numbered
+from tests.formats.zarr.virtual.referencefiles import put_references
 
 DIMS = ("time", "y", "x")
 
@@ -42,7 +43,7 @@ def virtual(tmp_path, bucket, values, *, name="tas", inline=(), files=2, **how):
     zarr.create_array(str(folder), data=values, **how)
     parts, entries = [bytearray(b"???") for _ in range(files)], {}
     for number, (key, data) in enumerate(sorted(objects_of(folder).items())):
-        if key == "zarr.json":
+        if key in {"zarr.json", ".zarray", ".zattrs"}:
             entries[f"{name}/{key}"] = data.decode()
         elif number in inline:
             entries[f"{name}/{key}"] = "base64:" + base64.b64encode(data).decode()
@@ -188,13 +189,72 @@ def test_an_array_that_references_have_not_is_named_with_those_they_have(tmp_pat
         ps.ZarrDataset(refs / "pr")
 
 
-def test_references_as_parquet_are_refused(bucket):
-    source, _ = open_source(f"{bucket}/x")
-    source.put(
-        "refs.parq/.zmetadata", json.dumps({"metadata": {".zgroup": {"zarr_format": 2}}, "record_size": 10}).encode()
+def of_v2(tmp_path, bucket, values, **how):
+    """Return references to the chunks of an array of Zarr v2, moved into a few objects."""
+    how = {"zarr_format": 2, "attributes": {"_ARRAY_DIMENSIONS": [*DIMS]}, "compressors": None, "fill_value": -1} | how
+    return virtual(tmp_path, bucket, values, dimension_names=None, **how)
+
+
+@pytest.mark.parametrize("size", [1, 4, 1000])
+def test_samples_of_references_in_parquet_are_those_of_the_array(tmp_path, bucket, size):
+    values = large(21)
+    entries = of_v2(tmp_path, bucket, values, inline=(1,))
+    source, key = open_source(tmp_path / "deep" / "refs.parq")
+    put_references(source, key, entries, size, categories=size == 1000)
+    url = tmp_path / "deep" / "refs.parq"
+    found = ps.ZarrDataset(url)
+    assert np.array_equal(np.stack([each["tas"].numpy() for each in found]), values)
+    alone = pickle.loads(pickle.dumps(ps.ZarrDataset(url / "tas", dims="time", shuffle=True)))
+    assert sorted(each.numpy().tobytes() for each in alone) == sorted(each.tobytes() for each in values)
+    assert np.array_equal(np.stack([each.numpy() for each in alone.as_map()]), values)
+    assert alone.plan(4).reads == alone.plan(4).chunks
+    loader = ps.DataLoader(alone, 5, num_workers=2, multiprocessing_context="fork")
+    assert sorted(each.numpy().tobytes() for batch in loader for each in batch) == sorted(
+        each.tobytes() for each in values
     )
-    with pytest.raises(Unsupported, match="as Parquet are not supported"):
-        ps.ZarrDataset(f"{bucket}/refs.parq")
+
+
+def test_stores_that_references_in_parquet_lead_to_are_opened_when_they_come(tmp_path, bucket):
+    values = large(21)
+    entries = of_v2(tmp_path, bucket, values, files=3)
+    for number in (1, 2):
+        other = f"{bucket}-{number}"
+        with ps.open(f"{bucket}/part{number}.nc", "rb") as part, ps.open(f"{other}/part.nc", "wb") as copy:
+            copy.write(part.read())
+        for key, entry in entries.items():
+            if isinstance(entry, list) and entry[0] == f"{bucket}/part{number}.nc":
+                entries[key] = [f"{other}/part.nc", *entry[1:]]
+    document = tmp_path / "refs"  # whatever it is called
+    source, key = open_source(str(document))
+    put_references(source, key, entries, 2)
+    dataset = ps.ZarrDataset(document / "tas", dims="time")
+    assert len(dataset.contents.arrays[0].objects.sources) == 1
+    for found in (dataset, pickle.loads(pickle.dumps(dataset)), dataset.as_map()):
+        assert np.array_equal(np.stack([each.numpy() for each in found]), values)
+    assert np.array_equal(np.concatenate([*dataset.batched(4)]), values)
+
+
+def test_references_in_parquet_in_a_store_name_no_file_of_this_machine(tmp_path, bucket):
+    entries = of_v2(tmp_path, str(tmp_path), large(20))
+    source, _ = open_source(f"{bucket}/x")
+    put_references(source, "refs.parq", entries, 4)
+    with pytest.raises(Unsupported, match="names a file or a profile of this machine"):
+        list(ps.ZarrDataset(f"{bucket}/refs.parq/tas"))
+
+
+def test_an_array_that_references_in_parquet_have_not_is_named_with_those_they_have(tmp_path, bucket):
+    source, _ = open_source(f"{bucket}/x")
+    put_references(source, "refs.parq", of_v2(tmp_path, bucket, numbered((8, 6, 8))), 4)
+    with pytest.raises(NotFound, match="no array or group 'pr'"):
+        ps.ZarrDataset(f"{bucket}/refs.parq/pr")
+    with pytest.raises(NotFound, match="no Zarr array or group"):
+        ps.ZarrDataset(f"{bucket}/other/pr")
+
+
+def test_a_document_that_has_its_references_in_parquet_is_refused(document):
+    metadata = json.dumps({"metadata": {"tas/.zarray": {}}, "record_size": 10})
+    with pytest.raises(Unsupported, match="pass the URL of their folder"):
+        ps.ZarrDataset(document({".zmetadata": metadata}))
 
 
 @pytest.fixture

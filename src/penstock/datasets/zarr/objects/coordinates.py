@@ -91,8 +91,8 @@ def _read(array: StoredArray, key: str, name: str) -> _Stored:
         shape = f"the shape {layout.shape} of {dims_of(layout)}"
         raise Unusable(f"{name!r} is no coordinate, it has {shape}: {_ADVICE}", url=coordinate.url)
     _check_length(array, name, layout.shape[0], coordinate.url)  # before it is read
-    [coordinate], sources = numbered([coordinate])
-    values = whole_array([coordinate], 0, Chunks([coordinate], "fill"), joined(sources), IndexCache())
+    [coordinate], stores = numbered([coordinate])
+    values = whole_array([coordinate], 0, Chunks([coordinate], "fill"), joined(stores), IndexCache())
     units, calendar = (str(layout.attributes.get(each, "")) for each in ("units", "calendar"))
     calendar = {"": _STANDARD, "gregorian": _STANDARD}.get(calendar, calendar)
     return _Stored(values, units, calendar, coordinate.url)

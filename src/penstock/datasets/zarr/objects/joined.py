@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from penstock.protocols.fetching import CachedFetching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from penstock.buffer import Buffer
+    from penstock.options import StoreOptions
     from penstock.protocols.fetching import Fetching, PendingRead, ReadOwner
     from penstock.source import Source
     from penstock.values import Span
 
-__all__ = ["HomeKey", "homed", "joined"]
+__all__ = ["HomeKey", "Stores", "homed", "joined"]
+
+_lock = Lock()  # of all stores: held for moments only
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 class HomeKey(str):
@@ -30,6 +36,30 @@ class HomeKey(str):
     home: int
 
 
+class Stores:
+    """The stores that the arrays of a dataset are read from, by number. For any thread, and picklable.
+
+    Attributes:
+        sources: The stores, in order of their numbers.
+        grow: Whether others may come while arrays are read.
+
+    """
+
+    def __init__(self) -> None:
+        """Have none yet."""
+        self.sources: list[Source] = []
+        self.grow = False
+        self._numbers: dict[tuple[str, StoreOptions], int] = {}
+
+    def number(self, source: Source) -> int:
+        """Return a store's number: the next one of a store that has none."""
+        with _lock:
+            number = self._numbers.setdefault((source.root, source.options), len(self.sources))
+            if number == len(self.sources):
+                self.sources.append(source)
+            return number
+
+
 def homed(span: Span, home: int) -> Span:
     """Return a span of an object in store number ``home``."""
     if not home:
@@ -39,9 +69,10 @@ def homed(span: Span, home: int) -> Span:
     return span._replace(key=key)
 
 
-def joined(sources: Sequence[Source]) -> Source:
+def joined(stores: Stores) -> Source:
     """Return the first source, whose reads of keys that have another home go to that source."""
-    return sources[0] if len(sources) == 1 else sources[0].through(partial(_Joined, sources))
+    sources = stores.sources
+    return sources[0] if len(sources) == 1 and not stores.grow else sources[0].through(partial(_Joined, sources))
 
 
 class _Joined:
@@ -49,7 +80,7 @@ class _Joined:
 
     def __init__(self, sources: Sequence[Source], _beneath: Fetching) -> None:
         # The first one's, too, is asked for: that source may have a layer of its own, which ``_beneath`` has not.
-        self._fetchings: list[Callable[[], Fetching]] = [source.fetching for source in sources]
+        self._sources = sources
 
     def prepare_reads(self, wanted: Iterable[tuple[Span, Buffer | None]], owner: ReadOwner) -> list[PendingRead]:
         """Return a read of each span, in order."""
@@ -58,37 +89,37 @@ class _Joined:
             homes.setdefault(_home(each[0]), []).append((number, each))
         found: dict[int, PendingRead] = {}
         for home, some in homes.items():
-            reads = self._fetchings[home]().prepare_reads([each for _, each in some], owner)
+            reads = self._sources[home].fetching().prepare_reads([each for _, each in some], owner)
             found.update(zip((number for number, _ in some), reads, strict=True))
         return [found[number] for number in range(len(found))]
 
     def send_reads(self, reads: Iterable[PendingRead]) -> None:
         """Send reads on their way."""
         for home, some in _by_home(reads).items():
-            self._fetchings[home]().send_reads(some)
+            self._sources[home].fetching().send_reads(some)
 
     def cancel_reads(self, reads: Iterable[PendingRead]) -> None:
         """Call reads off."""
         for home, some in _by_home(reads).items():
-            self._fetchings[home]().cancel_reads(some)
+            self._sources[home].fetching().cancel_reads(some)
 
     def stop_reads(self, reads: Iterable[PendingRead]) -> None:
         """Call reads off and wait until none of them writes any more."""
         for home, some in _by_home(reads).items():
-            self._fetchings[home]().stop_reads(some)
+            self._sources[home].fetching().stop_reads(some)
 
     def concurrency(self) -> int:
         """Return how many requests are under way at once: of the first store."""
-        return self._fetchings[0]().concurrency()
+        return self._sources[0].fetching().concurrency()
 
     def contains(self, span: Span) -> bool:
         """Say whether the cache of the span's store, where it has one, holds the span."""
-        fetching = self._fetchings[_home(span)]()
+        fetching = self._sources[_home(span)].fetching()
         return isinstance(fetching, CachedFetching) and fetching.contains(span)
 
     def room_bytes(self) -> int:
         """Return how many bytes fit into the caches of all stores."""
-        caches = [each for each in (make() for make in self._fetchings) if isinstance(each, CachedFetching)]
+        caches = [each for each in (source.fetching() for source in self._sources) if isinstance(each, CachedFetching)]
         return min((each.room_bytes() for each in caches), default=0)
 
 

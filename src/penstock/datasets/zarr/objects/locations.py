@@ -7,15 +7,17 @@ from math import prod
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.datasets.zarr.objects.joined import homed
-from penstock.errors import Damaged, DatasetChanged, NotFound, Unusable
+from penstock.errors import Bug, Damaged, DatasetChanged, NotFound, Unsupported, Unusable
 from penstock.formats.zarr.opening import open_arrays
+from penstock.formats.zarr.virtual.references import MOST_ROOTS
+from penstock.providers.urls import parse
 from penstock.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from penstock.formats.zarr.layout import Layout
-    from penstock.formats.zarr.references import References
+    from penstock.formats.zarr.virtual.references import References
     from penstock.source import Source
 
 _MOST_GROWTH, _MARGIN = 16, 1 << 20  # as of the chunks of shards: formats/zarr/index.py
@@ -58,6 +60,13 @@ class Located(Protocol):
             PenstockError: A reference cannot be meant.
 
         """
+
+    @property
+    def lazy(self) -> bool:
+        """Whether what says where objects lie is read when it is needed: then other stores may come with it."""
+
+    def prepare(self, keys: Iterable[str]) -> None:
+        """Read what says where some objects lie, all at once; whatever is wrong with it, ``find`` raises."""
 
     def beside(self, key: str) -> tuple[Layout, Located] | None:
         """Return another array of the same store or document, and where its objects lie; None: there is none."""
@@ -132,6 +141,14 @@ class OwnObjects:
         """Return the span, of that store."""
         return homed(span, self.home)
 
+    @property
+    def lazy(self) -> bool:
+        """False."""
+        return False
+
+    def prepare(self, keys: Iterable[str]) -> None:
+        """Do nothing: where objects lie is known."""
+
     def beside(self, key: str) -> tuple[Layout, OwnObjects] | None:
         """Open another array of the store: five requests in parallel."""
         try:
@@ -157,6 +174,7 @@ class ReferencedObjects:
         references: Which part of which object each is.
         sources: The stores of these, by their roots.
         most_bytes: What is read at once, at most: a reference to more is damaged.
+        open: Opens the store of a URL that a reference leads to.
         homes: The stores' numbers among those of a dataset.
 
     """
@@ -164,18 +182,31 @@ class ReferencedObjects:
     references: References
     sources: Mapping[str, Source]
     most_bytes: int
-    homes: Mapping[str, int] = field(default_factory=dict)
+    open: Callable[[str], Source]
+    homes: dict[str, int] = field(default_factory=dict)
+    _number: Callable[[Source], int] | None = None
 
     @classmethod
-    def of(cls, references: References, sources: Mapping[str, Source], layout: Layout) -> ReferencedObjects:
+    def of(
+        cls, references: References, sources: Mapping[str, Source], layout: Layout, opener: Callable[[str], Source]
+    ) -> ReferencedObjects:
         """Return where the objects of an array lie."""
-        return cls(
-            references, sources, _MOST_GROWTH * layout.chunk_bytes + _INDEX_BYTES * prod(layout.ratios) + _MARGIN
-        )
+        most_bytes = _MOST_GROWTH * layout.chunk_bytes + _INDEX_BYTES * prod(layout.ratios) + _MARGIN
+        return cls(references, sources, most_bytes, opener)
+
+    @property
+    def lazy(self) -> bool:
+        """Whether the references are read when they are needed."""
+        return self.references.records is not None
+
+    def prepare(self, keys: Iterable[str]) -> None:
+        """Read the files of references that are needed for some objects."""
+        if (records := self.references.records) is not None:
+            records.prepare(keys)
 
     def numbered(self, number: Callable[[Source], int]) -> ReferencedObjects:
         """Return the same, with the stores' numbers."""
-        return replace(self, homes={root: number(source) for root, source in self.sources.items()})
+        return replace(self, homes={root: number(source) for root, source in self.sources.items()}, _number=number)
 
     def absent(self, error: NotFound) -> None:
         """Refuse: the reference says that there is something."""
@@ -199,7 +230,16 @@ class ReferencedObjects:
             raise Damaged(
                 f"the reference {span.key!r} has {size} bytes, and no chunk has: it is damaged", url=found.url
             )
-        return homed(part._replace(key=location.key), self.homes[location.root])
+        home = self.homes.get(location.root)
+        return homed(part._replace(key=location.key), self._new_home(found.url) if home is None else home)
+
+    def _new_home(self, url: str) -> int:
+        """Return the number of a store that no reference has led to before."""
+        if self._number is None:
+            raise Bug("the stores of references were not numbered")
+        if len(self.homes) >= MOST_ROOTS:
+            raise Unsupported(f"these references lead to more than {MOST_ROOTS:,} buckets", url=self.references.url)
+        return self.homes.setdefault(parse(url).root, self._number(self.open(url)))
 
     def beside(self, key: str) -> tuple[Layout, ReferencedObjects] | None:
         """Return another array of the document."""
@@ -207,11 +247,11 @@ class ReferencedObjects:
         if key not in {*arrays, *arrays.refused}:
             return None
         layout = arrays[key]
-        return layout, ReferencedObjects.of(self.references, self.sources, layout)
+        return layout, ReferencedObjects.of(self.references, self.sources, layout, self.open)
 
     def url(self, key: str) -> str:
         """Return the URL of the object that an object of the array is a part of."""
-        found = self.references.at(key)
+        found = self.references.known(key)
         document = f"{self.references.url or 'references'}#{key.rstrip('/')}"
         return document if found is None or isinstance(found, bytes) else found.url
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.datasets.zarr.objects.locations import ReferencedObjects
 from penstock.errors import Damaged, NotFound, Unusable
-from penstock.formats.zarr.opening import Arrays
-from penstock.formats.zarr.references import references_of, references_of_manifests
+from penstock.formats.zarr.opening import Arrays, open_arrays
+from penstock.formats.zarr.virtual.records import METADATA
+from penstock.formats.zarr.virtual.references import references_of, references_of_manifests, references_of_records
 from penstock.options import HTTPOptions, StoreOptions
 from penstock.providers.urls import parse
 from penstock.source import open_source
-from penstock.values import Span
+from penstock.values import Span, as_folder
 
 if TYPE_CHECKING:
     import os
@@ -20,13 +21,35 @@ if TYPE_CHECKING:
 
     from penstock.formats.zarr.layout import Layout
     from penstock.formats.zarr.objects import Manifest
-    from penstock.formats.zarr.references import References
+    from penstock.formats.zarr.virtual.references import References
     from penstock.source import Source
 
-__all__ = ["VirtualArrays", "document_at", "of_manifests"]
+__all__ = ["Opener", "VirtualArrays", "document_at", "of_manifests", "records_above", "records_at"]
 
 _MOST_BYTES = 2 << 30  # of a document of references
 _METADATA = ("zarr.json", ".zarray", ".zgroup", ".zmetadata", ".zattrs")
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """Opens the stores that references lead to. Picklable.
+
+    Attributes:
+        store: Options for those of their provider, or the name of a profile.
+        home: The store of the document: no other has the secrets of ``HTTPOptions``. None where all of them have.
+
+    """
+
+    store: StoreOptions | str | None
+    home: str | None = None
+
+    def __call__(self, url: str) -> Source:
+        """Return the store of a URL."""
+        source, _ = open_source(url, _fitting(url, self.store))
+        if self.home not in (None, source.root) and isinstance(source.options, HTTPOptions):  # a profile's, too
+            public = replace(source.options, token=None, username=None, password=None, headers=None)
+            source, _ = open_source(url, public)
+        return source
 
 
 class VirtualArrays(NamedTuple):
@@ -36,7 +59,8 @@ class VirtualArrays(NamedTuple):
         arrays: By name.
         source: Of the document; where there is none, the first store that references lead to.
         references: Where each chunk lies.
-        sources: The stores of these objects, by their roots.
+        sources: The stores of these objects, by their roots: those that are known.
+        opener: Opens others.
 
     """
 
@@ -44,10 +68,11 @@ class VirtualArrays(NamedTuple):
     source: Source
     references: References
     sources: Mapping[str, Source]
+    opener: Opener
 
     def objects(self, layout: Layout) -> ReferencedObjects:
         """Return where the objects of an array lie."""
-        return ReferencedObjects.of(self.references, self.sources, layout)
+        return ReferencedObjects.of(self.references, self.sources, layout, self.opener)
 
 
 def document_at(url: str | os.PathLike[str], store: StoreOptions | str | None) -> VirtualArrays | None:
@@ -77,8 +102,41 @@ def document_at(url: str | os.PathLike[str], store: StoreOptions | str | None) -
         raise Damaged(f"a document of references has {meta.size:,} bytes: Penstock reads up to 2 GiB", url=address)
     found = references_of(source.read(Span(key, 0, meta.size, meta.etag)), address)
     arrays = _below(found.arrays, "/".join(parts[at + 1 :]).strip("/"))
-    stores = _stores(found, store, None if location.local else location.root)
-    return VirtualArrays(arrays, source, found, stores)
+    opener = Opener(store, None if location.local else location.root)
+    return VirtualArrays(arrays, source, found, _stores(found, opener), opener)
+
+
+def records_at(
+    source: Source, layouts: Arrays, key: str, store: StoreOptions | str | None, path: str = ""
+) -> VirtualArrays:
+    """Return the arrays of references in Parquet, or of the array or group among them that a path names.
+
+    Nothing is read: ``layouts`` are those of the ``.zmetadata`` in the folder ``key`` of ``source``. ``store`` is that
+    of ``document_at``.
+
+    Raises:
+        Damaged: They are no references.
+        NotFound: They have no such array.
+
+    """
+    found = references_of_records(layouts, source, as_folder(key))
+    opener = Opener(store, None if parse(source.root).local else source.root)
+    return VirtualArrays(_below(layouts, path.strip("/")), source, found, {source.root: source}, opener)
+
+
+def records_above(url: str | os.PathLike[str], store: StoreOptions | str | None) -> VirtualArrays | None:
+    """Return the arrays that a URL names below a folder of references in Parquet; None: no folder above is one.
+
+    One request for each folder above, in parallel, and six for the one that is.
+    """
+    source, key = open_source(url, store)
+    parts = key.strip("/").split("/")
+    folders = ["/".join(parts[:n]) for n in range(1, len(parts))]
+    metas = source.stat_existing([as_folder(each) + METADATA for each in folders])
+    for folder, meta in zip(folders, metas, strict=True):
+        if meta is not None and (layouts := open_arrays(source, folder)).record_size is not None:
+            return records_at(source, layouts, folder, store, key.strip("/")[len(folder) :])
+    return None
 
 
 def of_manifests(manifests: Mapping[str, Manifest], store: StoreOptions | str | None) -> VirtualArrays:
@@ -90,22 +148,16 @@ def of_manifests(manifests: Mapping[str, Manifest], store: StoreOptions | str | 
 
     """
     found = references_of_manifests(manifests)
-    stores = _stores(found, store)
+    opener = Opener(store)
+    stores = _stores(found, opener)
     if not stores:
         raise Unusable("the manifests of these virtual arrays name no object")
-    return VirtualArrays(found.arrays, next(iter(stores.values())), found, stores)
+    return VirtualArrays(found.arrays, next(iter(stores.values())), found, stores, opener)
 
 
-def _stores(references: References, store: StoreOptions | str | None, home: str | None = None) -> dict[str, Source]:
-    """Return the stores that references lead to; ``home`` is that of the document, unless it is this machine's own."""
-    found = {}
-    for root, url in references.roots().items():
-        source, _ = open_source(url, _fitting(url, store))
-        if home not in (None, root) and isinstance(source.options, HTTPOptions):  # a profile's, too
-            public = replace(source.options, token=None, username=None, password=None, headers=None)
-            source, _ = open_source(url, public)
-        found[root] = source
-    return found
+def _stores(references: References, opener: Opener) -> dict[str, Source]:
+    """Return the stores that references lead to."""
+    return {root: opener(url) for root, url in references.roots().items()}
 
 
 def _fitting(url: str, store: StoreOptions | str | None) -> StoreOptions | str | None:

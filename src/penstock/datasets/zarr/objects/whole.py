@@ -36,6 +36,7 @@ def whole_array(
     out = np.empty(layout.shape, chunks.dtypes[number])
     indexes = ShardIndexes(arrays, source, cache, ReadCounts())
     some = range(first, first + prod(layout.grid))
+    chunks.prepare(some)
     indexes.ask(chunks.shards(some))
     spans = [chunks.span(chunk, indexes) for chunk in some]
     with source.lookahead(span for span in spans if isinstance(span, tuple)) as ahead:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import Damaged, NotFound, PenstockError, Unsupported
 from penstock.formats.zarr.codecs import decoder_of
-from penstock.formats.zarr.references import References, Target, references_of, references_of_manifests
+from penstock.formats.zarr.virtual.references import References, Target, references_of, references_of_manifests
 from penstock.source import open_source
 from penstock.values import Span
 from tests.formats.zarr.arrays import put, same

@@ -10,24 +10,28 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from penstock.errors import Damaged, InvalidURL, UnknownScheme, Unsupported
 from penstock.formats.zarr.opening import Arrays, check_name, collected, parsed
+from penstock.formats.zarr.virtual.records import METADATA, Records
 from penstock.providers.urls import is_divided, parse
 
 if TYPE_CHECKING:
     from penstock.formats.zarr.layout import Layout
     from penstock.providers.urls import Location
+    from penstock.source import Source
 
-__all__ = ["References", "Target", "references_of", "references_of_manifests"]
+    Entries: TypeAlias = Mapping[str, Any] | Records
+
+__all__ = ["MOST_ROOTS", "References", "Target", "references_of", "references_of_manifests", "references_of_records"]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 # What means another thing on each machine, as a path does: fsspec's schemes among them, which may be local.
 _HERE = ("file:", "memory:", "fsspec+", "penstock:", "msc:")
 _TEMPLATE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _MOST = 1 << 62  # a byte's place in an object
-_MOST_ROOTS = 1000
+MOST_ROOTS = 1000  # buckets that references may lead to
 _RANGE = 3  # items of a reference to a part of an object
 
 
@@ -53,7 +57,7 @@ class References:
 
     """
 
-    def __init__(self, arrays: Arrays, entries: Mapping[str, Any], url: str, templates: Mapping[str, str]) -> None:
+    def __init__(self, arrays: Arrays, entries: Entries, url: str, templates: Mapping[str, str]) -> None:
         self.arrays, self.url = arrays, url
         self._entries, self._templates = entries, templates
         self._local = _is_local(url)
@@ -73,9 +77,27 @@ class References:
 
     def at(self, key: str) -> Target | bytes | None:
         """Return where the object lies that an array calls ``key``, or its bytes: see ``find``."""
-        if key not in self._entries:
+        try:
+            entry = self._entries[key]
+        except KeyError:
             return None
-        entry = self._entries[key]
+        return self._meant(entry, key)
+
+    def known(self, key: str) -> Target | bytes | None:
+        """Return what ``at`` does where that takes no request; else None."""
+        if not isinstance(self._entries, Records):
+            return self.at(key)
+        entry = self._entries.known(key)
+        return None if entry is None else self._meant(entry, key)
+
+    @property
+    def records(self) -> Records | None:
+        """The files that references are read from when they are needed; None: all of them are here."""
+        return self._entries if isinstance(self._entries, Records) else None
+
+    def _meant(self, entry: object, key: str) -> Target | bytes:
+        if isinstance(entry, bytes):  # of Parquet
+            return entry
         if isinstance(entry, str):
             return self._inline(entry, key)
         if not isinstance(entry, list | tuple) or len(entry) not in {1, _RANGE} or not isinstance(entry[0], str):
@@ -90,7 +112,8 @@ class References:
     def roots(self) -> dict[str, str]:
         """Return the buckets that references lead to, ``scheme://bucket/``, each with the URL of an object in it.
 
-        References that cannot be meant are left out: finding them raises why.
+        Of references that are read when they are needed none. Those that cannot be meant are left out: finding them
+        raises why.
 
         Raises:
             Unsupported: They lead to more than a thousand.
@@ -99,7 +122,7 @@ class References:
         found: dict[str, str] = {}
         seen: set[str] = set()
         divided: dict[str, bool] = {}
-        for key, entry in self._entries.items():
+        for key, entry in () if isinstance(self._entries, Records) else self._entries.items():
             if not isinstance(entry, list | tuple) or not entry or not isinstance(entry[0], str):
                 continue
             beginning = entry[0][: entry[0].find("/", entry[0].find("://") + 3) + 1] if "://" in entry[0] else ""
@@ -116,8 +139,8 @@ class References:
             if beginning:
                 seen.add(beginning)
             found.setdefault(parse(url).root, url)
-            if len(found) > _MOST_ROOTS:
-                raise Unsupported(f"these references lead to more than {_MOST_ROOTS:,} buckets", url=self.url)
+            if len(found) > MOST_ROOTS:
+                raise Unsupported(f"these references lead to more than {MOST_ROOTS:,} buckets", url=self.url)
         return found
 
     def _inline(self, text: str, key: str) -> bytes:
@@ -176,6 +199,8 @@ def references_of(data: bytes | Mapping[str, Any], url: str) -> References:
     arrays = Arrays(url)
     if ".zmetadata" in documents and not any(name.endswith(".zarray") for name in documents):
         collected(documents[".zmetadata"], "", arrays, url)
+    if arrays.record_size is not None:
+        raise Unsupported("this document has its references in Parquet: pass the URL of their folder", url=url)
     for name, value in documents.items():
         path, _, file = name.rpartition("/")
         if file == ".zarray" or (file == "zarr.json" and value.get("node_type") == "array"):
@@ -205,6 +230,16 @@ def references_of_manifests(
                 raise Damaged(f"the manifest of {name!r} has {place!r}, which is no chunk", url=url)
             entries[layout.object_key(chunk)] = [entry.get("path"), entry.get("offset"), entry.get("length")]
     return References(arrays, entries, url, {})
+
+
+def references_of_records(arrays: Arrays, source: Source, prefix: str) -> References:
+    """Return the references whose metadata has been made ``arrays``, and whose files lie below ``prefix``.
+
+    Raises:
+        Damaged: The metadata has no number of references in a file.
+
+    """
+    return References(arrays, Records(source, prefix, arrays, arrays.record_size), source.url(prefix + METADATA), {})
 
 
 def _coordinates(place: str, layout: Layout) -> tuple[int, ...] | None:

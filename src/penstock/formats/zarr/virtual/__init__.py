@@ -1,0 +1,1 @@
+"""Virtual arrays: chunks that lie in other objects, by references."""
