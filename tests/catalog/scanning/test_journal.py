@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from penstock.protocols.driver import Abilities
 ABOUT = {"url": "s3://bucket/a/", "include": [], "exclude": []}
 STRETCHES = [
     Stretch(b"", b"c", [b"a", b"b\xff"], [1, 2], ["x", "é"]),
-    Stretch(b"m", b"p\n", [b"n"], [0], [""]),
+    Stretch(b"m", b"p\n", [b"n"], [0], [""], b"m\xff", b"q"),
     Stretch(b"x", None, [], [], []),
 ]
 
@@ -201,8 +202,55 @@ def test_what_was_kept_of_a_server_that_ignores_where_to_begin_is_listed_again_i
         kept.add(Stretch(b"030", b"035"))
     with journal(tmp_path / "a", ABOUT) as kept:
         _, table = listed(bucket, "", Listing(known=kept))
-    wanted = [key.encode() for key in bucket.keys if not "030" < key <= "035"]
-    assert [table.keys[row] for row in range(table.rows)] == wanted
+    assert [table.keys[row].decode() for row in range(table.rows)] == bucket.keys, "an empty stretch proves nothing"
+    assert _kept(tmp_path / "a") == []
+
+
+@pytest.mark.parametrize("killed", [*range(0, 60, 6)])
+def test_keys_that_were_left_out_before_a_kill_are_found_after_it(bucket_of, tmp_path, killed):
+    """Which part was listed before the kill and which one after does not matter."""
+
+    class Skipping(bucket_of):
+        def page(self, prefix, *, token="", start_after="", delimiter=""):
+            if start_after and not (token or delimiter):
+                at = next((at for at, key in enumerate(self.keys) if key > start_after), len(self.keys))
+                return super().page(prefix, token="".join(self.keys[at : at + 1]) or start_after)
+            return super().page(prefix, token=token, start_after=start_after, delimiter=delimiter)
+
+    bucket = Skipping([f"{at:04}" for at in range(1000)], 20, jumps=True)
+    left = killed
+
+    def kill(_):
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise _Stop
+
+    with journal(tmp_path / "a", ABOUT) as kept, suppress(_Stop):
+        listed(bucket, "", Listing(progress=kill, known=kept, workers=8))
+    with journal(tmp_path / "a", ABOUT) as kept:
+        _, table = listed(bucket, "", Listing(known=kept, workers=8))
+    assert [table.keys[row].decode() for row in range(table.rows)] == bucket.keys
+
+
+@pytest.mark.parametrize("follows", ["a gap", "a stretch"])
+def test_what_an_earlier_run_was_not_shown_is_found_by_the_next_one(bucket_of, tmp_path, follows):
+    """The run before was ended when it had taken in both sides of a bound, of which the later one begins too late."""
+
+    class Late(bucket_of):
+        def page(self, prefix, *, token="", start_after="", delimiter=""):
+            return super().page(prefix, token=token, start_after=start_after and "0051", delimiter=delimiter)
+
+    bucket = Late([f"{at:04}" for at in range(100)], 50, jumps=True)
+    early, late = [[*map(str.encode, part)] for part in (bucket.keys[:50], bucket.keys[52:])]
+    with journal(tmp_path / "a", ABOUT) as kept:
+        beyond = b"0050" if follows == "a stretch" else b""
+        kept.add(Stretch(b"", b"0049", early, [4] * 50, [""] * 50, early[0], beyond))
+        if beyond:
+            kept.add(Stretch(b"0049", None, late, [4] * 48, [""] * 48, late[0]))
+    with journal(tmp_path / "a", ABOUT) as kept:
+        _, table = listed(bucket, "", Listing(known=kept))
+    assert [table.keys[row].decode() for row in range(table.rows)] == bucket.keys
 
 
 @pytest.mark.parametrize("seeks", [True, False])

@@ -1,9 +1,11 @@
 """A scan finds every key once, in order, with few requests more than a plain listing, however the timing falls."""
 
+import bisect
 import itertools
 import random
 import signal
 import threading
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -63,6 +65,36 @@ class _Rounds:
 
     def __exit__(self, *_):
         pass
+
+
+_SKIPPED = {
+    "one key": lambda left, _: left[1:],
+    "the rest": lambda _left, _after: [],
+    "a directory": lambda left, after: [key for key in left if not key.startswith(after.partition("/")[0] + "/")],
+    "a page": lambda left, _: left[4:],
+    "all up to a round number": lambda left, _: left[-(len(left) // 3 * 3) :],
+}
+
+
+def _skipping(bucket_of, skipped):
+    """Return buckets that leave keys out where a listing begins after a key: ``left_out`` has them."""
+
+    class Skipping(bucket_of):
+        left_out: ClassVar = set()
+
+        def page(self, prefix, *, token="", start_after="", delimiter=""):
+            if not start_after or token or delimiter:
+                return super().page(prefix, token=token, start_after=start_after, delimiter=delimiter)
+            left = self.keys[bisect.bisect_right(self.keys, self._order(start_after), key=self._order) :]
+            kept = _SKIPPED[skipped](left, start_after)
+            self.left_out |= {*left} - {*kept}
+            if not kept:
+                return Page((), (), "")
+            before = self.keys.index(kept[0])
+            after = self.keys[before - 1] if before else ""
+            return super().page(prefix, token=after, start_after=start_after)
+
+    return Skipping
 
 
 class TestEverything:
@@ -313,6 +345,45 @@ class TestTrouble:
         del bucket.requests[:]
         assert _found(scan(bucket, "", workers=1)) == keys
         assert len(bucket.requests) == bucket.plain_pages()
+
+    @given(
+        _spread,
+        st.integers(1, 4),
+        st.sampled_from([2, 5, 16]),
+        st.sampled_from([*_SKIPPED]),
+        st.integers(0, 1 << 30).map(random.Random),
+    )
+    def test_a_server_that_leaves_keys_out_where_a_part_begins_loses_none(
+        self, bucket_of, keys, page_size, workers, skipped, chance
+    ):
+        """Whatever it leaves out, and whether parts begin at directories or at guessed bounds."""
+        keys = {"/".join([key, *chance.choices("01z", k=chance.randrange(5))]) for key in keys for _ in range(9)}
+        bucket = _skipping(bucket_of, skipped)(keys, page_size, jumps=chance.random() < 0.7)
+        assert _found(scan(bucket, "", workers=workers)) == bucket.keys
+
+    @pytest.mark.parametrize("skipped", [*_SKIPPED])
+    def test_keys_that_are_left_out_are_noticed_and_not_just_never_asked_for(self, bucket_of, skipped):
+        bucket = _skipping(bucket_of, skipped)([f"{at // 100}/{at:04}" for at in range(1000)], 50, jumps=True)
+        assert _found(scan(bucket, "")) == bucket.keys
+        assert bucket.left_out
+        assert sum(not (asked["token"] or asked["start_after"] or asked["delimiter"]) for asked in bucket.requests) >= 2
+
+    def test_keys_that_are_deleted_meanwhile_are_no_sign_of_a_server_that_leaves_some_out(self, bucket_of):
+        keys = [f"{at // 100:02}/{at:04}" for at in range(2000)]
+
+        def delete(token, start_after, delimiter, **_):
+            if start_after and not (token or delimiter) and bucket.keys[0] == keys[0]:
+                at = bisect.bisect_right(bucket.keys, start_after)
+                gone.extend(bucket.keys[at : at + 1])
+                del bucket.keys[at : at + 1]
+
+        gone: list[str] = []
+        bucket = bucket_of(keys, 50, jumps=True, before=delete)
+        found = _found(scan(bucket, "", workers=8))
+        assert {*keys} - {*gone} <= {*found} <= {*keys}
+        assert gone
+        first = {"prefix": "", "token": "", "start_after": "", "delimiter": ""}
+        assert bucket.requests.count(first) == 1, "it was listed plainly"
 
     def test_a_store_that_begins_at_the_first_key_only_is_listed_plainly(self, bucket_of):
         bucket = bucket_of([f"{number % 50:02}/{number:05}" for number in range(5_000)], 100)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["Beyond", "Journal", "Stretch", "gaps", "journal"]
+__all__ = ["Beyond", "Journal", "Stretch", "gaps", "journal", "overlapping"]
 
 _FORMAT = "penstock listing 1"
 _BEGIN = f'{{"format":"{_FORMAT}"'.encode()
@@ -28,13 +28,19 @@ _SUM = 8  # hexadecimal digits of a line's CRC-32, and a space behind them
 
 
 class Stretch(NamedTuple):
-    """All that was kept of the keys in ``(after, until]``; ``until`` None is the end of the listing."""
+    """All that was kept of the keys in ``(after, until]``; ``until`` None is the end of the listing.
+
+    ``first`` is the first key that was seen there, kept or not, and ``beyond`` the first one after ``until`` that its
+    page has shown: they tell whether the next stretch begins where it should (``scan``). Empty where there is none.
+    """
 
     after: bytes
     until: bytes | None
     keys: Sequence[bytes] = ()
     sizes: Sequence[int] = ()
     etags: Sequence[str] = ()
+    first: bytes = b""
+    beyond: bytes = b""
 
 
 class Beyond:
@@ -46,6 +52,9 @@ class Beyond:
 
     def add(self, stretch: Stretch) -> None:
         """Forget it."""
+
+    def forget(self) -> None:
+        """Do nothing: where to begin is the caller's word."""
 
 
 class Journal:
@@ -68,14 +77,21 @@ class Journal:
             Unusable: The disk is full, or another error of it; the text names the file.
 
         """
-        after, until, keys, sizes, etags = stretch
+        after, until, keys, sizes, etags, *seen = stretch
         if after == until:  # an empty page
             return
         bounds = [decode(after), None if until is None else decode(until)]
-        line = _line([*bounds, [*map(decode, keys)], list(sizes), list(etags)])
+        line = _line([*bounds, [*map(decode, keys)], list(sizes), list(etags), *map(decode, seen)])
         with _told(self._path):
             if self._file.write(line) < len(line):
                 raise OSError(ENOSPC, os.strerror(ENOSPC))
+
+    def forget(self) -> None:
+        """Leave nothing of what is known: the server that was asked leaves keys out."""
+        self.known = []
+        with _told(self._path):
+            self._file.seek(0)
+            self._file.truncate(len(self._file.readline()))
 
     def remove(self) -> None:
         """Remove the file: what it helped to make is made."""
@@ -94,7 +110,7 @@ def journal(path: Path, about: Mapping[str, object], *, restart: bool = False) -
         Unusable: Another process has it open; the file is no journal; or it cannot be written there.
 
     """
-    header = {"format": _FORMAT, **about}
+    header = {"format": _FORMAT, "columns": len(Stretch._fields), **about}
     with _told(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         # Unbuffered: each stretch is one write. Links are not followed: the name is a public one, beside the output.
@@ -126,6 +142,21 @@ def gaps(known: Sequence[Stretch]) -> Iterator[tuple[bytes, bytes | None]]:
         yield at, None
 
 
+def overlapping(known: Sequence[Stretch]) -> list[Stretch]:
+    """Return stretches, in order, whose last key is left out where a gap follows: its listing has to begin with it.
+
+    So a server that leaves keys out where a listing begins is noticed. One that kept a single key stays as it is.
+    """
+    shorter = []
+    for each, after in zip(known, [*(other.after for other in known[1:]), b""], strict=False):
+        if each.until not in (None, after) and not each.beyond and len(each.keys) > 1:
+            keys, sizes, etags = each.keys[:-1], each.sizes[:-1], each.etags[:-1]
+            shorter.append(Stretch(each.after, keys[-1], keys, sizes, etags, each.first, each.keys[-1]))
+        else:
+            shorter.append(each)
+    return shorter
+
+
 def _line(value: object) -> bytes:
     text = json.dumps(value, separators=(",", ":")).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
@@ -147,9 +178,9 @@ def _read(file: BinaryIO, header: Mapping[str, object], path: Path) -> tuple[lis
             value = _value(line)
             if not isinstance(value, list):
                 break
-            after, until, keys, sizes, etags = value
+            after, until, keys, sizes, etags, *seen = value
             end = None if until is None else encode(until)
-            known.append(Stretch(encode(after), end, [*map(encode, keys)], sizes, etags))
+            known.append(Stretch(encode(after), end, [*map(encode, keys)], sizes, etags, *map(encode, seen)))
             stop += len(line)
     known.sort(key=attrgetter("after"))
     apart = all(one.until is not None and one.until <= other.after for one, other in pairwise(known))

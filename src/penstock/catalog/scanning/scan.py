@@ -8,7 +8,7 @@ from heapq import heapify, heapreplace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, Self
 
-from penstock.catalog.scanning.journal import Stretch, gaps
+from penstock.catalog.scanning.journal import Stretch, gaps, overlapping
 from penstock.catalog.scanning.keyrange import KeyRange
 from penstock.catalog.select import globs, selector
 from penstock.catalog.storage.builder import TableBuilder
@@ -18,7 +18,7 @@ from penstock.listing import columns
 from penstock.listing.keyspace import Keyspace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from penstock.catalog.storage.table import Table
     from penstock.values import Page
@@ -38,6 +38,9 @@ class Known(Protocol):
 
     def add(self, stretch: Stretch) -> None:
         """Take note of a page."""
+
+    def forget(self) -> None:
+        """Leave nothing of what was taken note of: it cannot be relied on."""
 
 
 class Pages(Protocol):
@@ -102,7 +105,8 @@ def scan(
         include: Globs of which one must match; none given is everything.
         exclude: Globs of which none may match.
         workers: Requests in flight at most, at least 1; 1 lists plainly, and so are stores listed that cannot begin a
-            listing after any key (Azure), and servers that turn out to ignore where it should begin.
+            listing after any key (Azure), and servers that turn out to ignore where it should begin, or to leave keys
+            out there: parts overlap by a key.
         progress: Called on this thread after each page with the number of keys chosen so far.
 
     Raises:
@@ -140,7 +144,8 @@ def listed(source: Listable, prefix: str, how: Listing) -> tuple[str, Table]:
                 work.run()
                 break
             except _NoStartError:
-                continue
+                if how.known is not None:
+                    how.known.forget()
             except Damaged as error:
                 error.url = error.url or source.url(prefix)
                 raise
@@ -148,7 +153,7 @@ def listed(source: Listable, prefix: str, how: Listing) -> tuple[str, Table]:
 
 
 class _NoStartError(Exception):
-    """The server began a part elsewhere than it was asked to: it ignores start-after, and has to be listed plainly."""
+    """The server began a part elsewhere than it was asked to: start-after is nothing to rely on, so list it plainly."""
 
 
 class _Scan:
@@ -183,6 +188,23 @@ class _Scan:
                     self._share(piece)
             self._open([])
             self._guess()
+        self._check()
+
+    def _check(self) -> None:
+        """Compare where each part began with the key that the parts before it have shown next.
+
+        A key that was deleted since is no sign of anything, so the server is asked for it: by its name as a prefix,
+        without a key to begin after. One that was written since costs a plain listing.
+        """
+        missing = [*_passed_over(sorted(self._pieces, key=attrgetter("after")))]
+        while missing or self._flying:
+            while missing and len(self._flying) < self._workers:
+                key = missing.pop()
+                self._flying[self._pages.start(decode(key))] = KeyRange(key), None
+            for request, page in self._pages.take():
+                piece, _ = self._flying.pop(request)
+                if piece.prefix in map(encode, columns(page.entries)[0][:1]):
+                    raise _NoStartError
 
     def _first(self) -> list[KeyRange]:
         """Return what to list, and take over what is known."""
@@ -194,8 +216,9 @@ class _Scan:
             unwanted, inner = [each for each in known if not each.keys], self._keep or selector()
             self._keep = lambda key, size: not _within(encode(key), unwanted) and inner(key, size)
             return [KeyRange(prefix)]
+        known = overlapping(known)
         for each in known:
-            piece = KeyRange(prefix, each.after, each.until, over=True)
+            piece = KeyRange(prefix, each.after, each.until, over=True, first=each.first, beyond=each.beyond)
             piece.rows.add_all([*each.keys], [*each.sizes], [*each.etags])
             self._pieces.append(piece)
             self._found += len(piece.rows)
@@ -218,7 +241,8 @@ class _Scan:
                 raise _NoStartError from error
             raise
         if self._known is not None and self._seeks:
-            self._known.add(Stretch(after, piece.until if piece.over else piece.last, *piece.rows.since(rows)))
+            until, seen = piece.until if piece.over else piece.last, (b"".join(piece.recent[:1]), piece.beyond)
+            self._known.add(Stretch(after, until, *piece.rows.since(rows), *seen))
         if self._progress is not None:
             self._progress(self._found)
         self._seen += piece.seen - before
@@ -293,6 +317,19 @@ def _divided(most: int, ranges: list[tuple[KeyRange, float]]) -> list[tuple[KeyR
         parts[at] += 1
         heapreplace(largest, (-smaller, at))
     return [(piece, count - 1) for (piece, _), count in zip(ranges, parts, strict=True) if count > 1]
+
+
+def _passed_over(pieces: Iterable[KeyRange]) -> Iterator[bytes]:
+    """Yield keys that a part has shown beyond its end, and that those after it begin behind or do not have."""
+    awaited = b""
+    for piece in pieces:
+        if awaited and piece.first:
+            if piece.first > awaited:
+                yield awaited
+            awaited = b""
+        awaited = awaited or piece.beyond
+    if awaited:
+        yield awaited
 
 
 def _within(key: bytes, known: Sequence[Stretch]) -> bool:
