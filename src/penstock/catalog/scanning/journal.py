@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import zlib
+from bisect import bisect_right
 from contextlib import contextmanager
 from errno import ENOSPC
 from itertools import pairwise
@@ -149,12 +150,16 @@ def overlapping(known: Sequence[Stretch]) -> list[Stretch]:
     """
     shorter = []
     for each, after in zip(known, [*(other.after for other in known[1:]), b""], strict=False):
-        if each.until not in (None, after) and not each.beyond and len(each.keys) > 1:
-            keys, sizes, etags = each.keys[:-1], each.sizes[:-1], each.etags[:-1]
-            shorter.append(Stretch(each.after, keys[-1], keys, sizes, etags, each.first, each.keys[-1]))
-        else:
-            shorter.append(each)
+        short = each.until not in (None, after) and not each.beyond and len(each.keys) > 1
+        shorter.append(_cut(each, each.keys[-2]) if short else each)
     return shorter
+
+
+def _cut(stretch: Stretch, until: bytes) -> Stretch:
+    """Return the stretch up to ``until``, which lies in it."""
+    count = bisect_right(stretch.keys, until)
+    columns = stretch.keys[:count], stretch.sizes[:count], stretch.etags[:count]
+    return Stretch(stretch.after, until, *columns, stretch.first, b"".join(stretch.keys[count : count + 1]))
 
 
 def _line(value: object) -> bytes:
@@ -183,8 +188,10 @@ def _read(file: BinaryIO, header: Mapping[str, object], path: Path) -> tuple[lis
             known.append(Stretch(encode(after), end, [*map(encode, keys)], sizes, etags, *map(encode, seen)))
             stop += len(line)
     known.sort(key=attrgetter("after"))
-    apart = all(one.until is not None and one.until <= other.after for one, other in pairwise(known))
-    return (known, stop) if apart else ([], 0)
+    for at, (one, other) in enumerate(pairwise(known)):  # which has listed the end of the one again: see overlapping
+        if one.until is None or one.until > other.after:
+            known[at] = _cut(one, other.after)
+    return known, stop
 
 
 def _value(line: bytes) -> object:
