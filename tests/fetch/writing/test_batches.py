@@ -7,12 +7,13 @@ import threading
 import pytest
 
 from penstock.drivers.local import Local
-from penstock.errors import Bug, Cancelled, Unusable
+from penstock.errors import Bug, Cancelled, Transient, Unusable
 from penstock.events import subscribe
 from penstock.fetch.calls import Calls
 from penstock.fetch.fetcher import Fetcher
 from penstock.options import ReadOptions, RetryOptions
 from penstock.protocols.driver import Attributes
+from penstock.testing.clock import no_waiting
 from penstock.transport.work import Threads
 from tests.fetch.told import Told
 
@@ -81,6 +82,61 @@ def test_one_that_fails_fails_alone(files, calls, tmp_path):
         puts[1].result()
     assert puts[0].result()
     assert puts[2].result()
+
+
+class _Busy(Files):
+    """Says of some keys, the first times, that they may be written later."""
+
+    def __init__(self, root, times):
+        super().__init__(root)
+        self.times, self.attempts = times, []
+        self.go_on.set()
+
+    def _put_all(self, puts):
+        found = [*super()._put_all(puts)]
+        self.attempts.append([key for key, _, _ in puts])
+        for at, (key, _, _) in enumerate(puts):
+            if self.times.get(key, 0):
+                self.times[key] -= 1
+                found[at] = Transient("later")
+        return found
+
+
+@pytest.mark.parametrize(("attempts", "times"), [(4, 1), (4, 3), (2, 2), (1, 1)])
+def test_one_that_may_be_tried_again_is_alone_and_as_often_as_any_other(tmp_path, attempts, times):
+    files = _Busy(str(tmp_path), {"b": times})
+    fetcher = Fetcher(files, Threads(2), RetryOptions(attempts=attempts), ReadOptions())
+    told = Told()
+    calls = Calls(lambda: fetcher, lambda: fetcher, told)
+    puts = [calls.put(key, b"x", Attributes()) for key in "abc"]
+    with no_waiting():
+        calls.send()
+        assert {*told.all(len(puts))} == set(puts)
+    assert puts[0].result()
+    assert puts[2].result()
+    if times < attempts:
+        assert puts[1].result()
+    else:
+        with pytest.raises(Transient, match="later") as caught:
+            puts[1].result()
+        assert caught.value.attempts == attempts
+    assert files.attempts == [["a", "b", "c"], *([["b"]] * min(times, attempts - 1))]
+    fetcher.close()
+
+
+def test_one_that_waits_for_another_attempt_is_called_off(tmp_path):
+    files = _Busy(str(tmp_path), {"b": 99})
+    fetcher = Fetcher(files, Threads(2), RetryOptions(base_s=1000, cap_s=1000, patience_s=10_000), ReadOptions())
+    told = Told()
+    calls = Calls(lambda: fetcher, lambda: fetcher, told)
+    puts = [calls.put(key, b"x", Attributes()) for key in "ab"]
+    calls.send()
+    assert told.all(1) == [puts[0]]
+    calls.call_off(puts)
+    assert told.all(1) == [puts[1]]
+    with pytest.raises(Cancelled):
+        puts[1].result()
+    fetcher.close()
 
 
 def test_large_puts_are_spread_over_batches(files, calls):

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock.errors import Bug, Cancelled, PenstockError
 from penstock.fetch.policy import again, bug
+from penstock.protocols.driver import Put
+from penstock.support import require
 from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from penstock.fetch.fetcher import Fetcher
     from penstock.fetch.operation import Operation
     from penstock.protocols.driver import Attributes, Payload, PutMany
+    from penstock.protocols.exchange import Exchange
     from penstock.waiting import Item
-
-    _Batch = Operation[Sequence[str | PenstockError]]
 
 __all__ = ["BatchedPut", "PutBatches"]
 
@@ -32,15 +33,16 @@ class BatchedPut:
     Attributes:
         key: Where it goes.
         complete: It has ended; set by the transport's thread.
+        called_off: It is not to be tried again.
 
     """
 
-    __slots__ = ("_result", "attributes", "body", "complete", "key")
+    __slots__ = ("_result", "attributes", "body", "called_off", "complete", "key")
 
     def __init__(self, key: str, body: Payload, attributes: Attributes) -> None:
         """Prepare it."""
         self.key, self.body, self.attributes = key, body, attributes
-        self.complete = False
+        self.complete = self.called_off = False
         self._result: str | PenstockError = ""
 
     def look(self) -> None:
@@ -60,7 +62,8 @@ class BatchedPut:
 class PutBatches(Inbox):
     """Puts to one store, sent in batches, as many at once as the transport carries; others wait, and go together.
 
-    One thread adds, sends and cancels. A batch that ends sends the next one from the transport's thread.
+    One thread adds, sends and cancels. A batch that ends sends the next one from the transport's thread, and first each
+    put of its own that failed and may be tried again: alone, as one that was sent alone.
 
     Attributes:
         fetcher: The store's engine.
@@ -74,7 +77,7 @@ class PutBatches(Inbox):
         super().__init__()
         self.fetcher, self._driver, self._inbox = fetcher, driver, inbox
         self._waiting: deque[BatchedPut] = deque()
-        self._running: dict[_Batch, list[BatchedPut]] = {}
+        self._running: dict[Operation[Any], list[BatchedPut]] = {}
 
     def add(self, put: BatchedPut) -> None:
         """Have a put wait for ``send``."""
@@ -88,36 +91,61 @@ class PutBatches(Inbox):
 
     def _send(self, batch: list[BatchedPut]) -> None:
         puts = [(put.key, put.body, put.attributes) for put in batch]
-        operation = self.fetcher.operation(partial(self._driver.put_many, batch[0].key, puts), self)
+        self._start(partial(self._driver.put_many, batch[0].key, puts), batch)
+
+    def _start(self, make: partial[Exchange[Any]], batch: list[BatchedPut]) -> Operation[Any]:
+        operation = self.fetcher.operation(make, self)
         self._running[operation] = batch
         try:
             self.fetcher.send((operation,))
         except Exception as error:  # noqa: BLE001  those who wait are told, on whichever thread this is
-            self._end(operation, [error if isinstance(error, PenstockError) else bug(error)] * len(batch))
+            failed = error if isinstance(error, PenstockError) else bug(error)
+            self._end(self._running.pop(operation), [failed] * len(batch))
+        return operation
 
     def finished(self, item: Item) -> None:
         """Take note, on the transport's thread, that a batch has ended, and tell who waits for its puts."""
-        operation = cast("_Batch", item)
-        results, count = self._results(operation), len(self._running[operation])
-        if len(results) != count:
-            results = [Bug(f"a driver told of {len(results)} puts where {count} were to be made")] * count
-        self._end(operation, results)
+        operation = cast("Operation[Any]", item)
+        batch = self._running.pop(operation)
+        try:
+            found = operation.result()
+        except PenstockError as error:
+            self._end(batch, [error] * len(batch))
+        else:
+            self._end(*((batch, [found]) if isinstance(found, str) else self._settled(batch, found)))
         self.send()
 
-    def _results(self, operation: _Batch) -> Sequence[str | PenstockError]:
-        try:
-            return operation.result()
-        except PenstockError as error:
-            return [error] * len(self._running[operation])
+    def _settled(
+        self, batch: list[BatchedPut], results: Sequence[str | PenstockError]
+    ) -> tuple[list[BatchedPut], Sequence[str | PenstockError]]:
+        """Try each alone that failed and may be tried again; returns the others of a batch, with their results."""
+        if len(results) != len(batch):
+            what = f"a driver told of {len(results)} puts where {len(batch)} were to be made"
+            return batch, [Bug(what)] * len(batch)
+        ended = []
+        for put, result in zip(batch, results, strict=True):
+            if isinstance(result, PenstockError) and result.retries and not put.called_off:
+                self._again(put, result)
+            else:
+                ended.append((put, result))
+        return [put for put, _ in ended], [result for _, result in ended]
 
-    def _end(self, operation: _Batch, results: Sequence[str | PenstockError]) -> None:
-        for put, result in zip(self._running.pop(operation), results, strict=True):
+    def _again(self, put: BatchedPut, error: PenstockError) -> None:
+        verb = _after(error, require(self.fetcher.driver, Put, put.key).put)
+        alone = self._start(partial(verb, put.key, put.body, put.attributes), [put])
+        if put.called_off:  # meanwhile, when it was under way in neither
+            self.fetcher.call_off((alone,))
+
+    def _end(self, batch: Iterable[BatchedPut], results: Iterable[str | PenstockError]) -> None:
+        for put, result in zip(batch, results, strict=True):
             put.end(result)
             self._inbox.finished(put)
 
     def call_off(self, puts: Iterable[BatchedPut]) -> None:
         """End those with ``Cancelled`` that wait, or whose whole batch is called off and has not begun."""
         named = {*puts}
+        for put in named:
+            put.called_off = True
         for put in named.intersection([*self._waiting]):
             try:
                 self._waiting.remove(put)
@@ -139,3 +167,17 @@ class PutBatches(Inbox):
             batch.append(put)
             size_bytes += len(put.body.data)
         return batch
+
+
+def _after(
+    error: PenstockError, verb: Callable[[str, Payload, Attributes], Exchange[str]]
+) -> Callable[[str, Payload, Attributes], Exchange[str]]:
+    """Return ``verb`` for an operation whose first attempt met with ``error``, in a batch: its policy decides."""
+    errors = [error]
+
+    def put(key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
+        if errors:
+            raise errors.pop()
+        return verb(key, body, attributes)
+
+    return put
