@@ -1,5 +1,6 @@
 """Everyday verbs do by URL what their names say, on every store, and say what a URL lacks."""
 
+import dataclasses
 import io
 import uuid
 from pathlib import Path
@@ -8,8 +9,10 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ConfigError, InvalidURL, NotFound, UnknownScheme
+from penstock.source import Source
 from penstock.testing.faults import FaultServer
 from penstock.testing.servers import Scripted, reply
+from penstock.values import ObjectMeta, Page
 from tests.servers import Bucket
 from tests.servers.hostile import listing
 
@@ -129,6 +132,31 @@ def test_a_prefix_is_a_string():
     for name in ("train/1", "train2/1", "other"):
         _write(f"memory://prefixes/{name}", b"", None)
     assert [meta.key for meta in ps.list("memory://prefixes/train")] == ["train/1", "train2/1"]
+
+
+def test_listing_keeps_every_field_of_an_entry(monkeypatch):
+    """Of fields to come, too: those that are known are given values unlike their defaults."""
+    values = [each.name if each.type == "str" else [each.name] for each in dataclasses.fields(ObjectMeta)]
+    entry = ObjectMeta(*values)
+    monkeypatch.setattr(Source, "pages", lambda *_: iter([Page((entry,))]))
+    assert [*ps.list("memory://fields/")] == [dataclasses.replace(entry, url="memory://fields/key")]
+
+
+@pytest.mark.parametrize("pattern", ["*/x", "a?c", "x[01]"])
+def test_a_pattern_that_lists_nothing_is_told_of_glob(pattern):
+    with pytest.warns(UserWarning, match=r"ps\.glob") as caught:
+        assert [*ps.list(f"memory://patterns/{pattern}")] == []
+    assert caught[0].filename == __file__
+    _write(f"memory://literal/{pattern}", b"", None)
+    assert [meta.key for meta in ps.list(f"memory://literal/{pattern}")] == [pattern]
+    assert [*ps.list("memory://patterns/none")] == []
+
+
+@pytest.mark.parametrize("url", ["s3://b", "gs://B/x", "az://-/x"])
+def test_a_name_that_no_bucket_has_is_told_without_half_a_url(url):
+    with pytest.raises(InvalidURL, match=r"cannot be a (bucket|container)") as caught:
+        ps.stat(url)
+    assert "[" not in str(caught.value)
 
 
 def test_listing_asks_for_a_page_when_it_is_needed():

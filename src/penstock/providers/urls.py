@@ -50,7 +50,7 @@ class Location:
             provider = provider.named(self.bucket)
         object.__setattr__(self, "provider", provider)
         if fault := provider.bucket_fault(self.bucket):
-            raise InvalidURL(_bucket_fault(self, provider) or fault, url=f"{self.scheme}://")
+            raise InvalidURL(_bucket_fault(self, provider) or fault)  # and no URL: what stands there may be a secret
         if fault := key_fault(provider, self.key):
             raise InvalidURL(fault, url=self.root)
 
