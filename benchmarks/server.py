@@ -19,8 +19,9 @@ from benchmarks.objects import BUCKET
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Server", "install", "missing", "nginx_version", "serve"]
+__all__ = ["FILES", "Server", "install", "missing", "nginx_version", "serve"]
 
+FILES = "files"  # a bucket
 _FIRST_BYTE_S = 0.03
 _BACKLOG = 4096
 _ANSWER_S = 10.0
@@ -79,13 +80,15 @@ def serve(folder: Path) -> Iterator[Server]:
     """Serve ``folder/data`` on free ports until the block ends; the server ends with this process, however that ends.
 
     Uploads under ``written/`` leave their parts in ``folder/put`` and a note of each whole one in ``folder/complete``.
+    The bucket ``FILES`` is plain files in ``folder/files``, and lists them; its ETags are times and sizes, in seconds.
 
     Raises:
         RuntimeError: nginx does not answer; the text holds its own words.
 
     """
     certificate, key = _certify(folder)
-    (folder / "complete").mkdir(exist_ok=True)
+    for each in ("complete", FILES):
+        (folder / each).mkdir(exist_ok=True)
     with ExitStack() as stack:
         sockets = [stack.enter_context(_listening()) for _ in range(3)]
         plain, late, tls = (each.getsockname()[1] for each in sockets)
@@ -134,6 +137,11 @@ def _configuration(folder: Path, ports: _Ports, certificate: Path, key: Path) ->
     }}
     location = /{BUCKET} {{ js_content uploads.bucket; }}
     location = /{BUCKET}/ {{ js_content uploads.bucket; }}
+    location = /{FILES} {{ js_content files.bucket; }}
+    location = /{FILES}/ {{ js_content files.bucket; }}
+    location /{FILES}/ {{
+      root {folder}; dav_methods PUT DELETE; create_full_put_path on; js_header_filter files.stored;
+    }}
     location /put/ {{
       internal; root {folder}; dav_methods PUT; create_full_put_path on; js_header_filter uploads.stored;
     }}"""
@@ -145,7 +153,8 @@ events {{ worker_connections 8192; }}
 http {{
   access_log off; default_type application/octet-stream;
   sendfile on; tcp_nopush on; tcp_nodelay on; keepalive_requests 10000000; keepalive_timeout 300;
-  js_path {_HERE}; js_import uploads from uploads.js; client_max_body_size 0; client_body_buffer_size 1m;
+  js_path {_HERE}; js_import uploads from uploads.js; js_import files from files.js;
+  client_max_body_size 0; client_body_buffer_size 1m;
   client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
   scgi_temp_path {folder}/scgi; uwsgi_temp_path {folder}/uwsgi;
   server {{ listen 127.0.0.1:{ports.plain} backlog={_BACKLOG}; root {folder}/data; {writes}

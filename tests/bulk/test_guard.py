@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bulk.guard import check_names, clear, in_the_way, link_on_the_way
+from penstock.bulk.guard import LinkCheck, check_names, clear, in_the_way, link_on_the_way
 from penstock.errors import Unusable
 from penstock.source import open_source
 from tests.cli.conftest import COMMAND
@@ -198,3 +198,19 @@ def test_only_directories_without_files_are_removed(tmp_path):
         clear(f"{tmp_path}/{path}")
     left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
     assert left == ["a", "a/kept", "a/kept/file", "b", "b/link"]
+
+
+def test_a_folder_is_looked_at_again_when_another_comes_or_a_second_has_passed(tmp_path):
+    now = [0.0]
+    check = LinkCheck(f"{tmp_path}/"[1:], lambda: now[0])
+    (tmp_path / "a").mkdir()
+    a, b = (f"{tmp_path}/{name}/file"[1:] for name in "ab")
+    assert check(a) == ""
+    (tmp_path / "a").rmdir()
+    (tmp_path / "a").symlink_to("elsewhere")
+    assert check(a) == ""
+    assert check(b) == ""
+    assert check(a) == f"{tmp_path}/a"
+    (tmp_path / "a").unlink()
+    now[0] += 1.0
+    assert check(a) == ""

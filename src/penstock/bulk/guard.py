@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from penstock.bulk.plan import Origin
@@ -15,12 +16,14 @@ from penstock.source import open_source
 from penstock.values import ObjectMeta
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from penstock.options import StoreOptions
     from penstock.source import Source
 
-__all__ = ["check_links", "check_names", "check_tree", "clear", "in_the_way", "link", "link_on_the_way"]
+__all__ = ["LinkCheck", "check_links", "check_names", "check_tree", "clear", "in_the_way", "link", "link_on_the_way"]
+
+_REMEMBERED_S = 1.0
 
 
 def check_tree(selected: Selection, advice: str, *, whole_bucket: bool = False) -> None:
@@ -102,6 +105,26 @@ def link_on_the_way(base: str, key: str) -> str:
     Empty where there is none. Who writes a tree into ``base`` means what is below it, not where a link leads.
     """
     return next((path for path in _above(base, key) if os.path.islink(path)), "")
+
+
+class LinkCheck:
+    """``link_on_the_way`` for files that come folder by folder: a folder is looked at once for those of a second."""
+
+    __slots__ = ("_base", "_clock", "_folder", "_found", "_until")
+
+    def __init__(self, base: str, clock: Callable[[], float] = monotonic) -> None:
+        """Check what is written below ``base``; ``clock`` tells seconds."""
+        self._base, self._clock = base, clock
+        self._folder: str | None = None
+        self._found, self._until = "", 0.0
+
+    def __call__(self, key: str) -> str:
+        """Return the path of a link on the way to ``key``; empty where there is none."""
+        folder, now = key.rpartition("/")[0], self._clock()
+        if folder != self._folder or now >= self._until:
+            self._found = link_on_the_way(self._base, key)
+            self._folder, self._until = folder, now + _REMEMBERED_S
+        return self._found
 
 
 def in_the_way(base: str, key: str) -> str:

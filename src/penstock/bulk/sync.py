@@ -11,7 +11,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Unpack
 
 from penstock.bulk.compare import Rule, merged, verdict
-from penstock.bulk.guard import clear, in_the_way, link_on_the_way
+from penstock.bulk.guard import LinkCheck, clear, in_the_way, link_on_the_way
 from penstock.bulk.ledger import ledger
 from penstock.bulk.mirror import SyncKeywords, SyncOptions, opened
 from penstock.bulk.outcome import Outcome, Synced
@@ -106,6 +106,7 @@ class Run:
         self.unchanged = 0
         here, there = local(self.mirror.source), local(self.mirror.target)
         self._rule = Rule(options.checksum, self.mirror.one_clock, here or there)
+        self._link = LinkCheck(self.mirror.base)
         self._surplus: list[ObjectMeta] = []
         self._put_off: list[_Task] | None = [] if options.delete else None  # until deletions have made room
         self._count: Callable[[int, int], None] = lambda _objects, _moved_bytes: None
@@ -195,7 +196,7 @@ class Run:
         mirror, step = self.mirror, task.step
         if step.fault:
             raise Unusable(step.fault, url=mirror.source.url(step.meta.key))
-        if local(mirror.target) and (path := link_on_the_way(mirror.base, step.to)):
+        if local(mirror.target) and (path := self._link(step.to)):
             raise Unusable("written through this link to a directory? remove it, or name it as DEST", url=path)
         job = Job(mirror.source, step.meta, mirror.target, step.to, stamped=True)
         if task.there is not None and await is_proven(job, task.there, by_time=not self.options.checksum):

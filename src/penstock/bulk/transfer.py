@@ -8,7 +8,7 @@ from itertools import chain, islice
 from threading import Event
 from typing import TYPE_CHECKING
 
-from penstock.bulk.guard import check_links, check_names, check_tree, link_on_the_way
+from penstock.bulk.guard import LinkCheck, check_links, check_names, check_tree
 from penstock.bulk.outcome import Outcome
 from penstock.bulk.plan import check, plan
 from penstock.bulk.selection import destination, left_out, local, require, select
@@ -96,7 +96,8 @@ class _Work:
         self.stop = Event()
         self.count = count
         self._sources = sources
-        self._target, self._base = dest
+        self._target, base = dest
+        self._link = LinkCheck(base)
 
     async def __call__(self, step: Step) -> Status:
         """Do it; returns its status."""
@@ -105,7 +106,7 @@ class _Work:
             raise Unusable(step.fault, url=job.source.url(step.meta.key))
         if step.note:
             return "skipped"
-        if local(self._target) and (path := link_on_the_way(self._base, step.to)):
+        if local(self._target) and (path := self._link(step.to)):
             raise Unusable("written through this link to a directory? remove it, or name it as DEST", url=path)
         there = self.how.resume and await is_there(job, surely=self.how.move)
         if there and not self.how.move:

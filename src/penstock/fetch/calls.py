@@ -106,13 +106,15 @@ class Calls:
 
     def _together(self, fetcher: Fetcher, attributes: Attributes) -> PutBatches | None:
         """Return what sends a put with others; None where one by one is right, as for listeners, who hear of each."""
-        driver = fetcher.driver
-        if attributes.create_only or attributes.replaces or not supports(driver, PutMany) or listening():
+        if attributes.create_only or attributes.replaces or listening():
             return None
-        if self._batches is None or self._batches.fetcher is not fetcher:
-            if self._batches is not None:
-                self._batches.send()  # they end as what was sent to that engine does
-            self._batches = PutBatches(fetcher, require(driver, PutMany), self._inbox)
+        if self._batches is not None and self._batches.fetcher is fetcher:
+            return self._batches
+        if not supports(fetcher.driver, PutMany):
+            return None
+        if self._batches is not None:
+            self._batches.send()  # they end as what was sent to that engine does
+        self._batches = PutBatches(fetcher, require(fetcher.driver, PutMany), self._inbox)
         return self._batches
 
     def _kept(self, make: partial[Exchange[Any]]) -> Operation[Any]:

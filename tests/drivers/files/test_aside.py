@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from penstock.drivers.files.aside import _locked, is_reserved
+from penstock.drivers.files.aside import _locked, is_aside, is_reserved, names
 from penstock.drivers.local import Local
 from penstock.protocols.driver import Attributes, Payload
 from penstock.testing.drivers import Trial
@@ -71,3 +71,10 @@ def test_a_folder_that_may_be_written_and_not_read_takes_every_kind_of_write(tmp
     os.close(here)
     found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert found == {"key": b"new", "once": b"once", "below/deeper/key": b"deep"}
+
+
+def test_names_drawn_together_differ_and_are_known_as_those_of_files_being_written(monkeypatch):
+    monkeypatch.setattr(os, "urandom", lambda count: b"\xff" * count)
+    drawn = names(3)
+    assert len({*drawn}) == len(drawn)
+    assert all(is_aside(f".penstock-{name}") for name in drawn)

@@ -63,9 +63,10 @@ def run_jobs(
 
     try:
         for job in jobs:
-            while not budget.admits(cost_bytes(job)):
+            size_bytes = cost_bytes(job)
+            while not budget.admits(size_bytes):
                 yield from ended()
-            budget.admit(cost_bytes(job))
+            budget.admit(size_bytes)
             tasks.start(job, work(job))
         while budget.items_held:
             yield from ended()

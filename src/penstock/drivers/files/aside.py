@@ -23,6 +23,7 @@ __all__ = [
     "inherit",
     "is_aside",
     "is_reserved",
+    "names",
     "publish",
     "removed",
     "renaming",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 _NAME = re.compile(r"\.penstock-[0-9a-f]{32}")
+_NAME_BYTES = 16
 _INCAPABLE = (EBADF, EINVAL, ENOLCK, ENOSYS, ENOTSUP)  # of file systems that can neither lock nor sync a folder
 
 
@@ -46,21 +48,28 @@ def is_reserved(key: str) -> bool:
     return name.startswith(UNFINISHED) or any(map(is_aside, folders))
 
 
-def begin(path: str) -> tuple[str, int, os.stat_result | None]:
+def names(count: int) -> list[str]:
+    """Draw names for files that are written together: one call of the system for all of them."""
+    drawn = int.from_bytes(os.urandom(_NAME_BYTES))
+    return [f"{(drawn + number) % (1 << 8 * _NAME_BYTES):0{2 * _NAME_BYTES}x}" for number in range(count)]
+
+
+def begin(path: str, name: str = "") -> tuple[str, int, os.stat_result | None]:
     """Create an empty file beside ``path``, and the folders above it.
 
     Returns its path, its descriptor, and what is known of the file that it will replace: None where there is none.
-    While it is written, only those may read it who may read what it will replace.
+    While it is written, only those may read it who may read what it will replace. ``name`` is one of ``names``; by
+    default it is drawn.
 
     Raises:
         Unusable: At ``path`` there is something that is no regular file, or above it something that is no folder.
 
     """
     try:
-        return _created(path)
+        return _created(path, name)
     except (FileNotFoundError, NotADirectoryError):
         _make(os.path.dirname(path))
-    return _created(path)
+    return _created(path, name)
 
 
 def settle(file: FileIO, path: str) -> os.stat_result:
@@ -168,9 +177,9 @@ def flush(folder: str) -> None:
         os.close(descriptor)
 
 
-def _created(path: str) -> tuple[str, int, os.stat_result | None]:
+def _created(path: str, name: str) -> tuple[str, int, os.stat_result | None]:
     folder, mark, _ = path.rpartition("/")
-    aside = f"{folder}{mark}{UNFINISHED}{os.urandom(16).hex()}"
+    aside = f"{folder}{mark}{UNFINISHED}{name or names(1)[0]}"
     old = _there(path)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = os.open(aside, flags, 0o666 if old is None else 0o600)

@@ -8,7 +8,7 @@ from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 from sys import maxsize
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.drivers.files.aside import begin, flush, inherit
+from penstock.drivers.files.aside import begin, flush, inherit, names
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -32,13 +32,14 @@ def write_files(files: Sequence[NewFile]) -> list[os.stat_result | OSError | Val
     All are written before the first is flushed, and all are flushed before the first is renamed: the first flush
     brings most file systems to commit what they know of the others, too.
     """
-    begun = [_Aside(file) for file in files]
+    most = _kept()
+    begun = [_Aside(file, name, most) for file, name in zip(files, names(len(files)), strict=True)]
     try:
         for stage in (_Aside.write, _Aside.settle, _Aside.publish):
             _each(begun, stage)
         folders: dict[str, list[_Aside]] = {}
         for aside in begun:
-            folders.setdefault(os.path.dirname(aside.file.path), []).append(aside)
+            folders.setdefault(aside.file.path.rpartition("/")[0], []).append(aside)
         for folder, inside in folders.items():
             _flush(folder, inside)
     finally:
@@ -57,10 +58,12 @@ class _Aside:
 
     """
 
-    __slots__ = ("_descriptor", "_old", "_path", "error", "file", "found")
+    __slots__ = ("_descriptor", "_most", "_name", "_old", "_path", "error", "file", "found")
 
-    def __init__(self, file: NewFile) -> None:
+    def __init__(self, file: NewFile, name: str, most: int) -> None:
+        """Begin with nothing: ``name`` is the file's while it is aside, descriptors from ``most`` on are not kept."""
         self.file = file
+        self._name, self._most = name, most
         self.found: os.stat_result
         self.error: OSError | ValueError | PenstockError | None = None
         self._path = ""
@@ -68,10 +71,10 @@ class _Aside:
         self._old: os.stat_result | None = None
 
     def write(self) -> None:
-        self._path, self._descriptor, self._old = begin(self.file.path)
+        self._path, self._descriptor, self._old = begin(self.file.path, self._name)
         write_all(self._descriptor, self.file.data, 0)
         set_time(self._descriptor, self.file.metadata)
-        if self._descriptor >= _kept():
+        if self._descriptor >= self._most:
             self._let_go()
 
     def settle(self) -> None:

@@ -46,6 +46,8 @@ def marked(attributes: Attributes) -> Attributes:
 
 def check_metadata(fetcher: Fetcher, key: str, attributes: Attributes) -> None:
     """Refuse more user metadata than the store takes, before anything is sent: ``Unusable``."""
+    if not attributes.metadata:
+        return
     size, most = sum(len(f"{name}{value}".encode()) for name, value in attributes.metadata.items()), fetcher.limits
     if size > most.metadata_bytes:
         message = f"metadata of {size} bytes, names and values together: this store takes {most.metadata_bytes}"
