@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from penstock.budget import Budget
@@ -238,7 +239,10 @@ class Source:
         """
         ahead = self.options.read
         budget = member.hold(Budget(ahead.ahead_bytes, ahead.ahead_items).share(workers), self.options.node)
-        return Lookahead(self.fetching(), spans, budget, operation("lookahead", self.url, ""))
+        began = monotonic()
+        found = Lookahead(self.fetching(), spans, budget, operation("lookahead", self.url, ""))
+        found.counts.opening_s = monotonic() - began
+        return found
 
     def open_read(self, key: str, meta: ObjectMeta | None = None, *, block_bytes: int = 0) -> Reader:
         """Open an object as a seekable file, held to the version that ``meta`` describes, or to its present: a HEAD.

@@ -12,6 +12,8 @@ from time import monotonic
 import pytest
 
 import penstock as ps
+from penstock import source as source_file
+from penstock.fetch.fetcher import Fetcher
 from penstock.loading.stats import Counters, LoaderStats, ReaderStats, Work
 from penstock.protocols.fetching import ReadCounts
 from penstock.testing.clock import no_waiting
@@ -88,6 +90,37 @@ def test_iterations_over_one_loader_that_overlap_are_counted_both(folder, worker
     list(first)
     stats = made.stats()
     assert (stats.batches, stats.total.batches, stats.total.requests) == (20, 20, 2 * COUNT)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@pytest.mark.parametrize("place", ["engine", "credentials"])
+def test_a_worker_that_opens_its_store_is_opening_and_neither_works_nor_waits(folder, monkeypatch, place, on_error):
+    """Which takes half a second here, wherever it comes from; a forked worker begins with nothing of its parent's."""
+    pause = threading.Event().wait
+    build, prepare = source_file._build, Fetcher.prepare_reads
+
+    def slow(whole):
+        return lambda *asked: (pause(0.5), whole(*asked))[1]
+
+    made = loader(folder, num_workers=1, multiprocessing_context="fork", on_error=on_error)
+    if place == "engine":
+        monkeypatch.setattr(source_file, "_build", slow(build))
+    else:
+        monkeypatch.setattr(Fetcher, "prepare_reads", once(slow(prepare), prepare))
+    list(made)
+    total = made.stats().total
+    assert total.opening_s >= 0.5
+    if on_error == "raise":  # else the engine is opened before the iteration's seconds begin
+        assert total.working_s + total.waiting_s + total.opening_s <= total.elapsed_s
+
+
+def once(first, others):
+    calls = iter([first])
+
+    def call(*asked):
+        return next(calls, others)(*asked)
+
+    return call
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -60,7 +60,9 @@ def lists(
             yield from spans
 
     with dataset._source.lookahead(drawn(), workers) as bodies:  # noqa: SLF001  see singles
-        bodies.counts = counts or bodies.counts
+        if counts is not None:
+            counts.opening_s += bodies.counts.opening_s
+            bodies.counts = counts
         for data in bodies:
             batch, spans = pending.popleft()
             yield list(map(dataset._sample, batch, spans, chain((data,), bodies)))  # noqa: SLF001  see singles

@@ -24,7 +24,7 @@ __all__ = ["Counters", "LoaderStats", "Meter", "ReaderStats", "Row", "Work"]
 _WORDS: Final = 24  # of 8 bytes: three lines of the processor's cache, which no other worker writes to
 _OWNER, _FIRST = 1, 2  # word 0: the worker's number, from 1
 _COUNTS: Final = 8  # words of a row that count; seconds follow
-_STOP: Final = _FIRST + _COUNTS + 7  # where these end
+_STOP: Final = _FIRST + _COUNTS + 8  # where these end
 _GENERATIONS: Final = 8  # iterations over one loader that are open at once; further ones are not counted
 _NS: Final = 1_000_000_000
 
@@ -53,6 +53,8 @@ class ReaderStats:
         demanded_s: How long decoding threads used a processor or waited for one, in sum; the rest of ``working_s`` they
             waited for Python's lock (the GIL), or for what a transform itself waits for. 0.0 of a process.
         elapsed_s: Seconds that iterations were open, in sum.
+        opening_s: Seconds before the first requests of each iteration were on their way: a process imports modules,
+            looks for credentials and starts its thread for requests. Neither waiting nor working.
 
     """
 
@@ -71,6 +73,7 @@ class ReaderStats:
     pinning_s: float = 0.0
     demanded_s: float = 0.0
     elapsed_s: float = 0.0
+    opening_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -137,8 +140,8 @@ class Row:
         """Show what was counted so far."""
         reads = counts.requests, counts.retries, counts.errors, counts.size_bytes, counts.cached
         elapsed_s = monotonic() - self._began_s
-        worked = work.working_s, counts.starved_s, work.collating_s, work.pinning_s, work.demanded_s, elapsed_s
-        seconds = [int(each * _NS) for each in (counts.waiting_s, *worked)]
+        worked = work.working_s, counts.starved_s, work.collating_s, work.pinning_s, work.demanded_s
+        seconds = [int(each * _NS) for each in (counts.waiting_s, *worked, elapsed_s, counts.opening_s)]
         for at, (before, now) in enumerate(zip(self._before, (*self._made, *reads, *seconds), strict=True), _FIRST):
             self._words[at] = before + now
 
@@ -150,11 +153,11 @@ class Row:
         iterator = iter(deliveries)
         try:
             while True:
-                began_s, waited_s = monotonic(), counts.waiting_s
+                began_s, apart_s = monotonic(), counts.waiting_s + counts.opening_s
                 try:
                     delivery = next(iterator, None)
                 finally:
-                    work.working_s += monotonic() - began_s - (counts.waiting_s - waited_s)
+                    work.working_s += monotonic() - began_s - (counts.waiting_s + counts.opening_s - apart_s)
                     work.collating_s = collate.seconds
                 if delivery is None:
                     return

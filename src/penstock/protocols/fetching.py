@@ -62,6 +62,7 @@ class ReadCounts:
         waiting_s: Seconds that the thread waited for bytes.
         starved_s: How many of these seconds the budget of bytes or items allowed fewer reads than the transport
             carries at once.
+        opening_s: Seconds before the first requests were on their way: modules, credentials, a thread for requests.
 
     """
 
@@ -72,6 +73,7 @@ class ReadCounts:
     cached: int = 0
     waiting_s: float = 0.0
     starved_s: float = 0.0
+    opening_s: float = 0.0
 
 
 class ReadOwner(Protocol):

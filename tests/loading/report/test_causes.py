@@ -60,6 +60,7 @@ def test_a_wait_for_bytes_has_the_cause_that_its_requests_had(cause, hosts, coun
         ("python", {"working_s": 380.0, "demanded_s": 100.0}),
         ("decode", {"working_s": 380.0, "demanded_s": 280.0}),
         ("collate", {"working_s": 180.0, "collating_s": 170.0, "demanded_s": 180.0}),
+        ("opening", {"working_s": 180.0, "opening_s": 60.0}),
         ("device", {"working_s": 180.0, "pinning_s": 170.0, "demanded_s": 180.0}),
     ],
 )
@@ -77,6 +78,7 @@ def made(**counts):
         ("decode", {"working_s": 80.0}),
         ("collate", {"working_s": 80.0, "collating_s": 70.0}),
         ("python", {"working_s": 5.0}),
+        ("opening", {"working_s": 5.0, "opening_s": 80.0}),
     ],
 )
 def test_workers_that_work_are_named_by_what_they_do(cause, counts):
@@ -106,7 +108,7 @@ def test_a_loop_that_seldom_waits_is_not_input_bound(waiting_s):
 
 @given(
     st.tuples(SECONDS, SECONDS, SECONDS),
-    st.lists(st.tuples(*[SECONDS] * 7), min_size=1, max_size=4),
+    st.lists(st.tuples(*[SECONDS] * 8), min_size=1, max_size=4),
     st.lists(st.tuples(*[SECONDS] * 4), max_size=3),
     st.sampled_from([THREADS, WORKERS, Parallelism(0, 1, 1)]),
 )

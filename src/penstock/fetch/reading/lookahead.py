@@ -59,6 +59,7 @@ class Lookahead:
         self._window = budget.items_limit
         self._starved = False  # the budget, and nothing else, keeps reads from being sent
         self._low = 0  # items held at which to refill
+        self._opened = False  # requests were sent
         self._pid = os.getpid()
         self._scope = scope or Scope()
         self.counts = ReadCounts()
@@ -160,7 +161,10 @@ class Lookahead:
             self._next = None
         if batch:
             self._starved = held_back and budget.items_held < self._fetching.concurrency()
+            began = monotonic()
             self._reads.extend(self._scope.run(start_reads, self._fetching, batch, self._inbox))
+            if not self._opened:
+                self._opened, self.counts.opening_s = True, self.counts.opening_s + monotonic() - began
 
     def _cost(self, span: Span) -> int:
         """Return what a span without an end counts for."""

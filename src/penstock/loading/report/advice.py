@@ -80,6 +80,10 @@ _OTHERS: Final[dict[Cause, str]] = {
         "The budget for reading ahead holds requests back: raise ReadOptions(ahead_bytes=…), or ahead_items=… where "
         "objects are small. Worker processes share the budget equally."
     ),
+    "opening": (
+        "Worker processes take long to open the store, each in every epoch: pass persistent_workers=True, or "
+        "num_workers=0; `penstock doctor` shows whether credentials are what takes long."
+    ),
     "collate": (
         "collate_fn is the limit: pass a faster collate_fn= (tensors of one shape, one torch.stack), or raise "
         "prefetch= so that several batches are collated at once."

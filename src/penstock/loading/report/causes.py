@@ -21,6 +21,7 @@ Cause = Literal[
     "paced",
     "retries",
     "memory budget",
+    "opening",
     "decode",
     "collate",
     "device",
@@ -54,9 +55,9 @@ def causes(stats: LoaderStats, hosts: Mapping[str, HostTimings], at_once: Parall
     """Return the seconds of ``stats.waiting_s`` by cause; their sum is that.
 
     The time of the loop's own thread in moving batches is measured. The other seconds are divided as the time of
-    threads or workers is: waits for bytes (one thread waits for all), transforms and collation (a thread's share of
-    their sum). What the busiest worker process did not need, processes took to start and batches to be pickled and
-    passed on: Python's.
+    threads or workers is: opening the store, waits for bytes (one thread waits for all), transforms and collation (a
+    thread's share of their sum). What the busiest worker process did not need, processes took to start and batches to
+    be pickled and passed on: Python's.
     """
     found: dict[Cause, float] = dict.fromkeys(CAUSES, 0.0)
     found["device"] = min(stats.moving_s, stats.waiting_s)
@@ -89,12 +90,14 @@ def _making(stats: LoaderStats, at_once: Parallelism) -> dict[Cause, float]:
     if at_once.processes:
         shares: dict[Cause, float] = {
             "first byte": total.waiting_s,
+            "opening": total.opening_s,
             "decode": transform_s,
             "collate": total.collating_s,
         }
         return {cause: seconds / at_once.processes for cause, seconds in shares.items()}
     return {
         "first byte": total.waiting_s,
+        "opening": total.opening_s,
         "python" if _locked(stats, at_once) else "decode": transform_s / at_once.threads,
         "collate": total.collating_s / at_once.collating,
         "device": total.pinning_s / at_once.collating,
@@ -115,7 +118,7 @@ def _locked(stats: LoaderStats, at_once: Parallelism) -> bool:
 
 
 def _busiest(stats: LoaderStats) -> float:
-    return max((each.waiting_s + each.working_s for each in stats.workers), default=0.0)
+    return max((each.opening_s + each.waiting_s + each.working_s for each in stats.workers), default=0.0)
 
 
 def _reading(seconds: float, stats: LoaderStats, hosts: Mapping[str, HostTimings]) -> dict[Cause, float]:

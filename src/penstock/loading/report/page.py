@@ -27,6 +27,7 @@ _COLOURS: Final = {
     "paced": "#be123c",
     "retries": "#9d174d",
     "memory budget": "#7c3aed",
+    "opening": "#4d7c0f",
     "decode": "#1d4ed8",
     "collate": "#0369a1",
     "device": "#0f766e",

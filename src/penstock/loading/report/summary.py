@@ -105,7 +105,8 @@ class Summary:
         waiting_s: Seconds that the training loop waited for batches.
         computing_s: Seconds between receiving a batch and asking for the next one.
         causes: The seconds of ``waiting_s`` by cause: ``"first byte"``, ``"disk"``, ``"bandwidth"``, ``"throttled"``,
-            ``"paced"``, ``"retries"``, ``"memory budget"``, ``"decode"``, ``"collate"``, ``"device"``, ``"python"``.
+            ``"paced"``, ``"retries"``, ``"memory budget"``, ``"opening"``, ``"decode"``, ``"collate"``, ``"device"``,
+            ``"python"``.
         batches: Which the loop received.
         samples: In these.
         requests: Which brought the samples, repeated ones included.
