@@ -19,6 +19,7 @@ import pytest
 from penstock import source as module
 from penstock.drivers.direct import direct
 from penstock.errors import ConfigError, Forbidden, NotFound, PenstockError, Unauthenticated, Unreachable, Unusable
+from penstock.node.member import member
 from penstock.options import ReadOptions, RetryOptions, S3Options, TransportOptions
 from penstock.providers.urls import parse
 from penstock.source import Source, open_source
@@ -141,6 +142,28 @@ def test_nothing_is_sent_before_it_is_asked_for():
         source, key = open_source("s3://bucket/some/key", S3Options(endpoint=server.url, anonymous=True))
         source.open_write(key)
         assert (key, server.received, server.connections) == ("some/key", [], 0)
+
+
+def test_reads_into_memory_are_held_to_this_process_s_share_of_the_node(bucket, monkeypatch):
+    source, _ = open_source(bucket.url, bucket.store)
+    with source.open_write("key") as file:
+        file.write(bytes(range(10)))
+    drawn = []
+
+    def places():
+        for at in range(10):
+            drawn.append(at)
+            yield Span("key", at, at + 1), bytearray(1)
+
+    def hold(budget, options):
+        assert options is source.options.node
+        budget.bytes_limit //= 2
+        return budget
+
+    monkeypatch.setattr(member, "hold", hold)
+    for told, _ in enumerate(source.scatter(places(), 8), 1):
+        assert len(drawn) < told + 4
+    assert len(drawn) == 10
 
 
 def test_all_sources_of_a_store_share_one_engine(bucket):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from functools import partial
+from sys import maxsize
 from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -226,11 +227,13 @@ class Source:
     def scatter(self, places: Iterable[tuple[Span, object]], window_bytes: int) -> Generator[Span]:
         """Fill writable buffers with spans of their sizes, one request each; yield the spans in order, once full.
 
-        ``places`` is drawn from lazily, at most ``window_bytes`` (and a place) ahead of what was yielded. Close the
-        iterator, or let it end: on any way out, Ctrl-C included, nothing writes into any buffer any more.
+        ``places`` is drawn from lazily, at most ``window_bytes`` (and a place) ahead of what was yielded: less where
+        the processes of the machine hold more than their node allows. Close the iterator, or let it end: on any way
+        out, Ctrl-C included, nothing writes into any buffer any more.
         """
+        window = member.hold(Budget(window_bytes, maxsize), self.options.node)
         targets = ((span, Buffer.borrow(buffer)) for span, buffer in places)
-        return followed("scatter", self.url, "", scatter(self.fetching(), targets, window_bytes))
+        return followed("scatter", self.url, "", scatter(self.fetching(), targets, window))
 
     def lookahead(self, spans: Iterator[Span], workers: int = 1) -> Lookahead:
         """Return an iterator over the spans' bytes, in order, that reads ahead within this process's budget.

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from penstock.budget import Budget
 from penstock.buffer import Buffer
 from penstock.drivers import local
 from penstock.fetch.fetcher import Fetcher
@@ -30,7 +31,7 @@ def _in_ranges(engine, key, etag, memory):
 def _scattered(engine, key, etag, memory):
     starts, view = range(0, SIZE, PIECE), memoryview(memory)
     places = [(Span(key, at, at + PIECE, etag), Buffer.borrow(view[at : at + PIECE])) for at in starts]
-    assert len([*scatter(engine, iter(places), SIZE)]) == len(places)
+    assert len([*scatter(engine, iter(places), Budget(SIZE, 99))]) == len(places)
 
 
 @pytest.fixture(params=[_in_ranges, _scattered], ids=["in-ranges", "scattered"])

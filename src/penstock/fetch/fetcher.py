@@ -24,6 +24,7 @@ from penstock.waiting import Inbox
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from penstock.budget import Budget
     from penstock.options import NodeOptions, ReadOptions, RetryOptions
     from penstock.protocols.credentials import Identity
     from penstock.protocols.driver import Driver
@@ -47,6 +48,7 @@ class Fetcher:
         self.driver = driver
         self.limits = limits or Limits()
         self.options = read
+        self._node: NodeOptions | None = None  # where it takes part
         self._transport = transport
         self._policy = RetryPolicy(driver, retry)
         self._wholes = WholeObjects(transport, read.ahead_bytes)
@@ -60,10 +62,15 @@ class Fetcher:
         ``store`` tells the store from all others, in all processes. A store without a network needs none of this.
         """
         if options.share and isinstance(self._transport, Gated):
+            self._node = options
             pace = Pace(store, self.driver.url, self._policy.timings)
             self._transport.guard(pace)
             member.enter(pace, options)
         return self
+
+    def hold(self, budget: Budget) -> Budget:
+        """Return ``budget``, which is this process's share of it from then on, if its store takes part in the node."""
+        return budget if self._node is None else member.hold(budget, self._node)
 
     def close(self) -> None:
         """End all that is under way with ``Cancelled``, soon, and close the connections; it is not used any more."""

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from penstock.budget import Budget
 from penstock.buffer import Buffer
 from penstock.errors import Forbidden, Unusable
 from penstock.fetch.reading.scatter import scatter
@@ -41,7 +42,7 @@ def test_spans_are_told_in_order_and_are_full_whatever_order_they_arrive_in():
     buffers = _buffers()
     with serving(DATA, fault) as (_, engine):
         told = []
-        for span in scatter(engine, _places(buffers), SIZE * 4):
+        for span in scatter(engine, _places(buffers), Budget(SIZE * 4, 99)):
             assert buffers[span.key] == DATA[span.key], "a span is full when it is told"
             told.append(span.key)
     assert told == [*DATA]
@@ -51,18 +52,28 @@ def test_spans_are_told_in_order_and_are_full_whatever_order_they_arrive_in():
 def test_no_more_is_drawn_than_the_window_and_one_place_more(window):
     drawn, told = [], 0
     with serving(DATA) as (_, engine):
-        for _ in scatter(engine, _places(_buffers(), drawn), window):
+        for _ in scatter(engine, _places(_buffers(), drawn), Budget(window, 99)):
             told += 1
             assert (len(drawn) - told) * SIZE < window + SIZE
+    assert len(drawn) == told == len(DATA)
+
+
+def test_a_window_that_is_changed_meanwhile_counts_at_once():
+    drawn, told, window = [], 0, Budget(SIZE * 8, 99)
+    with serving(DATA) as (_, engine):
+        for _ in scatter(engine, _places(_buffers(), drawn), window):
+            told += 1
+            assert len(drawn) - told < (8 if told <= 8 else 2)
+            window.bytes_limit = SIZE if told < 15 else SIZE * 2
     assert len(drawn) == told == len(DATA)
 
 
 def test_what_is_empty_is_told_in_its_place_and_costs_no_request():
     buffers = {"k0": bytearray(), "k1": bytearray(SIZE), "k2": bytearray()}
     with serving(DATA) as (server, engine):
-        assert [span.key for span in scatter(engine, _places(buffers), SIZE)] == ["k0", "k1", "k2"]
+        assert [span.key for span in scatter(engine, _places(buffers), Budget(SIZE, 99))] == ["k0", "k1", "k2"]
         assert ranges(server) == [(0, SIZE)]
-        assert [*scatter(engine, iter(()), SIZE)] == []
+        assert [*scatter(engine, iter(()), Budget(SIZE, 99))] == []
 
 
 def test_the_first_error_in_order_ends_it_and_no_read_writes_afterwards():
@@ -76,7 +87,7 @@ def test_the_first_error_in_order_ends_it_and_no_read_writes_afterwards():
 
     buffers, told = _buffers(4), []
     with serving(DATA, fault) as (_, engine):
-        reads = scatter(engine, _places(buffers), SIZE * 4)
+        reads = scatter(engine, _places(buffers), Budget(SIZE * 4, 99))
         with pytest.raises(Forbidden):
             told.extend(span.key for span in reads)
         assert told == ["k0"]
@@ -91,7 +102,7 @@ def test_leaving_it_early_stops_what_is_in_flight():
     gate = Gate(lambda received: not received.path.endswith("k0"))
     buffers = _buffers(4)
     with serving(DATA, gate) as (_, engine):
-        reads = scatter(engine, _places(buffers), SIZE * 4)
+        reads = scatter(engine, _places(buffers), Budget(SIZE * 4, 99))
         assert next(reads).key == "k0"
         gate.wait_for(1)
         reads.close()
@@ -102,7 +113,7 @@ def test_leaving_it_early_stops_what_is_in_flight():
 
 def test_trap_01_reads_that_were_begun_before_a_fork_are_refused_after_it():
     with serving(DATA) as (_, engine):
-        reads = scatter(engine, _places(_buffers(3)), SIZE * 3)
+        reads = scatter(engine, _places(_buffers(3)), Budget(SIZE * 3, 99))
         next(reads)
 
         def child():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock import events
+from penstock.node.member import member
 from penstock.testing.servers import reply
 from tests.fetch.writing.uploads import OPTIONS, PART, Uploads, small_parts, writing
 
@@ -31,6 +32,24 @@ def test_memory_is_bounded(source):
             file.write(bytes(1 << 20))
             assert sum(len(sent.buffer) for sent in file._parts._sent) + len(file._part.buffer) <= OPTIONS.buffer_bytes
         file.abort()
+
+
+@pytest.mark.parametrize("share", [0.5, 0.0])
+def test_memory_is_this_process_s_share_of_it_and_two_parts_at_least(source, monkeypatch, share):
+    held = []
+
+    def hold(budget, _options):
+        budget.bytes_limit = int(budget.bytes_limit * share)
+        held.append(budget)
+
+    monkeypatch.setattr(member, "hold", hold)
+    with source.open_write("key") as file:
+        for _ in range(20):
+            file.write(bytes(1 << 20))
+            used = sum(len(sent.buffer) for sent in file._parts._sent) + len(file._part.buffer)
+            assert used <= max(2 * PART, OPTIONS.buffer_bytes * share)
+        file.abort()
+    assert len(held) == 1
 
 
 def test_a_part_that_fails_once_is_sent_again():

@@ -12,6 +12,7 @@ from penstock.waiting import Inbox
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from penstock.budget import Budget
     from penstock.buffer import Buffer
     from penstock.protocols.fetching import Fetching, PendingRead
     from penstock.values import Span
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["scatter"]
 
 
-def scatter(fetching: Fetching, places: Iterator[tuple[Span, Buffer]], window_bytes: int) -> Generator[Span]:
+def scatter(fetching: Fetching, places: Iterator[tuple[Span, Buffer]], window: Budget) -> Generator[Span]:
     """Fill each target with its span, one request each, and yield the spans in order, once they are full.
 
-    ``places`` is drawn from lazily: what is drawn and not yet yielded is at most ``window_bytes``, and one place more.
+    ``places`` is drawn from lazily: what is drawn and not yet yielded is at most what ``window`` allows by then, in
+    bytes, and one place more.
     The first error, in order, ends it. On any way out (an error, Ctrl-C, closing) nothing writes into a target then.
     """
     pid, inbox = os.getpid(), Inbox()
@@ -31,7 +33,7 @@ def scatter(fetching: Fetching, places: Iterator[tuple[Span, Buffer]], window_by
     try:
         while True:
             batch: list[tuple[Span, Buffer]] = []
-            while held_bytes < window_bytes and not drained:
+            while held_bytes < window.bytes_limit and not drained:
                 place = next(places, None)
                 if place is None:
                     drained = True

@@ -5,8 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from sys import maxsize
 from typing import TYPE_CHECKING, TypeVar
 
+from penstock.budget import Budget
 from penstock.errors import PenstockError
 from penstock.events import PartSent, emit, listening
 from penstock.fetch.plan import part_bytes
@@ -60,6 +62,7 @@ class Parts:
         self._object = key
         self._options = options
         self._attributes = attributes
+        self._window = Budget(options.buffer_bytes, maxsize)
         self._offset = 0
         self._sent: list[_Sent] = []
         self._inbox = Inbox()
@@ -76,6 +79,7 @@ class Parts:
                 self.key = staging_key(self.key, self._fetcher.limits.key_bytes)
                 attributes = unconditional(attributes)
             self.upload = self._fetcher.run(partial(create, self.key, attributes))
+            self._fetcher.hold(self._window)
 
     def send(
         self, buffer: bytearray, piece: tuple[int, str], verb: Callable[[str, str, Part, B], Exchange[str]], body: B
@@ -91,9 +95,12 @@ class Parts:
         self._fetcher.send((operation,))
 
     def buffer(self, size: int) -> bytearray:
-        """Return a buffer of ``size``; waits for a part when as many bytes as allowed are in flight."""
+        """Return a buffer of ``size``; waits for a part when as many bytes as allowed are in flight.
+
+        Two are always allowed, one that is filled and one on its way, whatever other processes of the machine hold.
+        """
         free: list[bytearray] = self._collect(block=False)
-        while sum(len(sent.buffer) for sent in self._sent) + size > max(self._options.buffer_bytes, 2 * size):
+        while sum(len(sent.buffer) for sent in self._sent) + size > max(self._window.bytes_limit, 2 * size):
             free = self._collect(block=True)
         return next((buffer for buffer in free if len(buffer) == size), None) or bytearray(size)
 
