@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import Damaged
+from penstock.errors import Damaged, Throttled
 from penstock.listing.ordered import NoStartError, ordered
 from penstock.values import ObjectMeta, Page
 
@@ -39,7 +39,7 @@ class Rounds:
         self._flying[request] = prefix, asked
         return request
 
-    def take(self, *, wait=True):
+    def outcomes(self, *, wait=True):
         if not wait:
             return []
         flying, self._flying = self._flying, {}
@@ -117,6 +117,25 @@ def test_another_process_asks_again_for_what_was_in_flight():
     keys += [entry.key for page in pages for entry in page.entries]
     assert keys == bucket.keys
     assert now.sent
+
+
+@pytest.mark.parametrize("failing", [0, 3, 40, 77, 99])
+def test_an_error_comes_after_all_pages_before_it(failing):
+    """Pages that begin after certain keys fail, also where they are requested ahead."""
+
+    class Failing(Rounds):
+        def _page(self, prefix, *, token="", start_after=""):
+            if failing * 1000 <= int((token or start_after or "k0")[1:]) < failing * 1000 + 1000:
+                return Throttled("slow down")
+            return super()._page(prefix, token=token, start_after=start_after)
+
+    bucket, given = Failing(_named("k{0:06}", 100_000, random.Random(0)), 1000), []
+    pages = ordered(lambda: bucket, "")
+    with pytest.raises(Throttled):
+        for page in pages:
+            given += [entry.key for entry in page.entries]
+    assert given == bucket.keys[: len(given)]
+    assert failing * 1000 - 1000 <= len(given) <= failing * 1000 + 1000
 
 
 def test_only_the_last_page_has_no_token():

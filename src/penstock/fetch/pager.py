@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from penstock.errors import PenstockError
 from penstock.events import Listed, emit, listening, operation
 from penstock.protocols.driver import List
 from penstock.support import require
@@ -58,19 +59,31 @@ class Pager:
         self._fetcher.send((listing,))
         return listing
 
-    def take(self, *, wait: bool = True) -> list[tuple[Operation[Page], Page]]:
-        """Return the pages that have come, each with its request, or raise what one met with.
+    def take(self) -> list[tuple[Operation[Page], Page]]:
+        """Wait for a page; return those that have come, each with its request, or raise what one met with."""
+        taken = []
+        for listing, outcome in self.outcomes():
+            if isinstance(outcome, PenstockError):
+                raise outcome
+            taken.append((listing, outcome))
+        return taken
 
-        Waits for the first, unless ``wait`` is False.
-        """
+    def outcomes(self, *, wait: bool = True) -> list[tuple[Operation[Page], Page | PenstockError]]:
+        """Return each request that has ended, with its page or what it met with; waits for one, if it is to."""
         if wait:
             self._inbox.wait_any(self._flying)
-        taken = [(listing, listing.result()) for listing in self._flying if listing.complete]
-        for listing, page in taken:
+        ended: list[tuple[Operation[Page], Page | PenstockError]] = []
+        for listing in [each for each in self._flying if each.complete]:
             prefix = self._flying.pop(listing)
+            try:
+                page = listing.result()
+            except PenstockError as error:
+                ended.append((listing, error))
+                continue
+            ended.append((listing, page))
             if listening():
                 emit(Listed(self._url(prefix), len(page.entries)))
-        return taken
+        return ended
 
     def __enter__(self) -> Self:
         """Return itself."""

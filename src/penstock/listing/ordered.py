@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.errors import Damaged
+from penstock.errors import Damaged, PenstockError
 from penstock.listing import columns
 from penstock.listing.keyspace import Keyspace
 from penstock.listing.part import Part
@@ -37,15 +37,16 @@ class Pages(Protocol):
     def start(self, prefix: str, *, token: str = "", start_after: str = "") -> Hashable:
         """Send one LIST request; return its name."""
 
-    def take(self, *, wait: bool = True) -> Iterable[tuple[Hashable, Page]]:
-        """Return pages that have come, each with its request's name; one at least, where it is to ``wait``."""
+    def outcomes(self, *, wait: bool = True) -> Iterable[tuple[Hashable, Page | PenstockError]]:
+        """Return what came of requests, each with its name: a page or an error; one at least, if it is to ``wait``."""
 
 
 @dataclass(slots=True, eq=False)
 class _Part(Part):
-    """A part, and its pages that those of earlier parts come before."""
+    """A part, its pages that those of earlier parts come before, and the error that comes after these."""
 
     pages: deque[Page] = field(default_factory=deque)
+    error: PenstockError | None = None
 
 
 def ordered(pager: Callable[[], Pages], prefix: str) -> Generator[Page]:
@@ -56,6 +57,7 @@ def ordered(pager: Callable[[], Pages], prefix: str) -> Generator[Page]:
 
     Raises:
         Damaged: The server repeats itself, or lists out of order or outside the prefix.
+        PenstockError: What a request raised, once the pages before it were yielded.
         NoStartError: It ignores where a part is to begin, or leaves out there what it has shown before.
 
     """
@@ -76,6 +78,7 @@ class _Ordered:
         self._ready = 0  # pages that were taken in and not yielded
         self._yielded = self._sent = self._seen = 0  # pages; requests; keys
         self._page_keys = 1
+        self._failed = False  # a part has: what comes after it is not wanted any more
         self._first = ""
         self._awaited = b""  # a key that an earlier part has shown of those after it: the next one is no later
 
@@ -85,6 +88,8 @@ class _Ordered:
             self._flying, self._pages = {}, pages  # what was in flight is asked for again as what is wanted now
         self._take(wait=False)
         while not (head := self._parts[0]).pages:
+            if head.error is not None:
+                raise head.error
             if not head.over:
                 self._fill()
                 self._take()
@@ -112,9 +117,14 @@ class _Ordered:
     def _take(self, *, wait: bool = True) -> None:
         if self._pages is None or not self._flying:
             return
-        for request, page in self._pages.take(wait=wait):
+        for request, outcome in self._pages.outcomes(wait=wait):
             part = self._flying.pop(request)
-            self._accept(part, page)
+            try:
+                if isinstance(outcome, PenstockError):
+                    raise outcome
+                self._accept(part, outcome)
+            except PenstockError as error:
+                part.error, self._failed = error, True
 
     def _accept(self, part: _Part, page: Page) -> None:
         before = part.seen
@@ -142,7 +152,7 @@ class _Ordered:
         if not (head.over or head.pages or id(head) in flying):
             self._send(head)
             flying.add(id(head))
-        if self._yielded < _PLAIN:
+        if self._yielded < _PLAIN or self._failed:
             return
         self._divide()
         for part in self._parts:
