@@ -50,6 +50,7 @@ def test_googles():
     assert (found.bucket, found.form, found.delimiter) == ("photos", "csv", ";")
     assert found.columns == ("project", "name", "timecreated")
     assert found.parts == (Part("x_0.csv"),)
+    assert found.rows == 2
     assert not found.escaped
 
 

@@ -94,6 +94,22 @@ def test_what_has_changed_is_noticed(inventory):
         _read(manifest)
 
 
+@pytest.mark.parametrize("name", ["a_2026-01-02T00:00_0.csv", "a_2026-01-02T00:00_1.csv"])
+def test_googles_file_that_was_cut_off_is_refused_wherever_it_was_cut(inventory, name):
+    """Such a file has neither a size nor a checksum in the manifest, which says how many rows there are."""
+    objects = [(key, size, str(at)) for at, (key, size, _) in enumerate(OBJECTS)]
+    manifest = inventory.google([objects[4:], objects[:4]], header_required=True)
+    assert len(_read(manifest)) == len(objects)
+    with ps.open(inventory.place + name, "rb") as file:
+        lines = file.read().splitlines(keepends=True)
+    inventory.put(name, b"".join(lines[:-1]))
+    with pytest.raises(ManifestError, match="a file was cut off"):
+        _read(manifest)
+    inventory.put(name, b"".join(lines)[:-20])
+    with pytest.raises(ManifestError, match=r"can be read|rows of other"):
+        _read(manifest)
+
+
 def test_without_a_checksum_beside_it_the_manifest_is_read(inventory):
     manifest = inventory.amazon([OBJECTS])
     ps.delete(inventory.place + "manifest.checksum")

@@ -42,6 +42,7 @@ class Inventory:
         columns: The columns of CSV in order, lower case; () where each file begins with them.
         delimiter: Between cells of CSV.
         escaped: Keys in CSV are escaped as in URLs.
+        rows: Of all files together; -1 where the manifest does not say it.
 
     """
 
@@ -51,6 +52,7 @@ class Inventory:
     columns: tuple[str, ...] = ()
     delimiter: str = ","
     escaped: bool = False
+    rows: int = -1
 
 
 def described(data: bytes, name: str) -> Inventory:
@@ -99,11 +101,12 @@ def _google(found: dict[str, Any]) -> Inventory:
         raise ValueError(f"{len(names)} files of {found['shard_count']}")
     bucket = _text(options["storage_filters"]["bucket"])
     parts = tuple(map(Part, names))
+    rows = _whole(found["records_processed"]) if "records_processed" in found else -1
     if "parquet_options" in config:
-        return Inventory(bucket, "parquet", parts)
+        return Inventory(bucket, "parquet", parts, rows=rows)
     told = config["csv_options"]
     columns = () if told.get("header_required") else tuple(_text(each).lower() for each in options["metadata_fields"])
-    return Inventory(bucket, "csv", parts, columns, _text(told.get("delimiter") or ","))
+    return Inventory(bucket, "csv", parts, columns, _text(told.get("delimiter") or ","), rows=rows)
 
 
 def _text(value: object) -> str:

@@ -42,12 +42,12 @@ def listed(
     """Return the objects below ``place`` that the inventory at ``manifest`` lists, in UTF-8 byte order of keys.
 
     ``globs`` are include and exclude, relative to the prefix up to its last ``/``; directory markers are left out.
-    Every file is read whole and compared with its size and MD5 where the manifest has them; memory for the largest
-    file, and for the table.
+    Every file is read whole and compared with its size and MD5 where the manifest has them, and all of them with its
+    count of rows; memory for the largest file, and for the table.
 
     Raises:
         Unusable: The inventory is of another bucket, or in a form that is not read (ORC).
-        ManifestError: The manifest or a file cannot be read, or a key is listed twice.
+        ManifestError: The manifest or a file cannot be read, rows are missing, or a key is listed twice.
         ChecksumMismatch: A file, or the manifest, is not what was written.
 
     """
@@ -59,10 +59,11 @@ def listed(
     if inventory.bucket != place.bucket:
         raise Unusable(f"this inventory lists {inventory.bucket!r}, and {place.url} lies in another bucket", url=name)
     growing, base = TableBuilder(), place.key[: place.key.rfind("/") + 1]
-    chosen = selector(*globs)
+    chosen, rows = selector(*globs), 0
     for part in inventory.parts:
         url, found = _file(source, key, part)
-        for keys, sizes, versions in records(found, inventory, url):
+        for keys, sizes, versions, count in records(found, inventory, url):
+            rows += count
             wanted = [
                 each.startswith(place.key) and chosen(each[len(base) :], size)
                 for each, size in zip(keys, sizes, strict=True)
@@ -70,6 +71,9 @@ def listed(
             columns = ([*compress(each, wanted)] for each in ([*map(encode, keys)], sizes, versions))
             growing.add_all(*columns)  # type: ignore[arg-type]  # a column of each kind
             progress(len(growing))
+    if rows < inventory.rows:  # Google's files have no checksums: one that was cut off ends like any other
+        message = f"the inventory has {rows} rows, where the manifest says {inventory.rows}: a file was cut off"
+        raise ManifestError(message, url=name)
     return _sorted(growing.freeze(), name)
 
 

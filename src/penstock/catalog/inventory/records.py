@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Records", "records"]
 
-Records = tuple[list[str], list[int], list[str]]  # keys, sizes, versions
+Records = tuple[list[str], list[int], list[str], int]  # keys, sizes, versions; rows that they were chosen from
 _ROWS = 8192  # at once
 _GZIP = b"\x1f\x8b"
 _MOST = 1 << 63
@@ -93,7 +93,7 @@ def _present(found: dict[str, Sequence[object]], *, escaped: bool) -> Records:
     names = [_key(keys[row], escaped=escaped) for row in at]
     sizes = [_size(each) for each in _taken(found.get("size", nothing), at)]
     versions = ["" if each is None else str(each).strip('"') for each in _taken(found.get("version", nothing), at)]
-    return names, sizes, versions
+    return names, sizes, versions, len(keys)
 
 
 def _taken(cells: Sequence[object], at: Sequence[int]) -> list[object]:
