@@ -28,8 +28,8 @@ from penstock.fetch.reading.lookahead import Lookahead
 from penstock.fetch.reading.reader import Reader
 from penstock.fetch.reading.scatter import scatter
 from penstock.fetch.writing.copy import copy
-from penstock.fetch.writing.publish import publish
-from penstock.fetch.writing.upload import Writer, put
+from penstock.fetch.writing.publish import publish, put
+from penstock.fetch.writing.upload import Writer
 from penstock.listing import Listing
 from penstock.node.member import member
 from penstock.options import StoreOptions

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import Unusable
-from penstock.fetch.plan import part_bytes, split
+from penstock.fetch.plan import cut, part_bytes, split
 from penstock.protocols.limits import Limits
 from penstock.providers.s3 import PROVIDER
 
@@ -63,3 +63,11 @@ def test_a_part_too_many_is_refused_before_it_is_sent():
     with pytest.raises(Unusable, match=r"at most 10000 parts here: pass a larger WriteOptions\(part_bytes="):
         part_bytes(10_001, 5 << 20, S3)
     assert part_bytes(1 << 40, 5 << 20, Limits()) == 5 << 20
+
+
+def test_an_object_is_cut_into_parts_that_make_it_up():
+    limits = Limits(most_parts=100)
+    sizes = [*cut(1000, 7, limits)]
+    assert sum(sizes) == 1000
+    assert sizes[0] == 7
+    assert [*cut(0, 7, limits)] == []

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from penstock.protocols.limits import Limits
 
-__all__ = ["part_bytes", "split"]
+__all__ = ["cut", "part_bytes", "split"]
 
 # Of the parts that a store takes, as many have one size: with 10 %, S3's 10,000 that begin at 5 MiB would hold 4.9 TiB.
 _PERCENT_PER_SIZE = 9
@@ -42,3 +42,12 @@ def part_bytes(number: int, first_bytes: int, limits: Limits) -> int:
         return min(first_bytes, largest)
     doubled = (number - 1) // max(1, limits.most_parts * _PERCENT_PER_SIZE // 100)
     return min(first_bytes << min(doubled, largest.bit_length()), largest)
+
+
+def cut(size_bytes: int, first_bytes: int, limits: Limits) -> Iterator[int]:
+    """Yield the sizes of the parts of an object; the last one may be smaller. Raises as ``part_bytes``."""
+    number, left = 1, size_bytes
+    while left > 0:
+        size = min(left, part_bytes(number, first_bytes, limits))
+        yield size
+        number, left = number + 1, left - size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from threading import Event
 
@@ -9,7 +10,8 @@ import pytest
 
 import penstock as ps
 from penstock.bulk.tasks.copy import Job, copy, cost_bytes, delete_source
-from penstock.errors import Changed, Damaged, NotFound
+from penstock.errors import Cancelled, Changed, Damaged, NotFound
+from penstock.fetch.writing.parts import Parts
 from penstock.source import open_source
 from penstock.values import ObjectMeta
 from tests.bulk.carry import carry
@@ -89,3 +91,60 @@ def test_a_source_that_was_written_since_is_not_deleted(job):
 def test_a_small_object_costs_its_size_and_a_long_one_what_a_stream_holds():
     assert [cost_bytes(ObjectMeta("a", size)) for size in (0, 8 * MIB)] == [0, 8 * MIB]
     assert cost_bytes(ObjectMeta("a", 8 * MIB + 1)) == cost_bytes(ObjectMeta("a", 1 << 40)) == 128 * MIB
+
+
+@pytest.mark.parametrize("size", [16 * MIB, 16 * MIB + 1, 40 * MIB, 200 * MIB + 7])
+@pytest.mark.parametrize("part_bytes", [5 * MIB, 12 * MIB, 16 * MIB, 32 * MIB])
+def test_a_long_object_arrives_whole_whatever_its_parts(tmp_path, size, part_bytes, seed):
+    data = random.Random(seed).randbytes(MIB + 1) * (size // MIB + 1)
+    path = tmp_path / "long"
+    path.write_bytes(memoryview(data)[:size])
+    here, key = open_source(path)
+    options = ps.StoreOptions(write=ps.WriteOptions(part_bytes=part_bytes))
+    there, _ = open_source(f"memory://whole-{size}-{part_bytes}/", options)
+    back, to = open_source(tmp_path / "back", options)
+    moved = []
+    carry(copy(Job(here, here.head(key), there, "a"), moved.append, Event()))
+    carry(copy(Job(there, there.head("a"), back, to), moved.append, Event()))
+    assert sum(moved) == 2 * size
+    assert (tmp_path / "back").read_bytes() == data[:size]
+
+
+def test_parts_are_read_into_memory_that_is_used_again(tmp_path, monkeypatch):
+    path = tmp_path / "long"
+    path.write_bytes(bytes(400 * MIB))
+    source, key = open_source(path)
+    target, _ = open_source("memory://reused/")
+    asked, new = [], []
+    buffer = Parts.buffer
+
+    def watched(self, size):
+        found = buffer(self, size)
+        asked.append(size)
+        if not any(found is each for each in new):
+            new.append(found)  # held, so that no other has its place
+        return found
+
+    monkeypatch.setattr(Parts, "buffer", watched)
+    carry(copy(Job(source, source.head(key), target, "a"), lambda _: None, Event()))
+    assert len(asked) == 25
+    assert len(new) <= 8
+    assert target.head("a").size == 400 * MIB
+
+
+def test_a_copy_that_is_called_off_publishes_nothing_and_reads_no_more(tmp_path):
+    path = tmp_path / "long"
+    path.write_bytes(bytes(100 * MIB))
+    source, key = open_source(path)
+    target, _ = open_source("memory://called-off/")
+    stop, moved = Event(), []
+
+    def count(size):
+        moved.append(size)
+        stop.set()
+
+    with pytest.raises(Cancelled):
+        carry(copy(Job(source, source.head(key), target, "a"), count, stop))
+    assert moved == [8 * MIB]
+    assert target.page("").entries == ()
+    assert [*target.unfinished("")] == []

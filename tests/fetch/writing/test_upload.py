@@ -15,7 +15,7 @@ import pytest
 
 from penstock.errors import Cancelled, Damaged, Forbidden, NotFound, PenstockError, Transient, Unusable
 from penstock.fetch.writing import upload
-from penstock.fetch.writing.upload import put
+from penstock.fetch.writing.publish import put
 from penstock.options import RetryOptions, StoreOptions
 from penstock.protocols.driver import Attributes
 from penstock.protocols.exchange import Request

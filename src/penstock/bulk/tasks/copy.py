@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections import deque
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,10 @@ from penstock.protocols.driver import Attributes, Copy
 from penstock.values import Span, content_type_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from threading import Event
 
-    from penstock.source import Source
+    from penstock.source import Source, Writer
     from penstock.values import ObjectMeta
 
 __all__ = ["MTIME", "READERS", "Job", "copy", "cost_bytes", "delete_source", "spans"]
@@ -24,7 +25,9 @@ __all__ = ["MTIME", "READERS", "Job", "copy", "cost_bytes", "delete_source", "sp
 MTIME = "mtime"  # metadata: when the source was changed, in seconds since the epoch; rclone's and s3fs's name for it
 _WHOLE_BYTES = 8 << 20  # up to here an object is two requests: read, put
 _PIECE_BYTES = 8 << 20
-_STREAM_BYTES = 128 << 20  # held by one long object: 64 MiB by its writer, 32 MiB read ahead, pieces in between
+_PART_BYTES = 16 << 20
+_AHEAD_BYTES = 32 << 20
+_STREAM_BYTES = 128 << 20  # held by one long object: 64 MiB by its writer, 32 MiB read ahead, parts in between
 READERS = 8  # of one object; share options.read.ahead_bytes, 256 MiB, as that many
 
 
@@ -126,14 +129,50 @@ def _metadata(job: Job, kept: Mapping[str, str]) -> Mapping[str, str]:
 
 def _stream(job: Job, said: Attributes, moved: Callable[[int], None], stop: Event) -> None:
     target = job.target.open_write(job.to, metadata=said.metadata, content_type=said.content_type)
-    with job.source.lookahead(spans(job.meta), READERS) as pieces, target as writer:
-        for piece in pieces:
-            if stop.is_set():
-                raise Cancelled("called off", url=writer.url)
-            writer.write(piece)
-            moved(len(piece))
+    with target as writer:
+        sizes = [*writer.cut(job.meta.size)]
+        with closing(_pieces(job, writer, sizes)) as pieces:
+            for size in pieces:
+                if stop.is_set():
+                    raise Cancelled("called off", url=writer.url)
+                moved(size)
         if local(job.source):  # a store holds every read to the version that was listed; a file may yet have moved on
             _check_unchanged(job, job.source.head(job.meta.key))
+
+
+def _pieces(job: Job, writer: Writer, sizes: Sequence[int]) -> Generator[int]:
+    """Move an object piece by piece, and yield the bytes of each.
+
+    Where it takes several parts of usual sizes it is read into the writer's own memory, which is used again and again:
+    nothing is copied on the way. Larger parts would be too much to be held beside each other.
+    """
+    if not len(sizes) > 1 or max(sizes) > _PART_BYTES:
+        with job.source.lookahead(spans(job.meta), READERS) as pieces:
+            for piece in pieces:
+                writer.write(piece)
+                yield len(piece)
+        return
+    filling: deque[tuple[bytearray, int]] = deque()  # parts, and where each ends in the object
+    with closing(job.source.scatter(_places(job.meta, writer, sizes, filling), _AHEAD_BYTES)) as filled:
+        for span in filled:
+            stop = span.stop or 0
+            yield stop - span.start
+            if stop == filling[0][1]:
+                writer.give(filling.popleft()[0])
+
+
+def _places(
+    meta: ObjectMeta, writer: Writer, sizes: Sequence[int], filling: deque[tuple[bytearray, int]]
+) -> Iterator[tuple[Span, memoryview]]:
+    """Yield the pieces of an object with the memory that each is to be read into; adds each part to ``filling``."""
+    start = 0
+    for size in sizes:
+        buffer = writer.lend(size)
+        filling.append((buffer, start + size))
+        for at in range(0, size, _PIECE_BYTES):
+            stop = min(at + _PIECE_BYTES, size)
+            yield Span(meta.key, start + at, start + stop, meta.etag), memoryview(buffer)[at:stop]
+        start += size
 
 
 def spans(meta: ObjectMeta) -> Iterator[Span]:

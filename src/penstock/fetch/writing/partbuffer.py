@@ -30,10 +30,10 @@ class PartBuffer:
 
     __slots__ = ("_digested", "_state", "buffer", "size")
 
-    def __init__(self, buffer: bytearray, digest: Callable[[], Digest] | None) -> None:
-        """Begin at the start of ``buffer``; ``digest`` begins a digest."""
+    def __init__(self, buffer: bytearray, digest: Callable[[], Digest] | None, size: int = 0) -> None:
+        """Begin with the first ``size`` bytes of ``buffer``; ``digest`` begins a digest."""
         self.buffer = buffer
-        self.size = 0
+        self.size = size
         self._digested = 0
         self._state = digest() if digest is not None else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from sys import maxsize
 from typing import TYPE_CHECKING, TypeVar
@@ -12,7 +12,8 @@ from penstock.budget import Budget
 from penstock.errors import PenstockError
 from penstock.events import PartSent, emit, listening
 from penstock.fetch.plan import part_bytes
-from penstock.fetch.writing.staging import needs_staging, staging_key, unconditional
+from penstock.fetch.writing.publish import Publication
+from penstock.fetch.writing.staging import needs_staging, publish_staged, staging_key, unconditional
 from penstock.protocols.driver import Multipart, Part
 from penstock.support import require
 from penstock.waiting import Inbox
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.options import WriteOptions
     from penstock.protocols.driver import Attributes
     from penstock.protocols.exchange import Exchange
+    from penstock.values import ObjectMeta
 
 __all__ = ["Parts"]
 
@@ -49,6 +51,7 @@ class Parts:
         key: Where the parts go.
         etags: Of the parts, in order; empty while a part is on its way.
         pieces: Sizes and digests of the parts, in order.
+        free: Buffers of parts that were sent.
 
     """
 
@@ -58,6 +61,7 @@ class Parts:
         self.key = key
         self.etags: list[str] = []
         self.pieces: list[tuple[int, str]] = []
+        self.free: list[bytearray] = []
         self._fetcher = fetcher
         self._object = key
         self._options = options
@@ -99,15 +103,30 @@ class Parts:
 
         Two are always allowed, one that is filled and one on its way, whatever other processes of the machine hold.
         """
-        free: list[bytearray] = self._collect(block=False)
+        self._collect(block=False)
         while sum(len(sent.buffer) for sent in self._sent) + size > max(self._window.bytes_limit, 2 * size):
-            free = self._collect(block=True)
-        return next((buffer for buffer in free if len(buffer) == size), None) or bytearray(size)
+            self._collect(block=True)
+        while self.free:  # used last, and still in the processor's caches; of another size are those of earlier parts
+            buffer = self.free.pop()
+            if len(buffer) == size:
+                return buffer
+        return bytearray(size)
 
     def settle(self, at_once: int = 0) -> None:
         """Wait until at most ``at_once`` parts are on their way. Raises what went wrong with one."""
         while len(self._sent) > at_once:
             self._collect(block=True)
+
+    def publish(self, attributes: Attributes) -> ObjectMeta:
+        """Make the object of the parts visible, once all of them are there."""
+        fetcher, key = self._fetcher, self._object
+        publication = Publication(fetcher, key, self.pieces, attributes)
+        complete = require(fetcher.driver, Multipart, key).complete
+        if self.key != key:
+            staged = replace(publication, key=self.key, attributes=unconditional(attributes))
+            return publish_staged(staged, publication, partial(complete, self.key, self.upload, self.etags))
+        new, old = attributes.create_only, attributes.replaces
+        return publication.send(partial(complete, key, self.upload, self.etags, create_only=new, replaces=old))
 
     def call_off(self) -> None:
         """Cancel the parts that are on their way; a thread that waits for one wakes up."""
@@ -126,8 +145,8 @@ class Parts:
                 return leaving
         return None
 
-    def _collect(self, *, block: bool) -> list[bytearray]:
-        """Take the parts that are done; returns their buffers. Raises what went wrong with one."""
+    def _collect(self, *, block: bool) -> None:
+        """Take the parts that are done, and keep their buffers. Raises what went wrong with one."""
         if block and self._sent:
             self._inbox.wait_any([sent.operation for sent in self._sent])
         done = [sent for sent in self._sent if sent.operation.complete]
@@ -136,4 +155,5 @@ class Parts:
             self.etags[sent.part.number - 1] = sent.operation.result()
             if listening():
                 emit(PartSent(self._fetcher.driver.url(self._object), sent.part.number, sent.size_bytes))
-        return [sent.buffer for sent in done]
+            if sent.buffer:
+                self.free.append(sent.buffer)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from penstock.protocols.exchange import Exchange
     from penstock.values import ObjectMeta
 
-__all__ = ["Publication", "check_metadata", "marked", "payload", "publish", "single"]
+__all__ = ["Publication", "check_metadata", "marked", "payload", "publish", "put", "single"]
 
 _MARK = "penstockwrite"  # metadata that tells our object from another's when the answer to a commit is lost
 
@@ -66,6 +66,16 @@ def _digest_of(data: bytes | memoryview, begin: Callable[[], Digest] | None) -> 
     digest = begin()
     digest.update(data)
     return digest.hexdigest()
+
+
+def put(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> str:
+    """Write one small object in one request; returns its ETag."""
+    body = single(fetcher, key, data, attributes)
+    with operation("put", fetcher.driver.url, key):
+        etag = fetcher.run(partial(require(fetcher.driver, Put, key).put, key, body, attributes))
+    if listening():
+        emit(Committed(fetcher.driver.url(key), len(body.data), etag))
+    return etag
 
 
 def single(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> Payload:

@@ -8,7 +8,6 @@ import os
 import sys
 import warnings
 import weakref
-from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -17,17 +16,17 @@ from penstock.blocks import moved
 from penstock.buffer import flat
 from penstock.errors import Cancelled, PenstockError, Unusable
 from penstock.events import Committed, emit, listening, operation
+from penstock.fetch.plan import cut
 from penstock.fetch.policy import again
 from penstock.fetch.writing.partbuffer import PartBuffer
 from penstock.fetch.writing.parts import Parts
-from penstock.fetch.writing.publish import Publication, check_metadata, marked, payload, single
-from penstock.fetch.writing.staging import publish_staged, unconditional
+from penstock.fetch.writing.publish import Publication, check_metadata, marked, payload
 from penstock.protocols.driver import Multipart, PartCopy, Put
 from penstock.support import require
 from penstock.waiting import Turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from penstock.fetch.fetcher import Fetcher
@@ -37,7 +36,9 @@ if TYPE_CHECKING:
     from penstock.protocols.exchange import Exchange
     from penstock.values import ObjectMeta, Span
 
-__all__ = ["Writer", "put"]
+    _Verb = Callable[[str, str, Part, "B"], Exchange[str]]
+
+__all__ = ["Writer"]
 
 B = TypeVar("B")
 
@@ -46,16 +47,6 @@ _INTERRUPTED_S = 1.0  # nor Ctrl-C; the store is told all the same
 _FIRST_BYTES = 64 << 10  # the first buffer doubles from here: most objects are small, and 16 MiB cost 5 ms to clear
 _open: weakref.WeakSet[Writer] = weakref.WeakSet()
 _leaving: weakref.WeakSet[Operation[None]] = weakref.WeakSet()
-
-
-def put(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> str:
-    """Write one small object in one request; returns its ETag."""
-    body = single(fetcher, key, data, attributes)
-    with operation("put", fetcher.driver.url, key):
-        etag = fetcher.run(partial(require(fetcher.driver, Put, key).put, key, body, attributes))
-    if listening():
-        emit(Committed(fetcher.driver.url(key), len(body.data), etag))
-    return etag
 
 
 class Writer(io.BufferedIOBase):
@@ -178,17 +169,37 @@ class Writer(io.BufferedIOBase):
 
         Blocks while ``at_once`` parts are on their way.
         """
-        self._check_open()
         driver, size = require(self._fetcher.driver, PartCopy, self._key), (span.stop or 0) - span.start
+        self._add(bytearray(), (size, ""), driver.copy_part, span, at_once)
+
+    def cut(self, size_bytes: int) -> Iterator[int]:
+        """Yield the sizes of the parts of an object of ``size_bytes``."""
+        return cut(size_bytes, self._options.part_bytes, self._fetcher.limits)
+
+    def lend(self, size: int) -> bytearray:
+        """Return memory for a part; blocks while ``buffer_bytes`` are on their way. Raises why a part was not sent."""
+        self._check_open()
+        with self._turn:
+            return self._parts.buffer(size)
+
+    def give(self, buffer: bytearray) -> None:
+        """Take memory of ``lend``, filled, as the next part, without a copy; ``write`` and ``append`` are not used."""
+        body = self._into(buffer, len(buffer)).payload()
+        self._add(buffer, (len(buffer), body.digest), require(self._fetcher.driver, Multipart, self._key).part, body)
+
+    def _add(self, buffer: bytearray, piece: tuple[int, str], verb: _Verb[B], body: B, at_once: int = 0) -> None:
+        """Send a part beside those of ``write``; with ``at_once`` wait first, until fewer are on their way."""
+        self._check_open()
         with self._turn:
             try:
-                self._parts.settle(at_once - 1)
-                self._scope.run(self._start, bytearray(), (size, ""), driver.copy_part, span)
+                if at_once:
+                    self._parts.settle(at_once - 1)
+                self._scope.run(self._start, buffer, piece, verb, body)
             except BaseException as error:
                 self._fail(error)
                 self._untold = self._failure
                 raise
-            self._written += size
+            self._written += piece[0]
 
     def settle(self) -> None:
         """Wait until every part that was sent is there."""
@@ -335,6 +346,7 @@ class Writer(io.BufferedIOBase):
         self._ended = True
         _open.discard(self)
         self._part = PartBuffer(bytearray(), None)
+        self._parts.free.clear()
         self._handled = None
         self._scope.end(self._failure)
         super().close()
@@ -348,8 +360,8 @@ class Writer(io.BufferedIOBase):
             self._send()
             self._part = self._into(self._parts.buffer(self._parts.next_bytes()))
 
-    def _into(self, buffer: bytearray) -> PartBuffer:
-        return PartBuffer(buffer, self._fetcher.driver.abilities.digest)
+    def _into(self, buffer: bytearray, size: int = 0) -> PartBuffer:
+        return PartBuffer(buffer, self._fetcher.driver.abilities.digest, size)
 
     def _send(self) -> None:
         """Send what the buffer holds as the next part."""
@@ -357,9 +369,7 @@ class Writer(io.BufferedIOBase):
         body = filled.payload()
         self._scope.run(self._start, filled.buffer, (filled.size, body.digest), driver.part, body)
 
-    def _start(
-        self, buffer: bytearray, piece: tuple[int, str], verb: Callable[[str, str, Part, B], Exchange[str]], body: B
-    ) -> None:
+    def _start(self, buffer: bytearray, piece: tuple[int, str], verb: _Verb[B], body: B) -> None:
         """Begin the upload, if need be, and send its next part on its way."""
         self._parts.begin()
         self._check_wanted()
@@ -378,13 +388,7 @@ class Writer(io.BufferedIOBase):
             self._send()
         parts.settle()
         self._check_wanted()
-        publication = Publication(self._fetcher, key, parts.pieces, attributes)
-        complete = require(driver, Multipart, key).complete
-        if parts.key != key:
-            staged = replace(publication, key=parts.key, attributes=unconditional(attributes))
-            return publish_staged(staged, publication, partial(complete, parts.key, parts.upload, parts.etags))
-        new, old = attributes.create_only, attributes.replaces
-        return publication.send(partial(complete, key, parts.upload, parts.etags, create_only=new, replaces=old))
+        return parts.publish(attributes)
 
 
 def _abort_all() -> None:
