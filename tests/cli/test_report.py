@@ -74,3 +74,18 @@ def test_with_json_each_object_is_a_line_at_once_and_the_sums_are_left_out(capsy
     out, err = capsys.readouterr()
     assert out == ""
     assert err == "penstock: left out: a directory's marker [s3://bucket/a]\npenstock: nothing there\n"
+
+
+def test_ctrl_c_prints_the_sums_so_far_where_there_are_any(capsys):
+    def interrupted(report):
+        with report:
+            raise KeyboardInterrupt
+
+    report = Report("copied")
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(report)
+    assert capsys.readouterr().err == ""
+    report.add(RECORD, 1024, "copied")
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(report)
+    assert capsys.readouterr().err.startswith("interrupted: copied 1 object, 1 KiB in ")

@@ -6,7 +6,7 @@ import json
 import sys
 from collections import Counter
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from penstock.cli.exits import CODES, write
 from penstock.cli.text import readable
@@ -23,7 +23,10 @@ _WORST_FIRST = (5, 6, 3, 2, 1, 4)  # 6 ended it all; 4 last: it is only said whe
 
 
 class Report:
-    """Counts what became of objects and remembers the first hundred errors and notes."""
+    """Counts what became of objects and remembers the first hundred errors and notes.
+
+    Ctrl-C within a ``with`` block prints the errors, the notes and the sums so far.
+    """
 
     def __init__(self, verb: str, *, as_json: bool = False) -> None:
         """Report what was ``verb``-ed, such as "copied"."""
@@ -34,6 +37,15 @@ class Report:
         self._remarks: list[str] = []
         self._size_bytes = 0
         self._began = monotonic()
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        """Print what was done so far, after Ctrl-C; nothing, where that is nothing."""
+        if kind is KeyboardInterrupt and self._counts:
+            self._tell("interrupted: ")
 
     def add(self, record: dict[str, object], size_bytes: int, status: str, note: str = "") -> None:
         """Count one object; with ``--json``, print what ``record`` and the status say of it."""
@@ -66,13 +78,16 @@ class Report:
 
     def end(self) -> None:
         """Tell the errors, the notes and the sums on standard error; where something failed, exit with its code."""
-        for remark in self._remarks:
-            print(f"penstock: {remark}", file=sys.stderr)
-        if not self._as_json:
-            print(self._sums(), file=sys.stderr)
+        self._tell()
         for code in _WORST_FIRST:
             if code in self._codes:
                 raise SystemExit(code)
+
+    def _tell(self, before: str = "") -> None:
+        for remark in self._remarks:
+            print(f"penstock: {remark}", file=sys.stderr)
+        if not self._as_json:
+            print(before + self._sums(), file=sys.stderr)
 
     def _line(self, record: dict[str, object], more: dict[str, object]) -> None:
         if self._as_json:

@@ -24,7 +24,8 @@ def test_what_is_wanted_is_printed(penstock, tree):
 
 def test_nothing_and_wrong_uses(penstock, tree):
     for words, code, said in (
-        (("--older", "1h"), 1, "nothing"),
+        (("--older", "1h"), 1, "no object there has the name, size and age that are asked for"),
+        (("--type", "marker"), 1, "nothing there begins with this URL"),
         (("--type", "link"), 2, "object, marker, folder"),
         (("--larger", "big"), 2, "like 10k or 4MiB"),
     ):

@@ -30,7 +30,7 @@ def cp(urls: Sequence[str], dest: str, how: How, store: StoreOptions | str) -> N
     if "-" in (*urls, dest):
         raise Unusable("'-' is no file: penstock cat writes to standard output; a file of that name is ./-")
     report = Report(how.verb, as_json=how.json)
-    with closing(transfer(urls, dest, how, store)) as outcomes:
+    with report, closing(transfer(urls, dest, how, store)) as outcomes:
         for outcome in outcomes:
             report.take(outcome)
             if outcome.status == "planned" and not how.json:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import penstock as ps
 from penstock.cli.commands.ls import as_json, as_long, as_url, nothing
 from penstock.cli.exits import write
+from penstock.errors import NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,4 +32,6 @@ def find(url: str, wanted: FindKeywords, line: Callable[[str, ObjectMeta], str],
         write(line(meta.url, meta) + "\n")
         found = True
     if not found:
+        if any(value for name, value in wanted.items() if name != "kind"):
+            raise NotFound("no object there has the name, size and age that are asked for", url=url)
         raise nothing(url)

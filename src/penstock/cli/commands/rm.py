@@ -94,6 +94,7 @@ def _ask(victims: Sequence[Victim]) -> None:
 def _delete(victims: Iterable[Victim], *, as_json: bool) -> None:
     report, stop = Report("deleted", as_json=as_json), Event()
     with (
+        report,
         tally("deleting") as count,
         closing(run_jobs(victims, _deleted, lambda _: 0, stop)) as results,
     ):

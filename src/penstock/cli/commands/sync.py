@@ -31,7 +31,7 @@ def sync(
     """
     run = Run(*urls, options, store)
     shown = Report("planned" if options.dry_run else "copied", as_json=json)
-    with ledger(report, run.mirror) as note, closing(run.outcomes()) as outcomes:
+    with shown, ledger(report, run.mirror) as note, closing(run.outcomes()) as outcomes:
         for outcome in outcomes:
             note(outcome)
             shown.take(outcome)
