@@ -42,7 +42,7 @@ def test_the_formulas_by_hand():
     assert found.requests == 250 + 10
     assert found.read_bytes == 250 * 1_000_000 + 10 * 100
     assert found.waste == (250 * 4000 + 5000) / (1000 * 1000)
-    assert found.memory_bytes == 8000 + 50 * 1_000_000 + 3 * 32 * 1000 + 5000
+    assert found.memory_bytes == 8000 + 50 * 1_000_000 + 4 * 32 * 1000 + 5000
     assert found.first_batch_s == pytest.approx((2 + 1) * 0.03 + 60 * (0.001 + 0.001))
     needs = 0.25
     assert found.samples_per_s == pytest.approx(1 / (needs * 0.001))  # bandwidth, decoding alike; latency: 0.0006

@@ -106,6 +106,22 @@ def test_values_that_no_tensor_holds_are_refused_and_numpy_has_them(folder, name
     assert len(found) == 21
 
 
+def test_texts_are_all_of_the_type_of_the_array(folder):
+    texts = np.array(["a", "bcd", ""] * 7, "U3")
+    write(folder / "words", texts, ("time",), chunks=(4,), zarr_format=2)
+    dataset = ps.ZarrDataset(str(folder / "words"), output="numpy")
+    assert {each.dtype for each in dataset} == {texts.dtype}
+    for found in ([*dataset], [*dataset.as_map()], np.concatenate([*dataset.batched(4)])):
+        assert np.array_equal(found, texts)
+    assert {each.dtype for each in dataset.batched(4)} == {texts.dtype}
+
+
+@pytest.mark.parametrize("name", ["from_prefix", "from_objects", "from_manifest", "from_catalog"])
+def test_constructors_of_other_datasets_are_refused_with_what_to_write(folder, name):
+    with pytest.raises(Unusable, match=r"made of the URL of an array or group: ps\.ZarrDataset\(url"):
+        getattr(ps.ZarrDataset, name)(f"{folder}/a", shuffle=True)
+
+
 def test_objects_are_refused(folder):
     path = folder / "day" / ".zarray"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"dtype": "|O", "filters": [{"id": "vlen-utf8"}]}))

@@ -26,7 +26,7 @@ def samples(request, tmp_path, monkeypatch):
 def decoded(monkeypatch):
     """Count the decoded chunks."""
     seen, decode = [], Chunks.decode
-    monkeypatch.setattr(Chunks, "decode", lambda self, chunk, read: seen.append(chunk) or decode(self, chunk, read))
+    monkeypatch.setattr(Chunks, "decode", lambda self, chunk, *rest: seen.append(chunk) or decode(self, chunk, *rest))
     return seen
 
 

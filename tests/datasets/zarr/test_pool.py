@@ -126,6 +126,23 @@ def test_no_more_is_kept_than_was_said():
     assert pool.free_bytes <= 5 * SIZE
 
 
+def test_no_more_is_kept_where_threads_give_back_at_once(monkeypatch):
+    pool = MemoryPool(2 * SIZE)
+    first, second = (pool.empty((SIZE + SIZE // 2,), np.dtype("u1")) for _ in range(2))
+    held, asked = [second], MemoryPool.free_bytes.fget
+    del second
+
+    def free(self):
+        found = asked(self)
+        held.clear()  # between the look and what follows another thread gives back
+        return found
+
+    monkeypatch.setattr(MemoryPool, "free_bytes", property(free))
+    del first
+    monkeypatch.undo()
+    assert pool.free_bytes <= pool.most_bytes
+
+
 def test_memory_of_other_sizes_is_let_go_before_more_is_allocated():
     pool = MemoryPool(1 << 30)
     held = [pool.empty((16 * SIZE,), np.dtype("u1")) for _ in range(4)]

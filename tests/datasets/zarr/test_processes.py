@@ -79,12 +79,27 @@ def _grown(url: str) -> None:
     print(rows, _kib("VmHWM") - before)
 
 
+def _grown_by_number(url: str) -> None:
+    """Print what ``_grown`` does of random access to all samples."""
+    small = ps.ZarrDataset(f"{url}/small", output="numpy")
+    [*ps.DataLoader(small, 8, decode_threads=2)], small.as_map()[0]
+    Path("/proc/self/clear_refs").write_text("5")
+    rows, before = 0, _kib("VmRSS")
+    dataset = ps.ZarrDataset(f"{url}/large", shuffle=True, window_bytes=4 * MIB, memory_bytes=LIMIT, output="numpy")
+    samples = dataset.as_map()
+    order = np.random.default_rng(2).permutation(len(samples))
+    for begin in range(0, len(order), 64):  # the chunks of 64 samples are more than fit
+        rows += sum(1 for _ in samples.__getitems__(order[begin : begin + 64].tolist()))
+    print(rows, _kib("VmHWM") - before)
+
+
+@pytest.mark.parametrize("work", ["_grown", "_grown_by_number"], ids=["epoch", "map"])
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc says what a process has held")
-def test_an_epoch_stays_below_its_memory(tmp_path):
+def test_an_epoch_and_samples_by_number_stay_below_their_memory(tmp_path, work):
     values = np.random.default_rng(1).random((3072, 64, 128), dtype="f4")  # 96 MiB
     write(tmp_path / "large", values, DIMS, chunks=(16, 64, 128), compressors=None)
     write(tmp_path / "small", values[:320], DIMS, chunks=(16, 64, 128), compressors=None)
-    code = f"from tests.datasets.zarr.test_processes import _grown; _grown({str(tmp_path)!r})"
+    code = f"from tests.datasets.zarr.test_processes import {work}; {work}({str(tmp_path)!r})"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=Path(__file__).parents[3],

@@ -112,7 +112,7 @@ def test_a_state_with_more_lanes_than_memory_has_room_for_goes_on_exactly_and_sa
     state = begun.state_dict()
     assert state["lanes"] == 8
 
-    small = loader(ps.Place(), memory_bytes=1_400_000)  # two chunks fit, and sixteen do not
+    small = loader(ps.Place(), memory_bytes=1_750_000)  # two chunks fit, and sixteen do not
     small.load_state_dict(state)
     with pytest.warns(UserWarning, match="this epoch mixes 16 blocks of chunks on this rank.*Raise memory_bytes by"):
         rest = [[int(sample[0, 0]) // 4096 for sample in batch] for batch in small]

@@ -8,6 +8,7 @@ from math import ceil, isfinite
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.datasets.planning.picture import svg, text
+from penstock.datasets.zarr.memory import BATCHES
 from penstock.errors import Unusable
 from penstock.values import whole
 
@@ -22,7 +23,6 @@ __all__ = ["Figures", "Setting", "ZarrPlan", "planned"]
 Limit = Literal["bandwidth", "latency", "decoding"]
 _WASTE, _AMPLIFIED = 1.5, 1.05  # where advice begins: what is read for each byte that is delivered, and for each chunk
 _SMALL_BYTES = 64 << 10  # of a stored chunk: below, requests cost more than bytes
-_BATCHES = 3  # that are held: trained on, waiting, being made
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class ZarrPlan:
         read_bytes: ``reads`` times the mean size of stored chunks (of a few that were read), and the indexes.
         waste: Decoded bytes that are read, for each byte that is delivered.
         memory_bytes: Of one process, at most: the decoded chunks that are held, the requests under way times the size
-            of a stored chunk, three batches, and the arrays that are kept.
+            of a stored chunk, four batches, and the arrays that are kept.
         first_batch_s: Until the first batch: one latency (two with shards) for as many requests as are under way at
             once, and then the transfer and the decoding of the chunks that it needs.
         samples_per_s: Of all ranks: the least of bandwidth, of ``in flight / latency``, and of ``threads / decode_s``,
@@ -218,7 +218,7 @@ def planned(
         requests=reads + processes * figures.indexes,
         read_bytes=read_bytes,
         waste=waste,
-        memory_bytes=round(held + under_way + _BATCHES * setting.batch * figures.sample_bytes + figures.kept_bytes),
+        memory_bytes=round(held + under_way + BATCHES * setting.batch * figures.sample_bytes + figures.kept_bytes),
         first_batch_s=waits + first * (stored / setting.bandwidth + figures.decode_s / setting.threads),
         samples_per_s=rate,
         epoch_s=figures.samples / rate,

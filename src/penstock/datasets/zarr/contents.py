@@ -55,6 +55,7 @@ class ZarrContents:
         arrays: What is read.
         names: Of the arrays.
         arrangement: Of the samples.
+        ahead_parts: What is read ahead takes at most one of so many parts of the store's own limit.
 
     """
 
@@ -70,6 +71,7 @@ class ZarrContents:
         self._pool: MemoryPool | None = None
         self._kept = _Kept()
         self.indexes = IndexCache()
+        self.ahead_parts = 1
 
     @property
     def source(self) -> Source:
@@ -153,7 +155,8 @@ class ZarrContents:
         for number, (chunks, insides) in enumerate(found):
             held = {chunk: kept[number] if chunk < 0 else values[chunk] for chunk in {*chunks}}
             views = [held[chunk][inside] for chunk, inside in zip(chunks, insides, strict=True)]
-            columns.append([*map(np.asarray, views)] if not self.arrangement.extractions[number].shape else views)
+            scalars = not self.arrangement.extractions[number].shape
+            columns.append([np.asarray(view, self.chunks.dtypes[number]) for view in views] if scalars else views)
         return columns
 
     def assembled(
@@ -164,7 +167,7 @@ class ZarrContents:
         for number, (some, extraction) in enumerate(zip(parts, self.arrangement.extractions, strict=True)):
             if len(some) == 1:
                 chunk, inside, _ = some[0]
-                view = np.asarray((kept[number] if chunk < 0 else values[chunk])[inside])
+                view = np.asarray((kept[number] if chunk < 0 else values[chunk])[inside], dtypes[number])
                 found.append(view.copy() if own else view)
                 continue
             out = np.empty(extraction.shape, dtypes[number])
@@ -186,7 +189,7 @@ class ZarrContents:
         with kept.lock:
             if kept.values is None:
                 kept.values = {
-                    number: whole_array(self.arrays, number, self.chunks, self.source, self.indexes)
+                    number: whole_array(self.arrays, number, self.chunks, self.source, self.indexes, self.ahead_parts)
                     for number, keeps in enumerate(self.arrangement.kept)
                     if keeps
                 }

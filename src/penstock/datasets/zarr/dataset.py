@@ -58,8 +58,6 @@ if TYPE_CHECKING:
 __all__ = ["ZarrDataset"]
 
 _MIB = 1 << 20
-_BATCHES = 3  # being made, and waiting for the training loop
-_MOST_AHEAD = 1 << 20  # samples
 
 Align = Literal["index", "coordinates"]
 Output = Literal["torch", "numpy"]
@@ -113,7 +111,8 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         output: ``"torch"`` or ``"numpy"`` arrays.
         place: This process's rank, as in ``IterableDataset``.
         memory_bytes: What this process may hold: compressed chunks read ahead (``ReadOptions.ahead_bytes``), decoded
-            chunks, arrays that are kept, and batches. Memory of chunks is kept from one epoch to the next.
+            chunks, arrays and coordinates that are kept, and four batches (a loader's ``prefetch=`` above 2 adds as
+            many). Memory of chunks is kept for the next epoch. ``as_map()`` holds as much, and nothing for batches.
         store: Options, or the name of a profile.
         **unknown: None: arguments of other classes are refused with where they belong.
 
@@ -167,14 +166,14 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         check_values({"samples": inputs, "targets": outputs}, numpy=self._numpy)
         self._groups = ([*inputs], None if targets is None else [*outputs])
         arrays = [*inputs.values(), *outputs.values()]
-        common = aligned(arrays, shape.dims) if align == "coordinates" else None
+        common = aligned(arrays, shape.dims, memory_bytes) if align == "coordinates" else None
         layouts = [array.decoded for array in arrays]
         arrangement = arrange(layouts, len(outputs), shape, valid=valid, aligned=common, window_bytes=window_bytes)
         self._contents = ZarrContents(arrays, [*inputs, *outputs], arrangement, missing)
-        self._iterations = Iterations(place)
         self._order, self._blocks = _ordered(order, arrangement, window_bytes, lanes)
-        self._lanes, self._memory_bytes = lanes, memory_bytes
+        self._iterations, self._lanes, self._memory_bytes = Iterations(place), lanes, memory_bytes
         self._limits = self._limited(1)
+        self._contents.ahead_parts = self._limits.parts
         self._plan(1)  # an order that does not fit is refused here and now
 
     @property
@@ -250,6 +249,13 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         setting = Setting(batch_size, ranks, workers, latency_s, bandwidth, threads)
         sampling = self._plan(batch_size)
         return plan_of(self._contents, sampling, self._limited(sampling.batch), setting)
+
+    @classmethod
+    def from_prefix(cls, *_given: object, **_named: object) -> Never:
+        """Refuse: the constructor takes the URL."""
+        raise Unusable('a ZarrDataset is made of the URL of an array or group: ps.ZarrDataset(url, dims="time")')
+
+    from_objects = from_manifest = from_catalog = from_prefix
 
     def __getitem__(self, index: object) -> Never:
         """Refuse: samples by number are ``as_map()``'s."""

@@ -99,9 +99,10 @@ class ZarrMap(Dataset[Any]):
             spans = [chunks.span(chunk, indexes) for chunk in some]
         finally:
             indexes.close()
-        with source.lookahead(span for span in spans if isinstance(span, tuple)) as ahead:
+        pool = contents.pool(self._most_bytes)
+        with source.lookahead((span for span in spans if isinstance(span, tuple)), contents.ahead_parts) as ahead:
             return {
-                chunk: chunks.decode(chunk, ahead.advance() if isinstance(span, tuple) else span)
+                chunk: chunks.decode(chunk, ahead.advance() if isinstance(span, tuple) else span, pool)
                 for chunk, span in zip(some, spans, strict=True)
             }
 

@@ -9,11 +9,11 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from penstock.datasets.zarr.samples.arrangement import Arrangement
 
-__all__ = ["Limits", "blocks_of_lanes", "limits_of", "with_blocks"]
+__all__ = ["BATCHES", "Limits", "blocks_of_lanes", "limits_of", "with_blocks"]
 
 _MIB = 1 << 20
 _COMPRESSED = 4  # compressed chunks that are read ahead take this part of the figure at most
-_BATCHES = 3  # one that is trained on, one that waits, one that is being made
+BATCHES = 4  # one that is trained on, the next, and the loader's `prefetch` being made or waiting: 2 by default
 _MARGIN = 4096  # samples beyond a window whose chunks are known
 
 
@@ -49,7 +49,7 @@ def limits_of(arrangement: Arrangement, blocks: int, batch: int, *, memory_bytes
 
     """
     compressed = min(ahead_bytes, memory_bytes // _COMPRESSED)
-    batches = _BATCHES * batch * arrangement.sample_bytes
+    batches = BATCHES * batch * arrangement.sample_bytes
     left = memory_bytes - compressed - batches - arrangement.kept_bytes
     window = max(blocks * arrangement.block_bytes, arrangement.chunk_bytes)
     if left < window:
@@ -57,9 +57,9 @@ def limits_of(arrangement: Arrangement, blocks: int, batch: int, *, memory_bytes
         raise Unusable(
             f"memory_bytes={memory_bytes} leaves {_mib(max(left, 0))} for decoded chunks, and {needs} "
             f"({_mib(arrangement.block_bytes)} each) need {_mib(window)}; besides, {_mib(compressed)} are for chunks "
-            f"read ahead, {_mib(batches)} for {_BATCHES} batches of {batch}, {_mib(arrangement.kept_bytes)} for arrays "
-            "that are kept. Raise memory_bytes, lower window_bytes or the batch size, take patches that lie in fewer "
-            "chunks, or store the array in smaller chunks (penstock zarr copy --chunks)"
+            f"read ahead, {_mib(batches)} for {BATCHES} batches of {batch}, {_mib(arrangement.kept_bytes)} for arrays "
+            "and coordinates that are kept. Raise memory_bytes, lower window_bytes or the batch size, take patches "
+            "that lie in fewer chunks, or store the array in smaller chunks (penstock zarr copy --chunks)"
         )
     return Limits(left, _samples(arrangement, blocks), -(-ahead_bytes // compressed), batches)
 
@@ -91,4 +91,4 @@ def _samples(arrangement: Arrangement, blocks: int) -> int:
 
 
 def _mib(size_bytes: int) -> str:
-    return f"{size_bytes / _MIB:.1f} MiB"
+    return f"{size_bytes / _MIB:.1f} MiB" if size_bytes >= _MIB // 10 or not size_bytes else f"{size_bytes:,} bytes"

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.datasets.zarr.arrays import StoredArray
+from penstock.datasets.zarr.objects.absent import absent
 from penstock.datasets.zarr.objects.foreign import foreign_objects
 from penstock.datasets.zarr.objects.locations import OwnObjects
 from penstock.datasets.zarr.objects.virtual import document_at, of_manifests, records_above, records_at
@@ -87,7 +88,7 @@ def _at(
     except NotFound as error:
         above = None if error.missing == "bucket" else records_above(url, store)
         if above is None:
-            raise
+            raise absent(source, key, url, error) from None
         return _virtual(above, what, decode_cf=decode_cf)
     if layouts.record_size is not None:
         return _virtual(records_at(source, layouts, key, store), what, decode_cf=decode_cf)
@@ -115,7 +116,9 @@ def _sampled(layouts: Arrays, what: str) -> dict[str, Layout]:
         raise NotFound(f"{what} is a group without arrays", url=layouts.url)
     chosen = layouts if [*layouts] == [""] else _data(layouts)
     for name, error in layouts.refused.items():
-        error.add_note(f'of a group, name the arrays that a sample has: {what}={{"name": "{layouts.url}/…"}}')
+        error.add_note(
+            f'of a group, name the arrays that a sample has: {what}={{"name": "{layouts.url.rstrip("/")}/…"}}'
+        )
         if name not in _coordinates(layouts):
             raise error
     if not chosen:

@@ -69,7 +69,11 @@ class MemoryPool:
     def give(self, block: NDArray[np.uint8]) -> None:
         """Take memory back: kept, unless there is enough."""
         if self.free_bytes + block.nbytes <= self.most_bytes:
-            self._free[block.nbytes].append(block)
+            some = self._free[block.nbytes]
+            some.append(block)
+            if self.free_bytes > self.most_bytes:  # another thread has given memory back since
+                with suppress(IndexError):
+                    some.popleft()
 
     def __reduce__(self) -> tuple[object, ...]:
         """Arrive in another process without memory."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Damaged, Denied, Forbidden, NotFound, PenstockError, Unsupported
@@ -22,6 +23,7 @@ _MOST_DEPTH = 16  # groups within groups
 _MOST_NODES = 10_000  # arrays and groups that are looked up one by one
 _V3 = "zarr.json"
 _V2 = (".zarray", ".zattrs", ".zgroup")
+_MOST_NAMED = 20  # arrays, in an error
 _HOW = "pass names=(…) to open arrays without a listing"
 
 
@@ -47,8 +49,14 @@ class Arrays(dict[str, "Layout"]):
         """Raise why there is no such layout."""
         if name in self.refused:
             raise self.refused[name]
-        have = ", ".join(sorted({*self, *self.refused})[:20]) or "none"
-        raise NotFound(f"there is no array {name!r}; there are {have}", url=self.url)
+        raise NotFound(f"there is no array {name!r}; there are {self.named(name)}", url=self.url)
+
+    def named(self, wanted: str) -> str:
+        """Return the names of arrays for an error, those like ``wanted`` first: twenty at most."""
+        names = {name.casefold(): name for name in sorted({*self, *self.refused})}
+        near = [names[each] for each in get_close_matches(wanted.casefold(), names, _MOST_NAMED, 0.5)]
+        found = [*near, *(name for name in names.values() if name not in near)]
+        return ", ".join([*found[:_MOST_NAMED], *(["…"] if len(found) > _MOST_NAMED else [])]) or "none"
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle all of it."""

@@ -211,6 +211,45 @@ def test_units_that_cannot_be_compared_are_refused(tmp_path, units, words):
         ps.ZarrDataset(*where, dims="time", align="coordinates")
 
 
+def of_calendar(tmp_path, calendar, *, units="days since 2000-01-01", count=6):
+    folder = tmp_path / uuid.uuid4().hex
+    zarr.create_array(str(folder / "a"), data=numbered((count, 2)), dimension_names=("time", "x"))
+    coordinate = zarr.create_array(str(folder / "time"), data=np.arange(count), dimension_names=("time",))
+    coordinate.attrs.update({"units": units, "calendar": calendar})
+    return folder / "a"
+
+
+@pytest.mark.parametrize(
+    "calendars", [("noleap", "365_day"), ("360_day", "360_day"), ("366_day", "ALL_LEAP"), ("", "gregorian")], ids=str
+)
+def test_times_of_one_calendar_are_compared_whatever_it_is_called(tmp_path, calendars):
+    first, second = (of_calendar(tmp_path, each, count=6 - n) for n, each in enumerate(calendars))
+    assert len(delivered(first, second)) == 5
+
+
+@pytest.mark.parametrize("calendars", [("noleap", "360_day"), ("noleap", "standard"), ("julian", "")], ids=str)
+def test_times_of_several_calendars_are_refused(tmp_path, calendars):
+    with pytest.raises(Unusable, match=r"are of several calendars, whose days are not the same: '(noleap|julian)'"):
+        delivered(*(of_calendar(tmp_path, each) for each in calendars))
+
+
+def test_times_of_another_calendar_in_two_units_are_refused(tmp_path):
+    units = ("days since 2000-01-01", "days since 2000-02-01")
+    with pytest.raises(Unusable, match="of the calendar 'noleap' cannot be compared with others: store both in one"):
+        delivered(*(of_calendar(tmp_path, "noleap", units=each) for each in units))
+
+
+def test_coordinates_count_in_the_memory(tmp_path):
+    one, two = (of_calendar(tmp_path, "noleap", count=n) for n in (20_000, 19_000))
+    with pytest.raises(Unusable, match="to compare the 20,000 values of this coordinate takes 800,000 bytes"):
+        ps.ZarrDataset(one, two, dims="time", align="coordinates", memory_bytes=700_000)
+    with pytest.raises(Unusable, match=r"to compare the 19,000 values .* memory_bytes leaves 200,000"):
+        ps.ZarrDataset(one, two, dims="time", align="coordinates", memory_bytes=1_000_000)
+    found = ps.ZarrDataset(one, two, dims="time", align="coordinates", window_bytes=1).contents.arrangement
+    assert found.aligned.size_bytes == 19_000 * 8
+    assert found.kept_bytes == sum(map(len, found.aligned.elements[0].values())) * 8 + (20_000 + 19_000) * 2 * 4
+
+
 @pytest.mark.parametrize("units", ["", "days"])
 def test_durations_and_numbers_are_not_compared(tmp_path, units):
     where = []

@@ -1,5 +1,8 @@
 """What makes a sample is said in numbers, ranges and mappings; what cannot be meant is refused by name."""
 
+import datetime as dt
+
+import numpy as np
 import pytest
 
 from penstock.datasets.zarr.samples.arguments import shape_of
@@ -42,7 +45,14 @@ def test_arguments_become_uniform():
         ({"halo": 2}, "halo=2 widens patches, and there are none"),
         ({"select": 5}, "select is a mapping"),
         ({"select": {"time": "2020"}}, "select of 'time'"),
-        ({"select": {"time": [True, False]}}, "select of 'time' must be a whole number"),
+        ({"select": {"time": [True, False]}}, r"is a mask, and takes numbers of elements: np\.flatnonzero"),
+        ({"select": {"time": np.array([True, False])}}, r"np\.flatnonzero\(mask\)"),
+        ({"select": {"time": [1, 2.5]}}, "select of 'time' must be a whole number"),
+        ({"select": {"time": slice("2000", None)}}, r"counts elements, and slice\('2000'.*slice_indexer"),
+        ({"select": {"lat": slice(None, 20.5)}}, "select of 'lat' counts elements"),
+        ({"select": {"lat": 20.5}}, "select of 'lat' counts elements, and 20.5"),
+        ({"select": {"time": np.datetime64("2000-01-01")}}, "select of 'time' counts elements"),
+        ({"select": {"time": dt.date(2000, 1, 1)}}, "select of 'time' counts elements"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(arguments, words):

@@ -181,6 +181,6 @@ def _below(arrays: Arrays, path: str) -> Arrays:
         if name.startswith(path + "/"):
             below.refused[name[len(path) + 1 :]] = error
     if not below and not below.refused:
-        have = ", ".join(sorted({*arrays, *arrays.refused})[:20]) or "none"
-        raise NotFound(f"these references have no array or group {path!r}; there are {have}", url=arrays.url)
+        words = f"these references have no array or group {path!r}; there are {arrays.named(path)}"
+        raise NotFound(words, url=arrays.url)
     return below

@@ -24,9 +24,11 @@ __all__ = ["whole_array"]
 
 
 def whole_array(
-    arrays: Sequence[StoredArray], number: int, chunks: Chunks, source: Source, cache: IndexCache
+    arrays: Sequence[StoredArray], number: int, chunks: Chunks, source: Source, cache: IndexCache, parts: int = 1
 ) -> NDArray[Any]:
     """Return the values of array ``number`` of some, of which ``chunks`` are; all requests are in flight at once.
+
+    What is read ahead takes at most one of so many ``parts`` of the store's own limit.
 
     Raises:
         PenstockError: A chunk of it could not be read.
@@ -39,7 +41,7 @@ def whole_array(
     chunks.prepare(some)
     indexes.ask(chunks.shards(some))
     spans = [chunks.span(chunk, indexes) for chunk in some]
-    with source.lookahead(span for span in spans if isinstance(span, tuple)) as ahead:
+    with source.lookahead((span for span in spans if isinstance(span, tuple)), parts) as ahead:
         for chunk, span in zip(some, spans, strict=True):
             values = chunks.decode(chunk, ahead.advance() if isinstance(span, tuple) else span)
             place = map(int, np.unravel_index(chunk - first, layout.grid))

@@ -55,6 +55,12 @@ class Alignment(NamedTuple):
     elements: tuple[Mapping[str, Sequence[int]], ...]
     words: tuple[str, ...]
 
+    @property
+    def size_bytes(self) -> int:
+        """What is kept of them: values, and numbers of elements that are no range, here and in what cuts arrays."""
+        numbers = (len(some) for each in self.elements for some in each.values() if not isinstance(some, range))
+        return sum(each.nbytes for each in self.values.values()) + 16 * sum(numbers)
+
 
 def align(coordinates: Sequence[Mapping[str, Coordinate]]) -> Alignment:
     """Return what arrays have in common, of the coordinates that each has by dimension.

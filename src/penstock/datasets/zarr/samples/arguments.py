@@ -92,6 +92,20 @@ def _numbers(name: str, value: object, least: int) -> dict[str, int]:
     return {str(each): whole(number, f"{name} of {each!r}", least) for each, number in value.items()}
 
 
+def _listed(name: str, value: Sequence[object] | np.ndarray[Any, Any]) -> list[int]:
+    if len(value) and all(isinstance(each, bool | np.bool_) for each in value):
+        raise Unusable(f"select of {name!r} is a mask, and takes numbers of elements: np.flatnonzero(mask)")
+    return [whole(each, f"select of {name!r}") for each in value]
+
+
+def _counts_no_elements(value: object) -> bool:
+    """Say whether what selects is a time, a coordinate or a range of such."""
+    bounds = (value.start, value.stop, value.step) if isinstance(value, slice) else (value,)
+    if isinstance(value, slice):
+        return any(each is not None and not hasattr(each, "__index__") for each in bounds)
+    return isinstance(value, str | float | np.datetime64) or hasattr(value, "isoformat")
+
+
 def _selected(select: object) -> dict[str, int | slice | Sequence[int]]:
     if select is None:
         return {}
@@ -100,14 +114,17 @@ def _selected(select: object) -> dict[str, int | slice | Sequence[int]]:
         raise Unusable(f"{example}, not {select!r}")
     found: dict[str, int | slice | Sequence[int]] = {}
     for name, value in select.items():
+        if _counts_no_elements(value):
+            raise Unusable(
+                f"select of {name!r} counts elements, and {value!r} has other values: of times or coordinates, xarray "
+                f'gives the numbers, as in select={{{name!r}: ds.indexes[{name!r}].slice_indexer("2000", "2010")}}'
+            )
         if _is_number(value):
             found[str(name)] = whole(value, f"select of {name!r}")
         elif isinstance(value, slice) or (
             isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
         ):
-            found[str(name)] = (
-                value if isinstance(value, slice) else [whole(each, f"select of {name!r}") for each in value]
-            )
+            found[str(name)] = value if isinstance(value, slice) else _listed(str(name), value)
         else:
             raise Unusable(f"select of {name!r} is an element's number, a slice or a list of numbers, not {value!r}")
     return found

@@ -65,7 +65,7 @@ class Arrangement(NamedTuple):
         block_bytes: Decoded bytes of the chunks that the samples of one block need, at most.
         chunk_bytes: The same of one sample.
         sample_bytes: Of one sample's values.
-        kept_bytes: Of the arrays that are kept.
+        kept_bytes: Of the arrays and the coordinates that are kept.
         aligned: Which elements of the arrays belong together; None: those of the same number.
 
     """
@@ -142,7 +142,8 @@ def arrange(
         block_bytes=blocks.block_bytes,
         chunk_bytes=blocks.chunk_bytes,
         sample_bytes=sum(prod(each.shape) * of.dtype.itemsize for each, of in zip(extractions, layouts, strict=True)),
-        kept_bytes=sum(_bytes(of) for of, keeps in zip(layouts, kept, strict=True) if keeps),
+        kept_bytes=sum(_bytes(of) for of, keeps in zip(layouts, kept, strict=True) if keeps)
+        + (0 if aligned is None else aligned.size_bytes),
         aligned=aligned,
     )
 
@@ -203,7 +204,7 @@ def _lengths(layouts: Sequence[Layout], shared: set[str]) -> dict[str, int]:
             if known != length and name in shared:
                 raise Unusable(
                     f"the arrays differ in length along {name!r}: {_shown(first)} and {_shown(layout)}; pass arrays of "
-                    f"one length, or cut them alike beforehand"
+                    f'one length, or align="coordinates" where each has its coordinates beside it'
                 )
     return {name: length for name, (length, _) in lengths.items()}
 

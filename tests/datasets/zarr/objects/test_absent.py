@@ -1,0 +1,76 @@
+"""A URL at which there is no array is answered by what is there, and by what to write."""
+
+from __future__ import annotations
+
+import uuid
+
+import numpy as np
+import pytest
+import zarr
+
+import penstock as ps
+from penstock.errors import NotFound
+from penstock.interop.zarr import Store
+
+
+@pytest.fixture
+def bucket():
+    return f"memory://absent-{uuid.uuid4().hex}"
+
+
+@pytest.fixture(params=["plain", "consolidated"])
+def group(request, bucket):
+    """Return a group of three arrays, one of them in a group of it."""
+    store = Store(f"{bucket}/era5.zarr")
+    group = zarr.open_group(store, mode="w", zarr_format=2 if request.param == "consolidated" else 3)
+    for name in ("precip", "t2m", "levels/t850"):
+        group.create_array(name, data=np.zeros((2, 2), dtype="f4"))
+    if request.param == "consolidated":
+        zarr.consolidate_metadata(store)
+    return f"{bucket}/era5.zarr"
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("t2", "t2m, levels/t850, precip"),
+        ("PRECIP", "precip, levels/t850, t2m"),
+        ("levels/t800", "t850"),
+        ("levles/t850", "levels/t850, precip, t2m"),
+    ],
+)
+def test_arrays_of_the_group_are_named_those_of_like_names_first(group, path, named):
+    with pytest.raises(NotFound, match=rf"no Zarr array or group.*; the group {group}\S* has {named} \["):
+        ps.ZarrDataset(f"{group}/{path}")
+
+
+def test_a_document_is_no_array(group):
+    with pytest.raises(NotFound, match=r"pass the URL of the array or group, without zarr\.json"):
+        ps.ZarrDataset(f"{group}/t2m/zarr.json")
+
+
+def test_a_file_is_no_folder(bucket):
+    ps.open(f"{bucket}/data/a.nc", "wb").close()
+    with pytest.raises(NotFound, match=r"an object of that name is there, and no folder: NetCDF.*kerchunk"):
+        ps.ZarrDataset(f"{bucket}/data/a.nc")
+
+
+def test_a_pattern_is_literal(bucket):
+    with pytest.raises(NotFound, match="a URL is literal: several arrays are a mapping"):
+        ps.ZarrDataset(f"{bucket}/*.zarr")
+
+
+def test_a_path_that_is_not_there_may_have_meant_a_bucket(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NotFound, match=r"'weather/era5\.zarr' has no scheme.*write s3://weather/era5\.zarr"):
+        ps.ZarrDataset("weather/era5.zarr")
+    for clear in ("./weather/era5.zarr", str(tmp_path / "era5.zarr")):
+        with pytest.raises(NotFound) as caught:
+            ps.ZarrDataset(clear)
+        assert "scheme" not in str(caught.value)
+
+
+def test_where_nothing_is_near_nothing_is_said(bucket):
+    ps.open(f"{bucket}/x", "wb").close()
+    with pytest.raises(NotFound, match=r"or \.zmetadata \[memory"):
+        ps.ZarrDataset(f"{bucket}/era5.zarr/t2m")
