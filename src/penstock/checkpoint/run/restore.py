@@ -139,19 +139,19 @@ class Restore:
                 committed = CommittedCheckpoint(self.source, self.steps.folder(chosen))
             except NotFound as error:
                 if step is not None:
-                    raise self._absent(chosen) from error
+                    raise self._absent(chosen, error) from error
                 if not left:
                     raise
             else:
                 return _Found(chosen, committed.manifest, committed)
         raise NotFound("no checkpoint is committed there", url=self.url)
 
-    def _absent(self, step: int) -> NotFound:
+    def _absent(self, step: int, error: NotFound) -> NotFound:
         said = f"step {step} is not committed"
         with suppress(PenstockError):  # who may read steps may not be allowed to list them
             newest = self.steps.latest()
             said += ", nor is any other" if newest is None else f"; the newest that is has number {newest}"
-        return NotFound(said, url=self.steps.url(step))
+        return NotFound(said, url=error.url)
 
     def _of_one(
         self, step: int, committed: CommittedCheckpoint, *, map_location: object, weights_only: bool
