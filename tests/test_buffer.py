@@ -64,6 +64,22 @@ def test_a_slice_is_a_part_of_the_whole():
             whole.slice(start, stop)
 
 
+@pytest.mark.parametrize("size", [0, 1, 2, 10])
+def test_renewed_memory_holds_the_bytes_wherever_it_lies(size):
+    data = memoryview(bytes(range(100, 100 + size)))
+    fresh, borrowed, whole = Buffer.allocate(size), bytearray(size), Buffer.allocate(size)
+    fresh.renew(data)
+    assert fresh.take() == bytes(fresh.view()) == data
+    fresh.slice(0, size).fill(bytes(size))
+    assert fresh.take() == bytes(size)
+    Buffer.borrow(borrowed).renew(data)
+    assert borrowed == data
+    whole.slice(0, size).renew(data)  # all of it, and still a part
+    assert whole.take() == data
+    with pytest.raises(ValueError, match="do not fit"):
+        whole.slice(0, size).renew(memoryview(bytes(size + 1)))
+
+
 def _filled(size, start=0):
     buffer = Buffer.allocate(size)
     buffer.view()[:] = bytes(range(start, start + 200)) * (size // 200) + bytes(size % 200)

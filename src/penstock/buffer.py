@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +20,7 @@ _hold.restype = _drop.restype = None
 _object_at: Callable[[ctypes.c_void_p], Any] = ctypes.py_object.from_buffer
 _COPIED_BYTES = 16 << 10  # up to here a copy takes less time than handing memory over
 _ZEROED_BYTES = 16 << 10  # up to here a call through ctypes takes longer than zeroing
+_OWN: Final = object()  # the pin of a whole buffer that was allocated
 # A bytes object is a header, its bytes, and one terminating zero that basicsize counts.
 _BYTES_HEADER = bytes.__basicsize__ - 1
 
@@ -78,7 +79,7 @@ class Buffer:
             scratch = bytearray(size)
             return cls.borrow(scratch)
         owner = bytes(size) if size <= _ZEROED_BYTES else _new_bytes(None, _ssize(size))
-        return cls(owner, id(owner) + _BYTES_HEADER, size)
+        return cls(owner, id(owner) + _BYTES_HEADER, size, _OWN)
 
     @classmethod
     def borrow(cls, buffer: object) -> Buffer:
@@ -99,7 +100,8 @@ class Buffer:
         if not 0 <= start <= stop <= self.size:
             message = f"slice [{start}, {stop}) of a buffer of {self.size} bytes"
             raise ValueError(message)
-        return Buffer(self.owner, self.address + start, stop - start, self._pin)
+        pin = self.owner if self._pin is _OWN else self._pin
+        return Buffer(self.owner, self.address + start, stop - start, pin)
 
     def view(self) -> memoryview:
         """Return a writable view of the region, for drivers that fill it themselves."""
@@ -116,6 +118,17 @@ class Buffer:
             raise ValueError(message)
         if len(data):
             self.view()[: len(data)] = data
+
+    def renew(self, data: memoryview) -> None:
+        """Fill the region with ``data``, which is as long; what was allocated has its memory exchanged for a copy.
+
+        Nothing may write into the region meanwhile, and slices that were made before keep the memory that there was.
+        """
+        if self._pin is _OWN:
+            owner = self.owner = bytes(data)
+            self.address = id(owner) + _BYTES_HEADER
+        else:
+            self.fill(data)
 
     def copy(self, size: int) -> bytes:
         """Return a copy of the first ``size`` bytes."""

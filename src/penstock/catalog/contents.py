@@ -15,7 +15,7 @@ from penstock.errors import Unusable
 from penstock.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from penstock.catalog.storage.table import Table
 
 __all__ = ["Contents"]
+
+_new = tuple.__new__
 
 
 class Contents:
@@ -102,6 +104,25 @@ class Contents:
                 return Span(table.keys.text(of), start, start + size, table.etags.text(of))
         # By position: naming the last one would take longer than reading the size.
         return Span(table.keys.text(of), 0, size if size >= 0 else None, table.etags.text(of), True)  # noqa: FBT003
+
+    def spans(self, indices: Iterable[int]) -> Iterator[Span]:
+        """Yield ``span`` of each entry; where the columns lie is looked up once."""
+        rows, table = self._rows, self._table
+        if table.ranges is not None:
+            yield from map(self.span, indices)
+            return
+        sizes, key, etag = table.sizes.view, table.keys.text, table.etags.text
+        for index in indices:
+            row = rows[index]
+            size = sizes[row]
+            # The tuple itself: a call of the class is a function in Python.
+            yield _new(Span, (key(row), 0, size if size >= 0 else None, etag(row), True, 0))
+
+    @cached_property
+    def bare(self) -> bool:
+        """Whether the entries have neither labels nor values of the user's columns."""
+        table = self._table
+        return table.classes is None and not table.columns and not table.labels.parts
 
     def label(self, index: int) -> object:
         """Return one entry's label."""

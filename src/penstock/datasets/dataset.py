@@ -84,7 +84,7 @@ class CatalogDataset(BatchableDataset):
     def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
         """Return the store, and the object of each sample in order: see ``BatchableDataset.spans``."""
         indices = range(len(self.catalog)) if batches is None else chain.from_iterable(batches)
-        return self._source, map(self.catalog.span, indices)
+        return self._source, self.catalog.spans(indices)
 
     def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
         """Return the samples of each batch as a list, and counts of their reads."""
@@ -94,7 +94,10 @@ class CatalogDataset(BatchableDataset):
     def _sample(self, index: int, span: Span, data: bytes) -> Any:  # noqa: ANN401  whatever the transform returns
         """Make what is yielded of entry ``index``; an error of the transform leaves with the object's name on it."""
         catalog, repeat = self.catalog, isinstance(index, Repeat)
-        sample = Sample(catalog.root, span, data, catalog.label(index), columns=catalog.row(index), repeat=repeat)
+        if catalog.bare:
+            sample = Sample(catalog.root, span, data, repeat=repeat)
+        else:
+            sample = Sample(catalog.root, span, data, catalog.label(index), columns=catalog.row(index), repeat=repeat)
         if self.transform is None:
             return sample
         try:

@@ -231,5 +231,5 @@ class MapDataset(CatalogDataset, Dataset[Any]):
 
     def _read(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         rows = [index if isinstance(index, Repeat) else operator.index(index) for index in indices]
-        spans = [self.catalog.span(row) for row in rows]
+        spans = [*self.catalog.spans(rows)]
         return list(map(self._sample, rows, spans, self._source.read_many(spans)))

@@ -39,7 +39,7 @@ def singles(dataset: _Objects, indices: Iterable[int], workers: int) -> Iterator
     ``workers`` is how many processes read in parallel, and share the budget.
     """
     drawn, rows = tee(indices)
-    spans, names = tee(map(dataset.catalog.span, drawn))
+    spans, names = tee(dataset.catalog.spans(drawn))
     with dataset._source.lookahead(spans, workers) as bodies:  # noqa: SLF001  a dataset's own other half
         yield from map(dataset._sample, rows, names, bodies)  # noqa: SLF001  the same
 
@@ -55,7 +55,7 @@ def lists(
 
     def drawn() -> Iterator[Span]:
         for batch in batches:
-            spans = [dataset.catalog.span(index) for index in batch]
+            spans = [*dataset.catalog.spans(batch)]
             pending.append((batch, spans))
             yield from spans
 
@@ -84,8 +84,8 @@ class ObjectReading(Reading):
 
     def _draw(self, batches: Iterable[list[int]]) -> Iterator[Span]:
         for number, batch in enumerate(batches):
-            for slot, index in enumerate(batch):
-                span = self._dataset.catalog.span(index)
+            spans = self._dataset.catalog.spans(batch)
+            for slot, (index, span) in enumerate(zip(batch, spans, strict=True)):
                 self._drawn.append((number, slot, len(batch), index, span))
                 yield span
 

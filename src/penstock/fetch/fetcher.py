@@ -126,10 +126,13 @@ class Fetcher:
     def prepare_reads(self, wanted: Iterable[tuple[Span, Buffer | None]], owner: ReadOwner) -> list[PendingRead]:
         """Return reads to be sent: one request each, or several beyond ``split_bytes`` (see ``protocols.fetching``)."""
         self.driver.prepare()
-        wanted = [*wanted]
-        if self.driver.abilities.ranges is None:
-            self._learn_ranges([span for span, _ in wanted])
-        reads = [self._read(span, buffer, owner) for span, buffer in wanted]
+        wanted, most_bytes = [*wanted], self.options.split_bytes
+        if self.driver.abilities.ranges is None and (
+            ranged := [span for span, _ in wanted if not span.whole or (span.stop or 0) > most_bytes]
+        ):
+            self._learn_ranges(ranged)
+        read = self._read
+        reads = [read(span, buffer, owner) for span, buffer in wanted]
         if len(wanted) == 1 and wanted[0][1] is not None:  # others of the object would need the whole of it anyway
             reads[0].front = wanted[0][0].start == 0
         return cast("list[PendingRead]", reads)
@@ -163,6 +166,8 @@ class Fetcher:
 
     def _read(self, span: Span, buffer: Buffer | None, owner: ReadOwner) -> SpanRead:
         size_bytes = None if span.stop is None else span.stop - span.start
+        if buffer is None and size_bytes is not None and size_bytes <= self.options.split_bytes:  # nearly all
+            return SpanRead(self._policy, span, owner)
         if buffer is not None and buffer.size != size_bytes:
             message = f"{size_bytes} bytes were to be read into a buffer of {buffer.size}"
             raise Unusable(message, url=self.driver.url(span.key))

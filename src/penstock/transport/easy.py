@@ -1,7 +1,7 @@
 """One reusable transfer of libcurl's: loaded with a request, unloaded as a response.
 
 No Python code runs per chunk of a body. libcurl's own ``fwrite`` fills a stream of ``stream.py``: one laid over the
-destination (bounds-checked by the C library) or one that grows.
+destination (bounds-checked by the C library), one that is there for all small bodies, or one that grows.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import sys
 from functools import cache
-from itertools import pairwise
+from itertools import compress, pairwise
+from operator import ne
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from penstock.errors import Bug, Unusable
@@ -28,10 +29,13 @@ from penstock.transport.libcurl import (
     strerror,
     version,
 )
-from penstock.transport.stream import Collected, Pointer, close_over, open_over
+from penstock.transport.stream import Collected, Pointer, Reused, close_over, open_over, rewind, written
 from penstock.version import VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.buffer import Buffer
     from penstock.options import TransportOptions
     from penstock.protocols.exchange import Request
     from penstock.transport.pool import Pool
@@ -57,7 +61,9 @@ _HEADER_ORIGIN, _LAST_REQUEST = 1, -1
 
 _RECEIVE_BYTES = 128 << 10  # measured with 100 KiB objects: 16 KiB costs a third more CPU, 512 KiB gains nothing
 _SEND_BYTES = 512 << 10
-_DIRECT_BYTES = 4096  # below it the body is collected and copied, so that an error's text always has room
+_SMALL_BYTES: Final = (
+    16 << 10
+)  # up to here a copy takes less time than a stream for each body; an error's text has room
 _GOOD = (200, 206)  # what a body in the destination may come with; any other status brings the text of an error
 _WITHOUT_BODY = ("GET", "HEAD")
 _REFUSED = 300  # from here on a status says that it was not done
@@ -102,9 +108,11 @@ class Easy:
         "_method",
         "_nodes",
         "_options",
+        "_reused",
         "_status",
         "_status_at",
         "_stream",
+        "_takes",
         "collected",
         "handle",
         "pointer",
@@ -122,6 +130,8 @@ class Easy:
         self._status, self._found = _long(), ctypes.POINTER(Header)()
         self._status_at, self._found_at = ctypes.byref(self._status), ctypes.byref(self._found)
         self._stream: Pointer | None = None
+        self._reused: Reused | None = None  # made for the first small body
+        self._takes: Pointer | None = None  # the stream that the handle is set to write to
         self.collected: Collected | None = None
         self._lines: tuple[str, ...] = ()  # what the nodes hold
         self._nodes: list[Line] = []
@@ -158,11 +168,14 @@ class Easy:
         if options.proxy is not None:
             _set(handle, _PROXY, ctypes.c_char_p(options.proxy.encode()))
         self._lines, self._nodes = (), []
+        self._takes = None
         self._method = "GET"
 
     def close(self) -> None:
         """Free the handle, which is in no set and is not used any more."""
         easy_cleanup(self.handle)
+        if self._reused is not None:
+            self._reused.close()
 
     def load(self, request: Request, *, fresh: str | bool) -> None:
         """Take the next request; ``fresh`` demands a new connection, to this address where it is one."""
@@ -179,24 +192,34 @@ class Easy:
         if (code := setopt(handle, _URL, request.url.encode("ascii"))) != OK:
             _refused(_URL, code)
         target = request.target
-        if target is not None and target.size >= _DIRECT_BYTES:
-            self._stream = open_over(target.address, target.size)
+        if target is not None and target.size <= _SMALL_BYTES:
+            reused = self._reused
+            if reused is None:
+                reused = self._reused = Reused(_SMALL_BYTES)
+            stream = reused.stream
+            rewind(stream)
+        elif target is not None:
+            stream = open_over(target.address, target.size)
         else:
             self.collected = Collected()
-            self._stream = self.collected.stream
-        if (code := setopt(handle, _WRITEDATA, self._stream)) != OK:
-            _refused(_WRITEDATA, code)
+            stream = self.collected.stream
+        self._stream = stream
+        if stream is not self._takes:
+            self._takes = None
+            if (code := setopt(handle, _WRITEDATA, stream)) != OK:
+                _refused(_WRITEDATA, code)
+            self._takes = stream
 
     def _head(self, lines: tuple[str, ...]) -> None:
         """Have these lines sent. libcurl reads a list of ours, in which few change from one request to the next."""
-        before: tuple[str | None, ...]
         before, self._lines = self._lines, ()  # until they are all there
-        if not before or len(lines) != len(self._nodes):
+        changed: Iterable[tuple[Line, str]]
+        if before and len(lines) == len(before):
+            changed = compress(zip(self._nodes, lines, strict=True), map(ne, lines, before))
+        else:
             self._chain(len(lines))
-            before = (None,) * len(lines)
-        for node, line, old in zip(self._nodes, lines, before, strict=True):
-            if line == old:
-                continue
+            changed = zip(self._nodes, lines, strict=True)
+        for node, line in changed:
             if "\n" in line or "\r" in line or "\0" in line:  # an ETag from a manifest, say
                 raise Unusable("a header cannot hold a line break or a NUL")
             node.data = line.encode("latin-1")
@@ -282,12 +305,22 @@ class Easy:
         response = Response(self._status.value)
         if self.collected is None and target is not None and response.status in _GOOD:  # nearly all
             stream, self._stream = self._stream, None
-            if stream is not None:
+            if (reused := self._reused) is not None and stream is reused.stream:
+                response.received = size = written(stream)
+                if size == target.size and code == OK:
+                    target.renew(reused.view[:size])
+                else:
+                    self._uneven(response, target, reused, code)
+            elif stream is not None:
                 response.received = close_over(stream)
                 response.overflow = code == WRITE_ERROR
         else:
             self._close(request, response, code)
-        whole = code == OK and (target is None or request.shorter or response.received == target.size)
+        whole = (
+            code == OK
+            and (target is None or request.shorter or response.received == target.size)
+            and not response.overflow
+        )
         if request.wants is None or not whole or response.status not in _GOOD:
             response.headers = self._all_headers()
         else:
@@ -296,6 +329,13 @@ class Easy:
                 if not easy_header(handle, encoded, _NONE, _HEADER_ORIGIN, _LAST_REQUEST, at):  # OK is 0
                     headers[name] = found.contents.value.decode("latin-1")
         return response
+
+    def _uneven(self, response: Response, target: Buffer, reused: Reused, code: int) -> None:
+        """Fill a target with a small body that is shorter than it is, or with the beginning of a longer one."""
+        size = min(response.received, target.size)
+        target.fill(reused.view[:size])
+        response.overflow = code == WRITE_ERROR or response.received > size
+        response.received = size
 
     def _all_headers(self) -> dict[str, str]:
         headers, found = {}, None
@@ -311,6 +351,8 @@ class Easy:
         target, good = request.target, response.status in _GOOD
         if collected is not None:
             self._collect(collected, request, response, code)
+        elif stream is not None and (reused := self._reused) is not None and stream is reused.stream:
+            response.body = bytes(reused.view[: written(stream)])
         elif stream is not None and target is not None:
             response.received = close_over(stream)
             response.overflow = code == WRITE_ERROR

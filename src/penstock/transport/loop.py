@@ -264,7 +264,9 @@ class _Loop:
         response = transfer.response(code)
         self._multi.remove(transfer.easy, unfinished=code == CUT)
         session.ended += 1
-        self._deliver(*self._release(pointer), response)
+        _, call = self._release(pointer)
+        if (delay_s := deliver(call, response)) is not None:  # see _deliver; here a call costs too much
+            self._delay(session, call, response, delay_s)
         return session
 
     def _release(self, pointer: int) -> tuple[Session, Call]:
@@ -272,20 +274,27 @@ class _Loop:
         transfer = self._busy.pop(pointer)
         call = transfer.call
         del transfer.call  # what it read is its caller's alone
-        session = transfer.free()
-        session.handles.active -= 1
+        session = transfer.session
+        del transfer.session  # as Transfer.free
+        handles = session.handles
+        handles.free.append(transfer)
+        handles.active -= 1
         if session.ready:
             self._backlog.sessions[session] = None
-        elif self._connections.crowded and not session.handles.active:
+        elif self._connections.crowded and not handles.active:
             self._make_room()
         return session, call
 
     def _deliver(self, session: Session, call: Call, response: Response) -> None:
         delay_s = deliver(call, response)
         if delay_s is not None:
-            fresh = isinstance(response.fault, Transient)  # what just failed is not what to try again on
-            delay_s = session.delay_s(call, delay_s)
-            self._backlog.delay(monotonic() + delay_s, session, call, fresh=fresh)
+            self._delay(session, call, response, delay_s)
+
+    def _delay(self, session: Session, call: Call, response: Response, delay_s: float) -> None:
+        """Have a call wait that asks for another attempt."""
+        fresh = isinstance(response.fault, Transient)  # what just failed is not what to try again on
+        delay_s = session.delay_s(call, delay_s)
+        self._backlog.delay(monotonic() + delay_s, session, call, fresh=fresh)
 
     def _held(self, session: Session, call: Call, *, fresh: str | bool) -> bool:
         """Have a call wait for its turn, where the store's rate is bounded; returns whether it does."""

@@ -171,10 +171,10 @@ class Transfer:
                     limit.locate(easy.first_byte_s())
             elif code not in (WRITE_ERROR, CUT):
                 response.fault = fault(code, easy.explain(code), session.where, strange=not session.answered)
-            sampling.left -= 1
-            if sampling.left <= 0 or listening():
+            left = sampling.left = sampling.left - 1
+            if left <= 0 or listening():
                 response.first_byte_s, response.body_s = max(0.0, easy.first_byte_s()), max(0.0, easy.body_s())
-                if sampling.left <= 0:
+                if left <= 0:
                     sampling.renew(monotonic(), _draw())
         except Exception as error:  # noqa: BLE001  see above
             return Response(fault=ours(error))

@@ -1,4 +1,7 @@
-"""The C library's streams that libcurl writes bodies into: one laid over memory that is there, and one that grows."""
+"""The C library's streams that libcurl writes bodies into: one laid over memory that is there, and one that grows.
+
+A third one is laid once over memory of its own, for one small body after another.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Final
 
 from penstock.errors import Bug
 
-__all__ = ["Collected", "Pointer", "close_over", "open_over"]
+__all__ = ["Collected", "Pointer", "Reused", "close_over", "open_over", "rewind", "written"]
 
 _UNBUFFERED: Final = 2  # _IONBF, the same number on glibc, musl and macOS
 
@@ -32,7 +35,8 @@ def _declare(owner: ctypes.CDLL, name: str, result: object, *arguments: object) 
 _fmemopen = _declare(_libc, "fmemopen", Pointer)
 _open_memstream = _declare(_libc, "open_memstream", Pointer, ctypes.POINTER(_void), ctypes.POINTER(_size))
 _setvbuf = _declare(_libc, "setvbuf", _int)
-_ftell = _declare(_libc, "ftell", _long)
+written = _declare(_libc, "ftell", _long)
+rewind = _declare(_libc, "rewind", None)
 _fclose = _declare(_libc, "fclose", _int)
 _fwrite = _declare(_libc, "fwrite", _size, ctypes.c_char_p, _size, _size, _void)
 _free = _declare(_libc, "free", None, _void)
@@ -63,9 +67,34 @@ def open_over(address: int, size: int) -> Pointer:
 
 def close_over(stream: Pointer) -> int:
     """Close what ``open_over`` opened; returns how many bytes were written."""
-    written: int = _ftell(stream)
+    size: int = written(stream)
     _fclose(stream)
-    return written
+    return size
+
+
+class Reused:
+    """A stream over memory of its own, for one small body after another: ``rewind``, have one ``written``, copy it.
+
+    To open and close a stream over a body's own memory takes five calls, and longer than to copy 16 KiB.
+
+    Attributes:
+        stream: What the C library writes into; no more than ``size`` bytes.
+        view: What has been written, and behind it what was there before.
+
+    """
+
+    __slots__ = ("_pin", "stream", "view")
+
+    def __init__(self, size: int) -> None:
+        """Open it empty; MemoryError where there is no memory for it."""
+        memory = bytearray(size)
+        self._pin = (ctypes.c_char * size).from_buffer(memory)
+        self.view = memoryview(memory).toreadonly()
+        self.stream = open_over(ctypes.addressof(self._pin), size)
+
+    def close(self) -> None:
+        """Close it: nothing is written into it any more."""
+        _fclose(self.stream)
 
 
 class Collected:

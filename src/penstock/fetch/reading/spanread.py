@@ -128,8 +128,8 @@ class SpanRead:
 
     def request(self) -> Request | Work:
         """Ask for what is still missing."""
-        self.attempts += 1
-        if self.attempts == 1:
+        attempts = self.attempts = self.attempts + 1
+        if attempts == 1:
             self._began = monotonic()
         if self.called_off:
             self._exchange = None
@@ -183,8 +183,8 @@ class SpanRead:
 
     def _count(self, response: Response, size_bytes: int) -> None:
         """Count a good response; the bytes that a second request brought were counted with its own."""
-        url = self._exchange.request.url if self._exchange is not None else ""
-        received_bytes = 0 if self._handed_over else size_bytes
+        exchange, received_bytes = self._exchange, 0 if self._handed_over else size_bytes
+        url = exchange.request.url if exchange is not None else ""
         if elapsed_s := self.policy.timings.answered(response, url, received_bytes, self._began):
             self._slow(elapsed_s, response.status, size_bytes)
 
@@ -283,15 +283,15 @@ class SpanRead:
 
     def end(self, error: PenstockError | None) -> None:
         """Complete it; what it reads into is the caller's alone from here on."""
-        self.error = error
+        self.error, policy = error, self.policy
         try:
-            if (hedges := self.policy.hedges.open) and (hedge := hedges.pop(self, None)) is not None:
+            if (hedges := policy.hedges.open) and (hedge := hedges.pop(self, None)) is not None:
                 hedge.settle()
             if error is not None:
-                self.policy.blame(error, self.span.key, self.attempts, self._began)
+                policy.blame(error, self.span.key, self.attempts, self._began)
             else:
-                self.policy.succeeded()
-                if self._trace is not None and self.policy.tells:
+                policy.succeeded()
+                if self._trace is not None and policy.tells:
                     self._tell()
         except Exception as broken:
             self.error = self.error or bug(broken)
