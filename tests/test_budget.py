@@ -11,8 +11,14 @@ def test_what_is_admitted_fits(limit_bytes, limit_items, sizes):
     budget, held = Budget(limit_bytes, limit_items), []
     for size in sizes:
         while not budget.admits(size):
+            before = (budget.items_held, budget.bytes_held)
+            assert not budget.admitted(size)
+            assert (budget.items_held, budget.bytes_held) == before
             budget.release(held.pop(0))
-        budget.admit(size)
+        if size % 2:
+            budget.admit(size)
+        else:
+            assert budget.admitted(size)
         held.append(size)
         assert (budget.items_held, budget.bytes_held) == (len(held), sum(held))
         assert len(held) <= limit_items

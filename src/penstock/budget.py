@@ -30,6 +30,15 @@ class Budget:
             return True
         return self.items_held < self.items_limit and self.bytes_held + size_bytes <= self.bytes_limit
 
+    def admitted(self, size_bytes: int) -> bool:
+        """Count one more item as held if it fits; returns whether it does: ``admits`` and ``admit`` in one call."""
+        held = self.items_held
+        if held and (held >= self.items_limit or self.bytes_held + size_bytes > self.bytes_limit):
+            return False
+        self.items_held = held + 1
+        self.bytes_held += size_bytes
+        return True
+
     def admit(self, size_bytes: int) -> None:
         """Count an item as held."""
         self.items_held += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from itertools import count
+from itertools import count, repeat
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Backlog:
 
     def add(self, session: Session, calls: Iterable[Call]) -> None:
         """Have calls wait for their place."""
-        session.ready.extend([(call, False) for call in calls])
+        session.ready.extend(zip(calls, repeat(object=False)))
         self.sessions[session] = None
 
     def prefer(self, session: Session, call: Call, *, fresh: str | bool) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 import sys
 from functools import cache
-from itertools import compress, pairwise
-from operator import ne
+from itertools import compress, pairwise, repeat
+from operator import ne, not_
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from penstock.errors import Bug, Unusable
@@ -61,22 +61,21 @@ _HEADER_ORIGIN, _LAST_REQUEST = 1, -1
 
 _RECEIVE_BYTES = 128 << 10  # measured with 100 KiB objects: 16 KiB costs a third more CPU, 512 KiB gains nothing
 _SEND_BYTES = 512 << 10
-_SMALL_BYTES: Final = (
-    16 << 10
-)  # up to here a copy takes less time than a stream for each body; an error's text has room
+_SMALL_BYTES: Final = 16 << 10  # up to here a copy takes less time than a stream of its own; an error's text has room
 _GOOD = (200, 206)  # what a body in the destination may come with; any other status brings the text of an error
 _WITHOUT_BODY = ("GET", "HEAD")
 _REFUSED = 300  # from here on a status says that it was not done
 _ERROR_BYTES = 256  # CURL_ERROR_SIZE
 
 _void, _long, _size = ctypes.c_void_p, ctypes.c_long, ctypes.c_size_t
-_NONE = _size(0)
+# What is the same in each look for a header; ``map`` takes one argument from each, which is less work than a loop.
+_NONES, _ORIGINS, _LAST_REQUESTS = repeat(_size.from_param(0)), repeat(_HEADER_ORIGIN), repeat(_LAST_REQUEST)
 
 _PYTHON = f"Python/{sys.version_info.major}.{sys.version_info.minor}"
 _AGENT = f"penstock/{VERSION} ({_PYTHON}; libcurl/{version().partition(' ')[0]})"
 
 
-def _set(handle: Pointer, option: int, value: object) -> None:
+def _set(handle: object, option: int, value: object) -> None:
     code = setopt(handle, option, value)
     if code != OK:
         _refused(option, code)
@@ -90,9 +89,9 @@ def _refused(option: int, code: int) -> NoReturn:
 
 
 @cache
-def _encoded(wants: tuple[str, ...]) -> tuple[tuple[str, bytes], ...]:
-    """Return names of headers with what libcurl takes for them; drivers have few such tuples."""
-    return tuple([(name, name.encode()) for name in wants])
+def _encoded(wants: tuple[str, ...]) -> tuple[bytes, ...]:
+    """Return names of headers as libcurl takes them; drivers have few such tuples."""
+    return tuple([name.encode() for name in wants])
 
 
 class Easy:
@@ -103,6 +102,7 @@ class Easy:
         "_errors",
         "_found",
         "_found_at",
+        "_handles",
         "_kept",
         "_lines",
         "_method",
@@ -121,14 +121,16 @@ class Easy:
 
     def __init__(self, options: TransportOptions, pool: Pool | None = None) -> None:
         """Create the handle, which uses the connections of ``pool``; raises MemoryError where libcurl cannot."""
-        self.handle: Pointer = easy_init()
-        if not self.handle:
+        handle: Pointer = easy_init()
+        if not handle:
             raise MemoryError
-        self.pointer = self.handle.value or 0
+        self.pointer = handle.value or 0
+        self.handle = Pointer.from_param(self.pointer)  # converted once, and not for each call
+        self._handles = repeat(self.handle)
         self._options = options
         self._errors = ctypes.create_string_buffer(_ERROR_BYTES)
         self._status, self._found = _long(), ctypes.POINTER(Header)()
-        self._status_at, self._found_at = ctypes.byref(self._status), ctypes.byref(self._found)
+        self._status_at, self._found_at = ctypes.byref(self._status), repeat(ctypes.byref(self._found))
         self._stream: Pointer | None = None
         self._reused: Reused | None = None  # made for the first small body
         self._takes: Pointer | None = None  # the stream that the handle is set to write to
@@ -300,42 +302,39 @@ class Easy:
         request, self.request, self._kept = self.request, None, None
         if request is None:
             return Response()
-        handle, target = self.handle, request.target
-        getinfo(handle, _RESPONSE_CODE, self._status_at)
-        response = Response(self._status.value)
-        if self.collected is None and target is not None and response.status in _GOOD:  # nearly all
+        target, wants = request.target, request.wants
+        getinfo(self.handle, _RESPONSE_CODE, self._status_at)
+        status = self._status.value
+        response = Response(status)
+        if code == OK and target is not None and status in _GOOD and self.collected is None:  # nearly all
             stream, self._stream = self._stream, None
             if (reused := self._reused) is not None and stream is reused.stream:
                 response.received = size = written(stream)
-                if size == target.size and code == OK:
+                if size == target.size:
                     target.renew(reused.view[:size])
                 else:
                     self._uneven(response, target, reused, code)
             elif stream is not None:
                 response.received = close_over(stream)
-                response.overflow = code == WRITE_ERROR
+            whole = (response.received == target.size or request.shorter) and not response.overflow
         else:
             self._close(request, response, code)
-        whole = (
-            code == OK
-            and (target is None or request.shorter or response.received == target.size)
-            and not response.overflow
-        )
-        if request.wants is None or not whole or response.status not in _GOOD:
+            whole = code == OK and target is None and status in _GOOD
+        if wants is None or not whole:
             response.headers = self._all_headers()
         else:
-            headers, found, at = response.headers, self._found, self._found_at
-            for name, encoded in _encoded(request.wants):
-                if not easy_header(handle, encoded, _NONE, _HEADER_ORIGIN, _LAST_REQUEST, at):  # OK is 0
-                    headers[name] = found.contents.value.decode("latin-1")
+            headers, found = response.headers, self._found
+            codes = map(easy_header, self._handles, _encoded(wants), _NONES, _ORIGINS, _LAST_REQUESTS, self._found_at)
+            for name in compress(wants, map(not_, codes)):  # OK is 0; one at a time: the next may take the place
+                headers[name] = found.contents.value.decode("latin-1")
         return response
 
     def _uneven(self, response: Response, target: Buffer, reused: Reused, code: int) -> None:
         """Fill a target with a small body that is shorter than it is, or with the beginning of a longer one."""
-        size = min(response.received, target.size)
-        target.fill(reused.view[:size])
-        response.overflow = code == WRITE_ERROR or response.received > size
-        response.received = size
+        size = written(reused.stream)
+        response.overflow = code == WRITE_ERROR or size > target.size
+        response.received = received = min(size, target.size)
+        target.fill(reused.view[:received])
 
     def _all_headers(self) -> dict[str, str]:
         headers, found = {}, None
@@ -351,8 +350,11 @@ class Easy:
         target, good = request.target, response.status in _GOOD
         if collected is not None:
             self._collect(collected, request, response, code)
-        elif stream is not None and (reused := self._reused) is not None and stream is reused.stream:
-            response.body = bytes(reused.view[: written(stream)])
+        elif target is not None and (reused := self._reused) is not None and stream is reused.stream:
+            if good:
+                self._uneven(response, target, reused, code)
+            else:
+                response.body = bytes(reused.view[: written(stream)])
         elif stream is not None and target is not None:
             response.received = close_over(stream)
             response.overflow = code == WRITE_ERROR

@@ -7,6 +7,7 @@ import os
 import threading
 from collections import deque
 from contextlib import suppress
+from itertools import starmap
 from math import inf
 from queue import Empty, SimpleQueue
 from time import monotonic
@@ -165,7 +166,7 @@ class _Loop:
         if not self._multi.perform():
             self._broken = True
         ended = self._multi.finished()
-        sessions = dict.fromkeys([self._finish(pointer, code) for pointer, code in ended])
+        sessions = dict.fromkeys(starmap(self._finish, ended))
         if now >= self._watch_at:
             self._watch_at = now + _WATCH_S
             sessions |= dict.fromkeys([self._finish(pointer, CUT) for pointer in self._excessive()])
@@ -225,7 +226,8 @@ class _Loop:
         free, busy, add, limit = handles.free, self._busy, self._multi.add, session.limit
         gate, most = session.gate, min(self.most, self._share)
         gated = gate is not None and gate.closed
-        while ready and handles.active < limit.now and len(busy) < most:  # see _full; here a call costs too much
+        places = min(limit.now - handles.active, most - len(busy))  # see _full
+        while ready and places > 0:
             call, fresh = ready.popleft()
             if gated and self._held(session, call, fresh=fresh):
                 continue
@@ -252,6 +254,7 @@ class _Loop:
                 transfer.free()
                 self._deliver(session, call, Response(fault=ours(error)))
                 continue
+            places -= 1
             handles.active += 1
             transfer.call, transfer.began, transfer.ended_before = call, now, ended
             busy[easy.pointer] = transfer

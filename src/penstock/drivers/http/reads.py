@@ -86,7 +86,7 @@ class Reads(Ranged, ABC):
             if error.code == RANGE_IGNORED:
                 self._learn_ranges(honoured=False)
             raise
-        if target.size and not span.whole:
+        if not span.whole and target.size:
             self._learn_ranges(heeds_ranges(response))
         return received
 

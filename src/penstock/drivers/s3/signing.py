@@ -140,12 +140,10 @@ class Signer:
         if not self._signs_body:
             digest = UNSIGNED
         usual = digest == self._usual  # of every read: a header that is always the same
-        names = tuple(headers) if usual else (self._digest, *headers)
-        form = self._forms.get(names)
-        if form is None:
-            form = self._forms[names] = self._form(names, credentials)
-        values = form.values(headers if usual else {**headers, self._digest: digest})
-        canonical = f"{method}\n{path}\n{query}\n{form.canonical % values}\n{digest}"
+        differing = headers if usual else {self._digest: digest, **headers}
+        names = tuple(differing)
+        form = self._forms.get(names) or self._form(names, credentials)
+        canonical = f"{method}\n{path}\n{query}\n{form.canonical % form.values(differing)}\n{digest}"
         # HMAC by hand: copies of the two keyed halves take half the time of a copied hmac object, and keep the GIL.
         inner, outer = self._inner.copy(), self._outer.copy()
         inner.update(f"{self._preamble}{sha256(canonical.encode('latin-1')).hexdigest()}".encode())
@@ -167,6 +165,7 @@ class Signer:
         self._preamble = f"{self._algorithm}\n{self._stamp}\n{self._scope}\n"
 
     def _form(self, names: tuple[str, ...], credentials: Credentials) -> _Form:
+        """Make the form of requests with these headers, and keep it."""
         scheme = self._scheme
         fixed = {"host": self._host, f"{scheme.prefix}date": self._stamp, **scheme.headers}
         if credentials.token:
@@ -178,9 +177,10 @@ class Signer:
         headers = {name: value.replace("%", "%%") for name, value in fixed.items()} | dict.fromkeys(differing, "%s")
         canonical = "".join(f"{name.replace('%', '%%')}:{headers[name]}\n" for name in sorted(headers))
         credential = f"{credentials.access_key}/{self._scope}"
-        return _Form(
+        form = self._forms[names] = _Form(
             itemgetter(*differing) if len(differing) > 1 else lambda values: tuple(map(values.__getitem__, differing)),
             f"{canonical}\n{signed.replace('%', '%%')}",
             tuple([f"{name}:{value}" for name, value in fixed.items()]),
             f"Authorization:{self._algorithm} Credential={credential},SignedHeaders={signed},Signature=",
         )
+        return form

@@ -152,10 +152,9 @@ class Lookahead:
                 self._drained, held_back = True, False
                 break
             cost = self._cost(span) if span.stop is None else span.stop - span.start
-            if not budget.admits(cost):
+            if not budget.admitted(cost):
                 held_back = True
                 break
-            budget.admit(cost)
             self._costs.append(cost)
             batch.append(span)
             self._next = None

@@ -163,7 +163,9 @@ class SpanRead:
         if trace is not None:
             trace.answer(response)
         try:
-            got = exchange.parse(response) if exchange is not None else self._raise(response)
+            if exchange is None:
+                self._raise(response)
+            got = exchange.parse(response)
         except PenstockError as error:
             return self._failed(error)
         except Exception as error:  # noqa: BLE001  a parser that trips over an answer must not take the I/O thread along
@@ -173,7 +175,9 @@ class SpanRead:
             return self._cut_short(got, response.fault)
         if trace is not None:
             trace.end(None)
-        self._count(response, got)
+        counted = 0 if self._handed_over else got  # as ``_count``; here a call costs too much
+        if elapsed_s := self.policy.timings.answered(response, exchange.request.url, counted, self._began):
+            self._slow(elapsed_s, response.status, got)
         self.end(None)
         return None
 
