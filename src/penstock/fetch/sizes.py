@@ -8,6 +8,7 @@ __all__ = ["Sizes"]
 
 _LEAST, _MOST = 12, 26  # buffers of 4 KiB to 64 MiB, in powers of two
 _FIT = 63 / 64  # of the objects are to fit: those that do not cost a second request, and a connection
+_POWERS = [min(max(_LEAST, bits), _MOST + 1) for bits in range(65)]  # by the bits of a size, which are 63 at most
 _EVERY, _FORGET = 64, 1024  # objects, between two looks at the bound, and until the former half as much
 
 
@@ -29,9 +30,9 @@ class Sizes:
 
     def add(self, size_bytes: int) -> None:
         """Count an object."""
-        self._counts[min(max(_LEAST, (size_bytes - 1).bit_length()), _MOST + 1)] += 1
-        self._total += 1
-        if self._total < _EVERY or self._total % _EVERY == 0:
+        self._counts[_POWERS[(size_bytes - 1).bit_length()]] += 1
+        total = self._total = self._total + 1
+        if total < _EVERY or total % _EVERY == 0:
             self._look()
 
     def _look(self) -> None:

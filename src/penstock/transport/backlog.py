@@ -32,7 +32,7 @@ class Backlog:
 
     def add(self, session: Session, calls: Iterable[Call]) -> None:
         """Have calls wait for their place."""
-        session.ready.extend(zip(calls, repeat(object=False)))
+        session.ready.extend(zip(calls, repeat(object=False), strict=False))
         self.sessions[session] = None
 
     def prefer(self, session: Session, call: Call, *, fresh: str | bool) -> None:
