@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Buffer", "flat"]
+__all__ = ["Buffer", "flat", "readable"]
 
 _new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
 _new_bytes.restype = ctypes.py_object  # no argtypes: checking them would take as long as the call
@@ -45,6 +45,18 @@ def flat(buffer: object) -> memoryview:
     if view.nbytes:
         return view.cast("B")
     return memoryview(b"") if view.readonly else memoryview(bytearray())  # a shape with a zero cannot be cast
+
+
+def readable(buffer: bytes | bytearray | memoryview) -> tuple[int, object]:
+    """Return the address of a buffer's bytes, to be read, and what must live until they have been."""
+    if isinstance(buffer, bytes):
+        pointer = ctypes.c_char_p(buffer)
+        return ctypes.cast(pointer, ctypes.c_void_p).value or 0, (buffer, pointer)
+    view = memoryview(buffer).cast("B")
+    if view.readonly or not view.nbytes:
+        return readable(bytes(view))
+    pin = (ctypes.c_char * view.nbytes).from_buffer(view)
+    return ctypes.addressof(pin), pin
 
 
 class Buffer:

@@ -37,7 +37,7 @@ __all__ = ["Fetcher"]
 
 T = TypeVar("T")
 
-_PROBE_BYTES = 4 << 10  # as little as goes straight into memory
+_PROBE_BYTES = 4 << 10  # of a server that ignores Range little more is read
 
 
 class Fetcher:

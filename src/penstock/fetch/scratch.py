@@ -7,7 +7,7 @@ from penstock.fetch.sizes import Sizes
 
 __all__ = ["Scratch"]
 
-_LEAST_BYTES = 4 << 10  # what goes straight into a buffer
+_LEAST_BYTES = 4 << 10  # a page of memory
 _MANY = 64  # objects of one bound, from which on the largest of them says what the next one needs
 _KEPT_BYTES = 8 << 20  # while nothing is in flight
 

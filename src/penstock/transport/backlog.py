@@ -5,12 +5,15 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from itertools import count, repeat
+from time import monotonic
 from typing import TYPE_CHECKING
+
+from penstock.errors import Transient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from penstock.protocols.exchange import Call
+    from penstock.protocols.exchange import Call, Response
     from penstock.transport.session import Session
 
 __all__ = ["Backlog"]
@@ -43,6 +46,19 @@ class Backlog:
     def delay(self, until: float, session: Session, call: Call, *, fresh: str | bool) -> None:
         """Have a call wait until then, and afterwards for its place; ``fresh``: for one on a new connection."""
         heapq.heappush(self._later, (until, next(self._order), session, call, fresh))
+
+    def again(self, session: Session, call: Call, response: Response, delay_s: float) -> None:
+        """Have a call wait that asks, after this response, for another attempt in ``delay_s``, or later."""
+        fresh = isinstance(response.fault, Transient)  # what just failed is not what to try again on
+        delay_s = session.delay_s(call, delay_s)
+        self.delay(monotonic() + delay_s, session, call, fresh=fresh)
+
+    def hold(self, session: Session, call: Call, *, fresh: str | bool) -> bool:
+        """Have a call wait for its turn, where the store's rate is bounded; returns whether it does."""
+        wait_s = session.wait_s(call)
+        if wait_s:
+            self.delay(monotonic() + wait_s, session, call, fresh=fresh)
+        return wait_s > 0
 
     def take_due(self, now: float) -> None:
         """Have calls whose delay is over wait for their place."""

@@ -13,6 +13,7 @@ from itertools import compress, pairwise, repeat
 from operator import ne, not_
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from penstock.buffer import readable
 from penstock.errors import Bug, Unusable
 from penstock.protocols.exchange import TEXT_BYTES, Response
 from penstock.transport.libcurl import (
@@ -98,33 +99,26 @@ class Easy:
     """One reusable transfer, configured once per store and loaded with a request at a time."""
 
     __slots__ = (
-        "_elsewhere",
-        "_errors",
-        "_found",
-        "_found_at",
-        "_handles",
-        "_kept",
-        "_lines",
-        "_method",
-        "_nodes",
-        "_options",
-        "_reused",
-        "_status",
-        "_status_at",
-        "_stream",
-        "_takes",
-        "collected",
-        "handle",
-        "pointer",
-        "request",
+        *(
+            "_elsewhere",
+            "_errors",
+            "_found",
+            "_found_at",
+            "_handles",
+            "_kept",
+            "_lines",
+            "_method",
+            "_nodes",
+            "_options",
+        ),
+        *("_reused", "_status", "_status_at", "_stream", "_takes", "collected", "handle", "pointer", "request"),
     )
 
     def __init__(self, options: TransportOptions, pool: Pool | None = None) -> None:
         """Create the handle, which uses the connections of ``pool``; raises MemoryError where libcurl cannot."""
-        handle: Pointer = easy_init()
-        if not handle:
+        self.pointer: int = easy_init().value or 0
+        if not self.pointer:
             raise MemoryError
-        self.pointer = handle.value or 0
         self.handle = Pointer.from_param(self.pointer)  # converted once, and not for each call
         self._handles = repeat(self.handle)
         self._options = options
@@ -255,7 +249,7 @@ class Easy:
     def _load_body(self, body: bytes | bytearray | memoryview) -> None:
         # POSTFIELDS is read in place and rewound by libcurl itself, also when a kept-alive connection turns out dead
         # under a request; a read function would need a seek function for that.
-        address, self._kept = _readable(body)
+        address, self._kept = readable(body)
         _set(self.handle, _POSTFIELDSIZE_LARGE, ctypes.c_longlong(memoryview(body).nbytes))
         _set(self.handle, _POSTFIELDS, _void(address))
 
@@ -409,15 +403,3 @@ class Easy:
     def explain(self, code: int) -> str:
         """Return libcurl's own words for a failure of this transfer."""
         return (self._errors.value or strerror(code)).decode("utf-8", "replace")
-
-
-def _readable(body: bytes | bytearray | memoryview) -> tuple[int, object]:
-    """Return the address of a buffer to be sent, and what must live until it has been."""
-    if isinstance(body, bytes):
-        pointer = ctypes.c_char_p(body)
-        return ctypes.cast(pointer, _void).value or 0, (body, pointer)
-    view = memoryview(body).cast("B")
-    if view.readonly or not view.nbytes:
-        return _readable(bytes(view))
-    pin = (ctypes.c_char * view.nbytes).from_buffer(view)
-    return ctypes.addressof(pin), pin

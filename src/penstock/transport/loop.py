@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
-from penstock.errors import Bug, Cancelled, PenstockError, Transient, Unreachable, Unusable
+from penstock.errors import Bug, Cancelled, PenstockError, Unreachable, Unusable
 from penstock.node.member import member
 from penstock.protocols.exchange import Request, Response
 from penstock.transport.backlog import Backlog
@@ -229,7 +229,7 @@ class _Loop:
         places = min(limit.now - handles.active, most - len(busy))  # see _full
         while ready and places > 0:
             call, fresh = ready.popleft()
-            if gated and self._held(session, call, fresh=fresh):
+            if gated and self._backlog.hold(session, call, fresh=fresh):
                 continue
             try:
                 transfer = free.pop() if free else session.transfer()
@@ -269,7 +269,7 @@ class _Loop:
         session.ended += 1
         _, call = self._release(pointer)
         if (delay_s := deliver(call, response)) is not None:  # see _deliver; here a call costs too much
-            self._delay(session, call, response, delay_s)
+            self._backlog.again(session, call, response, delay_s)
         return session
 
     def _release(self, pointer: int) -> tuple[Session, Call]:
@@ -291,20 +291,7 @@ class _Loop:
     def _deliver(self, session: Session, call: Call, response: Response) -> None:
         delay_s = deliver(call, response)
         if delay_s is not None:
-            self._delay(session, call, response, delay_s)
-
-    def _delay(self, session: Session, call: Call, response: Response, delay_s: float) -> None:
-        """Have a call wait that asks for another attempt."""
-        fresh = isinstance(response.fault, Transient)  # what just failed is not what to try again on
-        delay_s = session.delay_s(call, delay_s)
-        self._backlog.delay(monotonic() + delay_s, session, call, fresh=fresh)
-
-    def _held(self, session: Session, call: Call, *, fresh: str | bool) -> bool:
-        """Have a call wait for its turn, where the store's rate is bounded; returns whether it does."""
-        wait_s = session.wait_s(call)
-        if wait_s:
-            self._backlog.delay(monotonic() + wait_s, session, call, fresh=fresh)
-        return wait_s > 0
+            self._backlog.again(session, call, response, delay_s)
 
     def _take_share(self, now: float) -> None:
         """Ask what this process may have in flight beside the others of its node; where that fails, it stays so."""
