@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock import events
+from penstock.fetch.writing.publish import Publication
 from penstock.node.member import member
 from penstock.testing.servers import reply
 from tests.fetch.writing.uploads import OPTIONS, PART, Uploads, small_parts, writing
@@ -50,6 +51,32 @@ def test_memory_is_this_process_s_share_of_it_and_two_parts_at_least(source, mon
             assert used <= max(2 * PART, OPTIONS.buffer_bytes * share)
         file.abort()
     assert len(held) == 1
+
+
+def test_a_share_that_shrinks_frees_the_memory_of_parts_that_were_sent(source):
+    with source.open_write("key") as file:
+        for part in [file.lend(PART) for _ in range(3)]:
+            file.give(part)
+        file.settle()
+        assert len(file._parts.free) == 3
+        file._parts._window.bytes_limit = 1
+        file.give(file.lend(PART))
+        assert len(file._parts.free) <= 1
+        file.abort()
+
+
+def test_no_memory_of_parts_is_kept_while_the_store_joins_them(source, monkeypatch):
+    kept = []
+    send = Publication.send
+
+    def watched(self, call):
+        kept.append(len(file._parts.free))
+        return send(self, call)
+
+    monkeypatch.setattr(Publication, "send", watched)
+    with source.open_write("key") as file:
+        file.give(file.lend(PART))
+    assert kept == [0]
 
 
 def test_a_part_that_fails_once_is_sent_again():

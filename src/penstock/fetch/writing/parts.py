@@ -104,13 +104,13 @@ class Parts:
         Two are always allowed, one that is filled and one on its way, whatever other processes of the machine hold.
         """
         self._collect(block=False)
-        while sum(len(sent.buffer) for sent in self._sent) + size > max(self._window.bytes_limit, 2 * size):
+        while self._held_bytes() + size > max(self._window.bytes_limit, 2 * size):
             self._collect(block=True)
-        while self.free:  # used last, and still in the processor's caches; of another size are those of earlier parts
-            buffer = self.free.pop()
-            if len(buffer) == size:
-                return buffer
-        return bytearray(size)
+        self.free = [buffer for buffer in self.free if len(buffer) == size]  # others are those of earlier parts
+        found = self.free.pop() if self.free else bytearray(size)  # used last, and still in the processor's caches
+        room = max(self._window.bytes_limit, 2 * size) - self._held_bytes() - size
+        del self.free[: max(0, len(self.free) - max(0, room) // size)]
+        return found
 
     def settle(self, at_once: int = 0) -> None:
         """Wait until at most ``at_once`` parts are on their way. Raises what went wrong with one."""
@@ -118,7 +118,8 @@ class Parts:
             self._collect(block=True)
 
     def publish(self, attributes: Attributes) -> ObjectMeta:
-        """Make the object of the parts visible, once all of them are there."""
+        """Make the object of the parts visible, once all of them are there; no memory of theirs is kept meanwhile."""
+        self.free.clear()
         fetcher, key = self._fetcher, self._object
         publication = Publication(fetcher, key, self.pieces, attributes)
         complete = require(fetcher.driver, Multipart, key).complete
@@ -144,6 +145,9 @@ class Parts:
                 self._fetcher.send((leaving,))
                 return leaving
         return None
+
+    def _held_bytes(self) -> int:
+        return sum(len(sent.buffer) for sent in self._sent)
 
     def _collect(self, *, block: bool) -> None:
         """Take the parts that are done, and keep their buffers. Raises what went wrong with one."""
