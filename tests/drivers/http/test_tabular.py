@@ -66,6 +66,8 @@ def test_common_prefixes_and_the_token_are_read_from_the_rest():
         _entries(1, key="a&amp;b"),
         _entries(1, key="é"),
         _entries(1) + _entries(1, key="&quot;"),
+        _entries(key="&quot;a{0}&quot;"),
+        _entries(form=_ENTRY.replace("{size}", "&quot;{size}&quot;")),
         _entries(1, key=""),
         _entries(1, key="a\x00b"),
         _entries(1, key="a\rb"),

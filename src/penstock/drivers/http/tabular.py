@@ -23,6 +23,7 @@ _TOKENS = re.compile(rb"(</?[A-Za-z0-9]+>)")
 _QUOTE = b"&quot;"
 _TEXT = "([ -%'-;=-~]*)"  # printable ASCII that XML does not escape
 _TEXTS = {"Key": f"{_TEXT[:-2]}+)", "Size": f"([0-9]{{1,{_DIGITS}}})"}
+_BARE = ("Key", "Size", "LastModified")  # fields whose quotes are their own, as a version's are not
 _FORBIDDEN = b"]]>"  # in a text of XML
 
 
@@ -96,6 +97,8 @@ def _form(tags: tuple[bytes, ...], quoted: tuple[bool, ...]) -> _Form | None:
             joints[-1] += _QUOTE * quotes
             joints.append(_QUOTE * quotes)
     if path or not {"Key", "Size"} <= fields.keys() or len(texts) > _FIELDS:
+        return None
+    if any(joints[fields[each]].endswith(_QUOTE) for each in _BARE if each in fields):
         return None
     marks = [re.escape(each.decode()) for each in joints]
     pattern = "".join(chain.from_iterable(zip(marks, (*texts, ""), strict=True)))
