@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import tracemalloc
 import uuid
 
 import pytest
@@ -79,13 +80,31 @@ def test_files_are_read_when_they_are_needed_and_once(source, monkeypatch):
 def test_the_files_that_were_not_used_for_longest_are_let_go(source, monkeypatch):
     put_references(source, "refs.parq", ENTRIES, 1)
     found = references(source)
-    monkeypatch.setattr(records, "_MOST_HELD_BYTES", 250)  # of about 100 each
+    monkeypatch.setattr(records, "_MOST_HELD_BYTES", 3000)  # of about 1300 each
     for key in ("tas/0.0", "tas/0.1", "tas/0.0", "tas/3.1"):
         found.at(key)
     asked = reads(source, monkeypatch)
     for key in ("tas/0.0", "tas/3.1", "tas/0.1"):
         found.at(key)
     assert asked == ["refs.parq/tas/refs.1.parq"]
+
+
+def test_what_is_held_is_what_is_counted_of_small_files_and_of_absent_ones(source):
+    count = 1000
+    array = json.dumps(V2 | {"shape": [2 * count], "chunks": [1]})
+    put_references(source, "refs.parq", {"tas/.zarray": array}, 1)
+    for number in range(count):
+        source.put(f"refs.parq/tas/refs.{number}.parq", record({0: ["s3://other/a.nc", 10, 20]}, 1))
+    found = references(source)
+    found.at("tas/0")
+    for numbers in (range(1, count), range(count, 2 * count)):
+        counted = found.records._held_bytes
+        tracemalloc.start()
+        for number in numbers:
+            found.at(f"tas/{number}")
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert found.records._held_bytes - counted > held / 2
 
 
 def test_a_file_that_is_not_there_has_no_references_as_long_as_the_metadata_is(source):

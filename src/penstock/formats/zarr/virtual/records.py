@@ -36,6 +36,7 @@ METADATA = ".zmetadata"
 _MOST_FILE_BYTES = 256 << 20  # a hundred times a file of 100,000 references, kerchunk's default
 _MOST_UNPACKED_BYTES = 1 << 30
 _MOST_HELD_BYTES = 64 << 20  # about three million references
+_RECORD_BYTES, _ABSENT_BYTES = 1200, 400  # that one takes besides, and a file that is not there: hostile ones are small
 _BASE64 = b"base64:"
 _lock = Lock()  # of all caches: each keeps it for moments only
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
@@ -68,7 +69,7 @@ class _Record(NamedTuple):
             raise Damaged("the column 'path' of these references has no text", url=url)
         inline = [each.encode() if isinstance(each, str) else each for each in values]
         offsets, sizes = numbers.get("offset", zeros), numbers.get("size", zeros)
-        size = 24 * rows + sum(map(len, urls)) + sum(map(len, inline)) + 64 * (len(urls) + len(inline))
+        size = _RECORD_BYTES + 24 * rows + sum(map(len, urls)) + sum(map(len, inline)) + 64 * (len(urls) + len(inline))
         return cls(paths, urls, offsets, sizes, raws, inline, size)
 
     def at(self, row: int) -> bytes | list[Any]:
@@ -85,7 +86,7 @@ class _Record(NamedTuple):
 
 
 _CODES, _NUMBERS = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
-_EMPTY = _Record(_CODES, [], _NUMBERS, _NUMBERS, _CODES, [], 0)
+_EMPTY = _Record(_CODES, [], _NUMBERS, _NUMBERS, _CODES, [], _ABSENT_BYTES)
 
 
 class Records:
