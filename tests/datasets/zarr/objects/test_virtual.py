@@ -251,6 +251,32 @@ def test_an_array_that_references_in_parquet_have_not_is_named_with_those_they_h
         ps.ZarrDataset(f"{bucket}/other/pr")
 
 
+def test_folders_above_that_may_not_be_read_hide_neither_references_nor_what_is_missing(tmp_path, bucket):
+    values, served = numbered((8, 6, 8)), {}
+    put_references(open_source(f"{bucket}/x")[0], "team/refs.parq", of_v2(tmp_path, bucket, values), 4)
+    for entry in ps.list(f"{bucket}/team/"):
+        with ps.open(entry.url, "rb") as file:
+            served[f"/{entry.key}"] = file.read()
+
+    def answer(received, send):
+        data = served.get(received.path)
+        if data is not None and received.method == "GET":
+            send(reply(200, data, etag='"v"'))
+        else:
+            status = 403 if received.path.startswith("/team/.z") else 404 if data is None else 200
+            send(reply(status, content_length=str(len(data or b"")), etag='"v"'))
+        return False
+
+    with Scripted(answer) as server:
+        assert ps.ZarrDataset(f"{server.url}/team/refs.parq/tas", dims="time").contents.arrays[0].layout.shape == (
+            8,
+            6,
+            8,
+        )
+        with pytest.raises(NotFound, match=r"team/era5\.zarr/tas"):
+            ps.ZarrDataset(f"{server.url}/team/era5.zarr/tas")
+
+
 def test_a_document_that_has_its_references_in_parquet_is_refused(document):
     metadata = json.dumps({"metadata": {"tas/.zarray": {}}, "record_size": 10})
     with pytest.raises(Unsupported, match="pass the URL of their folder"):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.datasets.zarr.objects.locations import ReferencedObjects
-from penstock.errors import Damaged, NotFound, Unusable
+from penstock.errors import Damaged, Denied, NotFound, Unusable
 from penstock.formats.zarr.opening import Arrays, open_arrays
 from penstock.formats.zarr.virtual.records import METADATA
 from penstock.formats.zarr.virtual.references import references_of, references_of_manifests, references_of_records
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.formats.zarr.objects import Manifest
     from penstock.formats.zarr.virtual.references import References
     from penstock.source import Source
+    from penstock.values import ObjectMeta
 
 __all__ = ["Opener", "VirtualArrays", "document_at", "of_manifests", "records_above", "records_at"]
 
@@ -127,16 +128,29 @@ def records_at(
 def records_above(url: str | os.PathLike[str], store: StoreOptions | str | None) -> VirtualArrays | None:
     """Return the arrays that a URL names below a folder of references in Parquet; None: no folder above is one.
 
-    One request for each folder above, in parallel, and six for the one that is.
+    One request for each folder above, in parallel, and six for the one that is. Where one is refused, because no more
+    than what lies deeper may be read, the folders are asked for one by one, the deepest first.
     """
     source, key = open_source(url, store)
     parts = key.strip("/").split("/")
     folders = ["/".join(parts[:n]) for n in range(1, len(parts))]
-    metas = source.stat_existing([as_folder(each) + METADATA for each in folders])
+    try:
+        metas = source.stat_existing([as_folder(each) + METADATA for each in folders])
+    except Denied:
+        folders.reverse()
+        metas = [_readable(source, as_folder(each) + METADATA) for each in folders]
     for folder, meta in zip(folders, metas, strict=True):
         if meta is not None and (layouts := open_arrays(source, folder)).record_size is not None:
             return records_at(source, layouts, folder, store, key.strip("/")[len(folder) :])
     return None
+
+
+def _readable(source: Source, key: str) -> ObjectMeta | None:
+    """Describe an object; None: there is none, or it may not be read."""
+    try:
+        return source.stat_existing([key])[0]
+    except Denied:
+        return None
 
 
 def of_manifests(manifests: Mapping[str, Manifest], store: StoreOptions | str | None) -> VirtualArrays:
