@@ -10,6 +10,7 @@ from penstock.errors import (
     NotFound,
 )
 from penstock.source import Source
+from penstock.testing.faults import FaultServer
 
 
 def test_the_newest_is_looked_for_again_where_it_is_superseded_meanwhile(tmp_path, monkeypatch):
@@ -58,3 +59,10 @@ def test_a_step_that_is_not_there_is_answered_by_the_newest_that_is(tmp_path):
     run.save(3, {})
     with pytest.raises(NotFound, match="step 7 is not committed; the newest that is has number 3"):
         run.restore(7)
+
+
+def test_a_step_in_a_bucket_that_is_not_there_is_not_the_one_that_is_missing():
+    with FaultServer.start() as server:
+        for step in (None, 7):
+            with pytest.raises(NotFound, match="NoSuchBucket"):
+                ps.CheckpointManager("s3://no-such-bucket/run", store=server.store).restore(step)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -148,8 +147,12 @@ class Restore:
 
     def _absent(self, step: int, error: NotFound) -> NotFound:
         said = f"step {step} is not committed"
-        with suppress(PenstockError):  # who may read steps may not be allowed to list them
+        try:
             newest = self.steps.latest()
+        except PenstockError as refusal:  # who may read steps may not be allowed to list them
+            if isinstance(refusal, NotFound) and refusal.missing == "bucket":  # which a HEAD does not tell
+                return refusal
+        else:
             said += ", nor is any other" if newest is None else f"; the newest that is has number {newest}"
         return NotFound(said, url=error.url)
 
