@@ -53,9 +53,11 @@ class Arrays(dict[str, "Layout"]):
 
     def named(self, wanted: str) -> str:
         """Return the names of arrays for an error, those like ``wanted`` first: twenty at most."""
-        names = {name.casefold(): name for name in sorted({*self, *self.refused})}
-        near = [names[each] for each in get_close_matches(wanted.casefold(), names, _MOST_NAMED, 0.5)]
-        found = [*near, *(name for name in names.values() if name not in near)]
+        folded: dict[str, list[str]] = {}  # names that differ in case alone are arrays of their own
+        for name in sorted({*self, *self.refused}):
+            folded.setdefault(name.casefold(), []).append(name)
+        near = get_close_matches(wanted.casefold(), folded, _MOST_NAMED, 0.5)
+        found = [name for each in dict.fromkeys([*near, *folded]) for name in folded[each]]
         return ", ".join([*found[:_MOST_NAMED], *(["…"] if len(found) > _MOST_NAMED else [])]) or "none"
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -44,6 +44,14 @@ def test_arrays_of_the_group_are_named_those_of_like_names_first(group, path, na
         ps.ZarrDataset(f"{group}/{path}")
 
 
+def test_arrays_whose_names_differ_in_case_alone_are_all_named(bucket):
+    group = zarr.open_group(Store(f"{bucket}/era5.zarr"), mode="w")
+    for name in ("T", "q", "t"):
+        group.create_array(name, data=np.zeros((2, 2), dtype="f4"))
+    with pytest.raises(NotFound, match=r"has T, t, q \["):
+        ps.ZarrDataset(f"{bucket}/era5.zarr/t_")
+
+
 def test_a_document_is_no_array(group):
     with pytest.raises(NotFound, match=r"pass the URL of the array or group, without zarr\.json"):
         ps.ZarrDataset(f"{group}/t2m/zarr.json")
