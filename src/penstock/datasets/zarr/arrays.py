@@ -75,5 +75,5 @@ def numbered(arrays: Sequence[StoredArray]) -> tuple[tuple[StoredArray, ...], St
     found = tuple(array._replace(objects=array.objects.numbered(stores.number)) for array in arrays)
     if not stores.sources:
         stores.number(arrays[0].source)
-    stores.grow = any(array.objects.lazy for array in arrays)
+    stores.grow = any(array.objects.records is not None for array in arrays)
     return found, stores

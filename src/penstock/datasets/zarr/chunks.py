@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from penstock.datasets.zarr.indexes import ShardIndexes
     from penstock.datasets.zarr.pool import MemoryPool
     from penstock.formats.zarr.layout import Layout
+    from penstock.formats.zarr.virtual.records import Records
     from penstock.protocols.fetching import PendingRead
 
 __all__ = ["Chunks"]
@@ -41,7 +42,7 @@ class Chunks:
         for _, grid in layouts:
             self.bases.append(self.bases[-1] + prod(grid))
         self._at = lru_cache(_KEPT)(partial(_located, self.bases, layouts))  # asked for before reading, and after it
-        self._lazy = any(array.objects.lazy for array in arrays)
+        self._records = [array.objects.records for array in arrays]
         self._sharded = any(layout.shards is not None for layout, _ in layouts)
         self._decoders = [decoder_of(array.layout, array.url) for array in arrays]
         self._sizes = [
@@ -67,14 +68,15 @@ class Chunks:
 
     def prepare(self, chunks: Iterable[int]) -> None:
         """Read what says where some chunks lie, all at once, of arrays of which that is read when it is needed."""
-        if not self._lazy:
+        if not any(self._records):
             return
-        keys: dict[int, list[str]] = {}
+        keys: dict[int, tuple[Records, list[str]]] = {}  # of several arrays of one document together
         for chunk in chunks:
             number, layout, place = self._at(chunk)
-            keys.setdefault(number, []).append(layout.object_key(place))
-        for number, some in keys.items():
-            self._arrays[number].objects.prepare(some)
+            if (records := self._records[number]) is not None:
+                keys.setdefault(id(records), (records, []))[1].append(layout.object_key(place))
+        for records, some in keys.values():
+            records.prepare(some)
 
     def span(self, chunk: int, indexes: ShardIndexes) -> Span | bytes | None:
         """Return where a chunk lies, or its bytes where references have them; None where it is known to be missing.

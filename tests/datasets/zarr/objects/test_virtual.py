@@ -19,7 +19,7 @@ from virtualizarr.parsers import HDFParser
 
 import penstock as ps
 from penstock.errors import Damaged, NotFound, Unsupported, Unusable
-from penstock.source import open_source
+from penstock.source import Source, open_source
 from penstock.testing.servers import Scripted, reply
 from tests.datasets.zarr.stores import numbered
 from tests.formats.zarr.virtual.referencefiles import put_references
@@ -212,6 +212,20 @@ def test_samples_of_references_in_parquet_are_those_of_the_array(tmp_path, bucke
     assert sorted(each.numpy().tobytes() for batch in loader for each in batch) == sorted(
         each.tobytes() for each in values
     )
+
+
+def test_files_of_references_of_several_arrays_are_looked_for_together(tmp_path, bucket, monkeypatch):
+    values = large(21)
+    entries = of_v2(tmp_path, bucket, values) | of_v2(tmp_path, bucket, values, name="pr")
+    source, key = open_source(tmp_path / "refs.parq")
+    put_references(source, key, entries, 100)
+    asked, stat = [], Source.stat_existing
+    monkeypatch.setattr(Source, "stat_existing", lambda self, keys: asked.append([*keys]) or stat(self, keys))
+    dataset = pickle.loads(pickle.dumps(ps.ZarrDataset(tmp_path / "refs.parq")))
+    asked.clear()
+    for each in dataset:
+        assert np.array_equal(each["tas"].numpy(), each["pr"].numpy())
+    assert [sorted(each) for each in asked] == [[f"{key}/pr/refs.0.parq", f"{key}/tas/refs.0.parq"]]
 
 
 def test_stores_that_references_in_parquet_lead_to_are_opened_when_they_come(tmp_path, bucket):

@@ -14,9 +14,10 @@ from penstock.providers.urls import parse
 from penstock.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from penstock.formats.zarr.layout import Layout
+    from penstock.formats.zarr.virtual.records import Records
     from penstock.formats.zarr.virtual.references import References
     from penstock.source import Source
 
@@ -62,11 +63,8 @@ class Located(Protocol):
         """
 
     @property
-    def lazy(self) -> bool:
-        """Whether what says where objects lie is read when it is needed: then other stores may come with it."""
-
-    def prepare(self, keys: Iterable[str]) -> None:
-        """Read what says where some objects lie, all at once; whatever is wrong with it, ``find`` raises."""
+    def records(self) -> Records | None:
+        """What says where objects lie, where that is read when it is needed: then other stores may come with it."""
 
     def beside(self, key: str) -> tuple[Layout, Located] | None:
         """Return another array of the same store or document, and where its objects lie; None: there is none."""
@@ -142,12 +140,9 @@ class OwnObjects:
         return homed(span, self.home)
 
     @property
-    def lazy(self) -> bool:
-        """False."""
-        return False
-
-    def prepare(self, keys: Iterable[str]) -> None:
-        """Do nothing: where objects lie is known."""
+    def records(self) -> None:
+        """None: where objects lie is known."""
+        return
 
     def beside(self, key: str) -> tuple[Layout, OwnObjects] | None:
         """Open another array of the store: five requests in parallel."""
@@ -195,14 +190,9 @@ class ReferencedObjects:
         return cls(references, sources, most_bytes, opener)
 
     @property
-    def lazy(self) -> bool:
-        """Whether the references are read when they are needed."""
-        return self.references.records is not None
-
-    def prepare(self, keys: Iterable[str]) -> None:
-        """Read the files of references that are needed for some objects."""
-        if (records := self.references.records) is not None:
-            records.prepare(keys)
+    def records(self) -> Records | None:
+        """The references, where they are read when they are needed."""
+        return self.references.records
 
     def numbered(self, number: Callable[[Source], int]) -> ReferencedObjects:
         """Return the same, with the stores' numbers."""
