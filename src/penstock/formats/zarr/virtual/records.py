@@ -35,7 +35,7 @@ __all__ = ["METADATA", "Records"]
 METADATA = ".zmetadata"
 _MOST_FILE_BYTES = 256 << 20  # a hundred times a file of 100,000 references, kerchunk's default
 _MOST_UNPACKED_BYTES = 1 << 30
-_MOST_HELD_BYTES = 64 << 20  # about three million references
+_MOST_HELD_BYTES = 256 << 20  # about twelve million references, of a hundred arrays at 100,000 in a file
 _RECORD_BYTES, _ABSENT_BYTES = 1200, 400  # that one takes besides, and a file that is not there: hostile ones are small
 _BASE64 = b"base64:"
 _lock = Lock()  # of all caches: each keeps it for moments only
@@ -92,7 +92,7 @@ _EMPTY = _Record(_CODES, [], _NUMBERS, _NUMBERS, _CODES, [], _ABSENT_BYTES)
 class Records:
     """References by key, as the mapping ``refs`` of a JSON document has them; ``KeyError``: there is none.
 
-    Files that were read are kept, 64 MiB of their references in each process; the oldest go first. For any thread.
+    Files that were read are kept, 256 MiB of their references in each process; the oldest go first. For any thread.
 
     Attributes:
         source: The store of the files.
