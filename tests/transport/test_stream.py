@@ -4,7 +4,9 @@ import ctypes
 
 import pytest
 
-from penstock.transport.stream import Collected, _fwrite, close_over, open_over
+from penstock.errors import Bug
+from penstock.transport import stream as streams
+from penstock.transport.stream import Collected, Reused, _fwrite, close_over, open_over, rewind, written
 
 EDGE = b"#" * 16
 
@@ -41,6 +43,23 @@ def test_pieces_follow_one_another_and_what_was_written_is_counted():
 def test_a_region_that_nothing_is_written_to_holds_no_bytes():
     _region, _pin, stream = _laid_over(10)
     assert close_over(stream) == 0
+
+
+def test_a_stream_that_is_used_again_holds_what_came_last_also_after_too_much_came():
+    reused = Reused(10)
+    for data in (b"0123456789", b"ab", b"x" * 20, b"", b"\0c\0"):
+        rewind(reused.stream)
+        _write(reused.stream, data)
+        held = written(reused.stream)
+        assert held == min(len(data), 10)
+        assert reused.view[:held] == data[:held]
+    reused.close()
+
+
+def test_a_c_library_that_does_not_go_back_is_refused(monkeypatch):
+    monkeypatch.setattr(streams, "rewind", lambda _stream: None)
+    with pytest.raises(Bug, match="fmemopen writes"):
+        streams._check()
 
 
 @pytest.mark.parametrize("pieces", [[], [b"\0"], [b"ab", b"", b"\0cd\0"], [b"x" * 70_000] * 3])

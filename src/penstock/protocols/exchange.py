@@ -85,7 +85,7 @@ class Response:
         status: HTTP status; 0 when there was none.
         headers: The wanted headers that were there, names in lower case.
         body: The collected body (``bytes``), or a ``Work``'s value; with a target, only the body of an error. Of an
-            error's body, the first ``TEXT_BYTES``.
+            error's body, the first ``TEXT_BYTES``; with a target no more than 16 KiB, or than a larger target holds.
         received: Bytes that arrived in the target.
         fault: Why the exchange did not complete (connection, TLS, time, a ``Work``'s error); None when it did.
         first_byte_s: Seconds from the request, on a connection that stood, to the response's first byte; known of a

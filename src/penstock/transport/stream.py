@@ -138,9 +138,11 @@ def _check() -> None:
     pin = (ctypes.c_char * 3).from_buffer(probe)
     stream = open_over(ctypes.addressof(pin), 2)
     wrote = _fwrite(b"abc", 1, 2, stream), _fwrite(b"c", 1, 1, stream)
-    _fclose(stream)
-    if wrote != (2, 0) or probe != b"ab!":
-        message = f"this C library's fmemopen writes {probe!r} where b'ab!' was expected"
+    whole = bytes(probe)
+    rewind(stream)  # after a refusal, too: it says nothing where it cannot
+    again = _fwrite(b"d", 1, 1, stream), close_over(stream)
+    if (*wrote, *again) != (2, 0, 1, 1) or whole != b"ab!" or probe[::2] != b"d!":  # behind what was written may be a NUL
+        message = f"this C library's fmemopen writes {whole!r}, then {probe!r}, not b'ab!' and b'db!'"
         raise Bug(message)
 
 
