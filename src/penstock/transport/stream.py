@@ -139,9 +139,9 @@ def _check() -> None:
     stream = open_over(ctypes.addressof(pin), 2)
     wrote = _fwrite(b"abc", 1, 2, stream), _fwrite(b"c", 1, 1, stream)
     whole = bytes(probe)
-    rewind(stream)  # after a refusal, too: it says nothing where it cannot
+    rewind(stream)  # after a refusal, too: it tells of no failure. Behind what is written then may be a NUL
     again = _fwrite(b"d", 1, 1, stream), close_over(stream)
-    if (*wrote, *again) != (2, 0, 1, 1) or whole != b"ab!" or probe[::2] != b"d!":  # behind what was written may be a NUL
+    if (*wrote, *again) != (2, 0, 1, 1) or whole != b"ab!" or probe[::2] != b"d!":
         message = f"this C library's fmemopen writes {whole!r}, then {probe!r}, not b'ab!' and b'db!'"
         raise Bug(message)
 
