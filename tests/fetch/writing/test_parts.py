@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from penstock import events
+from penstock.errors import Forbidden
 from penstock.fetch.writing.publish import Publication
 from penstock.node.member import member
 from penstock.testing.servers import reply
 from tests.fetch.writing.uploads import OPTIONS, PART, Uploads, small_parts, writing
+from tests.servers.hostile import document
 
 
 @pytest.fixture
@@ -93,3 +95,22 @@ def test_a_part_that_fails_once_is_sent_again():
         file.write(bytes(3 * PART))
         file.close()
     assert script.parts == {1: PART, 2: PART, 3: PART}
+
+
+def test_why_a_part_was_not_sent_is_why_the_upload_ended_for_who_waits_for_memory():
+    def part(_received, send, _answer):
+        send(reply(403, document("Error", Code="AccessDenied")))
+        return True
+
+    seen = []
+    stop = events.subscribe(seen.append)
+    with writing(Uploads(part=part)) as file:
+        for memory in [file.lend(PART) for _ in range(3)]:
+            file.give(memory)
+        with pytest.raises(Forbidden):
+            file.lend(PART)
+        assert file.closed
+    stop()
+    (ended,) = [each for each in seen if isinstance(each, events.OperationEnded)]
+    assert (ended.kind, ended.outcome) == ("upload", "failed")
+    assert "Forbidden" in ended.error

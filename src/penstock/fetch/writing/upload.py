@@ -77,9 +77,8 @@ class Writer(io.BufferedIOBase):
         self._strayed = False  # asked to go back, and refused
         self._attributes = marked(attributes)
         self._parts = Parts(fetcher, key, options, self._attributes)
-        self._ended = False
+        self._ended = self._aborting = False
         self._turn = Turn()
-        self._aborting = False
         self._failure: PenstockError | None = None  # why nothing was published, for a thread that waits to close
         self._untold: PenstockError | None = None  # the same, where a write raised it: for who closes as if it had not
         self._pid = os.getpid()
@@ -158,8 +157,7 @@ class Writer(io.BufferedIOBase):
                         self._make_room()
                     done += self._part.take(view[done:])
             except BaseException as error:
-                self._fail(error)
-                self._untold = self._failure
+                self._untold = self._fail(error)
                 raise
             self._written += done
         return done
@@ -180,7 +178,11 @@ class Writer(io.BufferedIOBase):
         """Return memory for a part; blocks while ``buffer_bytes`` are on their way. Raises why a part was not sent."""
         self._check_open()
         with self._turn:
-            return self._parts.buffer(size)
+            try:
+                return self._parts.buffer(size)
+            except BaseException as error:
+                self._untold = self._fail(error)
+                raise
 
     def give(self, buffer: bytearray) -> None:
         """Take memory of ``lend``, filled, as the next part, without a copy; ``write`` and ``append`` are not used."""
@@ -196,8 +198,7 @@ class Writer(io.BufferedIOBase):
                     self._parts.settle(at_once - 1)
                 self._scope.run(self._start, buffer, piece, verb, body)
             except BaseException as error:
-                self._fail(error)
-                self._untold = self._failure
+                self._untold = self._fail(error)
                 raise
             self._written += piece[0]
 
@@ -248,11 +249,12 @@ class Writer(io.BufferedIOBase):
         if untold is not None:
             raise again(untold)
 
-    def _fail(self, error: BaseException) -> None:
-        """Abort, for a reason that other threads hear, too."""
+    def _fail(self, error: BaseException) -> PenstockError:
+        """Abort, for a reason that other threads hear, too; returns it."""
         message = f"{type(error).__name__} came while it was written, and nothing was published"
-        self._failure = again(error) if isinstance(error, PenstockError) else Cancelled(message, url=self.url)
+        self._failure = why = again(error) if isinstance(error, PenstockError) else Cancelled(message, url=self.url)
         self._abort(error)
+        return why
 
     def abort(self) -> None:
         """Publish nothing and free what the store holds of it; harmless at any time, and over in seconds."""
@@ -334,9 +336,8 @@ class Writer(io.BufferedIOBase):
     def _check_straight(self) -> None:
         if self._strayed:
             advice = "have it write to an io.BytesIO or a local file, and write those bytes here at once"
-            raise Unusable(
-                f"a library wants to change what it has written, and an object cannot: {advice}", url=self.url
-            )
+            message = f"a library wants to change what it has written, and an object cannot: {advice}"
+            raise Unusable(message, url=self.url)
 
     def _check_wanted(self) -> None:
         if self._aborting or self._ended:
