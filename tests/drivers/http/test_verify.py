@@ -99,6 +99,18 @@ def test_an_answer_that_broke_off_before_its_range_is_the_fault_itself():
     assert _span(_part(fault=fault)) == 3, "what came after the range was named is right"
 
 
+def test_headers_that_end_early_are_no_answer():
+    """libcurl calls them whole: no byte came, and nothing says how many there are."""
+    cut = Response(206, {})
+    for read in (lambda: _span(cut), lambda: _end(cut), lambda: _end(Response(200, {}))):
+        with pytest.raises(Transient, match="ended within the headers"):
+            read()
+    with pytest.raises(Transient, match="ended within the headers"):
+        PLAIN.whole(Response(200, {"etag": ETAG}, body=b""), "")
+    with pytest.raises(Transient, match="ended within the headers"):
+        PLAIN.opened(Response(200, {"etag": ETAG}), "", Buffer.allocate(3))
+
+
 @pytest.mark.parametrize("etag", ['"f"', "f", 'W/"e"'])
 @pytest.mark.parametrize("span", [PART, WHOLE])
 def test_another_version_has_changed(etag, span):

@@ -124,3 +124,22 @@ def test_what_was_read_is_held_by_its_caller_alone():
             assert sys.getrefcount(target) == 2
         finally:
             gc.enable()
+
+
+@pytest.mark.parametrize(
+    "span",
+    [Span("key", 1, 5), Span("key", 1, 5, "e1"), Span("key", 0, 10, whole=True), Span("key"), Span("key", -3)],
+    ids=["range", "range of a version", "whole", "of unknown size", "suffix"],
+)
+def test_a_connection_that_ends_within_the_headers_costs_an_attempt(span):
+    def fault(_received, answer, send):
+        if cuts:
+            send(answer[: answer.index(b"\r\n") + cuts.pop()])
+            return True
+        return False
+
+    cuts = [7, 2]  # a piece of the next header, and the line of the status alone
+    with serving({"key": b"0123456789"}, fault) as (server, engine):
+        (data,) = read_many(engine, [span])
+    assert data == b"0123456789"[span.start if span.start >= 0 else -3 : span.stop]
+    assert len(server.received) == 3

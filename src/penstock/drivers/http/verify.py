@@ -22,6 +22,8 @@ REPLACED = "the object is no longer the one that was listed or opened"
 Digest = Callable[[str, memoryview | bytes], bool]
 _RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)").fullmatch
 _QUOTED = 40  # characters of a foreign text
+# libcurl calls an answer whole whose connection ends within its headers.
+_CUT = "no bytes came, and no header says how many there are: the connection ended within the headers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,7 @@ class Verification:
             Changed: Another version, or a whole object of another size than was asked for.
             ChecksumMismatch: A whole object whose bytes do not match the store's digest.
             Damaged: Another range than was asked for.
+            Transient: The headers ended early.
             Truncated: The object ends before the range does.
             Unusable: With the code ``RANGE_IGNORED``: the whole object instead of the range.
             PenstockError: The answer broke off before it named its range.
@@ -94,13 +97,13 @@ class Verification:
             Changed: Another version than ``etag``, unless that is empty.
             ChecksumMismatch: The bytes do not match the store's digest.
             Damaged: The server does not say how long the object is.
-            Transient: The body ended early.
+            Transient: The body ended early, or the headers did.
 
         """
         headers = response.headers
         self.same_version(headers, etag)
         body = response.body if isinstance(response.body, bytes) else b""
-        if "chunked" not in headers.get("transfer-encoding", "") and len(body) != self.length(headers):
+        if "chunked" not in headers.get("transfer-encoding", "") and len(body) != self._length(headers, len(body)):
             raise Transient("the body ended early")
         self.same_digest(headers, body)
         return body
@@ -122,7 +125,7 @@ class Verification:
             return Beginning(buffer.copy(response.received), size, found if is_strong(found) else "")
         if response.fault is not None:
             raise response.fault
-        if not chunked and response.received != self.length(headers):
+        if not chunked and response.received != self._length(headers, response.received):
             raise Transient("the body ended early")
         body = buffer.cut(response.received)
         if not headers.keys().isdisjoint(self.digests):
@@ -147,6 +150,8 @@ class Verification:
         version = version if is_strong(version) else ""
         named = headers.get("content-range", "")
         if named or (response.status == 206 and response.fault is None):  # noqa: PLR2004  Partial Content
+            if not named and not received:
+                raise Transient(_CUT)
             start, total = _end_of(named, size)
             if received > total - start:
                 raise Damaged(f"the server sent more than the {total - start} bytes that it named")
@@ -155,7 +160,8 @@ class Verification:
             raise response.fault
         if response.overflow:
             return None
-        length = received if "chunked" in headers.get("transfer-encoding", "") else self.length(headers)
+        chunked = "chunked" in headers.get("transfer-encoding", "")
+        length = received if chunked else self._length(headers, received)
         if received != length:
             raise Transient("the body ended early")
         return Ending(0, length, version, length)
@@ -166,6 +172,12 @@ class Verification:
         if length is None:  # libcurl takes everything until the connection closes for the body then
             raise Damaged("the server does not say how long the object is")
         return length
+
+    def _length(self, headers: Mapping[str, str], received: int) -> int:
+        """Return ``length``; ``Transient`` where not a byte came either."""
+        if not received and self.size not in headers:
+            raise Transient(_CUT)
+        return self.length(headers)
 
     def same_version(self, headers: Mapping[str, str], etag: str) -> None:
         """Raise ``Changed`` where the answer names another version than ``etag``; an empty one matches each."""
@@ -199,6 +211,8 @@ def _same_range(response: Response, start: int, stop: int) -> None:
         ignored = Unusable("this server ignores Range: objects can only be read whole")
         ignored.code = RANGE_IGNORED
         raise ignored
+    if not found and not response.received:
+        raise Transient(_CUT)
     match = _RANGE(found)
     if match is None or int(match[1]) != start:
         raise Damaged(f"asked for bytes {start}-{stop - 1}, the server sent {found[:_QUOTED]!r}")
