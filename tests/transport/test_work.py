@@ -71,6 +71,16 @@ def test_a_retry_waits_and_runs_again(threads):
     assert (call.wait().body, call.attempts) == ("done", 3)
 
 
+def test_what_waits_for_another_attempt_holds_up_no_other(threads):
+    waiting = [Once(Work(lambda: None), delays=[3600.0]) for _ in range(5)]
+    threads.submit(waiting)
+    assert [response.body for response in carry(threads, *[Once(Work(lambda: 1)) for _ in range(9)])] == [1] * 9
+    assert len(threads._workers) <= 2 * 4
+    threads.cancel(waiting)
+    assert {type(each.wait().fault) for each in waiting} == {Cancelled}
+    assert not threads._waiting
+
+
 def test_a_call_that_breaks_when_it_is_told_is_told_so_and_the_thread_goes_on():
     class Breaking(Once):
         def done(self, response):

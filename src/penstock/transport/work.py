@@ -23,6 +23,7 @@ __all__ = ["Threads"]
 
 _LINGER_S: Final = 0.05  # a thread that waits takes over in 20 µs, a new one in 80: for reads one after another
 _LOOK_S: Final = 0.001  # at the interpreter's end
+_MOST: Final = 4  # times as many threads, while calls wait for another attempt on some
 
 _all: WeakSet[Threads] = WeakSet()
 
@@ -45,7 +46,7 @@ class Threads:
     """
 
     def __init__(self, threads: int = 8) -> None:
-        """Start threads as they are needed, at most ``threads``."""
+        """Start threads as they are needed, at most ``threads``, and more where calls wait for another attempt."""
         self._threads = threads
         self._ending = False
         self._closed = False
@@ -58,6 +59,7 @@ class Threads:
         self._jobs: dict[int, _Job] = {}  # by the identity of the call
         self._workers: set[object] = set()
         self._idle: set[object] = set()  # each worker puts itself there and takes itself out
+        self._waiting: set[_Job] = set()  # for another attempt, each on a thread of its own
 
     def submit(self, calls: Iterable[Call]) -> None:
         """Queue calls; returns at once."""
@@ -99,17 +101,20 @@ class Threads:
 
     def _hire(self) -> None:
         """Start threads, as long as more is queued than idle ones will take."""
-        while self._queue.qsize() > len(self._idle) and len(self._workers) < self._threads:
+        while self._queue.qsize() > len(self._idle) and len(self._workers) < self._most():
             worker = object()
             try:
                 self._workers.add(worker)
-                if len(self._workers) > self._threads:  # two callers came at once: one of them looks again
+                if len(self._workers) > self._most():  # two callers came at once: one of them looks again
                     self._workers.discard(worker)
                 elif self._ending or not _started(self._work, worker):
                     self._work(worker)
             except BaseException:  # Ctrl-C
                 self._workers.discard(worker)
                 raise
+
+    def _most(self) -> int:
+        return min(self._threads + len(self._waiting), self._threads * _MOST)
 
     def _work(self, worker: object) -> None:
         """Carry jobs out until there is none for a while, or for good."""
@@ -139,7 +144,11 @@ class Threads:
     def _carry(self, job: _Job) -> None:
         delay_s: float | None = 0.0
         while delay_s is not None:
+            if delay_s and not self._ending:
+                self._waiting.add(job)
+                self._hire()  # what is queued is not to wait with it
             off = _called_off(job, delay_s)
+            self._waiting.discard(job)
             delay_s = deliver(job.call, Response(fault=Cancelled("called off")) if off else _attempt(job.call))
         if self._jobs.get(id(job.call)) is job:
             del self._jobs[id(job.call)]
