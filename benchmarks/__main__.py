@@ -27,7 +27,6 @@ _ROUNDS = 5
 def main(arguments: list[str] | None = None) -> None:
     """Run what the arguments ask for; raises SystemExit with a message when it cannot."""
     options = _options(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that folders and servers go, as on Ctrl-C
     chosen, sections = _chosen(options.only)
     loads = {load.name: load for load in (conditions.quick(conditions.LOADS) if options.quick else conditions.LOADS)}
     if chosen:
@@ -139,4 +138,5 @@ def _plot(output: Path) -> list[str]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that folders and servers go, as on Ctrl-C
     main()

@@ -47,7 +47,6 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("--rounds: at least one")
     if not options.folder.is_dir():
         parser.error(f"--folder: {options.folder} is no directory")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that folders and servers go, as on Ctrl-C
     install()
     loads = conditions.quick(conditions.LOADS) if options.quick else conditions.LOADS
     chosen = [each for each in conditions.CONDITIONS if not options.only or each.name in options.only]
@@ -111,4 +110,5 @@ def _checkout(commit: str) -> Iterator[Path]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that folders and servers go, as on Ctrl-C
     main()

@@ -46,7 +46,10 @@ def pytest_configure(config):
 def pytest_runtest_protocol(item):
     watch = item.config.watch
     watch.since, watch.test = monotonic(), item.nodeid
+    terminated = signal.getsignal(signal.SIGTERM)
     try:
         return (yield)
     finally:
+        if terminated is not None:  # a handler that a test leaves would keep forked children of others alive
+            signal.signal(signal.SIGTERM, terminated)
         watch.test = ""  # a worker process without tests waits for the others as long as they take
