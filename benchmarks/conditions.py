@@ -88,9 +88,9 @@ _TORCH = "torch==2.13.0 numpy==2.4.6"
 CONNECTOR = f"s3torchconnector[dcp]==1.5.0 pillow {_TORCH}"
 _OBSTORE = "obstore==0.12.1"
 _BOTO3 = "boto3==1.44.5"
-# The newest botocore that its aiobotocore allows; our tests have a newer one.
-_S3FS = f"s3fs==2026.9.0 botocore==1.43.117 {_TORCH}"
 _ARROW = "pyarrow==26.0.1"
+# The newest botocore that its aiobotocore allows; our tests have a newer one.
+_S3FS = f"s3fs==2026.9.0 botocore==1.43.117 {_ARROW} {_TORCH}"
 _RUNAI = f"runai-model-streamer[s3]==0.17.0 {_TORCH}"
 _SAFETENSORS = f"safetensors==0.8.0 {_TORCH}"
 _ZARR = "zarr==3.1.6 obstore==0.12.1 s3fs==2026.9.0 botocore==1.43.117"
@@ -218,7 +218,7 @@ _RANGES = (
 )
 _TABLE = (
     Run("penstock_read_table", beside="s3fs_read_table"),
-    Run("s3fs_read_table", f"{_S3FS} {_ARROW}"),
+    Run("s3fs_read_table", _S3FS),
     Run("pyarrow_read_table", f"{_ARROW} numpy==2.4.6"),
 )
 _BESIDE_25_MS = "; every batch of 64 is followed by 25 ms of pure Python in the main thread"
