@@ -98,3 +98,18 @@ def test_an_object_in_a_store_without_a_url_is_read_through_that_store():
     found = opened(array, "samples", None, decode_cf=None)[""]
     assert found.url == "MemoryStore:"
     assert not found.source.root.startswith("s3")
+
+
+@pytest.mark.parametrize("form", ["URL", "group"])
+def test_an_image_of_ome_zarr_is_its_level_of_the_most_pixels(tmp_path, form):
+    url = str(tmp_path / "image.zarr")
+    root = zarr.create_group(url, zarr_format=2)
+    root.attrs["multiscales"] = [{"axes": ["c", "y"], "datasets": [{"path": "full"}, {"path": "half"}]}]
+    for name, size in (("full", 8), ("half", 4), ("thumbnail", 3)):
+        root.create_array(name, shape=(2, size), chunks=(1, 4), dtype="u1")[:] = 1
+    found = opened(url if form == "URL" else root, "samples", None, decode_cf=None)
+    assert [(name, array.layout.shape, array.layout.dims) for name, array in found.items()] == [
+        ("", (2, 8), ("c", "y"))
+    ]
+    coarse = opened(f"{url}/half", "samples", None, decode_cf=None)
+    assert coarse[""].layout.dims == ("c", "y")

@@ -14,7 +14,7 @@ import zarr
 from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
-from penstock.formats.zarr.codecs import decoder_of
+from penstock.formats.zarr.decoding.codecs import decoder_of
 from penstock.formats.zarr.documents import layout_of
 from penstock.formats.zarr.grid import pieces
 from penstock.formats.zarr.index import chunk_span, index_span, read_index

@@ -222,3 +222,57 @@ def test_on_a_server_only_what_is_missing_is_missing(server):
     server.heal()
     server.fail(FAULTS["500"], when=Match(key="a/zarr.json"))
     assert sorted(open_arrays(source, key)) == ["more/below/x", "tas", "time"]
+
+
+AXES = ("c", "y", "x")
+
+
+def image(version, *, consolidated=False):
+    """Return the objects of an OME-Zarr image of two levels, with labels, below the group ``cells``."""
+    store, named = MemoryStore(), [{"name": axis} for axis in AXES]
+    described = [{"axes": named, "datasets": [{"path": "0"}, {"path": "1"}]}]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        root = zarr.open_group(store, mode="w", zarr_format=version)
+        for name, factor in (("cells", 1), ("cells/labels/nuclei", 1), ("cells/other", 2)):
+            group = root.create_group(name)
+            if name != "cells/other":
+                group.attrs.update({"multiscales": described} if version == 2 else {"ome": {"multiscales": described}})
+            for level, size in (("0", 8), ("1", 4)):
+                group.create_array(level, shape=(2, size, size * factor), chunks=(1, 4, 4), dtype="u1")[:] = 1
+        if consolidated:
+            zarr.consolidate_metadata(store)
+    return {key: value.to_bytes() for key, value in store._store_dict.items()}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("consolidated", [True, False], ids=["consolidated", "one by one"])
+def test_an_image_of_ome_zarr_names_the_dimensions_of_its_levels(version, consolidated):
+    source, key = bucket(image(version, consolidated=consolidated))
+    arrays = open_arrays(source, key)
+    named = {name for name in arrays if arrays[name].dims == AXES}
+    assert named == {"cells/0", "cells/1", "cells/labels/nuclei/0", "cells/labels/nuclei/1"}
+    assert arrays["cells/other/0"].dims == (None, None, None)
+    assert arrays.whole == "", "the group of an image is no image"
+    assert open_arrays(source, f"{key}/cells").whole == "0"
+    assert open_arrays(source, f"{key}/cells", ["1"])["1"].dims == AXES
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_level_that_is_opened_by_itself_has_the_names_of_its_image(version):
+    source, key = bucket(image(version))
+    assert open_arrays(source, f"{key}/cells/1")[""].dims == AXES
+    assert open_arrays(source, f"{key}/cells/labels/nuclei/0")[""].dims == AXES
+    assert open_arrays(source, f"{key}/cells/other/1")[""].dims == (None, None, None)
+
+
+@pytest.mark.parametrize("above", [b"{", b"[]", b'{"multiscales": 5}', b'{"multiscales": [{"axes": ["x"]}]}'])
+def test_what_lies_above_an_array_is_no_reason_not_to_read_it(above):
+    source, key = bucket({"0/.zarray": V2, ".zattrs": above})
+    assert {*open_arrays(source, f"{key}/0")[""].dims} == {None}
+
+
+def test_names_that_an_array_has_are_its_own():
+    described = {"multiscales": [{"axes": ["p", "q"], "datasets": [{"path": "0"}]}]}
+    source, key = bucket({"0/.zarray": V2, "0/.zattrs": {"_ARRAY_DIMENSIONS": ["y", "x"]}, ".zattrs": described})
+    assert open_arrays(source, f"{key}/0")[""].dims == ("y", "x")

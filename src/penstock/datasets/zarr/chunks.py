@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.datasets.zarr.objects.locations import check_absent
 from penstock.errors import NotFound
-from penstock.formats.zarr.codecs import decoder_of
+from penstock.formats.zarr.decoding.codecs import decoder_of
 from penstock.formats.zarr.index import chunk_span
 from penstock.values import Span
 

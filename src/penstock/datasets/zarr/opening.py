@@ -96,7 +96,7 @@ def _at(
         name: StoredArray.of(
             source,
             layout,
-            OwnObjects(source, document=layouts.documents[name].removeprefix(source.root)),
+            OwnObjects(source, document=layouts.documents[layout.name].removeprefix(source.root)),
             decode_cf=decode_cf,
         )
         for name, layout in _sampled(layouts, what).items()
@@ -111,9 +111,11 @@ def _virtual(found: VirtualArrays, what: str, *, decode_cf: bool | None) -> dict
 
 
 def _sampled(layouts: Arrays, what: str) -> dict[str, Layout]:
-    """Return the arrays that a sample has: an array that was named itself, or those of a group but coordinates."""
+    """Return the arrays that a sample has: a group's but coordinates, an image's finest, or the one that was named."""
     if not layouts and not layouts.refused:
         raise NotFound(f"{what} is a group without arrays", url=layouts.url)
+    if layouts.whole:
+        return {"": layouts[layouts.whole]}
     chosen = layouts if [*layouts] == [""] else _data(layouts)
     for name, error in layouts.refused.items():
         error.add_note(
@@ -134,9 +136,12 @@ def _of_object(
     if manifests:
         return _virtual(of_manifests(manifests, store), what, decode_cf=decode_cf)
     found = arrays_of(given)
-    chosen = found.arrays if [*found.arrays] == [""] else _data(found.arrays)
-    for name in chosen or found.arrays.refused:
-        found.arrays[name]  # raises why there is none
+    if found.arrays.whole:
+        chosen: Mapping[str, Layout] = {"": found.arrays[found.arrays.whole]}
+    else:
+        chosen = found.arrays if [*found.arrays] == [""] else _data(found.arrays)
+        for name in chosen or found.arrays.refused:
+            found.arrays[name]  # raises why there is none
     if not found.url:
         objects = foreign_objects(found.store)
         return {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from penstock.errors import Damaged
-from penstock.formats.zarr.crc import CRC_BYTES, checked
+from penstock.formats.zarr.decoding.crc import CRC_BYTES, checked
 from penstock.formats.zarr.fields import Fields
 from penstock.values import Span
 

@@ -96,6 +96,8 @@ def arrays_of(value: object) -> Opened:
         arrays.put(name, as_folder(where.path), document, document.get("attributes") or {}, str(where))
         if not any(where.store == each for each in stores):
             stores.append(where.store)
+    if kind == "group" and hasattr(value, "store_path"):
+        arrays.name_axes("", dict(cast("Any", value).attrs))
     if len(stores) > 1:
         raise Unusable(f"these variables lie in {len(stores)} stores of zarr: pass a mapping from names to their URLs")
     if kind == "array" and "" in arrays.refused:

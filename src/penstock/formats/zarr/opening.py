@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Damaged, Denied, Forbidden, NotFound, PenstockError, Unsupported
 from penstock.formats.zarr.documents import layout_of
+from penstock.formats.zarr.multiscales import image_of
 from penstock.values import Span, as_folder
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ class Arrays(dict[str, "Layout"]):
     Attributes:
         refused: What is wrong with each of those arrays.
         documents: The URL of the document that each layout was made of.
+        whole: The array that an image is meant by: its level of the most pixels, where the group is one of OME-Zarr.
         url: Of the group, or the array.
         record_size: Of references in Parquet (``references_of_records``), as the document has it; else None.
 
@@ -43,6 +46,7 @@ class Arrays(dict[str, "Layout"]):
         self.url = url
         self.refused: dict[str, PenstockError] = {}
         self.documents: dict[str, str] = {}
+        self.whole = ""
         self.record_size: object = None
 
     def __missing__(self, name: str) -> Layout:
@@ -73,6 +77,22 @@ class Arrays(dict[str, "Layout"]):
         except PenstockError as error:
             self.refused[name] = error
 
+    def name_axes(self, group: str, attributes: Mapping[str, Any]) -> None:
+        """Take names for dimensions that have none from the attributes of a group, where it is an image of OME-Zarr."""
+        image = image_of(attributes)
+        if image is None:
+            return
+        for path in image.paths:
+            self.name_dims(f"{group}/{path}" if group else path, image.axes)
+        if not group:
+            self.whole = image.paths[0]
+
+    def name_dims(self, name: str, axes: tuple[str, ...]) -> None:
+        """Give an array's dimensions these names, where it has so many and none of them has a name."""
+        layout = self.get(name)
+        if layout is not None and len(layout.shape) == len(axes) and not any(layout.dims):
+            self[name] = replace(layout, dims=axes)
+
 
 def _restored(
     layouts: dict[str, Layout], refused: dict[str, PenstockError], documents: dict[str, str], url: str
@@ -90,7 +110,8 @@ def open_arrays(
     """Return the layouts of the array at ``key``, by the name "", or of all arrays of the group there, by their paths.
 
     Five requests in parallel, and no more where it is an array or the group's metadata is consolidated. Otherwise one
-    listing for each group and up to four requests for each child, of one level of the hierarchy in parallel.
+    listing for each group and up to four requests for each child, of one level of the hierarchy in parallel. Two more
+    for an array whose dimensions have no names: where it is a level of an image of OME-Zarr, the group above has them.
 
     Args:
         source: The store.
@@ -105,7 +126,7 @@ def open_arrays(
 
     """
     prefix = as_folder(key.rstrip("/"))
-    documents = _Documents(source, forbidden_is_missing)
+    documents = _Documents(source, forbidden_is_missing=forbidden_is_missing)
     found = documents.fetch([prefix + file for file in (_V3, ".zmetadata", *_V2)])
     v3, consolidated, array, _, _ = found
     arrays = Arrays(source.url(prefix))
@@ -115,19 +136,22 @@ def open_arrays(
     node = _node(documents, prefix, found[:1] + found[2:])
     if node.is_array:
         node.put(arrays, "", prefix)
+        if "" in arrays and not any(arrays[""].dims):
+            _name_level(source, prefix, arrays)
         return _only(arrays, [""] if names is None else names)
     if v3 is None and consolidated is not None:
         below = "" if "record_size" in consolidated else prefix  # references have keys within their document
-        return _only(collected(consolidated, below, arrays, source.url(prefix + ".zmetadata")), names)
-    if v3 is not None and (inline := _inline(v3)) is not None:
-        return _only(collected(inline, prefix, arrays, source.url(prefix + _V3)), names)
-    if names is not None:
+        collected(consolidated, below, arrays, source.url(prefix + ".zmetadata"))
+    elif v3 is not None and (inline := _inline(v3)) is not None:
+        collected(inline, prefix, arrays, source.url(prefix + _V3))
+    elif names is not None:
         for name, child in zip(names, documents.nodes([prefix + as_folder(name) for name in names]), strict=True):
             if child.is_array:
                 child.put(arrays, name, prefix + as_folder(name))
-        return _only(arrays, names)
-    _walk(documents, prefix, arrays)
-    return arrays
+    else:
+        _walk(documents, prefix, arrays)
+    arrays.name_axes("", node.attributes)
+    return _only(arrays, names)
 
 
 def collected(found: object, prefix: str, arrays: Arrays, url: str) -> Arrays:
@@ -136,13 +160,21 @@ def collected(found: object, prefix: str, arrays: Arrays, url: str) -> Arrays:
     if not isinstance(found, Mapping) or not isinstance(nodes, Mapping):
         raise Damaged("the consolidated Zarr metadata is damaged: its field 'metadata' should be an object", url=url)
     arrays.record_size = found.get("record_size")
+    described: dict[str, Mapping[str, Any]] = {}
     for path, document in nodes.items():
         name, _, file = path.rpartition("/")
+        kind = _object(document).get("node_type")
         if file == ".zarray":
             attributes = nodes.get(f"{name}/.zattrs" if name else ".zattrs")
             arrays.put(name, prefix + as_folder(name), document, _object(attributes), url)
-        elif isinstance(document, Mapping) and document.get("node_type") == "array":
+        elif file == ".zattrs":
+            described[name] = _object(document)
+        elif kind == "array":
             arrays.put(path, prefix + as_folder(path), document, None, url)
+        elif kind == "group":
+            described[path] = _object(_object(document).get("attributes"))
+    for name, attributes in described.items():
+        arrays.name_axes(name, attributes)
     return arrays
 
 
@@ -167,7 +199,7 @@ def check_name(name: str, url: str) -> None:
 class _Documents:
     """Fetches documents, many at once."""
 
-    def __init__(self, source: Source, forbidden_is_missing: bool) -> None:  # noqa: FBT001  of one caller
+    def __init__(self, source: Source, *, forbidden_is_missing: bool) -> None:
         self.source = source
         self._missing = (NotFound, Forbidden) if forbidden_is_missing else NotFound
         self._nodes = 0
@@ -224,14 +256,28 @@ def _node(documents: _Documents, prefix: str, found: Sequence[dict[str, Any] | N
         kind = v3.get("node_type")
         if kind not in {"array", "group"}:
             raise Damaged("the Zarr metadata is damaged: field 'node_type' is neither array nor group", url=url + _V3)
-        return _Node(v3, {}, url + _V3, str(kind))
+        return _Node(v3, _object(v3.get("attributes")), url + _V3, str(kind))
     kind = "array" if array is not None else "group" if group is not None else ""
     return _Node(array, attributes or {}, f"{url}.zarray", kind)
+
+
+def _name_level(source: Source, prefix: str, arrays: Arrays) -> None:
+    """Take the names of an array's dimensions from the group above, where that is an image and the array its level."""
+    above, _, level = prefix.rstrip("/").rpartition("/")
+    folder = as_folder(above)
+    try:
+        v3, attributes = _Documents(source, forbidden_is_missing=True).fetch([folder + _V3, folder + _V2[1]])
+    except (Damaged, Denied):  # none of the array's business
+        return
+    image = image_of(_object(v3.get("attributes")) if v3 is not None else _object(attributes))
+    if image is not None and level in image.paths:
+        arrays.name_dims("", image.axes)
 
 
 def _walk(documents: _Documents, prefix: str, arrays: Arrays) -> None:
     """Add the arrays below a group, level by level."""
     groups = [prefix]
+    described: dict[str, Mapping[str, Any]] = {}
     for _ in range(_MOST_DEPTH):
         below = [child for group in groups for child in documents.children(group)]
         groups = []
@@ -240,7 +286,10 @@ def _walk(documents: _Documents, prefix: str, arrays: Arrays) -> None:
                 node.put(arrays, child[len(prefix) :].rstrip("/"), child)
             elif node.kind == "group":
                 groups.append(child)
+                described[child[len(prefix) :].rstrip("/")] = node.attributes
         if not groups:
+            for name, attributes in described.items():
+                arrays.name_axes(name, attributes)
             return
     raise Unsupported(f"groups within more than {_MOST_DEPTH} groups", url=documents.source.url(groups[0]))
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import Damaged, NotFound, PenstockError, Unsupported
-from penstock.formats.zarr.codecs import decoder_of
+from penstock.formats.zarr.decoding.codecs import decoder_of
 from penstock.formats.zarr.virtual.references import References, Target, references_of, references_of_manifests
 from penstock.source import open_source
 from penstock.values import Span

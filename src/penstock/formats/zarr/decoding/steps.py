@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from penstock.errors import MissingExtra
-from penstock.formats.zarr.crc import checked
+from penstock.formats.zarr.decoding.crc import checked
 
 __all__ = ["BYTES", "VALUES", "Encoded", "Room", "Step", "crc_step", "step_of"]
 

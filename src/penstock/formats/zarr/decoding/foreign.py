@@ -16,8 +16,8 @@ from penstock.errors import MissingExtra, PenstockError, Unsupported
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from penstock.formats.zarr.decoding.steps import Encoded
     from penstock.formats.zarr.layout import Layout
-    from penstock.formats.zarr.steps import Encoded
 
 __all__ = ["ForeignDecoder"]
 

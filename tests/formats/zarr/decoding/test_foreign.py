@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from penstock.errors import Damaged, MissingExtra, Unsupported
-from penstock.formats.zarr.codecs import decoder_of
+from penstock.formats.zarr.decoding.codecs import decoder_of
+from penstock.formats.zarr.decoding.foreign import ForeignDecoder
 from penstock.formats.zarr.documents import layout_of
-from penstock.formats.zarr.foreign import ForeignDecoder
 from tests.formats.zarr.arrays import chunks_of, named, put, same
 from tests.formats.zarr.test_documents import V2, V3
 

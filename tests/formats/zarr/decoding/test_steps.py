@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import MissingExtra
-from penstock.formats.zarr.steps import BYTES, VALUES, Room, crc_step, step_of
+from penstock.formats.zarr.decoding.steps import BYTES, VALUES, Room, crc_step, step_of
 
 VALUE = np.arange(300, dtype="<f4")
 CONFIGURATIONS = {

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.errors import Damaged, NoSpace, PenstockError, Unusable
-from penstock.formats.zarr.chain import chain_of
-from penstock.formats.zarr.foreign import ForeignDecoder
+from penstock.formats.zarr.decoding.chain import chain_of
+from penstock.formats.zarr.decoding.foreign import ForeignDecoder
 from penstock.formats.zarr.index import sharding
 
 if TYPE_CHECKING:
-    from penstock.formats.zarr.chain import Chain
+    from penstock.formats.zarr.decoding.chain import Chain
     from penstock.formats.zarr.layout import Layout
 
 __all__ = ["Decoder", "decoder_of"]

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from penstock.errors import ChecksumMismatch, Damaged, PenstockError
+from penstock.formats.zarr.decoding.steps import BYTES, Room, Step, crc_step, step_of
 from penstock.formats.zarr.fields import Fields
-from penstock.formats.zarr.steps import BYTES, Room, Step, crc_step, step_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from penstock.formats.zarr.decoding.steps import Encoded
     from penstock.formats.zarr.layout import Layout
-    from penstock.formats.zarr.steps import Encoded
 
 __all__ = ["Chain", "chain_of"]
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from penstock.errors import ChecksumMismatch, MissingExtra
-from penstock.formats.zarr import crc
+from penstock.formats.zarr.decoding import crc
 
 RFC = bytes.fromhex("00" * 32), bytes.fromhex("aa36918a")  # RFC 3720, B.4: 32 bytes of zeroes
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import Damaged
-from penstock.formats.zarr.chain import chain_of
+from penstock.formats.zarr.decoding.chain import chain_of
 from penstock.formats.zarr.documents import layout_of
 from tests.formats.zarr.test_documents import V2, V3
 

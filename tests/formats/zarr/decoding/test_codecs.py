@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import ChecksumMismatch, Damaged, Unsupported, Unusable
-from penstock.formats.zarr.codecs import decoder_of
+from penstock.formats.zarr.decoding.codecs import decoder_of
 from penstock.formats.zarr.documents import layout_of
 from tests.amounts import examples
 from tests.formats.zarr.arrays import arrays, chunks_of, named, put, read, same
