@@ -97,6 +97,7 @@ def _commands(
         copy, sync = [aws, "s3", "cp", "--recursive", "--quiet"], [aws, "s3", "sync", "--quiet"]
         yield "aws s3 cp, up", [*copy, str(tree), f"s3://{FILES}/aws"], up / "aws"
         yield "aws s3 cp, down", [*copy, f"s3://{FILES}/aws", f"{down}/aws"], down / "aws"
+        yield "aws s3 sync, up", [*sync, str(tree), f"s3://{FILES}/aws-sync"], up / "aws-sync"
         yield "aws s3 sync, again", [*sync, str(tree), f"s3://{FILES}/aws"], up / "aws"
 
 

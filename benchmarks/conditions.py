@@ -337,7 +337,12 @@ CONDITIONS = (
         _EPOCHS_OF_SHARDS,
     ),
     Condition(
-        "fields-4-late", "epochs over fields, 4 in a chunk, 30 ms to the first byte", "fields4", "late", _EPOCHS[1:]
+        "fields-4-late",
+        "epochs over fields, 4 in a chunk, 30 ms to the first byte",
+        "fields4",
+        "late",
+        _EPOCHS[1:],
+        rounds=2,  # two of the peers take two minutes each
     ),
     Condition("large-load", "a state of 4 GiB loaded", "large", "plain", (*_LOAD[:2], _AMAZON_LOAD), rounds=2),
     Condition("large-load-tls", "a state of 4 GiB loaded, over TLS", "large", "tls", _LOAD[:2], rounds=2),

@@ -152,7 +152,7 @@ error_log {folder}/error.log warn;
 events {{ worker_connections 8192; }}
 http {{
   access_log off; default_type application/octet-stream;
-  sendfile on; tcp_nopush on; tcp_nodelay on; keepalive_requests 10000000; keepalive_timeout 300;
+  sendfile on; tcp_nodelay on; keepalive_requests 10000000; keepalive_timeout 300;
   js_path {_HERE}; js_import uploads from uploads.js; js_import files from files.js;
   client_max_body_size 0; client_body_buffer_size 1m;
   client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;

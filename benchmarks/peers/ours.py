@@ -20,15 +20,15 @@ def store(meter):
 
 def opened(kind, meter, **options):
     """Open a dataset over the task's manifest."""
-    return kind.from_manifest(meter.manifest, base=f"s3://{BUCKET}/", store=_ready(meter), **options)
+    return kind.from_manifest(meter.manifest, base=f"s3://{BUCKET}/", store=ready(meter), **options)
 
 
 def unknown(kind, meter, **options):
     """Open a dataset over the task's keys alone."""
-    return kind.from_objects([f"s3://{BUCKET}/{key}" for key in meter.keys], store=_ready(meter), **options)
+    return kind.from_objects([f"s3://{BUCKET}/{key}" for key in meter.keys], store=ready(meter), **options)
 
 
-def _ready(meter):
+def ready(meter):
     """Return the options, once what the first request would import and open is there: neither is timed."""
     options = store(meter)
     _kept.append(open_source(f"s3://{BUCKET}/", options)[0])  # data sets of equal options share what it has opened

@@ -6,12 +6,12 @@ from epochs import BATCH, WINDOW, consume, document, opened
 from meter import BUCKET
 from ours import store
 
-import penstock as ps
+from penstock import DataLoader, ZarrDataset  # with torch: neither is timed
 
 meter, name = opened()
 metadata = document(meter, name)
 inner = metadata["codecs"][0] if metadata["codecs"][0]["name"] == "sharding_indexed" else metadata["chunk_grid"]
 window_bytes = WINDOW * prod(inner["configuration"]["chunk_shape"]) * 4
-dataset = ps.ZarrDataset(f"s3://{BUCKET}/{name}", shuffle=True, window_bytes=window_bytes, store=store(meter))
-loader = ps.DataLoader(dataset, BATCH)
+dataset = ZarrDataset(f"s3://{BUCKET}/{name}", shuffle=True, window_bytes=window_bytes, store=store(meter))
+loader = DataLoader(dataset, BATCH)
 consume(meter, ((batch.numpy() for batch in loader) for _ in iter(int, 1)))
