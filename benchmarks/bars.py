@@ -361,6 +361,7 @@ REASONS = {
         "in full swing a step leaves 91 % to the training; the first batches, while connections are opened, cost some "
         "two points of a run of 40 steps. What is left is the I/O thread's Python, 30 µs per object."
     ),
+    "unknown-busy": "objects of known size leave no more: see late-busy.",
     "big-tls": (
         "rounds spread threefold, and the best was 0.3: server, client and TLS on both sides are four loads on two "
         "cores. An earlier run of the same read path, on a quieter machine, had 0.42 (0.40 - 0.68)."

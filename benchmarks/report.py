@@ -30,6 +30,7 @@ def _head(results: dict[str, Any]) -> str:
     machine, versions = results["machine"], results["versions"]
     told = ", ".join(f"{name} {version}" for name, version in versions.items())
     served = _SERVED if results["conditions"] else ""
+    remarks = "".join(f"\n- {each}" for each in results.get("remarks", ()))  # of results that are of several runs
     warning = "\n**A quick run: few objects, so its numbers mean nothing.**\n" if results["quick"] else ""
     return f"""# Results
 
@@ -40,7 +41,7 @@ Written by `{results["command"]}`; do not edit. {results["date"]}, commit {resul
 - {told}.
 - Median of {results["rounds"]} rounds (least - most); engines alternate, each time in a fresh process. Ratios are taken
   round by round. Opening and importing are not timed, and free memory is touched before: a virtual machine's host may
-  have taken it back.{served}"""
+  have taken it back.{served}{remarks}"""
 
 
 _SERVED = """
