@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -50,6 +51,15 @@ def test_output_to_a_full_disk_ends_with_6(start, tmp_path, words):
         process = start(*words, f"{tmp_path}/x", stdout=full)
     assert process.stderr.read() == "penstock: cannot write to standard output: No space left on device\n"
     assert process.wait() == 6
+
+
+@pytest.mark.parametrize("words", [("--help",), ("cp", "--help"), ("--version",), ("ls", __file__)])
+def test_a_reader_that_has_gone_ends_it_with_141(start, words):
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w") as gone:
+        process = start(*words, stdout=gone)
+    assert (process.stderr.read(), process.wait()) == ("", 141)
 
 
 def test_no_credentials_end_with_3(penstock):

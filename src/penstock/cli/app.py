@@ -60,7 +60,7 @@ def _versions(app: "typer.Typer") -> None:
 
     def show(wanted: bool) -> None:  # noqa: FBT001  typer's form of a callback
         if wanted:
-            print(f"penstock {ps.__version__} (Python {platform.python_version()}, pycurl {version('pycurl')})")
+            write(f"penstock {ps.__version__} (Python {platform.python_version()}, pycurl {version('pycurl')})\n")
             raise typer.Exit
 
     @app.callback()

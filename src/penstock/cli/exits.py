@@ -37,6 +37,10 @@ def exit_on_error() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # rich and typer, whose help texts do not go through ``write``
+            raise SystemExit(_PIPE_CLOSED) from None
+        raise
     except PenstockError as error:
         if os.environ.get("PENSTOCK_DEBUG") == "1":
             raise
