@@ -194,6 +194,8 @@ def test_only_directories_without_files_are_removed(tmp_path):
         (tmp_path / path).mkdir(parents=True)
     (tmp_path / "a" / "kept" / "file").touch()
     (tmp_path / "b" / "link").symlink_to(tmp_path / "a")
+    clear(f"{tmp_path}/b/link")
+    assert (tmp_path / "a" / "empty" / "too").is_dir(), "nothing is removed through a link"
     for path in ("a", "b", "none"):
         clear(f"{tmp_path}/{path}")
     left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))

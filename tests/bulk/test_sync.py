@@ -487,3 +487,19 @@ def test_nothing_is_replaced_through_a_link_below_the_destination(tree, tmp_path
     with pytest.raises(Unusable, match="written through this link"):
         ps.sync(tree, tmp_path / "out", delete=True)
     assert (tmp_path / "elsewhere" / "y" / "z" / "empty").is_dir()
+
+
+def test_a_link_to_a_directory_in_a_file_s_place_loses_nothing_of_what_it_leads_to(tree, tmp_path):
+    (tmp_path / "elsewhere" / "empty").mkdir(parents=True)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "x.y").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Unusable, match="nothing is deleted that is excluded or a link"):
+        ps.sync(tree, tmp_path / "out", delete=True)
+    assert (tmp_path / "elsewhere" / "empty").is_dir()
+
+
+@pytest.mark.parametrize("place", [None, 3])
+def test_what_is_no_url_is_refused_as_everywhere(place, tmp_path):
+    for source, dest in ((place, tmp_path), (tmp_path, place)):
+        with pytest.raises(InvalidURL, match="a URL is text or a path"):
+            ps.sync(source, dest)

@@ -137,8 +137,11 @@ def in_the_way(base: str, key: str) -> str:
 
 
 def clear(path: str) -> None:
-    """Remove a directory that holds no file, only directories; any other stays, but for the empty ones in it."""
-    for folder, _, _ in os.walk(path, topdown=False):
+    """Remove a directory that holds no file, only directories; any other stays, but for the empty ones in it.
+
+    Nothing is removed through a link.
+    """
+    for folder, _, _ in () if os.path.islink(path) else os.walk(path, topdown=False):
         with suppress(OSError):
             os.rmdir(folder)
 

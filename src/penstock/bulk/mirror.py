@@ -131,7 +131,9 @@ class Mirror:
             yield from sized(source, chosen)
 
 
-def opened(source: str, dest: str, how: SyncOptions, store: StoreOptions | str) -> Mirror:
+def opened(
+    source: str | os.PathLike[str], dest: str | os.PathLike[str], how: SyncOptions, store: StoreOptions | str
+) -> Mirror:
     """Return the two trees that two URLs name; no request, but where the source may be a single object.
 
     Raises:
@@ -161,7 +163,7 @@ def opened(source: str, dest: str, how: SyncOptions, store: StoreOptions | str) 
     return mirror
 
 
-def _tree(url: str, store: StoreOptions | str) -> tuple[Source, str]:
+def _tree(url: str | os.PathLike[str], store: StoreOptions | str) -> tuple[Source, str]:
     source, key = open_source(url, store)
     if local(source):
         key = resolved(f"{as_folder(key)}.") if key else key  # through links: what is meant lies behind them

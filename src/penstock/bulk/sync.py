@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +24,7 @@ from penstock.options import StoreOptions
 from penstock.progress import bar
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Generator, Iterator
 
     from penstock.bulk.outcome import Status
@@ -67,7 +67,7 @@ def sync(
         PenstockError: The first failure, after all other objects were copied; nothing was deleted then.
 
     """
-    run = Run(os.fspath(source), os.fspath(dest), SyncOptions(**how), StoreOptions() if store is None else store)
+    run = Run(source, dest, SyncOptions(**how), StoreOptions() if store is None else store)
     found, first = Synced(), None
     with ledger(report, run.mirror) as note, closing(run.outcomes(progress=progress)) as outcomes:
         for outcome in outcomes:
@@ -99,7 +99,13 @@ class Run:
 
     """
 
-    def __init__(self, source: str, dest: str, options: SyncOptions, store: StoreOptions | str) -> None:
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        dest: str | os.PathLike[str],
+        options: SyncOptions,
+        store: StoreOptions | str,
+    ) -> None:
         """Look at what the two URLs mean; nothing is changed. Raises as ``sync``."""
         self.options = options
         self.mirror = opened(source, dest, options, store)
