@@ -44,3 +44,25 @@ def test_nothing_and_wrong_uses(penstock, tree, tmp_path):
         done = penstock("index", *words)
         assert (done.returncode, done.stdout) == (code, ""), done.stderr
         assert said in done.stderr
+
+
+def test_a_refresh_of_another_prefix_leaves_the_catalog_as_it_was(penstock, tree, tmp_path):
+    to = tmp_path / "a.catalog"
+    assert penstock("index", f"{tree}/a/", str(to)).returncode == 0
+    before = to.read_bytes()
+    (tree / "b" / "2.png").write_bytes(b"")
+    done = penstock("index", f"{tree}/b/", str(to), "--refresh")
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert "lists objects below" in done.stderr
+    assert to.read_bytes() == before
+
+
+def test_a_refresh_below_the_prefix_keeps_the_keys(penstock, tree, tmp_path):
+    to = tmp_path / "a.catalog"
+    assert penstock("index", f"{tree}/", str(to)).returncode == 0
+    before = [*ps.Catalog.open(to)]
+    (tree / "b" / "2.png").write_bytes(b"")
+    assert penstock("index", f"{tree}/b/", str(to), "--refresh").returncode == 0
+    after = [*ps.Catalog.open(to)]
+    assert after[:-1] == before
+    assert after[-1].key.endswith("data/b/2.png")

@@ -7,10 +7,11 @@ import os
 from typing import TYPE_CHECKING
 
 import penstock as ps
+from penstock.catalog.storage.saved import load
 from penstock.cli.exits import write
 from penstock.cli.text import harmless, readable
+from penstock.errors import Damaged
 from penstock.providers.urls import parse
-from penstock.source import open_source
 
 if TYPE_CHECKING:
     from penstock.catalog.index import IndexKeywords
@@ -28,14 +29,13 @@ def index(
 
     Raises:
         NotFound: Nothing is there; with ``refresh``, no catalog.
+        Unusable: With ``refresh``, that catalog is not of ``url``.
         PenstockError: As ``ps.index``.
 
     """
     if refresh:
-        source, prefix = open_source(url, store)
         its = None if parse(to).local else store
-        root = source.url(prefix[: prefix.rfind("/") + 1])
-        known = ps.Catalog.open(to, root=root, store=its)
+        known = _saved(to, its)
         include, exclude, labels = how.get("include", ()), how.get("exclude", ()), how.get("labels")
         catalog = known.refresh(url, include=include, exclude=exclude, labels=labels, store=store)
         if catalog is not known:
@@ -49,3 +49,14 @@ def index(
     else:
         much = "" if size < 0 else f", {readable(size)}"
         write(harmless(f"{to}: {len(catalog):,} object{'s' * (len(catalog) != 1)}{much}") + "\n")
+
+
+def _saved(to: str, store: StoreOptions | str | None) -> ps.Catalog:
+    """Return the catalog in a file, of the objects where they were listed: ``refresh`` compares that with the URL."""
+    try:
+        with ps.open(to, "rb", store=store) as file:
+            found = load(file)
+    except Damaged as error:
+        error.url = parse(to).url
+        raise
+    return ps.Catalog(found.root, found.base, found.table)
