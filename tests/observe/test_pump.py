@@ -46,6 +46,23 @@ def test_records_come_in_order_with_their_time_and_the_writer_is_closed_once():
     assert (pump.written, pump.dropped, pump.lost, writer.closed) == (10_000, 0, 0, 1)
 
 
+def test_a_writer_whose_capture_fails_has_the_records_and_is_told_of(caplog):
+    class Odd(Collected):
+        def capture(self, event):
+            if event.count == 1:
+                raise ValueError("odd")
+            return event.count
+
+    writer = Odd()
+    pump = Pump(writer, "the sink")
+    with caplog.at_level(logging.WARNING, "penstock"):
+        for number in range(3):
+            pump.hear(event(number))
+        assert pump.close(WAIT_S)
+    assert [record.context for record in writer.records] == [0, None, 2]
+    assert "the sink: its capture failed with ValueError" in caplog.text
+
+
 def test_without_a_record_there_is_no_thread():
     before, writer = threading.active_count(), Collected()
     pump = Pump(writer, "a sink")

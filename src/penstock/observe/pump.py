@@ -54,6 +54,7 @@ class Pump:
         self._token.put(None)
         self._thread: threading.Thread | None = None
         self._stopping = False
+        self._fault: Exception | None = None  # the latest of ``capture``
         self._warned_s = 0.0
         self._told = 0
 
@@ -64,11 +65,19 @@ class Pump:
         if waiting >= _QUEUED:
             self.dropped += 1
             return
-        queue.append((time_ns(), event, None if self._capture is None else self._capture(event)))
+        queue.append((time_ns(), event, self._captured(event)))
         if self._thread is None:
             self._start()
         elif waiting == _QUEUED // 4:
             self._signal.put(None)
+
+    def _captured(self, event: Event) -> object:
+        """Return what the writer captures; None where it fails, which is told by the writing thread."""
+        try:
+            return None if self._capture is None else self._capture(event)
+        except Exception as error:  # noqa: BLE001  see _drain
+            self._fault = error
+            return None
 
     def flush(self, limit_s: float) -> bool:
         """Wait until what was queued has been written, or lost; False after ``limit_s``."""
@@ -141,6 +150,9 @@ class Pump:
             except Exception as error:  # noqa: BLE001  a broken sink must not break storage (trap 14)
                 self.lost += len(records)
                 self._warn(f"it failed with {_text(error)}")
+        if self._fault is not None:
+            self._warn(f"its capture failed with {_text(self._fault)}")
+            self._fault = None
         if self.dropped > self._told:
             self._warn("it is slower than what it is to record")
 
