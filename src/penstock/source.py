@@ -173,7 +173,7 @@ class Source:
             return fetcher
         if (layered := self._layered) is None or layered[0] is not fetcher:
             # Not a method of its own: a circle would keep this source, and its connections, until the collector runs.
-            stat = partial(_stat_existing, fetcher)
+            stat = partial(_stat_where_possible, fetcher)
             below = cached(self.options.cache, fetcher, self.address(""), stat)
             layered = self._layered = fetcher, below if self._layer is None else self._layer(below)
         return layered[1]
@@ -397,6 +397,12 @@ def object_at(url: str | os.PathLike[str], store: StoreOptions | str | None = No
 
 def _stat_existing(fetcher: Fetcher, keys: Sequence[str]) -> list[ObjectMeta | None]:
     return [unless_missing(looking) for looking in each_key(fetcher, keys, fetcher.driver.head)]
+
+
+def _stat_where_possible(fetcher: Fetcher, keys: Sequence[str]) -> list[ObjectMeta | None]:
+    """Describe objects for a cache; None for each that cannot be: its read says why, and the other reads go on."""
+    looks = each_key(fetcher, keys, fetcher.driver.head)
+    return [looking.result() if looking.error is None else None for looking in looks]
 
 
 def _build(provider: Provider, store: _Store, environ: Mapping[str, str]) -> Fetcher:

@@ -4,8 +4,10 @@ import math
 import os
 import pickle
 import threading
+from dataclasses import replace
 from functools import partial
 from random import Random
+from time import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,14 +15,16 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.buffer import Buffer
+from penstock.cache import disk
 from penstock.cache.layer import CacheLayer, cached
 from penstock.cache.objects import ALL, Place
 from penstock.cache.reads import FetchedRead, Flight, Request
 from penstock.cache.tiers import open_cache
-from penstock.errors import Cancelled, Changed, NotFound, PenstockError
+from penstock.errors import Cancelled, Changed, Denied, NotFound, PenstockError
 from penstock.events import CacheHit, CacheMiss, RequestStarted, subscribe
 from penstock.fetch.reading.batch import read_into, read_many, start_reads
 from penstock.source import open_source
+from penstock.testing.faults import FAULTS, FaultServer, Match
 from penstock.values import ObjectMeta, Span
 from penstock.waiting import Inbox
 from tests.amounts import examples
@@ -214,6 +218,17 @@ def test_ttl_serves_what_was_read_lately(source, requests, tmp_path):
     assert short.read(spans[0]) == b"other"
 
 
+def test_ttl_does_not_believe_an_entry_of_a_time_to_come(source, tmp_path, monkeypatch):
+    source, span = _open(tmp_path, mode="ttl", ttl_s=60), Span(f"{source.base}small", 0, None)
+    monkeypatch.setattr(disk, "time", lambda: time() + 86_400)
+    assert source.read(span) == SMALL
+    monkeypatch.undo()
+    (tmp_path / "store" / "small").write_bytes(b"new")
+    assert not source.fetching().contains(span)
+    assert source.read(span) == source.read(span) == b"new"
+    assert source.fetching().contains(span)
+
+
 def test_revalidate_looks_and_serves_the_present_version(source, requests, tmp_path):
     source = _open(tmp_path, mode="revalidate")
     spans = [Span(f"{source.base}large", *each) for each in [(0, None), (5, 3 * BLOCK), (-9, None)]]
@@ -227,6 +242,22 @@ def test_revalidate_looks_and_serves_the_present_version(source, requests, tmp_p
     assert source.read_many(spans) == [other, other[5 : 3 * BLOCK], other[-9:]]
     with pytest.raises(NotFound):
         source.read(Span(f"{source.base}gone", 0, None))
+
+
+def test_a_version_that_cannot_be_looked_up_concerns_its_object_alone(tmp_path):
+    with FaultServer.start() as server:
+        for key in ("fine", "refused"):
+            server.put("bucket", key, key.encode())
+        server.fail(*[FAULTS["denied"]] * 10, when=Match(key="refused"))
+        store = replace(server.store, cache=options(tmp_path, mode="revalidate"))
+        with open_source("s3://bucket/", store)[0] as source:
+            inbox = Inbox()
+            reads = start_reads(source.fetching(), [Span("refused", 0, None), Span("fine", 0, None)], inbox)
+            for read in reads:
+                inbox.wait(read)
+            assert reads[1].take() == b"fine"
+            with pytest.raises(Denied):
+                reads[0].take()
 
 
 def test_contains_says_whether_a_request_is_needed(source):

@@ -33,7 +33,7 @@ class Place(NamedTuple):
         store: What tells the store from all others, by its ``repr``.
         root: Its URL, ending in ``/``.
         base: What its keys begin with there.
-        stat: Describes objects; None for each that is not there. One request each.
+        stat: Describes objects; None for each that it cannot. One request each.
 
     """
 
@@ -78,9 +78,9 @@ class CachedObjects:
     def lately(self, span: Span, into: memoryview | None) -> Hit | None:
         """Return what was read of an object of unknown version within ``ttl_s``; None where that was nothing."""
         key, start, stop, _, _, _ = span
-        name = self._name(key, "", Part("u", start, stop))
-        hit = self._cache.read(name, 0, EVERY if stop is None else stop - start, into, since_s=time() - self._ttl_s)
-        return hit if hit is not None and hit.filled else None
+        name, now_s = self._name(key, "", Part("u", start, stop)), time()
+        hit = self._cache.read(name, 0, EVERY if stop is None else stop - start, into, since_s=now_s - self._ttl_s)
+        return hit if hit is not None and hit.filled and hit.found.kept_s <= now_s else None  # else the clock was wrong
 
     def size(self, key: str, etag: str) -> int:
         """Return an object's size, if its beginning is in the cache and says it; -1 if not."""
@@ -93,7 +93,7 @@ class CachedObjects:
         look = self._cache.look
         if not etag:
             found = look(self._name(key, "", Part("u", start, stop))) if self._ttl_s else None
-            return found is not None and found.kept_s >= time() - self._ttl_s
+            return found is not None and 0 <= time() - found.kept_s <= self._ttl_s
         if stop is None and start < 0 and look(self._name(key, etag, Part("e", start, None))) is not None:
             return True
         if stop is None:
