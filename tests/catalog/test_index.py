@@ -1,5 +1,6 @@
 """The catalog of a prefix is written whole, and a listing that was killed goes on where it was."""
 
+import pwd
 import signal
 import subprocess
 import sys
@@ -124,6 +125,18 @@ def test_the_state_of_one_that_goes_to_a_store_lies_in_the_cache(tree, tmp_path,
     assert len(left) == 1
     index(f"{tree}/", "memory://index/a.catalog")
     assert _names(tmp_path / "cache" / "penstock") == []
+
+
+def test_no_home_directory_is_told(tree, monkeypatch):
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+
+    def unknown(number):
+        raise KeyError(number)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    with pytest.raises(ConfigError, match="XDG_CACHE_HOME"):
+        index(f"{tree}/", "memory://index-homeless/a.catalog")
 
 
 def test_what_sorts_after_the_last_key_is_found(bucket):

@@ -37,3 +37,8 @@ def test_what_is_no_token_is_refused_and_not_quoted(tmp_path, text):
     assert "hush" not in str(caught.value)
     with pytest.raises(ConfigError, match="names the file /no/such, which is not there"):
         auth_token({"AIS_AUTHN_TOKEN_FILE": "/no/such"})
+
+
+@pytest.mark.usefixtures("homeless")
+def test_without_a_home_directory_there_is_no_token():
+    assert auth_token({}) == ("", "")

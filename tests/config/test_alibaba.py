@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.config.alibaba import region_of
+from penstock.config.alibaba import credentials_file, region_of
+from penstock.options import OSSOptions
 
 
 @pytest.mark.parametrize(
@@ -24,3 +25,10 @@ from penstock.config.alibaba import region_of
 )
 def test_a_host_names_its_region(host, region):
     assert region_of(host) == region
+
+
+@pytest.mark.usefixtures("homeless")
+def test_without_a_home_directory_there_is_no_file_of_credentials():
+    named, path = credentials_file(OSSOptions(), {})
+    assert not named
+    assert not path.exists()

@@ -179,3 +179,9 @@ def test_a_profile_may_ask_for_another_form_of_awss_endpoint(tmp_path):
     off = {**environ, "AWS_USE_DUALSTACK_ENDPOINT": "false"}
     assert resolve(S3Options(), off).own == "https://s3.{region}.{domain}"
     assert resolve(S3Options(endpoint="http://minio:9000"), environ).endpoint == "http://minio:9000"
+
+
+@pytest.mark.usefixtures("homeless")
+def test_without_a_home_directory_there_are_no_files():
+    assert not any(each.exists() for each in files({}))
+    assert profile("", {}) == Profile()

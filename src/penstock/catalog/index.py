@@ -97,5 +97,8 @@ def _partial(key: str, url: str, *, local: bool) -> Path:
     if local:
         return Path(f"/{key}.partial")
     cache = os.environ.get("XDG_CACHE_HOME", "")
-    home = Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache"
+    try:
+        home = Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache"
+    except RuntimeError:  # a container whose user has no entry in /etc/passwd
+        raise ConfigError("no home directory is known for what was listed so far: set XDG_CACHE_HOME") from None
     return home / "penstock" / f"index-{hashlib.sha256(json.dumps(url).encode()).hexdigest()[:32]}.partial"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ def auth_token(environ: Mapping[str, str]) -> tuple[str, str]:
     if token := environ.get("AIS_AUTHN_TOKEN"):
         return "AIS_AUTHN_TOKEN", _clean(token, "AIS_AUTHN_TOKEN")
     named, text = first(variables(environ, "AIS_AUTHN_TOKEN_FILE"))
-    path = Path(text or _FILE).expanduser()
+    path = Path(os.path.expanduser(text or _FILE))  # noqa: PTH111  pathlib's raises without HOME
     try:
         held = path.read_text("utf-8")
     except (FileNotFoundError, NotADirectoryError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import re
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -121,7 +122,7 @@ def credentials_file(options: OSSOptions, environ: Mapping[str, str]) -> tuple[s
             *variables(environ, "ALIBABA_CLOUD_CREDENTIALS_FILE"),
         ]
     )
-    return named, Path(text or _FILE).expanduser()
+    return named, Path(os.path.expanduser(text or _FILE))  # noqa: PTH111  pathlib's raises without HOME
 
 
 def read_credentials(path: Path, profile: str = "default") -> dict[str, str]:

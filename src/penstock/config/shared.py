@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import os
 import shlex
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -57,7 +58,8 @@ def files(environ: Mapping[str, str]) -> tuple[Path, Path]:
     """Return the config file and the credentials file, wherever they are said to be; neither need exist."""
     config = environ.get("AWS_CONFIG_FILE") or "~/.aws/config"
     credentials = environ.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"
-    return Path(config).expanduser(), Path(credentials).expanduser()
+    # Not pathlib's: it raises RuntimeError where no home directory is known.
+    return Path(os.path.expanduser(config)), Path(os.path.expanduser(credentials))  # noqa: PTH111
 
 
 def profile(name: str | None, environ: Mapping[str, str]) -> Profile:

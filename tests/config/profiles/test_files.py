@@ -121,3 +121,10 @@ def test_a_table_stands_where_it_was_written(home):
     assert not read_file(path, "project").table("x").open_to_all
     Path(path).chmod(0o644)
     assert read_file(path, "project").table("x").open_to_all
+
+
+@pytest.mark.usefixtures("homeless")
+def test_without_a_home_directory_no_file_is_the_users(tmp_path, monkeypatch):
+    put(tmp_path / "~/.config/penstock/penstock.toml")
+    monkeypatch.chdir(tmp_path)
+    assert [kind for kind, _ in candidates({})] == ["system"]

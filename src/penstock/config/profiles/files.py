@@ -100,7 +100,9 @@ def candidates(environ: Mapping[str, str]) -> Iterator[tuple[Kind, str]]:
                 yield "project", path
                 break
     home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME") or "~", ".config")  # noqa: PTH118
-    yield "user", os.path.join(Path(home).expanduser(), "penstock", NAME)  # noqa: PTH118
+    home = os.path.expanduser(home)  # noqa: PTH111  pathlib's raises where no home directory is known
+    if os.path.isabs(home):  # noqa: PTH117
+        yield "user", os.path.join(home, "penstock", NAME)  # noqa: PTH118
     yield "system", _SYSTEM
 
 
