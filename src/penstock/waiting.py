@@ -6,7 +6,7 @@ from _thread import RLock
 from contextlib import suppress
 from math import inf
 from queue import Empty, SimpleQueue
-from threading import get_ident
+from threading import get_ident, local
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
@@ -15,13 +15,27 @@ from penstock.errors import Unusable
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["LOOK_S", "Inbox", "Item", "Turn", "received"]
+__all__ = ["LOOK_S", "Inbox", "Item", "Turn", "may_wait", "received", "serve"]
 
 T = TypeVar("T")
 
 LOOK_S = 1.0  # a signal that comes just before Python waits for a lock is handled only when that wait ends
 
 _ANY: Final = object()
+_here = local()
+
+
+def serve() -> None:
+    """Take note that other threads wait for this one, as for a transport's: see ``may_wait``."""
+    _here.serves = True
+
+
+def may_wait() -> bool:
+    """Return whether this thread may wait for others; not one that ``serve``s, for they may wait for it.
+
+    What is dropped in a circle is closed by the garbage collector, on whatever thread that runs.
+    """
+    return not getattr(_here, "serves", False)
 
 
 class Item(Protocol):

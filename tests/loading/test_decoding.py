@@ -23,8 +23,10 @@ from penstock.errors import Damaged, Unusable
 from penstock.loading import decoding
 from penstock.loading.decoding import DecodeOptions, DecodePool
 from penstock.order.sampling import Cursor
+from penstock.protocols.exchange import Work
 from tests.children import forked
 from tests.datasets.transforms import number, numbered
+from tests.transport.calls import Once
 
 COUNT, BATCH = 40, 4
 WAIT_S = 60
@@ -355,6 +357,32 @@ def test_the_last_reference_may_go_on_a_thread_of_its_own(folder):
 
     held.append(pool(folder, dropping))
     ready.set()
+    until(lambda: not decoders())
+
+
+def test_garbage_may_be_collected_on_a_thread_that_reads(folder, monkeypatch):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hung(sample: ps.Sample) -> int:
+        begun.set()
+        assert go_on.wait(WAIT_S)
+        return number(sample)
+
+    monkeypatch.setattr(decoding, "_CLOSE_S", 10 * WAIT_S)
+    dataset = ps.MapDataset.from_prefix(folder, transform=hung)
+    circle = [dataset, DecodePool(dataset.batched(BATCH).reading()[1], Cursor(), DecodeOptions(3, 2, "raise", list))]
+    circle.append(circle)  # only the collector finds it, on whatever thread that runs
+    transport = dataset._source._fetcher()._transport
+    assert begun.wait(WAIT_S)
+    call = Once(lambda: Work(gc.collect))
+    gc.disable()
+    try:
+        del circle
+        transport.submit([call])
+        assert call.wait(WAIT_S / 2).fault is None, "waiting there would hold up those that it waits for"
+    finally:
+        gc.enable()
+        go_on.set()
     until(lambda: not decoders())
 
 

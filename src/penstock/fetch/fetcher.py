@@ -21,7 +21,7 @@ from penstock.node.member import member
 from penstock.protocols.exchange import Gated, Watchable
 from penstock.protocols.limits import Limits
 from penstock.values import Span
-from penstock.waiting import Inbox
+from penstock.waiting import Inbox, may_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -151,12 +151,13 @@ class Fetcher:
         """Call reads off and wait until none of them writes into its buffer any more, nor ever will.
 
         An interrupt may have kept some from being sent, which then never complete: only what has begun is waited for.
+        The transport's thread, where the garbage collector runs this, waits for nothing; the memory stays alive.
         """
         calls, inbox = _calls(reads), Inbox()
         for call in calls:
             call.tell(inbox)
         self._cancel(calls)
-        for call in calls:
+        for call in calls if may_wait() else ():
             if call.attempts:
                 inbox.wait(call)
 

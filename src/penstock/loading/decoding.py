@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from penstock.datasets.policy import Delivery, OnError, attempt, remaining
 from penstock.errors import Unusable
 from penstock.loading.stopwatch import demanded_s
-from penstock.waiting import LOOK_S
+from penstock.waiting import LOOK_S, may_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -182,7 +182,8 @@ class _Shared:
         self._filled.put(None)
         self.reading.close()  # threads that wait for bytes wake
         until = monotonic() + _CLOSE_S
-        for thread in self._threads if threading.current_thread() not in self._threads else ():
+        waits = may_wait() and threading.current_thread() not in self._threads
+        for thread in self._threads if waits else ():
             while thread.is_alive() and (left_s := until - monotonic()) > 0:
                 thread.join(min(LOOK_S, left_s))
         self.reading.close()  # what was sent while it closed

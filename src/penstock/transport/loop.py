@@ -24,6 +24,7 @@ from penstock.transport.easy import CUT
 from penstock.transport.late.lookout import Lookout
 from penstock.transport.multi import MissingMulti, Multi
 from penstock.transport.session import Session
+from penstock.waiting import serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -100,6 +101,7 @@ class _Loop:
         self._dead = Unusable("opened before a fork and used after it: open it in the process that uses it")
 
     def _run(self) -> None:
+        serve()
         try:
             while not self._closing:
                 self._cycle()

@@ -13,6 +13,7 @@ from weakref import WeakSet
 from penstock.errors import Bug, Cancelled, Unusable
 from penstock.protocols.exchange import Response, Work
 from penstock.transport.codes import deliver, ours
+from penstock.waiting import serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -107,7 +108,7 @@ class Threads:
                 self._workers.add(worker)
                 if len(self._workers) > self._most():  # two callers came at once: one of them looks again
                     self._workers.discard(worker)
-                elif self._ending or not _started(self._work, worker):
+                elif self._ending or not _started(self._serve, worker):
                     self._work(worker)
             except BaseException:  # Ctrl-C
                 self._workers.discard(worker)
@@ -115,6 +116,10 @@ class Threads:
 
     def _most(self) -> int:
         return min(self._threads + len(self._waiting), self._threads * _MOST)
+
+    def _serve(self, worker: object) -> None:
+        serve()
+        self._work(worker)
 
     def _work(self, worker: object) -> None:
         """Carry jobs out until there is none for a while, or for good."""

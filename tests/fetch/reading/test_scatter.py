@@ -1,5 +1,6 @@
 """Spans land in the memory that was named for them, in order, a window at a time, and nowhere else afterwards."""
 
+import gc
 import os
 import threading
 
@@ -9,10 +10,12 @@ from penstock.budget import Budget
 from penstock.buffer import Buffer
 from penstock.errors import Forbidden, Unusable
 from penstock.fetch.reading.scatter import scatter
+from penstock.protocols.exchange import Request
 from penstock.testing.servers import reply
 from penstock.values import Span
 from tests.children import forked
 from tests.fetch.store import Gate, ranges, serving
+from tests.transport.calls import Once
 
 SIZE = 5_000
 DATA = {f"k{number}": os.urandom(SIZE) for number in range(20)}
@@ -109,6 +112,26 @@ def test_leaving_it_early_stops_what_is_in_flight():
         gate.opened.set()
         assert engine.run(lambda: engine.driver.get("k0", "")) == DATA["k0"]
     assert [key for key, buffer in buffers.items() if any(buffer)] == ["k0"]
+
+
+def test_garbage_may_be_collected_on_the_thread_that_reads():
+    gate = Gate(lambda received: received.path.endswith(("k1", "k2", "k3")))
+    with serving(DATA, gate) as (server, engine):
+        places = _places(_buffers(4))
+        reads = scatter(engine, places, Budget(SIZE * 4, 99))
+        assert next(reads).key == "k0"
+        gate.wait_for(1)
+        circle = [reads]
+        circle.append(circle)  # only the collector finds it, on whatever thread that runs
+        call = Once(lambda: gc.collect() and Request("GET", f"{server.url}/bucket/k4"))
+        gc.disable()
+        try:
+            del reads, circle
+            engine._transport.submit([call])
+            assert call.wait().status, "waiting there would hold up every transfer of the process for ever"
+        finally:
+            gc.enable()
+            gate.opened.set()
 
 
 def test_trap_01_reads_that_were_begun_before_a_fork_are_refused_after_it():
