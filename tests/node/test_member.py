@@ -11,10 +11,13 @@ from time import monotonic
 import pytest
 
 from penstock.budget import Budget
+from penstock.node import member as room
 from penstock.node.member import Member, node_status
 from penstock.node.place import FILE
 from penstock.node.table import Counted, Row
 from penstock.options import NodeOptions
+from penstock.source import open_source
+from penstock.values import Span
 from tests.node.process import processes
 
 STORE, GROUP = 11, 77
@@ -227,6 +230,19 @@ def test_a_store_that_is_no_more_takes_part_no_more(where, member):
 
 
 @pytest.mark.usefixtures("where")
+def test_budgets_of_stores_without_a_network_are_forgotten(tmp_path):
+    (tmp_path / "a").write_bytes(b"data")
+    source, key = open_source(f"{tmp_path}/a")
+    gc.collect()
+    before = len(room.member._budgets)
+    for _ in range(20):
+        with source.lookahead(iter([Span(key, 0, 4)])) as ahead:
+            assert [*ahead] == [b"data"]
+    del ahead
+    gc.collect()
+    assert len(room.member._budgets) <= before
+
+
 def test_a_slow_directory_is_asked_seldom(member):
     member.enter(_held := Paced(), NodeOptions())
     now = monotonic() - 1.0  # a second ago: so long it took

@@ -126,7 +126,8 @@ class Member:
     def hold(self, budget: Budget, options: NodeOptions) -> Budget:
         """Return ``budget``, whose ``bytes_limit`` follows this process's share until it is collected."""
         if options.share:
-            self._budgets[next(self._keys)] = ref(budget), (own := budget.bytes_limit)
+            held, key = self._budgets, next(self._keys)  # where no transport ticks, nothing else would forget it
+            held[key] = ref(budget, lambda _: held.pop(key, None)), (own := budget.bytes_limit)
             budget.bytes_limit = max(1, int(own * self.status.ahead_share))
         return budget
 
