@@ -7,6 +7,7 @@ import multiprocessing
 import subprocess
 import sys
 import urllib.request
+import uuid
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from multiprocessing.reduction import ForkingPickler
@@ -185,6 +186,38 @@ def test_a_whole_bucket_is_not_deleted(files, below):
         with pytest.raises(InvalidURL, match="whole bucket"):
             system.rm(path, recursive=True)
     assert sorted(system.find(bucket)) == [f"{bucket}/a/b/y", f"{bucket}/a/x"]
+
+
+@pytest.mark.parametrize("into", ["p/", "p/sub", "p/d/x/y"])
+def test_a_directory_is_not_moved_into_itself(into):
+    root = f"memory://{uuid.uuid4().hex}"
+    fs = PenstockFileSystem()
+    fs.pipe({f"{root}/p/a": b"a", f"{root}/p/d/x": b"x"})
+    for path in (f"{root}/p", f"{root}/p*"):
+        with pytest.raises(Unusable, match="into itself"):
+            fs.mv(path, f"{root}/{into}", recursive=True)
+    assert fs.find(root) == [f"{root}/p/a", f"{root}/p/d/x"]
+
+
+def test_what_was_not_moved_is_not_deleted():
+    root = f"memory://{uuid.uuid4().hex}"
+    fs = PenstockFileSystem()
+    fs.pipe({f"{root}/p/a": b"a", f"{root}/p/d/x": b"x", f"{root}/p/e[1]": b"e"})
+    fs.mv(f"{root}/p/*", f"{root}/p/sub/", recursive=True)
+    assert fs.find(root) == [f"{root}/p/sub/a", f"{root}/p/sub/d/x", f"{root}/p/sub/e[1]"]
+    fs.mv(f"{root}/p/sub", f"{root}/q", recursive=True, maxdepth=1)
+    assert fs.find(root) == [f"{root}/p/sub/d/x", f"{root}/q/a", f"{root}/q/e[1]"]
+
+
+def test_what_is_named_twice_is_deleted_once_and_nothing_where_something_is_missing():
+    root = f"memory://{uuid.uuid4().hex}"
+    fs = PenstockFileSystem()
+    fs.pipe({f"{root}/p/a": b"a", f"{root}/p/d/x": b"x"})
+    with pytest.raises(NotFound):
+        fs.rm([f"{root}/p", f"{root}/none"], recursive=True)
+    assert len(fs.find(root)) == 2
+    fs.rm(f"{root}/p/**", recursive=True)
+    assert fs.find(root) == []
 
 
 @pytest.fixture

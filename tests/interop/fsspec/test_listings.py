@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 import penstock as ps
-from penstock.interop.fsspec import PenstockFileSystem
+from penstock.interop.fsspec import PenstockFileSystem, entries
 
 
 @pytest.fixture
@@ -66,3 +66,42 @@ def test_kept_listings_are_forgotten_by_writes_of_the_same_file_system(root):
     fs.rm(f"{root}/a", recursive=True)
     assert fs.find(root) == []
     assert not fs.exists(f"{root}/a")
+
+
+def test_a_listing_while_a_file_is_written_is_not_kept(root):
+    fs = PenstockFileSystem(use_listings_cache=True)
+    fs.pipe_file(f"{root}/a/x", b"1")
+    with fs.open(f"{root}/a/y", "wb") as file:
+        assert len(fs.ls(f"{root}/a")) == 1
+        file.write(b"1")
+    assert len(fs.ls(f"{root}/a")) == 2
+    with fs.transaction:
+        fs.pipe_file(f"{root}/a/z", b"1")
+        assert len(fs.ls(f"{root}/a")) == 2
+    assert len(fs.ls(f"{root}/a")) == 3
+    fs.open(f"{root}/a/dropped", "wb").abort()
+    assert len(fs.ls(f"{root}/a")) == 3
+    _elsewhere(f"{root}/a/w")
+    assert len(fs.ls(f"{root}/a")) == 3, "listings are kept again"
+
+
+def test_a_listing_that_a_write_came_into_is_not_kept(root, monkeypatch):
+    fs = PenstockFileSystem(use_listings_cache=True)
+    fs.pipe_file(f"{root}/a/x", b"1")
+    listed = entries.ls
+
+    def check(before, write):
+        def overtaken(*words):
+            found = listed(*words)
+            write()
+            return found
+
+        monkeypatch.setattr(entries, "ls", overtaken)
+        assert len(fs.ls(f"{root}/a")) == before
+        monkeypatch.undo()
+        assert len(fs.ls(f"{root}/a")) == 3 - before
+        fs.invalidate_cache()
+
+    check(1, lambda: fs.pipe_file(f"{root}/a/y", b"1"))
+    check(2, lambda: fs.rm_file(f"{root}/a/y"))
+    check(1, lambda: fs.open(f"{root}/a/z", "wb").close())

@@ -37,6 +37,22 @@ def test_what_is_written_is_read(fs, root):
     asyncio.run(main())
 
 
+def test_in_a_transaction_a_file_is_published_at_its_end(fs, root):
+    async def main():
+        with fs.transaction:
+            async with await fs.open_async(f"{root}/k", "wb") as file:
+                await file.write(b"0123456789")
+            assert not await fs._exists(f"{root}/k")
+        assert await fs._cat_file(f"{root}/k") == b"0123456789"
+        with pytest.raises(RuntimeError), fs.transaction:
+            async with await fs.open_async(f"{root}/k", "wb") as file:
+                await file.write(b"another")
+            raise RuntimeError
+        assert await fs._cat_file(f"{root}/k") == b"0123456789"
+
+    asyncio.run(main())
+
+
 def test_a_file_that_is_left_by_an_error_is_not_published(fs, root):
     async def main():
         with pytest.raises(RuntimeError):

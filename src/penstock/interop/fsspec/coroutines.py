@@ -14,7 +14,7 @@ from penstock.errors import InvalidURL, NotFound, PenstockError, Unusable
 from penstock.interop.awaiting import call, stat
 from penstock.interop.fsspec import entries, files
 from penstock.interop.fsspec.reads import check_lists, gap, gathered, read_slice
-from penstock.interop.fsspec.streamed import open_streamed
+from penstock.interop.fsspec.streamed import StreamedWriter, open_streamed
 from penstock.interop.ranges import GAP_BYTES
 from penstock.protocols.driver import Delete
 from penstock.providers.protected import check_deletable
@@ -22,13 +22,13 @@ from penstock.providers.urls import parse
 from penstock.values import as_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from fsspec.callbacks import Callback
 
     from penstock.interop.fsspec.entries import Entry
     from penstock.interop.fsspec.listings import Listings
-    from penstock.interop.fsspec.streamed import Streamed, StreamedWriter
+    from penstock.interop.fsspec.streamed import Streamed
     from penstock.source import Source
 
 __all__ = ["Coroutines"]
@@ -260,15 +260,25 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
             InvalidURL: A whole bucket.
 
         """
+        whole = recursive and maxdepth is None
+        paths = await self._expand_path(self._deletable(path), recursive=recursive and not whole, maxdepth=maxdepth)
+        await call(self._rm_all if whole else self._rm_here, paths)
+
+    def _deletable(self, path: str | list[str]) -> list[str]:
+        """Return the paths that are to be deleted. Raises ``InvalidURL`` for a whole bucket."""
         given = [path] if isinstance(path, str) else list(path)
         for each in given:
             check_deletable(parse(self._url(each)))
-        whole = recursive and maxdepth is None
-        paths = await self._expand_path(given, recursive=recursive and not whole, maxdepth=maxdepth)
-        await call(self._rm_all if whole else self._rm_here, paths)
+        return given
 
     def _rm_all(self, paths: Iterable[str]) -> None:
-        """Delete files, and all that lies below, also what a console leaves of its folders."""
+        """Delete files and all that lies below, also what a console leaves of its folders.
+
+        Raises:
+            NotFound: Nothing is at one of the paths; nothing was deleted.
+
+        """
+        found: list[tuple[str, Source, str]] = []
         for path in paths:
             source, key = self._object(path)
             keys = entries.keys(source, key)
@@ -276,22 +286,29 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
                 keys.append(key)
             elif not keys:
                 raise NotFound("neither an object nor a prefix of one", url=source.url(key))
-            source.require(Delete, key)
-            source.delete(keys)
-            self.invalidate_cache(path)
+            found += [(path, source, each) for each in keys]
+        self._delete(found)
 
     def _rm_here(self, paths: Iterable[str]) -> None:
-        batches: dict[str, tuple[Source, list[str]]] = {}
-        for path in paths:
-            source, key = self._object(path)
-            batches.setdefault(source.root, (source, []))[1].append(key)
-            self.invalidate_cache(path)
-        for source, keys in batches.values():
-            source.require(Delete, keys[0])
-            source.delete(keys)
+        self._delete([(path, *self._object(path)) for path in paths])
+
+    def _delete(self, found: Sequence[tuple[str, Source, str]]) -> None:
+        """Delete keys, each once; what is kept of the paths that they were found by is forgotten."""
+        batches: dict[str, tuple[Source, dict[str, None]]] = {}
+        for _, source, key in found:
+            source.require(Delete, key)
+            batches.setdefault(source.root, (source, {}))[1][key] = None
+        try:
+            for source, keys in batches.values():
+                source.delete([*keys])
+        finally:
+            for path in dict.fromkeys(path for path, *_ in found):
+                self.invalidate_cache(path)
 
     async def open_async(self, path: str, mode: str = "rb", **options: Any) -> Streamed | StreamedWriter:  # noqa: ANN401
         """Open a file whose reads and writes are awaited: ``rb``, ``wb`` or ``xb``."""
         if "b" not in mode or options.get("compression"):
             raise Unusable("open_async opens binary files, without compression", url=self._url(path))
-        return await open_streamed(*self._object(path), mode)
+        if mode == "rb":
+            return await open_streamed(*self._object(path))
+        return StreamedWriter(await call(self.open, path, mode))

@@ -22,6 +22,7 @@ from penstock.interop.fsspec.places import Places
 from penstock.interop.fsspec.reads import read_slice_here
 from penstock.interop.fsspec.storage import Storage
 from penstock.interop.recent import Recent
+from penstock.values import as_folder
 
 if TYPE_CHECKING:
     import asyncio
@@ -133,8 +134,9 @@ class PenstockFileSystem(Coroutines):
         name = self._strip_protocol(path)
         found = self._listings.get(name)
         if found is None:
+            since = self._listings.since()
             found = entries.ls(*self._place(name), self._strip_protocol)
-            self._listings.keep(name, found)
+            self._listings.keep(name, found, since)
         return [dict(each) for each in found] if detail else [each["name"] for each in found]
 
     def info(self, path: str, **_: object) -> dict[str, Any]:
@@ -265,6 +267,7 @@ class PenstockFileSystem(Coroutines):
                 raise Unsupported(_NO_BLOCKS, url=self._url(path))
             return files.open_to_read(source, key, kind, options.get("block_size"))
         writer = files.open_to_write(source, key, mode)
+        self._listings.wait_for(writer)
         self.invalidate_cache(path)
         return writer if options.get("autocommit", True) else files.Held(writer)
 
@@ -276,6 +279,31 @@ class PenstockFileSystem(Coroutines):
         if asked == STREAM:
             return source.open_read(key, meta)
         return RandomFile(source, meta, self._layouts, whole_bytes=_WHOLE_BYTES)
+
+    def mv(
+        self,
+        path1: str | list[str],
+        path2: str | list[str],
+        recursive: bool = False,  # noqa: FBT001, FBT002  fsspec's signature
+        maxdepth: int | None = None,
+        **_: object,
+    ) -> None:
+        """Copy files, as ``copy`` does, and delete what ``path1`` named before; nothing, where one of the two fails.
+
+        Raises:
+            Unusable: A directory would be moved into itself, and be deleted then.
+
+        """
+        if path1 == path2:
+            return
+        names = self._deletable(path1)
+        deep = recursive and maxdepth is not None
+        names = self.expand_path(names, recursive=deep, maxdepth=maxdepth)
+        for into in [path2] if isinstance(path2, str) else path2:
+            if recursive and as_folder(self._strip_protocol(into)).startswith(tuple(map(as_folder, names))):
+                raise Unusable("a directory cannot be moved into itself", url=self._url(into))
+        self.copy(path1, path2, recursive=recursive, maxdepth=maxdepth, on_error="raise")
+        (self._rm_all if recursive and not deep else self._rm_here)(names)
 
     def rm_file(self, path: str) -> None:
         """Delete a file: one request. A missing one is no error."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from penstock.errors import Unusable
 from penstock.interop.fsspec.names import parent
 
 if TYPE_CHECKING:
     from fsspec.dircache import DirCache
+
+    from penstock.source import Writer
 
 __all__ = ["Listings", "check_limits"]
 
@@ -19,6 +23,9 @@ class Listings:
     def __init__(self, kept: DirCache | None) -> None:
         """Keep listings in ``kept``, or keep none."""
         self._kept = kept
+        self._since = object()  # changes with every write
+        self._number = count()
+        self._writers: dict[int, ref[Writer]] = {}
 
     def get(self, name: str) -> list[dict[str, Any]] | None:
         """Return what lies in a directory, None where that is not known."""
@@ -34,13 +41,29 @@ class Listings:
         """Return the description of a file or directory, by the listing of what it lies in."""
         return next((each for each in self.get(parent(name)) or () if each["name"] == name), None)
 
-    def keep(self, name: str, found: list[dict[str, Any]]) -> None:
-        """Keep what lies in a directory, if any is kept."""
-        if self._kept is not None:
+    def since(self) -> object:
+        """Return what ``keep`` takes of a listing that begins now; None where files are open that may come into it."""
+        since = self._since  # before the files: who opens one adds it, and then changes this
+        for number, writer in self._writers.copy().items():
+            if (found := writer()) is None or found.closed:
+                self._writers.pop(number, None)
+        return None if self._writers else since
+
+    def keep(self, name: str, found: list[dict[str, Any]], since: object) -> None:
+        """Keep what lies in a directory, if any is kept, and unless something was written since the listing began."""
+        if self._kept is not None and since is not None:
             self._kept[name] = found
+            if since is not self._since:  # looked at last: who writes forgets what is kept by then
+                self._kept.pop(name, None)
+
+    def wait_for(self, writer: Writer) -> None:
+        """Keep no listing until a file is closed: it appears then."""
+        if self._kept is not None:
+            self._writers[next(self._number)] = ref(writer)
 
     def forget(self, name: str | None) -> None:
         """Forget a name, what lies below, and all that it lies in; or everything."""
+        self._since = object()
         if self._kept is None:
             return
         if name is None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Self
 from penstock.blocks import moved
 from penstock.errors import Unusable
 from penstock.interop.awaiting import call, read, stat
-from penstock.interop.fsspec.files import open_to_write
 from penstock.values import Span
 
 if TYPE_CHECKING:
@@ -21,11 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["Streamed", "StreamedWriter", "open_streamed"]
 
 
-async def open_streamed(source: Source, key: str, mode: str) -> Streamed | StreamedWriter:
-    """Open a file on an event loop: ``rb`` with a HEAD, ``wb`` or ``xb``."""
-    if mode == "rb":
-        return Streamed(source, await stat(source, key))
-    return StreamedWriter(await call(open_to_write, source, key, mode))
+async def open_streamed(source: Source, key: str) -> Streamed:
+    """Open a file to read on an event loop: a HEAD."""
+    return Streamed(source, await stat(source, key))
 
 
 class Streamed:
