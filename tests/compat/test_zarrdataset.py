@@ -160,6 +160,16 @@ def test_a_scalar_is_refused(tmp_path):
         ZarrIterableDataset(samples=scalar, targets=None, chunks_shuffle_seed=1)
 
 
+@pytest.mark.parametrize("how", ["opened", "url"])
+def test_a_level_of_an_image_of_ome_zarr_has_its_names(tmp_path, how):
+    image = zarr.create_group(str(tmp_path), zarr_format=2)
+    image.attrs["multiscales"] = [{"axes": ["t", "x"], "datasets": [{"path": "0"}]}]
+    image.create_array("0", shape=VALUES.shape, chunks=(CHUNK, 3), dtype="f4")[...] = VALUES
+    samples = f"{tmp_path}/0" if how == "url" else zarr.open_array(f"{tmp_path}/0", mode="r")
+    dataset = ZarrIterableDataset(samples=samples, targets=LABELS, chunks_shuffle_seed=1)
+    assert sorted(delivered(ZarrDataLoader(dataset=dataset))) == [*range(SAMPLES)]
+
+
 def test_dimensions_of_other_names_are_refused(tmp_path):
     made = [
         zarr.create_array(Store(f"{tmp_path}/{name}"), shape=(4,), chunks=(2,), dtype="f4", dimension_names=(name,))

@@ -1,6 +1,7 @@
 """URLs, groups and mappings become arrays by name; what is none is refused with what there is."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import zarr
 
 from penstock.datasets.zarr.opening import opened
 from penstock.errors import InvalidURL, NotFound, PenstockError, Unusable
+from penstock.interop.zarr import Store
 from tests.datasets.zarr.stores import numbered, write
 
 
@@ -113,3 +115,47 @@ def test_an_image_of_ome_zarr_is_its_level_of_the_most_pixels(tmp_path, form):
     ]
     coarse = opened(f"{url}/half", "samples", None, decode_cf=None)
     assert coarse[""].layout.dims == ("c", "y")
+
+
+@pytest.fixture(params=[2, 3])
+def images(request, tmp_path):
+    """Return the URL of a group that has an image of OME-Zarr, of two levels."""
+    url, version = str(tmp_path / "images.zarr"), request.param
+    found = zarr.create_group(url, zarr_format=version).create_group("cells")
+    described = {"multiscales": [{"axes": [{"name": "c"}, {"name": "y"}], "datasets": [{"path": "0"}, {"path": "1"}]}]}
+    found.attrs.update(described if version == 2 else {"ome": described})
+    for name, size in (("0", 8), ("1", 4)):
+        found.create_array(name, shape=(2, size), chunks=(1, 4), dtype="u1")[:] = 1
+    return url
+
+
+@pytest.mark.parametrize("path", ["", "cells", "cells/1"])
+def test_what_zarr_has_opened_of_an_image_names_what_its_url_names(images, path):
+    url = f"{images}/{path}".rstrip("/")
+    by_url = opened(url, "samples", None, decode_cf=None)
+    assert {array.layout.dims for array in by_url.values()} == {("c", "y")}
+    for given in (zarr.open(url, mode="r"), zarr.open(Store(url, read_only=True), mode="r")):
+        found = opened(given, "samples", None, decode_cf=None)
+        assert {name: array.layout.dims for name, array in found.items()} == dict.fromkeys(by_url, ("c", "y"))
+
+
+@pytest.mark.parametrize("path", ["", "/cells", "/cells/1"])
+def test_references_to_an_image_name_what_its_url_names(images, path, tmp_path):
+    files = {str(each.relative_to(images)): each for each in Path(images).rglob("*") if each.is_file()}
+    refs = {
+        name: each.read_text() if each.name.startswith(".z") or each.suffix == ".json" else [str(each)]
+        for name, each in files.items()
+    }
+    document = tmp_path / "refs.json"
+    document.write_text(json.dumps({"version": 1, "refs": refs}))
+    by_url = opened(f"{images}{path}", "samples", None, decode_cf=None)
+    found = opened(f"{document}{path}", "samples", None, decode_cf=None)
+    assert {name: (each.layout.shape, each.layout.dims) for name, each in found.items()} == {
+        name: (each.layout.shape, ("c", "y")) for name, each in by_url.items()
+    }
+
+
+def test_what_cannot_be_read_above_an_array_is_no_reason_not_to_read_it(tmp_path):
+    write(tmp_path / "0", numbered((4, 3)), chunks=(2, 3))
+    (tmp_path / ".zattrs").symlink_to(".zattrs")
+    assert opened(f"{tmp_path}/0", "samples", None, decode_cf=None)[""].layout.shape == (4, 3)

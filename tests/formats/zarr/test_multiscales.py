@@ -39,6 +39,7 @@ def test_of_several_images_the_first_is_meant():
         {"axes": ["x"], "datasets": []},
         {"axes": ["x"], "datasets": [{"path": "0"}, {"path": "/"}]},
         {"axes": ["x"], "datasets": [{"path": "0"}, "1"]},
+        {"axes": ["x"], "datasets": [{"path": "../0"}]},
         {"axes": ["x"]},
     ],
 )

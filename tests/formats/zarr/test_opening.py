@@ -196,7 +196,7 @@ def test_a_group_that_cannot_be_listed_says_what_to_do(error, monkeypatch):
         raise error
 
     monkeypatch.setattr(type(source), "pages", refuse)
-    with pytest.raises(Unsupported, match=r"names=.*memory://"):
+    with pytest.raises(Unsupported, match=r"each by its URL.*memory://"):
         open_arrays(source, key)
 
 
@@ -254,7 +254,7 @@ def test_an_image_of_ome_zarr_names_the_dimensions_of_its_levels(version, consol
     assert named == {"cells/0", "cells/1", "cells/labels/nuclei/0", "cells/labels/nuclei/1"}
     assert arrays["cells/other/0"].dims == (None, None, None)
     assert arrays.whole == "", "the group of an image is no image"
-    assert open_arrays(source, f"{key}/cells").whole == "0"
+    assert pickle.loads(pickle.dumps(open_arrays(source, f"{key}/cells"))).whole == "0"
     assert open_arrays(source, f"{key}/cells", ["1"])["1"].dims == AXES
 
 
@@ -276,3 +276,34 @@ def test_names_that_an_array_has_are_its_own():
     described = {"multiscales": [{"axes": ["p", "q"], "datasets": [{"path": "0"}]}]}
     source, key = bucket({"0/.zarray": V2, "0/.zattrs": {"_ARRAY_DIMENSIONS": ["y", "x"]}, ".zattrs": described})
     assert open_arrays(source, f"{key}/0")[""].dims == ("y", "x")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_an_image_in_a_store_that_cannot_be_listed_has_its_levels(version, monkeypatch):
+    source, key = bucket(image(version))
+
+    def refuse(*_, **__):
+        raise NotFound("no page of this folder")
+
+    monkeypatch.setattr(type(source), "pages", refuse)
+    arrays = open_arrays(source, f"{key}/cells")
+    assert (sorted(arrays), arrays.whole, arrays["0"].dims) == (["0", "1"], "0", AXES)
+    with pytest.raises(Unsupported, match="cannot be listed"):
+        open_arrays(source, key)
+
+
+def test_a_pyramid_whose_levels_are_groups_is_no_image():
+    levels = {"multiscales": [{"datasets": [{"path": "0"}, {"path": "1"}], "type": "reduce"}]}
+    group = {"zarr_format": 2}
+    source, key = bucket(
+        {".zgroup": group, ".zattrs": levels, "0/.zgroup": group, "0/tas/.zarray": V2, "1/.zgroup": group}
+    )
+    arrays = open_arrays(source, key)
+    assert (sorted(arrays), arrays.whole) == (["0/tas"], "")
+
+
+def test_a_level_that_cannot_be_read_is_what_the_image_is_meant_by():
+    described = {"multiscales": [{"axes": ["y", "x"], "datasets": [{"path": "0"}, {"path": "1"}]}]}
+    damaged = {**V2, "shape": "large"}
+    source, key = bucket({".zgroup": {"zarr_format": 2}, ".zattrs": described, "0/.zarray": damaged, "1/.zarray": V2})
+    assert open_arrays(source, key).whole == "0"

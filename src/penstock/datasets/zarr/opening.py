@@ -15,7 +15,7 @@ from penstock.datasets.zarr.objects.virtual import document_at, of_manifests, re
 from penstock.datasets.zarr.samples.arrangement import dims_of
 from penstock.errors import NotFound, Unusable
 from penstock.formats.zarr.objects import arrays_of, is_opened, manifests_of
-from penstock.formats.zarr.opening import open_arrays
+from penstock.formats.zarr.opening import open_arrays, with_names
 from penstock.source import open_source
 from penstock.values import as_folder
 
@@ -151,6 +151,8 @@ def _of_object(
     source, key = open_source(found.url, store)
     prefix = as_folder(key)
     moved = {name: replace(layout, key=prefix + layout.key) for name, layout in chosen.items()}
+    if [*moved] == [""]:
+        moved[""] = with_names(source, moved[""])
     return {name: StoredArray.of(source, layout, decode_cf=decode_cf) for name, layout in moved.items()}
 
 

@@ -54,5 +54,6 @@ def _paths(levels: object) -> tuple[str, ...]:
     if not isinstance(levels, list):
         return ()
     paths = [level.get("path") if isinstance(level, Mapping) else None for level in levels]
-    found = tuple(path.strip("/") for path in paths if isinstance(path, str) and path.strip("/"))
-    return found if len(found) == len(levels) else ()
+    found = tuple(path.strip("/") for path in paths if isinstance(path, str))
+    within = all(part.strip(".") for path in found for part in path.split("/"))  # neither empty nor ".."
+    return found if within and len(found) == len(levels) else ()

@@ -85,19 +85,22 @@ def arrays_of(value: object) -> Opened:
     kind = _kind(value)
     if not kind:
         raise Unusable(f"neither an array or group of zarr nor a dataset or array of xarray: {type(value).__name__}")
-    arrays, stores = Arrays(), list[Any]()
+    arrays, stores, described = Arrays(), list[Any](), dict[str, Any]()
     # In order of names: zarr lists a group in the order of its answers, which differs between processes.
     for name, array in sorted(_named(value, kind), key=itemgetter(0)):
         if isinstance(array, PenstockError):
             arrays.refused[name] = array
+            continue
+        if _kind(array) == "group":
+            described[name] = array.attrs
             continue
         document = {**array.metadata.to_dict()}
         where = array.store_path
         arrays.put(name, as_folder(where.path), document, document.get("attributes") or {}, str(where))
         if not any(where.store == each for each in stores):
             stores.append(where.store)
-    if kind == "group" and hasattr(value, "store_path"):
-        arrays.name_axes("", dict(cast("Any", value).attrs))
+    for name, attributes in described.items():
+        arrays.name_axes(name, dict(attributes))
     if len(stores) > 1:
         raise Unusable(f"these variables lie in {len(stores)} stores of zarr: pass a mapping from names to their URLs")
     if kind == "array" and "" in arrays.refused:
@@ -151,14 +154,13 @@ def _kind(value: object) -> str:
 
 
 def _named(value: Any, kind: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401  an object of either library
-    """Yield arrays of zarr by name, or why there is none."""
+    """Yield arrays of zarr by name, or why there is none; of a group of zarr's, it and those below, too."""
     ours = hasattr(value, "store_path")
     if kind == "array":
         yield "", value if ours else _traced(getattr(value, "variable", value))
     elif ours:
-        for name, member in value.members(max_depth=None):
-            if _kind(member) == "array":
-                yield name, member
+        yield "", value
+        yield from value.members(max_depth=None)
     else:
         for name, variable in value.variables.items():
             yield str(name), _traced(variable)

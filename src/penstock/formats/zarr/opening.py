@@ -8,7 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import Damaged, Denied, Forbidden, NotFound, PenstockError, Unsupported
+from penstock.errors import Damaged, Denied, Forbidden, NotFound, PenstockError, Unsupported, Unusable
 from penstock.formats.zarr.documents import layout_of
 from penstock.formats.zarr.multiscales import image_of
 from penstock.values import Span, as_folder
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from penstock.formats.zarr.layout import Layout
     from penstock.source import Source
 
-__all__ = ["Arrays", "check_name", "collected", "open_arrays", "parsed"]
+__all__ = ["Arrays", "check_name", "collected", "open_arrays", "parsed", "with_names"]
 
 _MOST_DEPTH = 16  # groups within groups
 _MOST_NODES = 10_000  # arrays and groups that are looked up one by one
 _V3 = "zarr.json"
 _V2 = (".zarray", ".zattrs", ".zgroup")
 _MOST_NAMED = 20  # arrays, in an error
-_HOW = "pass names=(…) to open arrays without a listing"
+_HOW = "name the arrays instead, each by its URL"
 
 
 class Arrays(dict[str, "Layout"]):
@@ -35,7 +35,7 @@ class Arrays(dict[str, "Layout"]):
     Attributes:
         refused: What is wrong with each of those arrays.
         documents: The URL of the document that each layout was made of.
-        whole: The array that an image is meant by: its level of the most pixels, where the group is one of OME-Zarr.
+        images: The array that an image of OME-Zarr is meant by, its level of the most pixels, by the image's group.
         url: Of the group, or the array.
         record_size: Of references in Parquet (``references_of_records``), as the document has it; else None.
 
@@ -46,8 +46,13 @@ class Arrays(dict[str, "Layout"]):
         self.url = url
         self.refused: dict[str, PenstockError] = {}
         self.documents: dict[str, str] = {}
-        self.whole = ""
+        self.images: dict[str, str] = {}
         self.record_size: object = None
+
+    @property
+    def whole(self) -> str:
+        """The array that is meant where the group is an image itself; else empty."""
+        return self.images.get("", "")
 
     def __missing__(self, name: str) -> Layout:
         """Raise why there is no such layout."""
@@ -64,10 +69,6 @@ class Arrays(dict[str, "Layout"]):
         found = [name for each in dict.fromkeys([*near, *folded]) for name in folded[each]]
         return ", ".join([*found[:_MOST_NAMED], *(["…"] if len(found) > _MOST_NAMED else [])]) or "none"
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle all of it."""
-        return _restored, (dict(self), self.refused, self.documents, self.url)
-
     def put(self, name: str, key: str, document: object, attributes: Mapping[str, Any] | None, url: str) -> None:
         """Add an array's layout, or what is wrong with it. ``Damaged`` for a name that would leave the group."""
         check_name(name, url)
@@ -82,26 +83,18 @@ class Arrays(dict[str, "Layout"]):
         image = image_of(attributes)
         if image is None:
             return
-        for path in image.paths:
-            self.name_dims(f"{group}/{path}" if group else path, image.axes)
-        if not group:
-            self.whole = image.paths[0]
-
-    def name_dims(self, name: str, axes: tuple[str, ...]) -> None:
-        """Give an array's dimensions these names, where it has so many and none of them has a name."""
-        layout = self.get(name)
-        if layout is not None and len(layout.shape) == len(axes) and not any(layout.dims):
-            self[name] = replace(layout, dims=axes)
+        names = [as_folder(group) + path for path in image.paths]
+        for name in names:
+            if name in self:
+                self[name] = _named(self[name], image.axes)
+        if names[0] in self or names[0] in self.refused:  # other pyramids have groups there
+            self.images[group] = names[0]
 
 
-def _restored(
-    layouts: dict[str, Layout], refused: dict[str, PenstockError], documents: dict[str, str], url: str
-) -> Arrays:
-    arrays = Arrays(url)
-    arrays.update(layouts)
-    arrays.refused.update(refused)
-    arrays.documents.update(documents)
-    return arrays
+def _named(layout: Layout, axes: tuple[str, ...]) -> Layout:
+    """Give an array's dimensions these names, where it has so many and none of them has a name."""
+    fits = len(layout.shape) == len(axes) and not any(layout.dims)
+    return replace(layout, dims=axes) if fits else layout
 
 
 def open_arrays(
@@ -136,8 +129,8 @@ def open_arrays(
     node = _node(documents, prefix, found[:1] + found[2:])
     if node.is_array:
         node.put(arrays, "", prefix)
-        if "" in arrays and not any(arrays[""].dims):
-            _name_level(source, prefix, arrays)
+        if "" in arrays:
+            arrays[""] = with_names(source, arrays[""])
         return _only(arrays, [""] if names is None else names)
     if v3 is None and consolidated is not None:
         below = "" if "record_size" in consolidated else prefix  # references have keys within their document
@@ -145,11 +138,15 @@ def open_arrays(
     elif v3 is not None and (inline := _inline(v3)) is not None:
         collected(inline, prefix, arrays, source.url(prefix + _V3))
     elif names is not None:
-        for name, child in zip(names, documents.nodes([prefix + as_folder(name) for name in names]), strict=True):
-            if child.is_array:
-                child.put(arrays, name, prefix + as_folder(name))
+        _add(documents, prefix, arrays, names)
     else:
-        _walk(documents, prefix, arrays)
+        try:
+            _walk(documents, prefix, arrays)
+        except Unsupported:
+            image = image_of(node.attributes)
+            if image is None:
+                raise
+            _add(documents, prefix, arrays, image.paths)  # it lists its levels itself
     arrays.name_axes("", node.attributes)
     return _only(arrays, names)
 
@@ -230,7 +227,7 @@ class _Documents:
         """Return the prefixes one level below a group's: one request for each 1,000."""
         try:
             return [each for page in self.source.pages(prefix, delimiter="/") for each in page.prefixes]
-        except (Unsupported, Denied) as error:
+        except (Unsupported, Denied, NotFound) as error:  # a web server may have no page of the folder
             message = f"the group's metadata is not consolidated, and it cannot be listed ({error.message}): {_HOW}"
             raise Unsupported(message, url=self.source.url(prefix)) from error
 
@@ -261,17 +258,28 @@ def _node(documents: _Documents, prefix: str, found: Sequence[dict[str, Any] | N
     return _Node(array, attributes or {}, f"{url}.zarray", kind)
 
 
-def _name_level(source: Source, prefix: str, arrays: Arrays) -> None:
-    """Take the names of an array's dimensions from the group above, where that is an image and the array its level."""
-    above, _, level = prefix.rstrip("/").rpartition("/")
+def with_names(source: Source, layout: Layout) -> Layout:
+    """Name an array's dimensions as the group above does, where that is an image and the array its level.
+
+    Two requests where the dimensions have no names; else none.
+    """
+    if any(layout.dims):
+        return layout
+    above, _, level = layout.key.rstrip("/").rpartition("/")
     folder = as_folder(above)
     try:
         v3, attributes = _Documents(source, forbidden_is_missing=True).fetch([folder + _V3, folder + _V2[1]])
-    except (Damaged, Denied):  # none of the array's business
-        return
+    except (Damaged, Denied, Unusable):  # none of the array's business
+        return layout
     image = image_of(_object(v3.get("attributes")) if v3 is not None else _object(attributes))
-    if image is not None and level in image.paths:
-        arrays.name_dims("", image.axes)
+    return _named(layout, image.axes) if image is not None and level in image.paths else layout
+
+
+def _add(documents: _Documents, prefix: str, arrays: Arrays, names: Sequence[str]) -> None:
+    """Add the arrays of these names below a group."""
+    for name, child in zip(names, documents.nodes([prefix + as_folder(name) for name in names]), strict=True):
+        if child.is_array:
+            child.put(arrays, name, prefix + as_folder(name))
 
 
 def _walk(documents: _Documents, prefix: str, arrays: Arrays) -> None:

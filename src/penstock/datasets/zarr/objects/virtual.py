@@ -186,6 +186,8 @@ def _below(arrays: Arrays, path: str) -> Arrays:
     if not path:
         return arrays
     below = Arrays(f"{arrays.url}/{path}")
+    if path in arrays.images:
+        below.images[""] = arrays.images[path].removeprefix(f"{path}/")
     for name, layout in arrays.items():
         if name == path or name.startswith(path + "/"):
             below[name[len(path) + 1 :]] = layout

@@ -201,11 +201,8 @@ def references_of(data: bytes | Mapping[str, Any], url: str) -> References:
         collected(documents[".zmetadata"], "", arrays, url)
     if arrays.record_size is not None:
         raise Unsupported("this document has its references in Parquet: pass the URL of their folder", url=url)
-    for name, value in documents.items():
-        path, _, file = name.rpartition("/")
-        if file == ".zarray" or (file == "zarr.json" and value.get("node_type") == "array"):
-            attributes = documents.get(f"{path}/.zattrs" if path else ".zattrs")
-            arrays.put(path, f"{path}/" if path else "", value, attributes, url)
+    nodes = {name.removesuffix("zarr.json").rstrip("/"): value for name, value in documents.items()}
+    collected({"metadata": nodes}, "", arrays, url)
     return References(arrays, entries, url, templates)
 
 
