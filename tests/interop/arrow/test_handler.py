@@ -126,6 +126,20 @@ class TestFiles:
         assert (found[0].size, bool(found[0].mtime), found[1].size) == (7, True, None)
         assert asked(lambda: files.get_file_info(["bucket/a/x.txt"])) == ["HEAD"]
 
+    def test_what_is_written_over_is_looked_at_again(self, files):
+        for write in (
+            lambda: files.copy_file("bucket/a/b/y.txt", "bucket/a/x.txt"),
+            lambda: files.move("bucket/a/b/c/z.txt", "bucket/a/x.txt"),
+        ):
+            files.get_file_info(["bucket/a/x.txt", "bucket/a/b/c/z.txt"])
+            write()
+            assert files.open_input_file("bucket/a/x.txt").read() in (b"a/b/y.txt", b"a/b/c/z.txt")
+        files.get_file_info(["bucket/a/x.txt"])
+        files.delete_file("bucket/a/x.txt")
+        for path in ("bucket/a/x.txt", "bucket/a/b/c/z.txt"):
+            with pytest.raises(FileNotFoundError):
+                files.open_input_file(path)
+
     def test_directories_are_listed(self, files, asked):
         def listed(base, **how):
             return {info.path: info.type.name for info in files.get_file_info(FileSelector(base, **how))}

@@ -50,6 +50,14 @@ def test_kept_listings_are_forgotten_by_writes_of_the_same_file_system(root):
     _elsewhere(f"{root}/a/y")
     assert len(fs.ls(f"{root}/a")) == 1
     fs.ls(f"{root}/a")[0]["size"] = 99
+    _elsewhere(f"{root}/a/x", b"longer")
+    assert (fs.info(f"{root}/a/x")["size"], fs.info(f"{root}/a/x", refresh=True)["size"]) == (1, 6)
+    assert len(fs.ls(f"{root}/a", refresh=True)) == 2
+    assert len(fs.ls(f"{root}/a")) == 2
+    assert [names for *_, names in fs.walk(f"{root}/a", refresh=True)] == [["x", "y"]]
+    _elsewhere(f"{root}/a/x")
+    assert fs.info(f"{root}/a/x")["size"] == 6
+    fs.ls(f"{root}/a", refresh=True)
     assert fs.info(f"{root}/a/x")["size"] == 1
     fs.invalidate_cache(f"{root}/a")
     assert len(fs.ls(f"{root}/a")) == 2

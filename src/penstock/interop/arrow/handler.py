@@ -156,6 +156,7 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
         """Delete a file: a HEAD and a DELETE. ``NotFound`` where there is none."""
         source, key = self._file(path)
         source.head(key)
+        self._described.forget(path)
         source.delete([key])
 
     def move(self, src: str, dest: str) -> None:
@@ -170,10 +171,12 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
             raise NotFound("nothing there", url=source.url(key))
         for path, to in pairs.items():
             self.copy_file(path, to)
+            self._described.forget(path)
         source.delete([self._place(path)[1] for path in pairs])
 
     def copy_file(self, src: str, dest: str) -> None:
         """Copy a file: within a bucket on the server's side."""
+        self._described.forget(dest)
         copy(self._url(src), self._url(dest), store=self.store)
 
     def open_input_stream(self, path: str) -> PythonFile:

@@ -56,13 +56,13 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
 
     # -- descriptions ------------------------------------------------------------------------------------------------
 
-    async def _ls(self, path: str, detail: bool = True, **_: object) -> list[Any]:  # noqa: FBT001, FBT002  fsspec's
-        found: list[Any] = await call(self.ls, path, detail=detail)
+    async def _ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:  # noqa: ANN401, FBT001, FBT002
+        found: list[Any] = await call(self.ls, path, detail=detail, **options)
         return found
 
-    async def _info(self, path: str, **_: object) -> Entry:
+    async def _info(self, path: str, *, refresh: bool = False, **_: object) -> Entry:
         name = self._strip_protocol(path)
-        if (kept := self._listings.find(name)) is not None:
+        if not refresh and (kept := self._listings.find(name)) is not None:
             return dict(kept)
         source, key = self._place(name)
         if key:

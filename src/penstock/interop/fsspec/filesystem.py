@@ -124,28 +124,37 @@ class PenstockFileSystem(Coroutines):
 
     # -- descriptions ------------------------------------------------------------------------------------------------
 
-    def ls(self, path: str, detail: bool = True, **_: object) -> list[Any]:  # noqa: FBT001, FBT002  fsspec's signature
+    def ls(
+        self,
+        path: str,
+        detail: bool = True,  # noqa: FBT001, FBT002  fsspec's signature
+        *,
+        refresh: bool = False,
+        **_: object,
+    ) -> list[Any]:
         """Return what lies right below a path, or the file itself: a request for each 1,000, and one more for a file.
+
+        ``refresh`` takes no listing that is kept.
 
         Raises:
             NotFound: There is neither.
 
         """
         name = self._strip_protocol(path)
-        found = self._listings.get(name)
+        found = None if refresh else self._listings.get(name)
         if found is None:
             since = self._listings.since()
             found = entries.ls(*self._place(name), self._strip_protocol)
             self._listings.keep(name, found, since)
         return [dict(each) for each in found] if detail else [each["name"] for each in found]
 
-    def info(self, path: str, **_: object) -> dict[str, Any]:
+    def info(self, path: str, *, refresh: bool = False, **_: object) -> dict[str, Any]:
         """Describe a file or a directory: ``name``, ``size``, ``type``, a file's ``ETag`` and ``LastModified``.
 
         A request, two where it is no file. Raises ``NotFound``.
         """
         name = self._strip_protocol(path)
-        if (kept := self._listings.find(name)) is not None:
+        if not refresh and (kept := self._listings.find(name)) is not None:
             return dict(kept)
         source, key = self._place(name)
         if asked_by_pyarrow(1) and key:
