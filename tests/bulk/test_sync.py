@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 import penstock as ps
+from penstock.bulk.mirror import Mirror
 from penstock.errors import Changed, InvalidURL, NotFound, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from penstock.values import UNKNOWN_SIZE
@@ -496,6 +497,29 @@ def test_a_link_to_a_directory_in_a_file_s_place_loses_nothing_of_what_it_leads_
     with pytest.raises(Unusable, match="nothing is deleted that is excluded or a link"):
         ps.sync(tree, tmp_path / "out", delete=True)
     assert (tmp_path / "elsewhere" / "empty").is_dir()
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_directory_that_is_renamed_while_it_is_listed_deletes_nothing(again, tmp_path, monkeypatch):
+    source, out = tmp_path / "source", tmp_path / "out"
+    source.mkdir()
+    for number in range(1100):  # more than a page
+        (source / f"{number:04}").touch()
+    ps.sync(source, out)
+    existing = Mirror.existing
+
+    def renamed(mirror):
+        source.rename(tmp_path / "renamed")
+        if again:
+            source.mkdir()
+        return existing(mirror)
+
+    monkeypatch.setattr(Mirror, "existing", renamed)
+    with pytest.raises(Changed, match="no longer the directory"):
+        ps.sync(source, out, delete=True, report=tmp_path / "report")
+    assert len(contents(out)) == 1100
+    lines = [json.loads(line) for line in (tmp_path / "report").read_text().splitlines()]
+    assert {line["status"] for line in lines} == {"failed", "skipped"}
 
 
 @pytest.mark.parametrize("place", [None, 3])

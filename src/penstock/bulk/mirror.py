@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, TypedDict
@@ -88,6 +89,14 @@ class Mirror:
         scheme, _, settings, _ = self.source.address("")
         other, _, others, _ = self.target.address("")
         return (scheme, settings) == (other, others)
+
+    def identity(self) -> tuple[int, int] | None:
+        """Return what tells a source's directory from another one of its name; None of a store, and of none."""
+        if local(self.source):
+            with suppress(OSError):
+                found = os.stat(f"/{self.prefix}")
+                return found.st_dev, found.st_ino
+        return None
 
     def steps(self, *, empty: bool, deleting: bool) -> Iterator[Step]:
         """Return what goes where, or why not, in the order of the keys; the first page is listed at once.

@@ -110,6 +110,7 @@ class Run:
         self.options = options
         self.mirror = opened(source, dest, options, store)
         self.unchanged = 0
+        self._directory = self.mirror.identity()
         here, there = local(self.mirror.source), local(self.mirror.target)
         self._rule = Rule(options.checksum, self.mirror.one_clock, here or there)
         self._link = LinkCheck(self.mirror.base)
@@ -131,10 +132,18 @@ class Run:
             for outcome in self._copies(self._tasks(planned)):
                 yield outcome
                 whole = whole and outcome.error is None
+            if self._surplus and self.mirror.identity() != self._directory:
+                whole = False
+                yield self._replaced()
             for outcome in self._deletions() if whole else self._kept():
                 yield outcome
                 whole = whole and outcome.error is None
             yield from self._replacements(whole=whole)
+
+    def _replaced(self) -> Outcome:
+        """Return the failure of a source that was renamed, or unmounted: what it held seems to be deleted there."""
+        url = self.mirror.source.url(self.mirror.prefix)
+        return Outcome(url, "", 0, "failed", error=Changed("no longer the directory that was listed", url=url))
 
     def _copies(self, tasks: Iterator[_Task]) -> Generator[Outcome]:
         stop = Event()
