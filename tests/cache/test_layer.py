@@ -260,6 +260,21 @@ def test_a_version_that_cannot_be_looked_up_concerns_its_object_alone(tmp_path):
                 reads[0].take()
 
 
+@pytest.mark.parametrize("size", [0, 5, BLOCK, 2 * BLOCK + 5])
+def test_a_size_that_is_not_the_objects_is_refused_as_without_a_cache(tmp_path, size):
+    with FaultServer.start() as server:
+        server.put("bucket", "key", DATA)
+        server.put("bucket", "small", SMALL)
+        with open_source("s3://bucket/", replace(server.store, cache=options(tmp_path)))[0] as source:
+            for key in ("key", "small"):
+                meta = source.head(key)
+                source.read(Span(key, 0, meta.size, meta.etag, whole=True))
+                if size < meta.size:
+                    with pytest.raises(Changed):
+                        source.read(Span(key, 0, size, meta.etag, whole=True))
+                    assert len(source.read(Span(key, 0, size, meta.etag))) == size
+
+
 def test_contains_says_whether_a_request_is_needed(source):
     whole, part = _span(source, "large"), _span(source, "large", 5, 2 * BLOCK)
     layer = source.fetching()

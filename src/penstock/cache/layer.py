@@ -15,6 +15,7 @@ from penstock.values import UNKNOWN_SIZE, Span
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
+    from penstock.cache.files import Hit
     from penstock.cache.objects import Stat
     from penstock.cache.tiers import Cache
     from penstock.options import CacheOptions
@@ -188,7 +189,7 @@ class CacheLayer:
         if len(wanted) == 1:
             into = None if buffer is None else buffer.view()
             hit = self._objects.part(key, etag, wanted[0], size, into)
-            if hit is not None:
+            if hit is not None and not _of_other_size(hit, object_bytes):
                 return self._held(span, hit.data, buffer)
             return self._fetch(span, buffer, owner, [Request(span, tuple(wanted), etag, object_bytes)])
         target = Buffer.allocate(size) if buffer is None else buffer
@@ -196,8 +197,11 @@ class CacheLayer:
         for number, part in enumerate(wanted):
             low = part.start
             high = wanted[number + 1].start if number + 1 < len(wanted) else start + size
-            if self._objects.part(key, etag, part, high - low, view[low - start : high - start]) is None:
+            hit = self._objects.part(key, etag, part, high - low, view[low - start : high - start])
+            if hit is None:
                 missing.append((low, high, part))
+            elif _of_other_size(hit, object_bytes):
+                return self._fetch(span, target, owner, [Request(span, tuple(wanted), etag, object_bytes)])
         if not missing:
             return self._held(span, None, target)
         requests = [
@@ -249,6 +253,11 @@ class CacheLayer:
         request, flight.request = flight.request, flight.request._replace(parts=())
         if request.parts:
             self._objects.keep(request, data)
+
+
+def _of_other_size(hit: Hit, object_bytes: int) -> bool:
+    """Say whether an entry knows another size of its object than the reader does: then the store is to refuse."""
+    return object_bytes >= 0 and hit.found.object_bytes not in (UNKNOWN_SIZE, object_bytes)
 
 
 def _pinned(span: Span, meta: ObjectMeta) -> Span:
