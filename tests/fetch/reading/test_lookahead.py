@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.budget import Budget
+from penstock.cache.reads import CachedRead
 from penstock.errors import NotFound, Unusable
+from penstock.fetch.reading import lookahead as room
 from penstock.fetch.reading.lookahead import Lookahead
 from penstock.options import ReadOptions
 from penstock.values import PAUSE, Span
@@ -54,6 +56,26 @@ def test_the_budget_is_never_exceeded(items, limit_bytes):
         assert (ahead._budget.items_held, ahead._budget.bytes_held) == (0, 0)
     allowed = max(1, min(items, limit_bytes // SIZE))
     assert most[0] <= allowed, f"{most[0]} in flight at once, {allowed} allowed"
+
+
+def test_what_a_cache_reads_before_requests_are_sent_is_waited_for(monkeypatch):
+    now = [0.0]
+
+    class Cache:
+        def prepare_reads(self, wanted, _owner):
+            now[0] += 1.0
+            return [CachedRead(span, DATA[span.key], None) for span, _ in wanted]
+
+        def send_reads(self, reads):
+            assert reads
+
+        def concurrency(self):
+            return 8
+
+    monkeypatch.setattr(room, "monotonic", lambda: now[0])
+    ahead = Lookahead(Cache(), _spans(), Budget(1 << 20, 16))
+    assert list(ahead) == list(DATA.values())
+    assert (ahead.counts.waiting_s, ahead.counts.opening_s, ahead.counts.cached) == (now[0], 0.0, 100)
 
 
 def test_nothing_is_sent_before_it_is_asked_for_nor_beyond_the_window():

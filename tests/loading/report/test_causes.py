@@ -91,6 +91,13 @@ def test_local_files_are_a_disk_s_and_a_budget_does_not_hide_that():
     assert main_cause(counted, found) == "disk"
 
 
+@pytest.mark.parametrize("at_once", [THREADS, WORKERS])
+def test_a_cache_that_has_everything_is_a_disk(at_once):
+    cached = LoaderStats(9, 90, 90.0, 10.0, (ReaderStats(**SLOW, cached=90),))
+    assert named(cached, [], at_once) == "disk"
+    assert named(cached, [host()], at_once) == "first byte", "versions were looked up"
+
+
 def test_one_busy_worker_among_idle_ones_is_not_python_s():
     busy = LoaderStats(1, 9, 90.0, 1.0, (made(working_s=80.0), ReaderStats(), ReaderStats(), ReaderStats()))
     assert named(busy, [], WORKERS) == "decode"

@@ -161,8 +161,11 @@ class Lookahead:
         if batch:
             self._starved = held_back and budget.items_held < self._fetching.concurrency()
             began = monotonic()
-            self._reads.extend(self._scope.run(start_reads, self._fetching, batch, self._inbox))
-            if not self._opened:
+            reads = self._scope.run(start_reads, self._fetching, batch, self._inbox)
+            self._reads.extend(reads)
+            if self._opened or all(read.complete and not read.attempts for read in reads):  # from a cache
+                self.counts.waiting_s += monotonic() - began
+            else:
                 self._opened, self.counts.opening_s = True, self.counts.opening_s + monotonic() - began
 
     def _cost(self, span: Span) -> int:

@@ -57,8 +57,8 @@ _FIRST_BYTE: Final = (
 )
 _OTHERS: Final[dict[Cause, str]] = {
     "disk": (
-        "Local files are read slowly: put them on a faster disk, or read several at once from more processes, with "
-        "num_workers=."
+        "Local files, or those of a cache, are read slowly: put them on a faster disk, or read several at once from "
+        "more processes, with num_workers=."
     ),
     "bandwidth": (
         "The network is the limit: store smaller or compressed objects, or keep them on local disk after the first "

@@ -124,7 +124,8 @@ def _busiest(stats: LoaderStats) -> float:
 def _reading(seconds: float, stats: LoaderStats, hosts: Mapping[str, HostTimings]) -> dict[Cause, float]:
     """Divide waits for bytes as the time of all requests is divided.
 
-    Waits for first bytes while the budget kept requests from being sent are the budget's.
+    Waits for first bytes while the budget kept requests from being sent are the budget's. Without any request, a cache
+    on local disk has been read.
     """
     first_s = body_s = throttled_s = paced_s = retried_s = disk_s = 0.0
     for name, host in hosts.items():
@@ -134,10 +135,11 @@ def _reading(seconds: float, stats: LoaderStats, hosts: Mapping[str, HostTimings
         first_s, body_s = first_s + host.first_byte_s, body_s + host.body_s
         throttled_s, retried_s = throttled_s + host.throttled_s, retried_s + host.retried_s
         paced_s += host.paced_s
-    whole_s = first_s + body_s + throttled_s + paced_s + retried_s + disk_s
+    whole_s, total = first_s + body_s + throttled_s + paced_s + retried_s + disk_s, stats.total
     if whole_s <= 0:
-        first_s = whole_s = 1.0
-    total = stats.total
+        whole_s = 1.0
+        disk_s = 1.0 if total.cached and not hosts else 0.0  # a cache has all of it
+        first_s = 1.0 - disk_s
     starved = min(1.0, total.starved_s / total.waiting_s) if total.waiting_s > 0 else 0.0
     return {
         "first byte": seconds * first_s / whole_s * (1 - starved),
