@@ -115,3 +115,20 @@ def test_a_path_of_this_machine_is_pathlibs(tmp_path, monkeypatch):
     msc.Path("t").touch()
     assert (msc.Path.cwd(), msc.Path("t").resolve() == msc.Path("t"), msc.Path.home()) == (tmp_path, True, Path.home())
     assert msc.Path("sub").is_dir()
+
+
+def test_a_text_is_opened_with_its_line_ends_and_errors(tree):
+    path = msc.Path(f"{tree}/lines")
+    path.write_bytes(b"a\r\nb\xff")
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        assert file.read() == "a\r\nb\ufffd"
+    with pytest.raises(UnicodeDecodeError), path.open("a", encoding="utf-8", errors="ignore"):
+        pass
+    with path.open("w", newline="\r\n") as file:
+        file.write("a\nb")
+    assert path.read_bytes() == b"a\r\nb"
+    with path.open("a", newline="") as file:
+        file.write("\nc")
+    assert path.read_bytes() == b"a\r\nb\nc"
+    with pytest.raises(Unsupported, match="newline"):
+        path.open("a", newline="\r\n")

@@ -107,6 +107,10 @@ def test_named_files_are_copied(tree):
     assert (found.total_files_added, names(f"{tree}/copy")) == (2, ["a.txt", "d/b.txt"])
     with pytest.raises(Unusable, match="not both"):
         source.sync_from(source, path, "x", source_files=[], patterns=[])
+    for asked in ("dryrun", "delete_unmatched_files"):
+        with pytest.raises(Unsupported, match=f"{asked}=True with source_files"):
+            source.sync_from(source, path, f"{path}/dry", source_files=["a.txt"], **{asked: True})
+    assert source.is_empty(f"{path}/dry")
 
 
 def test_a_sync_of_nothing_or_in_another_mode_is_refused(base, folder):

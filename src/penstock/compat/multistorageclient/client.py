@@ -84,6 +84,8 @@ class StorageClient:
         check_source_version: object = None,
         attributes: dict[str, Any] | None = None,
         prefetch_file: bool | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
     ) -> Any:
         """Open an object as ``ps.open`` does; "a" and "ab" publish the old bytes and the new ones as a new object.
 
@@ -96,13 +98,18 @@ class StorageClient:
 
         """
         opened: Any = partial(open_object, self.url(path), store=self._store)
-        if encoding is not None:
-            opened = partial(opened, encoding=encoding)
+        text = {"encoding": encoding, "errors": errors, "newline": newline}
+        opened = partial(opened, **{name: value for name, value in text.items() if value is not None})
         if "r" in mode:
             return opened(mode)
+        if "a" in mode and newline not in (None, "", "\n"):
+            refuse(
+                f"newline={newline!r} in mode {mode!r}",
+                "the old lines would be translated, too: write '\\r\\n' yourself",
+            )
         file = opened(mode.replace("a", "w"), metadata=attributes or None)
         if "a" in mode:
-            as_written = {} if "b" in mode else {"newline": ""}
+            as_written = {} if "b" in mode else {"newline": "", "errors": "strict"}
             with suppress(NotFound), opened(mode.replace("a", "r"), **as_written) as old:
                 shutil.copyfileobj(old, file, _PIECE_BYTES)
         return file
@@ -333,6 +340,9 @@ class StorageClient:
         if source_files is not None:
             if patterns is not None:
                 raise Unusable("pass source_files or patterns, not both")
+            if dryrun or delete_unmatched_files:
+                asked = "dryrun" if dryrun else "delete_unmatched_files"
+                refuse(f"{asked}=True with source_files", "nothing is compared then: leave out source_files")
             return self._copied(source_client, source_path, target_path, source_files)
         chosen = chosen_by(patterns, ignore_hidden=ignore_hidden)
         source, target = source_client.url(source_path), self.url(target_path)

@@ -211,7 +211,7 @@ class MultiStoragePath:
         **kwargs: Any,
     ) -> Any:
         """Open it as a file: see ``StorageClient.open``."""
-        return self._client.open(self._key, mode, buffering, encoding, **kwargs)
+        return self._client.open(self._key, mode, buffering, encoding, errors=errors, newline=newline, **kwargs)
 
     def read_bytes(self) -> bytes:
         """Return all of it."""
