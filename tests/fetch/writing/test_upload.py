@@ -165,20 +165,32 @@ class TestInterrupted:
         with pytest.warns(ResourceWarning, match=r"was not closed: nothing was published at s3://.*/key"):
             del file
 
-    def test_garbage_may_be_collected_on_the_thread_that_sends(self, source, monkeypatch):
+    @pytest.mark.parametrize("left", [False, True], ids=["dropped", "left"])
+    def test_garbage_may_be_collected_on_the_thread_that_sends(self, source, monkeypatch, left):
         monkeypatch.setattr(upload, "_ABORT_S", 100)
+        monkeypatch.setattr(upload, "_INTERRUPTED_S", 100)
+
+        def within(file):
+            with file:
+                yield
+
         file = source.open_write("key")
         file.write(bytes(PART + 1))
-        file.cycle = file  # only the collector finds it, on whatever thread that runs
+        circle = [within(file) if left else file]
+        circle.append(circle)  # only the collector finds it, on whatever thread that runs
+        kept = file if left else None
+        if left:
+            next(circle[0])
         session = source._fetcher()._transport
         call = Once(lambda: gc.collect() and Request("GET", source.options.endpoint))
         gc.disable()
         try:
-            del file
+            del file, circle
             session.submit([call])
             assert call.wait(60).status, "waiting there would hold up every transfer of the process"
         finally:
             gc.enable()
+        assert kept is None or kept.closed
 
     def test_a_part_that_cannot_be_sent(self, source, bucket):
         file = source.open_write("key")

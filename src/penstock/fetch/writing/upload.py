@@ -23,7 +23,7 @@ from penstock.fetch.writing.parts import Parts
 from penstock.fetch.writing.publish import Publication, check_metadata, marked, payload
 from penstock.protocols.driver import Multipart, PartCopy, Put
 from penstock.support import require
-from penstock.waiting import Turn
+from penstock.waiting import Turn, may_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -275,7 +275,7 @@ class Writer(io.BufferedIOBase):
                         leaving = self._leave()
                 finally:
                     self._turn.release()
-        if leaving is not None:
+        if leaving is not None and may_wait():
             leaving.wait(limit_s)
 
     def _aborted(self) -> Cancelled:
