@@ -9,6 +9,7 @@ import sys
 import urllib.request
 import uuid
 from collections import Counter
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from multiprocessing.reduction import ForkingPickler
 
@@ -21,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.core import url_to_fs
 from fsspec.registry import _registry
+from fsspec.transaction import Transaction
 from pyarrow.dataset import dataset, field
 
 import penstock as ps
@@ -186,6 +188,39 @@ def test_a_whole_bucket_is_not_deleted(files, below):
         with pytest.raises(InvalidURL, match="whole bucket"):
             system.rm(path, recursive=True)
     assert sorted(system.find(bucket)) == [f"{bucket}/a/b/y", f"{bucket}/a/x"]
+
+
+@pytest.mark.parametrize("how", [{"mode": "w"}, {"mode": "wb", "compression": "gzip"}])
+def test_a_file_that_is_not_closed_in_its_transaction_is_not_published(how):
+    root = f"memory://{uuid.uuid4().hex}"
+    fs = PenstockFileSystem()
+    with pytest.raises(Unusable, match="not closed before its transaction"), fs.transaction:
+        file = fs.open(f"{root}/k", **how)
+        file.write("half" if how["mode"] == "w" else b"half")
+    assert not fs.exists(f"{root}/k")
+    fs.pipe_file(f"{root}/k", b"whole")
+    assert fs.cat_file(f"{root}/k") == b"whole"
+    with suppress(ValueError):
+        file.close()
+
+
+def test_a_transaction_that_fails_is_over(monkeypatch):
+    def as_in_2025(self, commit):
+        while self.files:
+            self.files.popleft().commit() if commit else None
+        self.fs._intrans, self.fs._transaction, self.fs = False, None, None
+
+    root = f"memory://{uuid.uuid4().hex}"
+    fs = PenstockFileSystem()
+    monkeypatch.setattr(Transaction, "complete", as_in_2025)
+    with pytest.raises(AlreadyExists), fs.transaction:
+        for name, mode in (("a", "wb"), ("b", "xb"), ("c", "wb")):
+            with fs.open(f"{root}/{name}", mode) as file:
+                file.write(name.encode())
+        ps.copy(__file__, f"{root}/b")
+    assert fs.find(root) == [f"{root}/a", f"{root}/b"]
+    fs.pipe_file(f"{root}/later", b"1")
+    assert fs.cat_file(f"{root}/later") == b"1"
 
 
 @pytest.mark.parametrize("into", ["p/", "p/sub", "p/d/x/y"])

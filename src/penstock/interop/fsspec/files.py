@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from fsspec.caching import caches
+from fsspec.transaction import Transaction
 from fsspec.utils import isfilelike
 
-from penstock.errors import AlreadyExists, NotFound, Unusable
+from penstock.errors import AlreadyExists, NotFound, PenstockError, Unusable
 from penstock.protocols.driver import Copy
 from penstock.source import open_source
 from penstock.values import as_folder, whole
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Held",
+    "Publication",
     "block_bytes",
     "copy",
     "download",
@@ -159,6 +162,22 @@ def _check_directory(source: Source, key: str) -> None:
         raise NotFound("neither an object nor a prefix of one", url=source.url(key))
 
 
+class Publication(Transaction):  # type: ignore[misc]  # fsspec ships no type information
+    """A transaction that ends where a file cannot be published, too: in fsspec 2025.12 all later writes waited."""
+
+    def complete(self, commit: bool = True) -> None:  # noqa: FBT001, FBT002  fsspec's signature
+        """Publish all files, or none; after a failure none of those that are left."""
+        system = self.fs
+        try:
+            super().complete(commit)
+        finally:
+            while self.files:
+                with suppress(PenstockError):
+                    self.files.popleft().discard()
+            system._intrans = False  # noqa: SLF001  fsspec's name for it
+            system._transaction = None  # noqa: SLF001  the same
+
+
 class Held(io.BufferedIOBase):
     """A file that its file system's transaction publishes: closing it does not."""
 
@@ -193,7 +212,10 @@ class Held(io.BufferedIOBase):
         return self._writer.write(data)
 
     def commit(self) -> None:
-        """Publish."""
+        """Publish. Raises ``Unusable`` where it was not closed: what is above it may hold bytes back."""
+        if not self.closed:
+            self.discard()
+            raise Unusable("not closed before its transaction ended: nothing is published", url=self.name)
         self._writer.close()
 
     def discard(self) -> None:

@@ -59,6 +59,7 @@ class PenstockFileSystem(Coroutines):
     """
 
     protocol: ClassVar[str | tuple[str, ...]] = ("penstock", "msc")
+    transaction_type = files.Publication
     cachable = False  # fsspec would tell two instances apart by a text, in which secrets are not shown
     default: ClassVar[StoreOptions | str | None] = None
     _pid: int
