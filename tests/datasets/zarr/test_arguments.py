@@ -83,12 +83,18 @@ def test_samples_that_are_no_array_are_refused(samples, words):
     [
         ("short", {}, r"along 'time': .*/a has the shape \(21, 6, 8\).*/short has the shape \(20, 6, 8\)"),
         ("narrow", {"patch": {"y": 2}}, r"along 'y': .*/a has the shape .*/narrow has the shape \(21, 5, 8\)"),
-        ("unnamed", {}, "no names .* samples lie along 'time': store dimension_names"),
+        ("unnamed", {}, "/unnamed has .* samples lie along 'time': .* store dimension_names"),
     ],
 )
 def test_targets_that_do_not_fit_are_refused_with_both_shapes(folder, targets, arguments, words):
     with pytest.raises(Unusable, match=words):
         ps.ZarrDataset(str(folder / "a"), str(folder / targets), **arguments)
+
+
+@pytest.mark.parametrize("dims", [None, "dim_0"])
+def test_targets_with_names_are_no_constant_beside_samples_without(folder, dims):
+    with pytest.raises(Unusable, match=r"/a has .* samples lie along 'dim_0': .* store dimension_names"):
+        ps.ZarrDataset(str(folder / "unnamed"), str(folder / "a"), dims=dims)
 
 
 def test_an_array_without_elements_is_refused(folder):

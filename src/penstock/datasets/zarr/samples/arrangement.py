@@ -170,13 +170,14 @@ def _dims(layouts: Sequence[Layout], shape: Shape) -> tuple[str, ...]:
 
 
 def _check_named(layouts: Sequence[Layout], sampled: Sequence[str]) -> None:
-    """Refuse an array whose dimensions have no names beside arrays whose dimensions have: it would be a constant."""
+    """Refuse an array that would be a constant because its dimensions have names, and others' have not, or reversed."""
     named = any(name in layout.dims for layout in layouts for name in sampled)
     for layout in layouts:
-        if named and layout.dims and not any(layout.dims) and not set(sampled) & {*dims_of(layout)}:
+        if layout.dims and any(layout.dims) != named and not set(sampled) & {*dims_of(layout)}:
             raise Unusable(
-                f"{_shown(layout)}, which are no names that its metadata has, and samples lie along "
-                f"{', '.join(map(repr, sampled))}: store dimension_names (_ARRAY_DIMENSIONS in Zarr v2) with the array"
+                f"{_shown(layout)}, and samples lie along {', '.join(map(repr, sampled))}: the metadata of one array "
+                "names its dimensions, and that of another does not: store dimension_names (_ARRAY_DIMENSIONS in Zarr "
+                "v2) with both"
             )
 
 
