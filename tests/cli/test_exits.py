@@ -62,6 +62,15 @@ def test_a_reader_that_has_gone_ends_it_with_141(start, words):
     assert (process.stderr.read(), process.wait()) == ("", 141)
 
 
+@pytest.mark.parametrize("words", ["ls", "cat", "stat", "du"])
+def test_output_that_is_closed_ends_with_2(words):
+    code = "from penstock.cli import main; main()"
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", code, words, __file__]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr == "penstock: cannot write to standard output: Bad file descriptor\n"
+    assert done.returncode == 2
+
+
 def test_no_credentials_end_with_3(penstock):
     done = penstock("ls", "s3://bucket/")
     assert done.returncode == 3

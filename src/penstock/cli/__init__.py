@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from importlib.util import find_spec
 from io import TextIOWrapper
@@ -19,6 +20,8 @@ def main() -> None:
     """Run the command line; ends the process with one of the codes that ``penstock --help`` lists."""
     gc.set_threshold(_COLLECTED)
     with exit_on_error():
+        if sys.stdout is None:  # closed (``>&-``): to write there is an error, and no socket gets its number
+            sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")  # noqa: PTH123, SIM115
         if isinstance(sys.stdout, TextIOWrapper):  # names of files that are no UTF-8 go out as they are
             utf_8 = sys.stdout.encoding.lower() == "utf-8"
             sys.stdout.reconfigure(errors="surrogateescape" if utf_8 else "backslashreplace")
