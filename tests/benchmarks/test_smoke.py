@@ -17,10 +17,11 @@ import pytest
 
 from benchmarks import conditions
 from benchmarks.bars import REASONS
-from benchmarks.environments import _constraints
+from benchmarks.environments import _constraints, _package
 from benchmarks.objects import Load, compare, fill, manifest
 from benchmarks.report import render
 from benchmarks.runner import measure
+from benchmarks.sections import SECTIONS
 from benchmarks.server import Server, missing, serve
 from tests.benchmarks.forked import forking, run
 from tests.conftest import REQUIRE_SERVERS
@@ -337,3 +338,9 @@ def test_every_script_and_every_port_is_tried_here_and_what_runs_beside_a_busy_t
     here = [each for each in conditions.CONDITIONS if each.name in named]
     assert {each.name for each in here} == named
     assert asked(conditions.CONDITIONS) == asked(here)
+
+
+def test_no_peer_s_environment_is_made_anew_for_another_peer():
+    wanted = {run.requirement for condition in conditions.CONDITIONS for run in condition.runs} - {conditions.OURS}
+    wanted |= {requirement for section in SECTIONS for requirement in section.requirements.values()}
+    assert len({*map(_package, wanted)}) == len(wanted), "an environment is named after the first package in it"

@@ -47,6 +47,10 @@ def test_what_breaks_the_specification_is_no_image(image):
     assert image_of({"multiscales": [image]}) is None
 
 
+def test_only_the_oldest_images_go_without_axes():
+    assert image_of({"ome": {"version": "0.5", "multiscales": [{"datasets": LEVELS}]}}) is None
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
     lambda some: (

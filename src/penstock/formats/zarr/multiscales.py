@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 __all__ = ["Image", "image_of"]
 
 # https://ngff.openmicroscopy.org/0.2/#multiscale-md: before version 0.3 there was one order, and no field for it.
-_AXES = ("t", "c", "z", "y", "x")
+_AXES = ["t", "c", "z", "y", "x"]
 _WITHOUT_AXES = ("", "0.1", "0.2")
 
 
@@ -35,14 +35,12 @@ def image_of(attributes: Mapping[str, Any]) -> Image | None:
     first = several[0] if isinstance(several, list) and several else None
     if not isinstance(first, Mapping):
         return None
-    axes, paths = _axes(first), _paths(first.get("datasets"))
+    earliest = within is None and str(first.get("version", "")) in _WITHOUT_AXES
+    axes, paths = _names(first.get("axes", _AXES if earliest else None)), _paths(first.get("datasets"))
     return Image(axes, paths) if axes and paths else None
 
 
-def _axes(image: Mapping[str, Any]) -> tuple[str, ...]:
-    axes = image.get("axes")
-    if axes is None and str(image.get("version", "")) in _WITHOUT_AXES:
-        return _AXES
+def _names(axes: object) -> tuple[str, ...]:
     if not isinstance(axes, list):
         return ()
     named = [axis.get("name") if isinstance(axis, Mapping) else axis for axis in axes]  # 0.3 has the names alone
