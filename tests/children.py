@@ -10,13 +10,13 @@ import sys
 import textwrap
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
-__all__ = ["PEAK_KIB", "forked", "killing", "python", "unprivileged"]
+__all__ = ["PEAK_KIB", "children", "forked", "killing", "python", "unprivileged"]
 
 NOBODY = 65534
 
@@ -32,6 +32,11 @@ def forget_peak():
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
 """
+
+
+def children() -> list[int]:
+    """Return the processes that this one has forked, on this thread, and not waited for."""
+    return [int(each) for each in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
 
 
 @contextmanager

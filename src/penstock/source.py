@@ -138,6 +138,11 @@ class Source:
         """Return whether the store has all of these verbs of ``penstock.protocols.driver``: no request."""
         return all(supports(self._fetcher().driver, verb) for verb in verbs)
 
+    @property
+    def forks(self) -> bool:
+        """Whether forked processes share it: not the memory of this one, nor what a foreign library opens."""
+        return self._provider.abilities.forks
+
     def require(self, verb: Callable[..., T], key: str = "") -> T:
         """Return the driver's verb; ``Unsupported``, with the URL of ``key``, where the store lacks it: no request."""
         return require(self._fetcher().driver, verb, key)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
+import sys
 import time
 from dataclasses import replace
 
 import pytest
 
 import penstock as ps
-from penstock.bulk.mirror import Mirror
-from penstock.errors import Changed, InvalidURL, NotFound, Unusable
+from penstock.bulk.mirror import Mirror, SyncOptions
+from penstock.bulk.sync import Run
+from penstock.errors import Changed, InvalidURL, NotFound, Transient, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from penstock.values import UNKNOWN_SIZE
 from tests.emulators import names
@@ -527,3 +530,49 @@ def test_what_is_no_url_is_refused_as_everywhere(place, tmp_path):
     for source, dest in ((place, tmp_path), (tmp_path, place)):
         with pytest.raises(InvalidURL, match="a URL is text or a path"):
             ps.sync(source, dest)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
+def test_several_processes_copy_what_differs_and_tell_of_each_once(faulty, tmp_path, forks):
+    for number in range(1200):
+        path = tmp_path / "in" / f"{number % 5}" / f"{number}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"%d" % number * 10)
+    for url, back in ((f"{faulty.root}/x", False), (str(tmp_path / "out"), True)):
+        here = f"{faulty.root}/x" if back else str(tmp_path / "in")
+        run = Run(here, url, SyncOptions(delete=True), faulty.store)
+        outcomes = [*run.outcomes(processes=3)]
+        assert {each.status for each in outcomes} == {"copied"}
+        assert len({each.dest for each in outcomes}) == len(outcomes) == 1200
+    assert contents(tmp_path / "out") == contents(tmp_path / "in")
+    assert len(forks) == 4
+    run = Run(f"{faulty.root}/x", str(tmp_path / "out"), SyncOptions(delete=True), faulty.store)
+    assert [*run.outcomes(processes=3)] == []
+    assert run.unchanged == 1200
+    assert len(forks) == 4, "nothing to do is done by one"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
+def test_a_killed_process_leaves_the_rest_to_the_next_sync_and_deletes_nothing(faulty, tmp_path, forks):
+    """Whoever was killed: a worker here, with what it was at; ``tests/cli`` kills the command itself."""
+    for number in range(1200):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / f"{number:04}").write_bytes(b"%d" % number * 10)
+    faulty.put(faulty.bucket, "x/too-much", b"stays until all is copied")
+    run = Run(str(tmp_path / "in"), f"{faulty.root}/x", SyncOptions(delete=True), faulty.store)
+    outcomes = []
+    for outcome in run.outcomes(processes=2):
+        outcomes.append(outcome)
+        if len(outcomes) in (500, 700):  # stopped first, so that it dies of what it was at
+            os.kill(forks[0], signal.SIGSTOP if len(outcomes) == 500 else signal.SIGKILL)
+    failed = [each for each in outcomes if each.status == "failed"]
+    assert failed
+    assert {type(each.error) for each in failed} == {Transient}
+    assert [each.status for each in outcomes if each.dest.endswith("/too-much")] == ["skipped"]
+    assert faulty.objects(faulty.bucket)["x/too-much"] == b"stays until all is copied"
+    run = Run(str(tmp_path / "in"), f"{faulty.root}/x", SyncOptions(delete=True), faulty.store)
+    again = [*run.outcomes(processes=2)]
+    assert {each.status for each in again} == {"copied", "deleted"}
+    assert len(again) <= len(failed) + 1, "what was told to be copied is not copied again"
+    stored = {key.removeprefix("x/"): data for key, data in faulty.objects(faulty.bucket).items()}
+    assert stored == contents(tmp_path / "in")

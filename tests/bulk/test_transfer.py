@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+import sys
+from contextlib import closing, contextmanager
 
 import pytest
 
+from penstock.bulk import transfer as transfers
 from penstock.bulk.transfer import How, transfer
 from penstock.errors import NotFound, Unusable
 from penstock.options import StoreOptions
+from tests.trees import contents
 
 
 @pytest.fixture
@@ -50,3 +53,72 @@ def test_leaving_early_stops(tree, tmp_path):
     next(found)
     found.close()
     assert [each.name for each in tmp_path.rglob(".penstock-*")] == []
+
+
+@pytest.fixture
+def many(tmp_path):
+    for number in range(1500):
+        path = tmp_path / "many" / f"{number % 7}" / f"{number}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"%d" % number * 10)
+    return tmp_path / "many"
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Keep what the bar was told: objects and bytes."""
+    told = [0, 0]
+
+    def count(objects, size_bytes):
+        told[0] += objects
+        told[1] += size_bytes
+
+    @contextmanager
+    def bar(*_, **__):
+        yield count
+
+    monkeypatch.setattr(transfers, "bar", bar)
+    return told
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
+@pytest.mark.parametrize("move", [False, True], ids=["cp", "mv"])
+def test_several_processes_copy_each_once_and_the_bar_hears_of_all(many, tmp_path, forks, counted, move):
+    (many / "large").write_bytes(bytes(20 << 20))
+    (many / "6" / "1").symlink_to("nowhere")
+    before = contents(many)
+    how = How(recursive=True, processes=3, move=move)
+    with closing(transfer([f"{many}/"], str(tmp_path / "out"), how, StoreOptions())) as found:
+        outcomes = [*found]
+    assert len(forks) == 2
+    assert sorted(each.status for each in outcomes) == [("moved" if move else "copied")] * 1501 + ["skipped"]
+    assert len({each.dest for each in outcomes}) == 1502
+    assert contents(tmp_path / "out") == before
+    assert contents(many) == ({} if move else before)
+    assert counted == [1501, sum(map(len, before.values()))]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
+def test_a_failure_in_another_process_is_one_object_s_and_stops_where_it_is_to(many, tmp_path, forks):
+    (tmp_path / "out" / "6" / "1000").mkdir(parents=True)  # in the way of a file
+    how = How(recursive=True, processes=3)
+    with closing(transfer([f"{many}/"], str(tmp_path / "out"), how, StoreOptions())) as found:
+        failed = [each for each in found if each.status == "failed"]
+    assert [each.source.rpartition("/")[2] for each in failed] == ["1000"]
+    assert isinstance(failed[0].error, Unusable)
+    how = How(recursive=True, processes=3, fail_fast=True)
+    with closing(transfer([f"{many}/"], str(tmp_path / "out"), how, StoreOptions())) as found:
+        *_, last = found
+    assert last.status == "failed"
+    assert len(forks) in (2, 4)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux only")
+@pytest.mark.parametrize("url", ["memory://several-processes/", "fsspec+memory://several-processes/"])
+def test_what_lies_in_this_process_is_copied_by_it(url, many, tmp_path, forks):
+    how = How(recursive=True, processes=3)
+    for here, there in ((f"{many}/", url), (url, f"{tmp_path}/back/")):
+        with closing(transfer([here], there, how, StoreOptions())) as found:
+            assert {each.status for each in found} == {"copied"}
+    assert contents(tmp_path / "back") == contents(many)
+    assert forks == []

@@ -16,9 +16,10 @@ from penstock.bulk.mirror import SyncKeywords, SyncOptions, opened
 from penstock.bulk.outcome import Outcome, Synced
 from penstock.bulk.selection import left_out, local
 from penstock.bulk.tasks import steps
-from penstock.bulk.tasks.copy import Job, copy, cost_bytes
+from penstock.bulk.tasks.copy import Job, copy, cost_bytes, silent_bytes
 from penstock.bulk.tasks.evidence import is_proven
 from penstock.bulk.tasks.pool import run_jobs
+from penstock.bulk.tasks.worker import suitable
 from penstock.errors import Changed, NoSpace, NotFound, PenstockError, Unusable
 from penstock.options import StoreOptions
 from penstock.progress import bar
@@ -116,14 +117,17 @@ class Run:
         self._link = LinkCheck(self.mirror.base)
         self._surplus: list[ObjectMeta] = []
         self._put_off: list[_Task] | None = [] if options.delete else None  # until deletions have made room
+        self._processes = 1
         self._count: Callable[[int, int], None] = lambda _objects, _moved_bytes: None
 
-    def outcomes(self, *, progress: bool | None = None) -> Generator[Outcome]:
+    def outcomes(self, *, progress: bool | None = None, processes: int | None = 1) -> Generator[Outcome]:
         """Yield what comes of each object that is not unchanged: first all copies, then all deletions.
 
         Last come copies that a deletion had to make room for: a file for a directory, or the other way. What fails does
-        not stop the others, unless there is no space left; nothing is deleted then.
+        not stop the others, unless there is no space left; nothing is deleted then. ``processes`` copy, with this one
+        (``tasks.worker.suitable``).
         """
+        self._processes = suitable(processes, self.mirror.source, self.mirror.target)
         planned = self.mirror.steps(empty=self.options.allow_empty, deleting=self.options.delete)
         for path, kind in left_out(self.mirror.selection):
             yield Outcome(path, "", 0, "skipped", kind)
@@ -148,14 +152,14 @@ class Run:
     def _copies(self, tasks: Iterator[_Task]) -> Generator[Outcome]:
         stop = Event()
         work = partial(self._copy, stop)
-        with closing(run_jobs(tasks, work, self._cost_bytes, stop)) as results:
+        with closing(run_jobs(tasks, work, self._cost_bytes, stop, processes=self._processes)) as results:
             for task, ended in results:
                 path = self._in_the_way(task.step) if isinstance(ended, Unusable) else ""
                 if path and self._put_off is not None:
                     self._put_off.append(task)
                     continue
                 result = self._hindered(path) if path else ended
-                self._count(1, 0)
+                self._count(1, silent_bytes(task.step.meta) if result == "copied" else 0)
                 if result is None:
                     self.unchanged += 1
                     continue

@@ -12,9 +12,10 @@ from penstock.bulk.guard import LinkCheck, check_links, check_names, check_tree
 from penstock.bulk.outcome import Outcome
 from penstock.bulk.plan import check, plan
 from penstock.bulk.selection import destination, left_out, local, require, select
-from penstock.bulk.tasks.copy import Job, copy, cost_bytes, delete_source
+from penstock.bulk.tasks.copy import Job, copy, cost_bytes, delete_source, silent_bytes
 from penstock.bulk.tasks.evidence import is_there
 from penstock.bulk.tasks.pool import run_jobs
+from penstock.bulk.tasks.worker import suitable
 from penstock.errors import NoSpace, PenstockError, Unusable
 from penstock.progress import bar
 from penstock.protocols.driver import Delete, Put
@@ -34,7 +35,7 @@ _AHEAD = 10_000  # planned before the first is carried: sums for the bar, and mo
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """The options of ``cp``, and of ``mv``, which moves."""
+    """The options of ``cp``, and of ``mv``, which moves; ``processes`` as ``tasks.worker.suitable`` takes them."""
 
     recursive: bool = False
     resume: bool = False
@@ -42,6 +43,7 @@ class How:
     json: bool = False
     fail_fast: bool = False
     move: bool = False
+    processes: int | None = 1
 
     @property
     def verb(self) -> Status:
@@ -95,6 +97,7 @@ class _Work:
         self.how = how
         self.stop = Event()
         self.count = count
+        self.processes = suitable(how.processes, dest[0], *sources.values())
         self._sources = sources
         self._target, base = dest
         self._link = LinkCheck(base)
@@ -127,9 +130,10 @@ class _Work:
 
 
 def _carry_out(steps: Iterable[Step], work: _Work) -> Generator[Outcome]:
-    with closing(run_jobs(steps, work, lambda step: cost_bytes(step.meta), work.stop)) as results:
+    results = run_jobs(steps, work, lambda step: cost_bytes(step.meta), work.stop, processes=work.processes)
+    with closing(results):
         for step, result in results:
-            work.count(1, 0)
+            work.count(1, silent_bytes(step.meta) if result == work.how.verb else 0)
             yield work.outcome(step, result)
             if isinstance(result, PenstockError) and (work.how.fail_fast or isinstance(result, NoSpace)):
                 return  # what comes next would be read in vain

@@ -2,11 +2,11 @@
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import penstock as ps
 from penstock.bulk.mirror import SyncOptions
-from penstock.cli.store import with_options, with_store
+from penstock.cli.store import processes_option, with_options, with_store
 from penstock.cli.units import seconds, size_bytes
 
 if TYPE_CHECKING:
@@ -56,18 +56,25 @@ def _with_globs(command: "Callable[..., None]") -> "Callable[..., None]":
     return with_options("globs", globs)(command)
 
 
-def _with_output(command: "Callable[..., None]") -> "Callable[..., None]":
-    """Give ``command`` its ways to tell what it did, as one keyword, ``output``: a file, and lines of JSON."""
+class _Running(TypedDict):
+    report: str | None
+    json: bool
+    processes: int | None
+
+
+def _with_run(command: "Callable[..., None]") -> "Callable[..., None]":
+    """Give ``command`` what says how it runs and tells what it did; it takes that as one keyword, ``run``."""
     from typer import Option
 
-    def output(
+    def run(
         *,
         report: Annotated[str | None, Option(metavar="FILE", help="Write a line of JSON for each object.")] = None,
         json: Annotated[bool, Option("--json", help="One JSON object per line, for each object.")] = False,
-    ) -> tuple[str | None, bool]:
-        return report, json
+        processes: Annotated[int | None, processes_option()] = None,
+    ) -> _Running:
+        return {"report": report, "json": json, "processes": processes}
 
-    return with_options("output", output)(command)
+    return with_options("run", run)(command)
 
 
 def _sync(app: "typer.Typer") -> None:
@@ -80,13 +87,13 @@ def _sync(app: "typer.Typer") -> None:
     @with_store
     @_with_how
     @_with_globs
-    @_with_output
+    @_with_run
     def sync(
         source: Annotated[str, typer.Argument(metavar="SOURCE", help=_TREES)],
         dest: Annotated[str, typer.Argument(metavar="DEST", help=_TREES)],
         *,
         globs: tuple[list[str], list[str]],
-        output: tuple[str | None, bool],
+        run: _Running,
         how: SyncOptions,
         store: ps.StoreOptions | str,
     ) -> None:
@@ -102,7 +109,7 @@ def _sync(app: "typer.Typer") -> None:
         options = replace(how, include=globs[0], exclude=globs[1])
         from penstock.cli.commands import sync as syncing
 
-        syncing.sync((source, dest), options, output[0], store, json=output[1])
+        syncing.sync((source, dest), options, store, **run)
 
 
 def _with_wanted(command: "Callable[..., None]") -> "Callable[..., None]":

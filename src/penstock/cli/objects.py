@@ -11,7 +11,7 @@ from penstock.cli.commands import du as summing
 from penstock.cli.commands import incomplete as aborting
 from penstock.cli.commands import rm as deleting
 from penstock.cli.commands import stat as describing
-from penstock.cli.store import with_options, with_store
+from penstock.cli.store import processes_option, with_options, with_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,8 +72,9 @@ def _with_how(command: "Callable[..., None]") -> "Callable[..., None]":
         dry_run: Annotated[bool, Option("--dry-run", help="Print the planned actions, one per line.")] = False,
         json: Annotated[bool, Option("--json", help="One JSON object per line, for each object.")] = False,
         fail_fast: Annotated[bool, Option("--fail-fast", help="Stop at the first failure.")] = False,
+        processes: Annotated[int | None, processes_option()] = None,
     ) -> copying.How:
-        return copying.How(recursive=recursive, dry_run=dry_run, json=json, fail_fast=fail_fast)
+        return copying.How(recursive, dry_run=dry_run, json=json, fail_fast=fail_fast, processes=processes)
 
     return with_options("how", how)(command)
 

@@ -15,8 +15,9 @@ from penstock.options import StoreOptions
 from penstock.providers.urls import Location, parse
 from penstock.source import Source
 
-__all__ = ["Given", "settled", "with_options", "with_store"]
+__all__ = ["Given", "processes_option", "settled", "with_options", "with_store"]
 
+_MOST_PROCESSES = 64
 _PLACES = ("url", "urls", "source", "sources", "dest")  # what commands call their URLs
 
 
@@ -133,6 +134,14 @@ def _value(kind: type, flag: str, name: str, value: object) -> object:
     if not field.repr and (name != "proxy" or "@" in str(value)):
         raise ConfigError(f"{flag}: every user of a machine sees command lines, so set the environment or a profile")
     return converted(field, value, flag)
+
+
+def processes_option() -> Any:  # noqa: ANN401  as typer types it
+    """Return the option of commands that copy: how many processes do."""
+    from typer import Option
+
+    words = "Processes that copy small objects. Default: as many as processors, up to 4."
+    return Option("--processes", metavar="N", min=1, max=_MOST_PROCESSES, show_default=False, help=words)
 
 
 def with_options(keyword: str, make: Callable[..., object]) -> Callable[[Callable[..., None]], Callable[..., None]]:

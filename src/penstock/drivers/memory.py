@@ -48,7 +48,7 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 class Memory:
     """One named set of objects, shared by every source of this process that names it; a fork gets a copy."""
 
-    abilities = Abilities(digest=None)
+    abilities = Abilities(digest=None, forks=False)
 
     def __init__(self, name: str) -> None:
         """Open the set ``name``, which begins empty."""

@@ -16,6 +16,7 @@ from penstock.events.handover import (
     carry,
     context,
     context_of,
+    end,
     enter,
     when_fetching,
 )
@@ -72,6 +73,7 @@ __all__ = [
     "context_of",
     "count_cache",
     "emit",
+    "end",
     "enter",
     "followed",
     "listening",

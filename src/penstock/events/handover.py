@@ -25,6 +25,7 @@ __all__ = [
     "carry",
     "context",
     "context_of",
+    "end",
     "enter",
     "when_fetching",
 ]
@@ -84,7 +85,7 @@ def begin() -> None:
 
 
 def at_end(finish: Callable[[], None]) -> Callable[[], None]:
-    """Call ``finish`` when the interpreter exits, after the last event. Returns a function that ends this."""
+    """Call ``finish`` when the process ends, after the last event. Returns a function that ends this."""
     return _kept(_ending, finish)
 
 
@@ -119,14 +120,15 @@ def _kept(where: dict[int, T], thing: T) -> Callable[[], None]:
     key = id(thing)
     where[key] = thing
 
-    def end() -> None:
+    def remove() -> None:
         where.pop(key, None)
 
-    return end
+    return remove
 
 
 @atexit.register  # before tracing's, which is registered later: so it runs after it
-def _end() -> None:
+def end() -> None:
+    """Take note that this process ends; for one that runs no ``atexit``."""
     for finish in [*_ending.values()]:
         with suppress(Exception):
             finish()

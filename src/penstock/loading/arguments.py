@@ -10,6 +10,7 @@ import torch
 
 from penstock.datasets.batched import Batched
 from penstock.errors import Unusable
+from penstock.node.processors import processors as available
 from penstock.values import whole
 
 if TYPE_CHECKING:
@@ -135,10 +136,5 @@ def not_a_dataset(dataset: object) -> Unusable:
 def processors() -> int:
     """Return how many threads decode by default: the processors that each of this machine's ranks may count on."""
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")  # as torchrun sets it
-    share = _available() // (int(ranks) if ranks.isdecimal() else 1)
+    share = available() // (int(ranks) if ranks.isdecimal() else 1)
     return max(1, min(share, _MOST_THREADS))
-
-
-def _available() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)  # what a job scheduler leaves of them; Linux alone tells
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

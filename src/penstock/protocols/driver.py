@@ -157,6 +157,7 @@ class Abilities:
             lie before it. Where it does not (a folder is read and sorted for it), keys of one folder are not divided.
         ranges: A span of an object can be had without the rest of it; None until the store has shown it. Learned: a
             driver whose store may answer with the whole object sets it, by each answer.
+        forks: A forked process uses it as its parent does, and finds in it what the parent has written.
 
     """
 
@@ -170,6 +171,7 @@ class Abilities:
     seeks: bool = True
     jumps: bool = False
     ranges: bool | None = True
+    forks: bool = True
 
 
 @dataclass(frozen=True, slots=True)

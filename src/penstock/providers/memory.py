@@ -21,4 +21,10 @@ def _open(opening: Opening) -> tuple[Driver, Transport]:
     return Memory(opening.bucket), Threads(2)
 
 
-PROVIDER = Provider(name="memory", schemes=("memory",), open=_open, abilities=Abilities(digest=None), any_options=True)
+PROVIDER = Provider(
+    name="memory",
+    schemes=("memory",),
+    open=_open,
+    abilities=Abilities(digest=None, forks=False),
+    any_options=True,
+)

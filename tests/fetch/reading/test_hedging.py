@@ -367,7 +367,8 @@ class TestRestraint:
             wanted = [b"x" * 100 if span is SMALL else DATA for span in spans]
             assert found == wanted
             assert not go.is_set()
-            assert len(server.received) - before == 600 + engine._policy.hedges.made
+            # A second request that the first answer overtakes may be cancelled before the server has read it.
+            assert 606 <= len(server.received) - before <= 600 + engine._policy.hedges.made
             go.set()
 
     def test_a_store_is_known_after_fifty_answers(self, monkeypatch):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.source import Source, Writer
     from penstock.values import ObjectMeta
 
-__all__ = ["MTIME", "READERS", "Job", "copy", "cost_bytes", "delete_source", "spans"]
+__all__ = ["MTIME", "READERS", "Job", "copy", "cost_bytes", "delete_source", "silent_bytes", "spans"]
 
 MTIME = "mtime"  # metadata: when the source was changed, in seconds since the epoch; rclone's and s3fs's name for it
 _WHOLE_BYTES = 8 << 20  # up to here an object is two requests: read, put
@@ -47,10 +47,16 @@ def cost_bytes(meta: ObjectMeta) -> int:
     return meta.size if meta.size <= _WHOLE_BYTES else _STREAM_BYTES
 
 
+def silent_bytes(meta: ObjectMeta) -> int:
+    """Return the bytes of an object whose copy tells of none as they go: it is over at once."""
+    return meta.size if meta.size <= _WHOLE_BYTES else 0
+
+
 async def copy(job: Job, moved: Callable[[int], None], stop: Event) -> None:
     """Copy one object: on the server within a bucket, in two requests when it is small, else in pieces.
 
-    ``moved`` is told the bytes as they go. Once ``stop`` is set nothing is published that still comes in pieces.
+    ``moved`` is told the bytes as they go, but for ``silent_bytes``. Once ``stop`` is set nothing is published that
+    still comes in pieces.
 
     Raises:
         Changed: The source is no longer what was listed; nothing was published then.
@@ -59,9 +65,9 @@ async def copy(job: Job, moved: Callable[[int], None], stop: Event) -> None:
     """
     if job.source.root == job.target.root and not local(job.source) and job.source.supports(Copy):
         await _on_server(job)
-        moved(job.meta.size)
+        moved(job.meta.size - silent_bytes(job.meta))
     else:
-        await _relay(job, moved, stop)
+        await _relay(job, moved if job.meta.size > _WHOLE_BYTES else _nothing, stop)
 
 
 async def delete_source(job: Job) -> None:
@@ -96,7 +102,6 @@ async def _relay(job: Job, moved: Callable[[int], None], stop: Event) -> None:
     if size <= min(_WHOLE_BYTES, job.source.options.read.split_bytes):
         data = await steps.read(job.source, Span(job.meta.key, 0, size, job.meta.etag, whole=True))
         await steps.put(job.target, job.to, data, metadata=metadata, content_type=kind)
-        moved(size)
         return
     try:
         await steps.blocking(_stream, job, Attributes(kind, metadata), moved, stop)
@@ -173,6 +178,10 @@ def _places(
             stop = min(at + _PIECE_BYTES, size)
             yield Span(meta.key, start + at, start + stop, meta.etag), memoryview(buffer)[at:stop]
         start += size
+
+
+def _nothing(_moved_bytes: int) -> None:
+    """Count nothing."""
 
 
 def spans(meta: ObjectMeta) -> Iterator[Span]:

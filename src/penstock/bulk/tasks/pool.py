@@ -1,39 +1,33 @@
-"""Carries many tasks out at once: one thread sends what they ask of stores, a few more run what blocks."""
+"""Carries many jobs out at once, in bounded memory: in this process and, where they are many, in workers, too."""
 
 from __future__ import annotations
 
-from collections import deque
 from contextlib import suppress
-from copy import copy
-from queue import Empty, SimpleQueue
-from threading import Thread
-from time import monotonic
+from operator import attrgetter
+from sys import maxsize
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.budget import Budget
-from penstock.errors import Bug, Cancelled, PenstockError
-from penstock.events import operation
-from penstock.waiting import LOOK_S, Inbox, received
+from penstock.bulk.tasks.running import Tasks
+from penstock.bulk.tasks.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
     from threading import Event
 
-    from penstock.bulk.tasks.steps import Step, Task
-    from penstock.events import Scope
-    from penstock.source import Calls, Source
-    from penstock.waiting import Item
+    from penstock.bulk.tasks.steps import Task
+    from penstock.errors import PenstockError
 
 __all__ = ["run_jobs"]
 
 J = TypeVar("J")
 R = TypeVar("R")
 
-_FIRST, _AT_ONCE = 64, 256  # tasks; what they ask is under way as far as an engine has connections or threads
+_FIRST, _AT_ONCE = 64, 256  # tasks of a process; what they ask is under way as far as an engine has connections
 _GROWTH = 8  # tasks that end for one more at once: a full disk or a refusal shows before much was read in vain
-_THREADS = 32  # for what blocks
-_BATCH = 16  # prepared requests that do not wait for more: one wake-up of the engine for several
-_GRACE_S = 3.0  # for what is under way to notice; a store that answers takes milliseconds
+_FEW = 256  # jobs that are done before a process is forked for more, which takes 10 ms
+_SMALL_BYTES = 1 << 20  # what costs more is bytes, which one process moves as fast as several
+_IN_TURN = 16  # jobs that one process gets before another one may: one message for several
 
 
 def run_jobs(
@@ -42,6 +36,7 @@ def run_jobs(
     cost_bytes: Callable[[J], int],
     stop: Event,
     most_bytes: int = 384 << 20,
+    processes: int = 1,
 ) -> Generator[tuple[J, R | PenstockError]]:
     """Yield each job and what came of it, as they end; 64 at once, later 256, and ``most_bytes`` by ``cost_bytes``.
 
@@ -50,248 +45,120 @@ def run_jobs(
     ``work(job)`` is a coroutine that awaits steps (``tasks.steps``). ``jobs`` is drawn from, and tasks go on, on the
     thread that draws from this. Leaving early, by an exception or ``close``, sets ``stop``, calls requests off, and
     waits up to 3 s for them and for what blocks to stop.
+
+    With more ``processes`` than this one, workers are forked once it has more small jobs than it can do at once, and
+    do their share of those, so many at once each: jobs and results are pickled, and ``work`` must bear a fork.
     """
-    budget, tasks, count = Budget(most_bytes, _FIRST), _Tasks[J, R](stop), 0
-
-    def ended() -> Iterator[tuple[J, R | PenstockError]]:
-        nonlocal count
-        for job, result in tasks.ended():
-            budget.release(cost_bytes(job))
-            count += 1
-            budget.items_limit = min(_AT_ONCE, _FIRST + count // _GROWTH)
-            yield job, result
-
+    pool = _Pool(work, cost_bytes, stop, Budget(most_bytes, maxsize), processes)
     try:
         for job in jobs:
-            size_bytes = cost_bytes(job)
-            while not budget.admits(size_bytes):
-                yield from ended()
-            budget.admit(size_bytes)
-            tasks.start(job, work(job))
-        while budget.items_held:
-            yield from ended()
+            while not pool.took(job):
+                yield from pool.ended()
+        while pool.busy:
+            yield from pool.ended()
     except BaseException as error:
-        tasks.close(error)
+        pool.close(error)
         raise
-    tasks.close()
+    pool.close()
 
 
-class _Tasks(Generic[J, R]):
-    """Tasks under way, on one thread."""
+class _Pool(Generic[J, R]):
+    """This process and its workers."""
 
-    def __init__(self, stop: Event) -> None:
-        self._stop = stop
-        self._inbox = _Ended()
-        self._threads = _Threads(self._inbox, stop)
-        self._stores: dict[Source, _Store] = {}
-        self._prepared = 0  # requests of all stores that were not sent yet
-        self._waiting: dict[Item, tuple[J, Task[R], Step[Any]]] = {}  # by what a task waits for
-        self._results: deque[tuple[J, R | PenstockError]] = deque()
+    def __init__(
+        self, work: Callable[[J], Task[R]], cost_bytes: Callable[[J], int], stop: Event, budget: Budget, processes: int
+    ) -> None:
+        self._work, self._cost_bytes, self._stop, self._budget = work, cost_bytes, stop, budget
+        self._tasks = Tasks[Any, Any](stop)
+        self._own = _Own(self._tasks, work)
+        self._workers: list[Worker[J, R]] = []
+        self._missing = processes - 1  # workers that would have enough to do, once they are there
+        self._turn: _Own[J, R] | Worker[J, R] = self._own  # who gets the next job
+        self._left = 0  # jobs, in its turn
+        self._count = 0
+        self._most = _FIRST
 
-    def start(self, job: J, task: Task[R]) -> None:
-        """Begin a task; what it asks for first is sent with what others ask for."""
-        self._go_on(job, task, None, None)
-        if self._prepared >= _BATCH:
-            self._send()
+    @property
+    def busy(self) -> bool:
+        """Whether anything is under way."""
+        return self._budget.items_held > 0
+
+    def took(self, job: J) -> bool:
+        """Begin a job, if there is room for it; returns whether there is."""
+        size_bytes = self._cost_bytes(job)
+        who = self._who(size_bytes) if self._workers else self._own
+        if who.held >= self._most or not self._budget.admitted(size_bytes):
+            return False
+        self._left -= 1
+        who.start(job, size_bytes)
+        return True
+
+    def _who(self, size_bytes: int) -> _Own[J, R] | Worker[J, R]:
+        if size_bytes > _SMALL_BYTES:
+            return self._own
+        if self._left <= 0 or self._turn.held >= self._most:
+            everybody: list[_Own[J, R] | Worker[J, R]] = [self._own, *self._workers]
+            self._turn, self._left = min(everybody, key=attrgetter("held")), _IN_TURN
+        return self._turn
 
     def ended(self) -> Iterator[tuple[J, R | PenstockError]]:
-        """Go on with all tasks until one or more have ended, which it yields."""
-        while not self._results:
-            self._send()
-            if self._results:  # it could not be sent
-                break
-            for item in self._inbox.taken(self._waiting):
-                job, task, step = self._waiting.pop(item)
-                self._threads.under_way -= step.source is None
-                self._go_on(job, task, *_outcome(item, step))
-        while self._results:
-            yield self._results.popleft()
+        """Go on with all jobs until some have ended, which it yields."""
+        if self._missing > 0 and self._count >= _FEW and self._own.held >= self._most:
+            self._hire()
+        for worker in self._workers:
+            worker.send()
+        for job, result in self._tasks.ended():
+            if isinstance(job, Worker):
+                yield from self._heard(job, result)
+            else:
+                self._own.held -= 1
+                its, size_bytes = job
+                yield self._end(its, size_bytes, result)
 
     def close(self, error: BaseException | None = None) -> None:
         """Cancel what is under way, and wait a while until it has stopped."""
-        self._stop.set()
-        for store in self._stores.values():
-            with suppress(PenstockError):  # an engine that is gone has called them off
-                store.calls.call_off(item for item, (*_, step) in self._waiting.items() if step.source is store.source)
-        unsent = {item for store in self._stores.values() for item in store.prepared}
-        awaited = {item for item in self._waiting if item not in unsent and not item.complete}
-        until = monotonic() + _GRACE_S
-        while awaited and (left_s := until - monotonic()) > 0:
-            with suppress(Empty):
-                awaited.discard(received(self._inbox.queue, left_s))
-        for _, task, _ in self._waiting.values():
-            task.close()
-        self._threads.end()
-        for store in self._stores.values():
-            store.scope.end(error)
+        for worker in self._workers:
+            worker.leave()
+        self._tasks.close(error)
+        for worker in self._workers:
+            worker.end()
 
-    def _go_on(self, job: J, task: Task[R], result: object, error: PenstockError | None) -> None:
-        """Hand a task what it waited for, up to the next thing that it has to wait for."""
-        while True:
-            try:
-                step = task.send(result) if error is None else task.throw(error)
-            except StopIteration as end:
-                self._results.append((job, end.value))
-                return
-            except PenstockError as failure:
-                self._results.append((job, failure))
-                return
-            except Exception as failure:  # noqa: BLE001  the caller's to hear, whatever it is
-                self._results.append((job, _bug(failure)))
-                return
-            try:
-                item = self._begun(step)
-            except PenstockError as refusal:
-                result, error = None, refusal
-                continue
-            if not item.complete or step.source is None:
-                self._waiting[item] = job, task, step
-                return
-            result, error = _outcome(item, step)  # it was in a cache
+    def _hire(self) -> None:
+        missing, self._missing = self._missing, 0
+        with suppress(OSError):  # no room for another process: those that are there do it all
+            for _ in range(missing):
+                worker = Worker(self._work, self._stop, self._workers)
+                self._workers.append(worker)
+                self._tasks.follow(worker, worker.receive)
 
-    def _begun(self, step: Step[Any]) -> Item:
-        if step.source is None:
-            return self._threads.call(step.begin)
-        store = self._stores.get(step.source)
-        if store is None:
-            store = self._stores[step.source] = _Store(step.source, self._inbox)
-        item: Item = step.begin(store.calls)
-        if not item.complete:
-            store.prepared.append(item)
-            self._prepared += 1
-        return item
+    def _heard(self, worker: Worker[J, R], found: Any) -> Iterator[tuple[J, R | PenstockError]]:  # noqa: ANN401
+        if not isinstance(found, list):
+            self._workers.remove(worker)
+            self._left = 0
+        for job, size_bytes, result in worker.results(found):
+            yield self._end(job, size_bytes, result)
 
-    def _send(self) -> None:
-        """Send what is prepared; tasks whose requests cannot be sent (for credentials, say) are told so."""
-        for store in [*self._stores.values()]:
-            while store.prepared:
-                items, store.prepared = store.prepared, []
-                self._prepared -= len(items)
-                try:
-                    store.calls.send()
-                except PenstockError as error:
-                    for item in items:
-                        job, task, _ = self._waiting.pop(item)
-                        self._go_on(job, task, None, copy(error))
+    def _end(self, job: J, size_bytes: int, result: R | PenstockError) -> tuple[J, R | PenstockError]:
+        self._budget.release(size_bytes)
+        self._count += 1
+        if self._most < _AT_ONCE:
+            self._most = _FIRST + self._count // _GROWTH
+        return job, result
 
 
-class _Store:
-    """A store that tasks ask: the requests that were not sent yet, and the operation that all belong to."""
-
-    __slots__ = ("calls", "prepared", "scope", "source")
-
-    def __init__(self, source: Source, inbox: Inbox) -> None:
-        self.source = source
-        self.scope: Scope = operation("bulk", source.url, "")
-        self.calls: Calls = source.calls(inbox, self.scope)
-        self.prepared: list[Item] = []
-
-
-class _Ended(Inbox):
-    """Collects what has ended, on any thread, for the one thread that waits."""
-
-    __slots__ = ("queue",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.queue: SimpleQueue[Item] = SimpleQueue()
-
-    def finished(self, item: Item) -> None:
-        """Take note that ``item`` is complete."""
-        self.queue.put(item)
-
-    def taken(self, waiting: Iterable[Item]) -> list[Item]:
-        """Wait until something has ended, and return all that has; what takes long is logged meanwhile."""
-        while True:
-            try:
-                items = [received(self.queue, LOOK_S)]
-                break
-            except Empty:
-                for item in waiting:
-                    item.look()
-        with suppress(Empty):
-            while True:
-                items.append(self.queue.get_nowait())
-        return items
-
-
-class _Call:
-    """A function that is called on a thread."""
-
-    __slots__ = ("_error", "_function", "_value", "complete")
-
-    def __init__(self, function: Callable[[], object]) -> None:
-        self._function = function
-        self._value: object = None
-        self._error: PenstockError | None = None
-        self.complete = False
-
-    def look(self) -> None:
-        """Say nothing: what it asks of a store is looked at where it waits."""
-
-    def run(self, stop: Event) -> None:
-        """Call it, unless it is too late."""
-        try:
-            if stop.is_set():
-                raise Cancelled("called off")
-            self._value = self._function()
-        except PenstockError as error:
-            self._error = error
-        except Exception as error:  # noqa: BLE001  the caller's to hear, whatever it is
-            self._error = _bug(error)
-        self.complete = True
-
-    def result(self) -> object:
-        """Return what it returned, or raise what went wrong."""
-        if self._error is not None:
-            raise self._error
-        return self._value
-
-
-class _Threads:
-    """Threads for what blocks, as they are needed. Daemons: a store that is gone must not keep the process alive.
+class _Own(Generic[J, R]):
+    """What this process does itself.
 
     Attributes:
-        under_way: Calls whose end was not taken yet; who takes it counts down.
+        held: How many jobs it is at.
 
     """
 
-    def __init__(self, inbox: Inbox, stop: Event) -> None:
-        self.under_way = 0
-        self._inbox = inbox
-        self._stop = stop
-        self._todo: SimpleQueue[_Call | None] = SimpleQueue()
-        self._workers = 0
+    __slots__ = ("_tasks", "_work", "held")
 
-    def call(self, function: Callable[[], object]) -> _Call:
-        """Have a function called; the inbox is told of its end."""
-        call = _Call(function)
-        self._todo.put(call)
-        self.under_way += 1
-        if self._workers < min(_THREADS, self.under_way):
-            Thread(target=self._work, daemon=True).start()
-            self._workers += 1
-        return call
+    def __init__(self, tasks: Tasks[Any, Any], work: Callable[[J], Task[R]]) -> None:
+        self._tasks, self._work, self.held = tasks, work, 0
 
-    def end(self) -> None:
-        """Have the threads end, once they are done."""
-        for _ in range(self._workers):
-            self._todo.put(None)
-
-    def _work(self) -> None:
-        for call in iter(self._todo.get, None):
-            call.run(self._stop)
-            self._inbox.finished(call)
-
-
-def _outcome(item: Item, step: Step[Any]) -> tuple[object, PenstockError | None]:
-    try:
-        return step.take(item), None
-    except PenstockError as error:
-        return None, error
-
-
-def _bug(error: Exception) -> Bug:
-    bug = Bug(f"unexpected {type(error).__name__}: {error}")
-    bug.__cause__ = error
-    return bug
+    def start(self, job: J, size_bytes: int) -> None:
+        self.held += 1
+        self._tasks.start((job, size_bytes), self._work(job))

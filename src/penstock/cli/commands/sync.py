@@ -20,7 +20,13 @@ __all__ = ["sync"]
 
 
 def sync(
-    urls: tuple[str, str], options: SyncOptions, report: str | None, store: StoreOptions | str, *, json: bool
+    urls: tuple[str, str],
+    options: SyncOptions,
+    store: StoreOptions | str,
+    *,
+    report: str | None,
+    json: bool,
+    processes: int | None,
 ) -> None:
     """Make the second of two URLs equal to the first: see ``ps.sync``. ``report`` is a file.
 
@@ -31,7 +37,7 @@ def sync(
     """
     run = Run(*urls, options, store)
     shown = Report("planned" if options.dry_run else "copied", as_json=json)
-    with shown, ledger(report, run.mirror) as note, closing(run.outcomes()) as outcomes:
+    with shown, ledger(report, run.mirror) as note, closing(run.outcomes(processes=processes)) as outcomes:
         for outcome in outcomes:
             note(outcome)
             shown.take(outcome)

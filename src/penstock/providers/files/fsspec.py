@@ -91,7 +91,7 @@ PROVIDER = Provider(
     bucket_fault=_host_fault,
     key_fault=_key_fault,
     limits=Limits(page_keys=maxsize),  # one call of fsspec finds everything
-    abilities=Abilities(digest=None, put=_NONE, complete=_NONE, forms=("none",), form="none"),
+    abilities=Abilities(digest=None, put=_NONE, complete=_NONE, forms=("none",), form="none", forks=False),
     options=FsspecOptions,
     any_options=True,  # one end of a copy
     advice=_advice,
