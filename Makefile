@@ -26,6 +26,7 @@ lint: .venv/dev.stamp
 
 bench: .venv/dev.stamp
 	@$(PY) -m benchmarks
+	@$(PY) -m benchmarks.bulk
 
 # With another seed each time: the header prints it, PENSTOCK_SEED=… repeats it. What draws nothing is `make test`'s.
 soak: PENSTOCK_JOBS ?= logical
