@@ -1,6 +1,91 @@
-"""At whatever moment Ctrl-C comes, a wait for the transport leaves nothing behind that others would wait for."""
+"""Threads wait for one another no longer than they say, and Ctrl-C leaves nothing behind that others would wait for."""
 
+import ast
+import threading
+from pathlib import Path
+from time import monotonic
+
+import penstock
+from penstock.waiting import LOOK_S, Wakeup
 from tests.children import python
+
+
+class TestWakeup:
+    def test_it_wakes_once_however_often_it_was_set(self):
+        wakeup = Wakeup()
+        assert not wakeup.wait(0.0)
+        for _ in range(3):
+            wakeup.set()
+        assert wakeup.wait(0.0)
+        assert not wakeup.wait(0.0)
+
+    def test_it_wakes_who_waits(self):
+        wakeup, woken = Wakeup(), Wakeup()
+
+        def answer():
+            for _ in range(1000):
+                assert wakeup.wait(60)
+                woken.set()
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        for _ in range(1000):
+            wakeup.set()
+            assert woken.wait(60)
+        thread.join(60)
+        assert not thread.is_alive()
+
+    def test_none_is_lost_where_several_threads_set_it(self):
+        wakeup, items, taken, count = Wakeup(), [], 0, 4 * 5000
+
+        def add():
+            for _ in range(count // 4):
+                items.append(None)
+                wakeup.set()
+
+        threads = [threading.Thread(target=add, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        while taken < count:
+            taken = max(taken, len(items))
+            assert taken == count or wakeup.wait(60), "a wake-up was lost"
+
+    def test_however_short_a_time_is_a_wait_ends(self, seed):
+        script = """
+            import random, sys
+            from penstock.waiting import Wakeup
+
+            chance = random.Random(int(sys.argv[1]))
+            for _ in range(100_000):
+                assert not Wakeup().wait(chance.uniform(0, 5e-6))
+            print("over")
+        """
+        ended = python(script, str(seed), limit_s=60)
+        assert ended.stdout == "over\n", ended.stderr
+
+    def test_a_wait_lasts_as_long_as_it_says(self):
+        for limit_s in (0.05, LOOK_S + 0.05):
+            began = monotonic()
+            assert not Wakeup().wait(limit_s)
+            assert limit_s <= monotonic() - began
+
+
+def test_no_queue_written_in_c_bounds_a_wait():
+    """In CPython 3.11 ``SimpleQueue.get(timeout=…)`` may wait for ever (design/0075); ``Wakeup`` does not."""
+    allowed = {"transport/work.py"}  # where it may: see there
+    root = Path(penstock.__file__).parent
+    found = set()
+    for path in root.rglob("*.py"):
+        text = path.read_text("utf-8")
+        if "SimpleQueue" in text:
+            calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+            if any(
+                keyword.arg == "timeout" and getattr(call.func, "attr", "") == "get"
+                for call in calls
+                for keyword in call.keywords
+            ):
+                found.add(path.relative_to(root).as_posix())
+    assert found == allowed
 
 
 def test_interrupts_at_random_moments_leave_every_operation_that_follows_an_answer(seed):

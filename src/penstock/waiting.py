@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from _thread import RLock
+from _thread import RLock, allocate_lock
 from contextlib import suppress
 from math import inf
-from queue import Empty, SimpleQueue
 from threading import get_ident, local
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["LOOK_S", "Inbox", "Item", "Turn", "may_wait", "received", "serve"]
-
-T = TypeVar("T")
+__all__ = ["LOOK_S", "Inbox", "Item", "Turn", "Wakeup", "may_wait", "serve"]
 
 LOOK_S = 1.0  # a signal that comes just before Python waits for a lock is handled only when that wait ends
 
@@ -49,20 +46,48 @@ class Item(Protocol):
         """Say what takes so long, if that is known; called about once a second by the thread that waits for it."""
 
 
-class Inbox:
-    """Where one consumer waits for items; the transport's thread wakes it only for what it waits for.
+class Wakeup:
+    """Wakes one thread that waits: an event that resets itself. Several ``set`` before a ``wait`` are one.
 
-    The two threads share a flag per item and a queue written in C, and no lock: an interrupt in the middle of a
-    ``Condition``, or of the ``Future`` that has one, leaves it locked, and the transport's thread would wait for ever.
+    Neither side ever holds a lock that the other needs: an interrupt in the middle of a ``Condition``, or of the
+    ``Event`` or ``Future`` that has one, leaves it locked. Nor is it ``SimpleQueue.get(timeout=…)``, which in CPython
+    3.11 waits for ever where the time is over between its first look and its second (design/0075).
     """
 
-    __slots__ = ("_awaited", "_signal", "_waiter")
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        """Begin unset."""
+        self._lock = allocate_lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """Wake the thread that waits, or the next one that does; from any thread."""
+        if self._lock.locked():
+            with suppress(RuntimeError):  # another thread came first
+                self._lock.release()
+
+    def wait(self, limit_s: float = inf) -> bool:
+        """Block until it is set, and reset it; False after ``limit_s``. Ctrl-C is heard within a second."""
+        until = monotonic() + limit_s
+        while True:
+            left_s = until - monotonic()
+            if self._lock.acquire(timeout=max(0.0, min(LOOK_S, left_s))):
+                return True
+            if left_s <= LOOK_S:
+                return False
+
+
+class Inbox:
+    """Where one consumer waits for items; the transport's thread wakes it only for what it waits for."""
+
+    __slots__ = ("_awaited", "_waiter", "_wakeup")
 
     def __init__(self) -> None:
         """Make it without a waiter."""
         self._waiter = 0
         self._awaited: object = None
-        self._signal: SimpleQueue[None] = SimpleQueue()
+        self._wakeup = Wakeup()
 
     def wait(self, item: Item) -> None:
         """Block until ``item`` is complete; Ctrl-C interrupts it, and a second thread is refused."""
@@ -86,9 +111,7 @@ class Inbox:
                 left_s = min(LOOK_S, until - monotonic())
                 if left_s <= 0:
                     return
-                try:
-                    self._signal.get(timeout=left_s)
-                except Empty:  # a while later: see LOOK_S
+                if not self._wakeup.wait(left_s):  # a while later: see LOOK_S
                     for item in items:
                         item.look()
         finally:
@@ -98,19 +121,7 @@ class Inbox:
         """Take note, on the transport's thread, that ``item`` is complete."""
         awaited = self._awaited
         if awaited is item or awaited is _ANY:
-            self._signal.put(None)
-
-
-def received(queue: SimpleQueue[T], limit_s: float = inf) -> T:
-    """Take the next item from a queue, or raise ``Empty`` after ``limit_s``; Ctrl-C is heard within a second."""
-    until = monotonic() + limit_s
-    while True:
-        left_s = until - monotonic()
-        try:
-            return queue.get(timeout=max(0.0, min(LOOK_S, left_s)))
-        except Empty:
-            if left_s <= LOOK_S:
-                raise
+            self._wakeup.set()
 
 
 class Turn(RLock):  # type: ignore[misc]  # final for typeshed only; leaving the block has to be C's: nothing comes between

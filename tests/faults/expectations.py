@@ -245,7 +245,7 @@ def _shown(fault: str, column: str, always: bool, dialect: str) -> str:  # noqa:
 # taken beside what is returned, as shares of the object.
 UNRANGED = {
     "`ps.open(url).read()`": (1.2, 0.2),
-    "`for line in ps.open(url)`": (1.2, 1.2),
+    "`for line in ps.open(url)`": (1.2, 1.25),
     "`ps.load(url)` of a checkpoint": (1.2, 1.2),
 }
 

@@ -61,7 +61,7 @@ def waits(function: str) -> bool:
     """Say whether some thread waits in that function of the pool."""
     frames = list(sys._current_frames().values())
     stacks = [[each.f_code.co_name for each, _ in traceback.walk_stack(frame)] for frame in frames]
-    return any(stack[:2] == ["_await", function] for stack in stacks)
+    return any(stack[:3] == ["wait", "_await", function] for stack in stacks)
 
 
 class Turnstile:

@@ -71,6 +71,23 @@ class TestManyCalls:
                 thread.join()
             assert all(call.wait().status == 200 for each in calls for call in each)
 
+    def test_attempts_that_are_due_at_once_are_made(self, seed):
+        """They may be due while the thread begins to wait: nothing then may wait for ever."""
+        script = """
+            import random, sys
+            from penstock.options import TransportOptions
+            from penstock.protocols.exchange import Work
+            from penstock.transport.loop import connect
+            from tests.transport.calls import Once, carry
+
+            chance, session = random.Random(int(sys.argv[1])), connect(TransportOptions())
+            for _ in range(100):  # local work, so that the thread has nothing in flight, and waits for no socket
+                carry(session, Once(Work(int), delays=[chance.uniform(0, 50e-6) for _ in range(100)]))
+            print("over")
+        """
+        ended = python(script, str(seed), limit_s=60)
+        assert ended.stdout == "over\n", ended.stderr
+
     def test_reads_proceed_beside_busy_python(self, session):
         with Scripted(lambda _received, send: send(reply(200, b"x" * 100_000)) or True) as server:
             calls = [get(server.url, Buffer.allocate(100_000)) for _ in range(64)]

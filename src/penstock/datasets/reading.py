@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import suppress
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 
 from penstock.errors import Cancelled
-from penstock.waiting import LOOK_S
+from penstock.waiting import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,7 +108,7 @@ class Prepared(Generic[T]):
     middle of whatever its thread is at.
     """
 
-    __slots__ = ("_abandoned", "_done", "_failure", "_make", "_traceback", "_value", "_woken")
+    __slots__ = ("_abandoned", "_done", "_failure", "_make", "_traceback", "_value", "_wakeup")
 
     def __init__(self, make: Callable[[], T]) -> None:
         """Make nothing yet."""
@@ -119,7 +117,7 @@ class Prepared(Generic[T]):
         self._failure: BaseException | None = None
         self._traceback: TracebackType | None = None
         self._done = self._abandoned = False
-        self._woken: SimpleQueue[None] = SimpleQueue()  # one that wakes wakes the next
+        self._wakeup = Wakeup()  # one that wakes wakes the next
 
     def prepare(self) -> None:
         """Make the value, or keep the error of it; for ``Item.make``. The second time does nothing."""
@@ -132,7 +130,7 @@ class Prepared(Generic[T]):
             self._failure, self._traceback = error, error.__traceback__
         finally:
             self._done = True
-            self._woken.put(None)
+            self._wakeup.set()
 
     def get(self) -> T:
         """Return the value, once it is there.
@@ -151,16 +149,15 @@ class Prepared(Generic[T]):
 
     def _await(self) -> None:
         while not (self._done or self._abandoned):
-            with suppress(Empty):
-                self._woken.get(timeout=LOOK_S)
-        self._woken.put(None)
+            self._wakeup.wait()
+        self._wakeup.set()
         if not self._done:
             raise Cancelled("the reading was closed")
 
     def abandon(self) -> None:
         """Wake those who wait, and begin to make nothing; a value that is made, or is being made, stays one."""
         self._make, self._abandoned = None, True
-        self._woken.put(None)
+        self._wakeup.set()
 
     def forget(self) -> None:
         """Let go of the value, after the last sample that needs it."""

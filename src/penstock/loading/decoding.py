@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from contextlib import suppress
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.datasets.policy import Delivery, OnError, attempt, remaining
 from penstock.errors import Unusable
 from penstock.loading.stopwatch import demanded_s
-from penstock.waiting import LOOK_S, may_wait
+from penstock.waiting import LOOK_S, Wakeup, may_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,9 +124,9 @@ class _Shared:
     _drawing: threading.Lock = field(default_factory=threading.Lock)  # samples are drawn one at a time, in order
     # Of all below. Reentrant, for the collector may run ``stop`` on whatever thread it likes, one that holds it too.
     _lock: threading.RLock = field(default_factory=threading.RLock)
-    # Queues and no conditions: an interrupt in the middle of one would leave its lock to the training loop for ever.
-    _filled: SimpleQueue[None] = field(default_factory=SimpleQueue)  # look again whether the next batch is there
-    _room: SimpleQueue[None] = field(default_factory=SimpleQueue)  # look again whether there is room for another
+    # Wake-ups and no conditions: an interrupt in the middle of one would leave its lock to the training loop for ever.
+    _filled: Wakeup = field(default_factory=Wakeup)  # look again whether the next batch is there
+    _room: Wakeup = field(default_factory=Wakeup)  # look again whether there is room for another
     _batches: dict[int, _Batch] = field(default_factory=dict)
     _taken: int = 0  # batches the training loop has
     _begun: int = 0  # the batch the next sample belongs to
@@ -151,21 +149,16 @@ class _Shared:
         with self._lock:
             batch = None if self._stopped else self._batches.pop(self._taken, None)
             self._taken += 1
-        if self._room.empty():  # else who looks for room next takes what is there, and sees the batch gone
-            self._room.put(None)
+        self._room.set()
         return batch.outcome if batch is not None else None
 
-    def _await(self, signal: SimpleQueue[None], condition: Callable[[], bool]) -> None:
-        """Block until ``condition`` holds: it is looked at for each signal, and once a second (see LOOK_S)."""
+    def _await(self, wakeup: Wakeup, condition: Callable[[], bool]) -> None:
+        """Block until ``condition`` holds: it is looked at whenever ``wakeup`` is set, and once a second."""
         while True:
-            with suppress(Empty):
-                while True:
-                    signal.get_nowait()  # of what the condition shows by now
             with self._lock:
                 if condition():
                     return
-            with suppress(Empty):
-                signal.get(timeout=LOOK_S)
+            wakeup.wait(LOOK_S)
 
     def _decided(self) -> bool:
         if self._stopped:
@@ -178,8 +171,8 @@ class _Shared:
             return  # a fork's copy: its threads are the parent's, and who holds its locks is not here to let go
         with self._lock:
             self._ended = self._stopped = True
-        self._room.put(None)
-        self._filled.put(None)
+        self._room.set()
+        self._filled.set()
         self.reading.close()  # threads that wait for bytes wake
         until = monotonic() + _CLOSE_S
         waits = may_wait() and threading.current_thread() not in self._threads
@@ -251,8 +244,8 @@ class _Shared:
             self._ended = True
             if error is not None:
                 self._batches[self._begun] = _Batch([], 0, error)
-        self._room.put(None)
-        self._filled.put(None)
+        self._room.set()
+        self._filled.set()
 
     def _break(self, error: BaseException) -> None:
         """End with the error of an item that prepares: any batch that is not made yet may wait for what it did not."""
@@ -275,7 +268,7 @@ class _Shared:
         outcome = self._finished(batch.made)
         with self._lock:
             batch.outcome, batch.made = outcome, []  # samples may be views of memory that is to be free
-        self._filled.put(None)
+        self._filled.set()
 
     def _finished(self, made: list[Any]) -> Delivery | BaseException:
         failure = next((each for each in made if isinstance(each, _Failure)), None)

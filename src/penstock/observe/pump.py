@@ -6,13 +6,12 @@ import threading
 from collections import deque
 from contextlib import suppress
 from logging import getLogger
-from queue import Empty, SimpleQueue
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Final
 
 from penstock.events import named
 from penstock.observe.sink import Record
-from penstock.waiting import received
+from penstock.waiting import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +31,7 @@ _WARN_EVERY_S: Final = 30.0
 class Pump:
     """A bounded queue of records and the thread that writes them.
 
-    The queue is a deque and signals are queues written in C: emitting threads, the I/O thread among them, share no lock
+    The queue is a deque, written in C: emitting threads, the I/O thread among them, share no lock
     with the writing one, so that Ctrl-C and ``fork`` leave none locked.
 
     Attributes:
@@ -49,9 +48,9 @@ class Pump:
         self._name = name
         self._capture: Callable[[Event], object] | None = getattr(writer, "capture", None)
         self._queue: deque[tuple[int, Event, object]] = deque()
-        self._signal: SimpleQueue[SimpleQueue[None] | None] = SimpleQueue()
-        self._token: SimpleQueue[None] = SimpleQueue()  # the thread that gets it starts the writing one
-        self._token.put(None)
+        self._wakeup = Wakeup()
+        self._flushes: deque[Wakeup] = deque()  # of those who wait until all is written
+        self._tokens = deque([None])  # the thread that gets it starts the writing one
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._fault: Exception | None = None  # the latest of ``capture``
@@ -69,7 +68,7 @@ class Pump:
         if self._thread is None:
             self._start()
         elif waiting == _QUEUED // 4:
-            self._signal.put(None)
+            self._wakeup.set()
 
     def _captured(self, event: Event) -> object:
         """Return what the writer captures; None where it fails, which is told by the writing thread."""
@@ -87,12 +86,10 @@ class Pump:
         return self._wait(limit_s)
 
     def _wait(self, limit_s: float) -> bool:
-        done: SimpleQueue[None] = SimpleQueue()
-        self._signal.put(done)
-        with suppress(Empty):
-            received(done, limit_s)
-            return True
-        return False
+        done = Wakeup()
+        self._flushes.append(done)
+        self._wakeup.set()
+        return done.wait(limit_s)
 
     def close(self, limit_s: float) -> bool:
         """Write what is queued and close the writer; False where that takes longer than ``limit_s``, and goes on."""
@@ -111,8 +108,8 @@ class Pump:
             self._writer.leave()
 
     def _start(self) -> None:
-        with suppress(Empty, RuntimeError):  # another thread starts it; or the interpreter is at its end
-            self._token.get_nowait()
+        with suppress(IndexError, RuntimeError):  # another thread starts it; or the interpreter is at its end
+            self._tokens.pop()
             self._thread = threading.Thread(target=self._run, name="penstock-observe", daemon=True)
             try:
                 self._thread.start()
@@ -121,20 +118,14 @@ class Pump:
                 raise
 
     def _run(self) -> None:
-        waiting: list[SimpleQueue[None]] = []
         while True:
-            with suppress(Empty):
-                signal = self._signal.get(timeout=_PAUSE_S)
-                while True:
-                    if signal is not None:
-                        waiting.append(signal)
-                    signal = self._signal.get_nowait()
+            self._wakeup.wait(_PAUSE_S)
+            waiting = len(self._flushes)
             self._drain()
             if self._stopping and not self._queue:
                 self._finish()
-            for each in waiting:
-                each.put(None)
-            waiting.clear()
+            for _ in range(waiting):
+                self._flushes.popleft().set()
             if self._stopping and not self._queue:
                 return
 

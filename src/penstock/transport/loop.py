@@ -9,7 +9,6 @@ from collections import deque
 from contextlib import suppress
 from itertools import starmap
 from math import inf
-from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
@@ -24,7 +23,7 @@ from penstock.transport.easy import CUT
 from penstock.transport.late.lookout import Lookout
 from penstock.transport.multi import MissingMulti, Multi
 from penstock.transport.session import Session
-from penstock.waiting import serve
+from penstock.waiting import Wakeup, serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -63,7 +62,7 @@ class _Loop:
         self._watch_at = 0.0
         self._share: float = inf  # of what this node may have in flight
         self._share_at = monotonic() + _SHARE_S
-        self._signal: SimpleQueue[None] = SimpleQueue()
+        self._wakeup = Wakeup()
         self._sleeps: Literal["", "idle", "poll"] = ""
         self._closing = False
         self._broken = False
@@ -114,7 +113,7 @@ class _Loop:
     def _wake(self) -> None:
         """End the thread's sleep, if it sleeps; where that cannot be, it ends by itself within a second."""
         if self._sleeps == "idle":
-            self._signal.put(None)
+            self._wakeup.set()
         elif self._sleeps == "poll" and not (self._token.there() and self._multi.wakeup()):
             self._broken = True
 
@@ -321,7 +320,6 @@ class _Loop:
         While nothing is under way, no descriptor is waited for: one that was closed could be another file's by then,
         and libcurl would read from it.
         """
-        self._signal = SimpleQueue()
         self._sleeps = "poll" if self._busy else "idle"
         told = self._inbox or self._connections.discarded or self._closing
         if not told and all(map(self._full, self._backlog.sessions)):
@@ -329,8 +327,7 @@ class _Loop:
             if next_at is not None:
                 timeout_s = max(0.0, min(timeout_s, next_at - monotonic()))
             if not self._busy:
-                with suppress(Empty):
-                    self._signal.get(timeout=timeout_s)
+                self._wakeup.wait(timeout_s)
             elif not self._token.there() or not self._multi.poll(int(min(timeout_s, looks_s) * 1000) + 1):
                 self._broken = True
         self._sleeps = ""

@@ -13,7 +13,7 @@ from weakref import WeakSet
 from penstock.errors import Bug, Cancelled, Unusable
 from penstock.protocols.exchange import Response, Work
 from penstock.transport.codes import deliver, ours
-from penstock.waiting import serve
+from penstock.waiting import Wakeup, serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,7 +36,7 @@ class _Job:
 
     def __init__(self, call: Call) -> None:
         self.call = call
-        self.off: SimpleQueue[None] = SimpleQueue()
+        self.off = Wakeup()
 
 
 class Threads:
@@ -80,13 +80,13 @@ class Threads:
         """End those that have not begun, or wait for another attempt; a blocking read that runs is left to finish."""
         for job in [self._jobs.get(id(call)) for call in calls]:
             if job is not None:
-                job.off.put(None)
+                job.off.set()
 
     def close(self) -> None:
         """Cancel calls that have not begun; those that run are left to finish, and then threads end."""
         self._closed = True
         for job in list(self._jobs.values()):
-            job.off.put(None)
+            job.off.set()
 
     def usable(self) -> bool:
         """Say whether it carries calls: not once it was closed."""
@@ -140,7 +140,7 @@ class Threads:
                 return None
         self._idle.add(worker)
         try:
-            return self._queue.get(timeout=_LINGER_S)
+            return self._queue.get(timeout=_LINGER_S)  # or, seldom, until the next job: see Wakeup
         except Empty:
             return None
         finally:
@@ -169,11 +169,9 @@ def _started(work: Callable[[object], None], worker: object) -> bool:
 
 
 def _called_off(job: _Job, delay_s: float) -> bool:
-    try:
-        job.off.get(timeout=delay_s)
-    except Empty:
+    if not job.off.wait(delay_s):
         return False
-    job.off.put(None)  # for good: its caller may ask for another attempt all the same
+    job.off.set()  # for good: its caller may ask for another attempt all the same
     return True
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from copy import copy
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.errors import Bug, Cancelled, PenstockError
 from penstock.events import operation
-from penstock.waiting import LOOK_S, Inbox, received
+from penstock.waiting import LOOK_S, Inbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from threading import Event
 
     from penstock.bulk.tasks.steps import Step, Task
@@ -79,7 +79,7 @@ class Tasks(Generic[J, R]):
             self._send()
             if self._results:  # it could not be sent
                 break
-            for item in self._inbox.taken(self._waiting):
+            for item in self._taken():
                 if isinstance(item, _News):
                     self._results.append((item.job, item.result))
                     continue
@@ -88,6 +88,13 @@ class Tasks(Generic[J, R]):
                 self._go_on(job, task, *_outcome(item, step))
         while self._results:
             yield self._results.popleft()
+
+    def _taken(self) -> list[Item]:
+        """Wait until something has ended, and return all that has; what takes long is logged meanwhile."""
+        while not (items := self._inbox.taken(LOOK_S)):
+            for item in self._waiting:
+                item.look()
+        return items
 
     def close(self, error: BaseException | None = None) -> None:
         """Cancel what is under way, and wait a while until it has stopped."""
@@ -99,8 +106,7 @@ class Tasks(Generic[J, R]):
         awaited = {item for item in self._waiting if item not in unsent and not item.complete}
         until = monotonic() + _GRACE_S
         while awaited and (left_s := until - monotonic()) > 0:
-            with suppress(Empty):
-                awaited.discard(received(self._inbox.queue, left_s))
+            awaited.difference_update(self._inbox.taken(left_s))
         for _, task, _ in self._waiting.values():
             task.close()
         self._threads.end()
@@ -172,29 +178,22 @@ class _Store:
 class _Ended(Inbox):
     """Collects what has ended, on any thread, for the one thread that waits."""
 
-    __slots__ = ("queue",)
+    __slots__ = ("_items",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue: SimpleQueue[Item] = SimpleQueue()
+        self._items: deque[Item] = deque()
 
     def finished(self, item: Item) -> None:
         """Take note that ``item`` is complete."""
-        self.queue.put(item)
+        self._items.append(item)
+        self._wakeup.set()
 
-    def taken(self, waiting: Iterable[Item]) -> list[Item]:
-        """Wait until something has ended, and return all that has; what takes long is logged meanwhile."""
-        while True:
-            try:
-                items = [received(self.queue, LOOK_S)]
-                break
-            except Empty:
-                for item in waiting:
-                    item.look()
-        with suppress(Empty):
-            while True:
-                items.append(self.queue.get_nowait())
-        return items
+    def taken(self, limit_s: float) -> list[Item]:
+        """Return all that has ended and was not taken before; wait for it, at most ``limit_s``."""
+        while not self._items and self._wakeup.wait(limit_s):
+            pass  # it was set for what has been taken, or something is here now
+        return [self._items.popleft() for _ in range(len(self._items))]
 
 
 class _News(Generic[J, R]):

@@ -8,13 +8,12 @@ import threading
 import weakref
 from collections import Counter
 from hashlib import sha256
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch.distributed
 
 from penstock.errors import StateMismatch, TimedOut, Unreachable
-from penstock.waiting import received
+from penstock.waiting import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,21 +142,22 @@ def _first(store: Any, key: str, mine: dict[str, Any]) -> dict[str, Any]:  # noq
     from torch.distributed.distributed_c10d import PrefixStore
 
     ours = PrefixStore("penstock", store)
-    answers: SimpleQueue[bytes | Exception] = SimpleQueue()
+    answers: list[bytes | Exception] = []
+    answered = Wakeup()
 
     def ask() -> None:
         try:
-            answers.put(ours.compare_set(key, "", json.dumps(mine)))
+            answers.append(ours.compare_set(key, "", json.dumps(mine)))
         except Exception as error:  # noqa: BLE001  it reaches the caller
-            answers.put(error)
+            answers.append(error)
+        answered.set()
 
     # A thread, since a store that is stopped, not dead, would hold the call beyond the timeout and Ctrl-C.
     threading.Thread(target=ask, name="penstock-consistency", daemon=True).start()
     limit_s = store.timeout.total_seconds()
-    try:
-        answer = received(answers, limit_s)
-    except Empty:
-        raise TimedOut(f"the process group's store did not answer within {limit_s:.0f} s") from None
+    if not answered.wait(limit_s):
+        raise TimedOut(f"the process group's store did not answer within {limit_s:.0f} s")
+    answer = answers[0]
     if isinstance(answer, RuntimeError):
         if "Not implemented" in str(answer):
             return mine

@@ -11,11 +11,11 @@ from array import array
 from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from secrets import token_hex
 from typing import Final, NamedTuple, Self, TypeVar
 
 from penstock.events import HOST_WORDS, CacheCounts, HostTimings, measured, measured_caches
+from penstock.waiting import Wakeup
 
 __all__ = ["Board", "Notice", "Tally", "counted"]
 
@@ -78,15 +78,12 @@ class Notice:
     def __init__(self, name: str) -> None:
         """Begin: a thread starts."""
         self._path = folder_of(name) / f"{os.getpid()}-{token_hex(4)}.json"
-        self._stop: SimpleQueue[None] = SimpleQueue()
+        self._stop = Wakeup()
         self._thread = threading.Thread(target=self._run, name="penstock-metrics", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        while True:
-            with suppress(Empty):
-                self._stop.get(timeout=_EVERY_S)
-                return
+        while not self._stop.wait(_EVERY_S):
             self.write()
 
     def write(self) -> None:
@@ -98,7 +95,7 @@ class Notice:
 
     def close(self) -> None:
         """Write for the last time."""
-        self._stop.put(None)
+        self._stop.set()
         self._thread.join(_EVERY_S)
         self.write()
 
