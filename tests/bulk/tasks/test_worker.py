@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
 from time import monotonic, sleep
@@ -59,7 +60,8 @@ def test_jobs_are_shared_and_each_comes_back_once():
             assert result[0] == job
     assert len(carried) == 3
     assert os.getpid() in carried
-    assert min(carried.values()) > MANY / 20, carried
+    # What surely falls to each is what it is given at once when it comes; the rest goes to who is free.
+    assert min(carried.values()) > 64, carried
 
 
 def test_few_jobs_and_large_ones_stay_in_this_process():
@@ -102,27 +104,26 @@ def test_memory_is_bounded_over_all_of_them():
         at_once -= 1
 
 
-def test_a_worker_that_is_killed_fails_what_it_was_at_and_the_others_go_on():
-    here = os.getpid()
+def test_a_worker_that_is_killed_fails_what_it_was_at_and_the_others_go_on(tmp_path):
+    here, killing = os.getpid(), tmp_path / "killing"
 
     async def work(job):
         await steps.blocking(lambda: None)
-        if job == 2000 and os.getpid() != here:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if os.getpid() != here:
+            # The first job that a worker carries, and no other.
+            with suppress(FileExistsError), killing.open("x") as file:
+                print(job, file=file, flush=True)
+                os.kill(os.getpid(), signal.SIGKILL)
         return os.getpid()
 
-    # The one job that kills goes to whoever is free: until it was a worker.
-    for _ in range(50):
-        ended = dict(run_jobs(range(MANY), work, lambda _: 1, Event(), processes=3))
-        lost = {job: error for job, error in ended.items() if isinstance(error, Exception)}
-        if lost:
-            break
-    assert len(ended) == MANY
-    assert 2000 in lost
+    ended = [*run_jobs(range(MANY), work, lambda _: 1, Event(), processes=3)]
+    assert sorted(job for job, _ in ended) == [*range(MANY)]
+    lost = {job: error for job, error in ended if isinstance(error, Exception)}
+    assert "killed (SIGKILL; memory may be short): repeat the command" in str(lost[int(killing.read_text())])
     assert len(lost) <= 256
     assert {type(error) for error in lost.values()} == {Transient}
-    assert "killed (SIGKILL; memory may be short): repeat the command" in str(lost[2000])
     assert len({id(error) for error in lost.values()}) == len(lost)
+    assert len({pid for job, pid in ended if job not in lost}) == 2
 
 
 def test_a_worker_that_breaks_is_a_bug_and_no_hang(capfd):
