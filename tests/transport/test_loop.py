@@ -190,13 +190,13 @@ class TestFailures:
 
     def test_a_slow_transfer_that_moves_is_left_alone(self):
         # Trap 10: no limit on the whole, only on standing still.
-        session, pace = connect(TransportOptions(stall_timeout_s=1, stall_bytes_per_s=100)), threading.Event()
+        session, pace = connect(TransportOptions(stall_timeout_s=3, stall_bytes_per_s=100)), threading.Event()
 
         def script(_received, send):
             send(reply(200, content_length="30000"))
             for _ in range(30):
                 send(b"x" * 1000)
-                pace.wait(0.1)
+                pace.wait(0.15)
             return False
 
         with Scripted(script) as server:
