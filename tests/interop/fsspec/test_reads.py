@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from penstock.errors import NotFound, Unusable
+from penstock.errors import InvalidURL, NotFound, UnknownScheme, Unusable
 from penstock.interop.fsspec.schemes import kind_of
 from penstock.testing.faults import FaultServer, Settings
 
@@ -67,6 +67,18 @@ def test_errors_stand_where_the_bytes_would_or_are_raised(fs):
     assert type(fs.cat(["bucket/k", "bucket/none"], on_error="return")["bucket/none"]) is NotFound
     with pytest.raises(NotFound):
         fs.cat(["bucket/k", "bucket/none"])
+
+
+def test_what_names_no_object_is_an_error_among_others_and_costs_nothing(fs, server):
+    def asked_for(paths, **options):
+        return _asked(server, lambda: fs.cat_ranges(paths, 0, 2, **options))
+
+    (*refused, found), asked = asked_for(["bucket", "gopher://x/k", "", "bucket/k"])
+    assert [type(each) for each in refused] == [InvalidURL, UnknownScheme, InvalidURL]
+    assert (found, asked) == (DATA[:2], ["GET"])
+    with pytest.raises(InvalidURL):
+        asked_for(["bucket/k", "bucket"], on_error="raise")
+    assert fs.cat(["bucket/k", "bucket"], on_error="omit") == {"bucket/k": DATA}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from fsspec.utils import isfilelike
 from penstock.errors import InvalidURL, NotFound, PenstockError, Unusable
 from penstock.interop.awaiting import call, stat
 from penstock.interop.fsspec import entries, files
-from penstock.interop.fsspec.reads import check_lists, gap, gathered, read_slice
+from penstock.interop.fsspec.reads import check_lists, gap, gather_slices, read_slice
 from penstock.interop.fsspec.streamed import StreamedWriter, open_streamed
 from penstock.interop.ranges import GAP_BYTES
 from penstock.protocols.driver import Delete
@@ -177,12 +177,19 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         firsts, stops = check_lists(paths, starts, ends)
         places: dict[str, tuple[Source, str]] = {}
         batches: dict[str, tuple[Source, list[int], list[tuple[str, int | None, int | None]]]] = {}
+        found: list[bytes | PenstockError] = [b""] * len(paths)
         for at, path in enumerate(paths):
-            source, key = places.get(path) or places.setdefault(path, self._object(path))
+            try:
+                source, key = places.get(path) or places.setdefault(path, self._object(path))
+            except PenstockError as error:  # it names no object
+                if on_error == "raise":
+                    raise
+                found[at] = error
+                continue
             positions, wanted = batches.setdefault(source.root, (source, [], []))[1:]
             positions.append(at)
             wanted.append((key, firsts[at], stops[at]))
-        found = await gathered([*batches.values()], gap_bytes, len(paths))
+        await gather_slices([*batches.values()], gap_bytes, found)
         if on_error == "raise":
             for each in found:
                 if isinstance(each, PenstockError):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Outcome = bytes | PenstockError
     Slice = tuple[str, int | None, int | None]  # of the object of a key
 
-__all__ = ["check_lists", "gap", "gathered", "read_slice", "read_slice_here", "read_slices"]
+__all__ = ["check_lists", "gap", "gather_slices", "read_slice", "read_slice_here", "read_slices"]
 
 
 async def read_slice(source: Source, wanted: Slice) -> bytes:
@@ -118,14 +118,14 @@ def check_lists(paths: object, starts: object, ends: object) -> tuple[list[int |
     return each[0], each[1]
 
 
-async def gathered(tasks: Sequence[tuple[Source, list[int], list[Slice]]], gap_bytes: int, count: int) -> list[Outcome]:
-    """Read slices of several sources, each source's as one batch; in the order of the positions given with them."""
-    results: list[Outcome] = [b""] * count
+async def gather_slices(
+    tasks: Sequence[tuple[Source, list[int], list[Slice]]], gap_bytes: int, results: list[Outcome]
+) -> None:
+    """Read slices of several sources, each source's as one batch, into ``results`` at the positions given with them."""
     found = await asyncio.gather(*(read_slices(source, wanted, gap_bytes) for source, _, wanted in tasks))
     for (_, positions, _), outcomes in zip(tasks, found, strict=True):
         for at, outcome in zip(positions, outcomes, strict=True):
             results[at] = outcome
-    return results
 
 
 def gap(max_gap: object) -> int:
