@@ -42,7 +42,7 @@ def _merged(requirements: list[str]) -> dict[str, str]:
 
 
 def _libcurl() -> str:
-    from penstock.transport.libcurl import version
+    from penstock.engine.transport.libcurl import version
 
     return version()
 

@@ -13,7 +13,12 @@ import penstock as ps
 
 
 class Captioned(ps.MapDataset):
-    """Images and their captions; a batch reads its images concurrently, then its captions."""
+    """Images and their captions, paired by name; a batch reads its images concurrently, then its captions."""
+
+    def __init__(self, catalog, *, captions, **options):
+        """Pair each image of ``catalog`` with its caption in the catalog ``captions``, which may hold others, too."""
+        super().__init__(catalog, **options)
+        self.captions = ps.MapDataset.from_catalog(partners(catalog, captions), store=options.get("store"))
 
     def __getitems__(self, indices):
         """Return a list of (image, caption) in the order of the indices."""
@@ -26,9 +31,13 @@ def decode(sample):
     return torch.from_numpy(np.array(Image.open(sample).convert("RGB").resize((64, 64)))).permute(2, 0, 1)
 
 
-def stems(catalog):
-    """Return the keys without their extensions, in the catalog's order, which is the keys' order."""
-    return [entry.key.rpartition(".")[0] for entry in catalog]
+def partners(images, captions):
+    """Return a catalog with the caption of each image, in the order of the images: 0001.txt for 0001.jpg."""
+    rows = {entry.key.rpartition(".")[0]: row for row, entry in enumerate(captions)}
+    stems = [entry.key.rpartition(".")[0] for entry in images]
+    if lonely := [stem for stem in stems if stem not in rows]:
+        raise SystemExit(f"{len(lonely)} images have no caption, such as {lonely[0]}")
+    return captions[[rows[stem] for stem in stems]]
 
 
 def main() -> None:
@@ -38,13 +47,10 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64)
     arguments = parser.parse_args()
 
-    dataset = Captioned.from_prefix(arguments.url, include="**/*.jpg")
-    dataset.captions = ps.MapDataset.from_prefix(arguments.url, include="**/*.txt")
-    if lonely := set(stems(dataset.catalog)) ^ set(stems(dataset.captions.catalog)):
-        raise SystemExit(f"{len(lonely)} images or captions have no partner, such as {min(lonely)}")
-
-    for images, captions in ps.DataLoader(dataset, arguments.batch_size, shuffle=True):
-        print(tuple(images.shape), captions[0])
+    captions = ps.Catalog.scan(arguments.url, include="**/*.txt")
+    dataset = Captioned.from_prefix(arguments.url, include="**/*.jpg", captions=captions)
+    for images, texts in ps.DataLoader(dataset, arguments.batch_size, shuffle=True):
+        print(tuple(images.shape), texts[0])
 
 
 if __name__ == "__main__":

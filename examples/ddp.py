@@ -1,6 +1,6 @@
 """Train with DistributedDataParallel in bf16; a killed job continues in mid-epoch, on any number of ranks.
 
-torchrun --nproc-per-node 8 examples/ddp.py s3://bucket/photos/ --run s3://bucket/runs/2/
+torchrun --nproc-per-node 8 -- examples/ddp.py s3://bucket/photos/ --run s3://bucket/runs/2/
 """
 
 import argparse

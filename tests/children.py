@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["PEAK_KIB", "children", "forked", "killing", "python", "unprivileged"]
+__all__ = ["PEAK_KIB", "children", "forked", "in_c_thread", "killing", "python", "unprivileged"]
 
 NOBODY = 65534
 
@@ -64,6 +66,17 @@ def forked(work: Callable[[], object], limit_s: float = 60) -> Iterator[Callable
         os.close(ended)
 
 
+def in_c_thread(work: Callable[..., object], *arguments: object) -> object:
+    """Return what ``work`` returns in a thread that C has started, where no function of Python's has called it."""
+    found: list[object] = []
+    # Only C calls here: extend, map, and then the work itself.
+    call = ctypes.CFUNCTYPE(None)(partial(found.extend, map(work, *([each] for each in arguments))))
+    library, thread = ctypes.CDLL(None), ctypes.c_ulong()
+    assert library.pthread_create(ctypes.byref(thread), None, call, None) == 0
+    assert library.pthread_join(thread, None) == 0
+    return found[0]
+
+
 def unprivileged(work: Callable[[], object], folder: Path) -> int:
     """Run ``work`` in a forked child within a folder of its own, held to the modes of files; returns its exit status.
 
@@ -99,7 +112,7 @@ def killing(work: Callable[[str, str], object], *modules: str) -> None:
 
     So that killing one costs no interpreter; nor does each import again what writing to S3 takes, and ``modules``.
     """
-    s3 = ("penstock.drivers.credentials", "penstock.drivers.s3.driver", "penstock.transport.loop")
+    s3 = ("penstock.stores.s3.credentials", "penstock.stores.s3.driver", "penstock.engine.transport.loop")
     for name in (*s3, *modules):
         import_module(name)
     for line in sys.stdin:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from penstock.fetch.reading import hedging
+from penstock.engine.read import hedging
 from penstock.testing.faults import FaultServer
 from tests.amounts import SOAK, examples
 from tests.emulators import EMULATORS, Place
@@ -91,7 +91,7 @@ def _clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         # Child interpreters see the checkout too, installed or not.
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
         # There is one fork server, which the first test that asks for it starts: each worker would import torch else.
-        multiprocessing.set_forkserver_preload(["tests.loading.histories", "tests.datasets.ranks"])
+        multiprocessing.set_forkserver_preload(["tests.data.loading.histories", "tests.data.datasets.ranks"])
         yield
 
 
@@ -140,7 +140,7 @@ def _small() -> Iterator[None]:
     if errors := sys.modules.get("penstock.errors"):
         errors._aliases.clear()
         errors._secrets.clear()
-    if memory := sys.modules.get("penstock.drivers.memory"):
+    if memory := sys.modules.get("penstock.stores.memory.driver"):
         for bucket in memory._buckets.values():
             bucket.clear()
     if source := sys.modules.get("penstock.source"):

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from penstock.engine.contracts.driver import ConditionForm
     from penstock.options import StoreOptions
-    from penstock.protocols.driver import ConditionForm
 
 __all__ = ["EMULATORS", "Emulator", "Place", "names", "settings"]
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.providers import registry
+from penstock.stores import registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.drivers.memory import Memory
-from penstock.protocols.driver import Abilities
-from penstock.providers.provider import Provider
-from penstock.transport.work import Threads
+from penstock.engine.contracts.driver import Abilities
+from penstock.engine.transport.work import Threads
+from penstock.stores.memory.driver import Memory
+from penstock.stores.provider import Provider
 
 requests: list[str] = []  # the verbs that were carried out
 

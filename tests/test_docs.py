@@ -6,6 +6,10 @@ import io
 import os
 import random
 import re
+import shlex
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -110,6 +114,67 @@ def test_a_page_runs_as_printed(page, environment, tmp_path):
     program.write_text(script(code), "utf-8")
     ended = run([program], [os.environ | environment], folder=tmp_path)
     assert ended.returncode == 0, f"{page.relative_to(ROOT)} fails where its reader would:\n{ended.stdout}"
+
+
+def test_the_readmes_training_goes_on_where_it_was_saved(environment, tmp_path):
+    readme = script(blocks((ROOT / "README.md").read_text("utf-8")))
+    assert readme.count("EPOCHS = 3\n") == 1
+    show = "print('steps', run.steps(), 'of', sorted(run.restore()), bool(run.restore()['optimizer']['state']))\n"
+    printed = []
+    for epochs in (3, 3, 5):
+        program = tmp_path / "readme.py"
+        program.write_text(readme.replace("EPOCHS = 3\n", f"EPOCHS = {epochs}\n") + show, "utf-8")
+        ended = run([program], [os.environ | environment], folder=tmp_path)
+        assert ended.returncode == 0, ended.stdout
+        printed += re.findall(r"steps (\[.*?\]) of \['model', 'optimizer'\] True", ended.stdout)
+    # of two batches an epoch, the first of which the loop before has trained on
+    assert printed == ["[2, 4]", "[2, 4]", "[6, 8]"]
+
+
+# The first words of what pages tell a user to type; what is not looked at has its reason.
+NOT_RUN = {
+    "export": "settings of the reader's own store",
+    "gcloud": "Google's program",
+    "srun": "Slurm: examples/slurm/ runs in tests/compat/test_zarrdataset.py",
+    "head=$(scontrol": "the same",
+    "--nnodes": "the same",
+    "--rdzv-id": "the same",
+    "--": "the same",
+    "python train.py": "the reader's own program",
+}
+
+
+def _typed():
+    """Return each line of the manual's shell blocks, without comments, with its page."""
+    for page in PAGES:
+        for block in blocks(page.read_text("utf-8")):
+            if block.language == "bash":
+                for line in filter(None, (each.partition("#")[0].strip() for each in block.lines)):
+                    yield pytest.param(line, id=f"{page.stem}:{line}")
+
+
+@pytest.mark.parametrize("line", [*_typed()])
+def test_a_command_of_the_manual_is_there_with_its_options(line):
+    line = re.sub(r"^(?:[A-Z_]+=\S+ )+(?=\S)", "", line)
+    if any(line == each or line.startswith((f"{each} ", f"{each}=")) for each in NOT_RUN):
+        return
+    words = shlex.split(line)
+    match words:
+        case ["pip", "install", *what]:
+            extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+            assert {each for name in what for each in re.findall(r"[\w-]+", name.partition("[")[2])} <= {*extras}
+            return
+        case ["make", target, *_]:
+            assert re.search(rf"(?m)^{target}:", (ROOT / "Makefile").read_text("utf-8"))
+            return
+        case ["python", "-m", module, *_]:
+            command = [sys.executable, "-m", module, "--help"]
+        case ["penstock", verb, *_]:
+            command = [str(Path(sys.executable).with_name("penstock")), verb, "--help"]
+        case _:
+            pytest.fail(f"{line}: run it here, or say in NOT_RUN why not")
+    told = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT, timeout=100).stdout
+    assert [word for word in words if word.startswith("--") and word not in told] == []
 
 
 PAGE = """# A page

@@ -53,6 +53,7 @@ def test_the_url_is_said_once():
         ("MissingExtra", ImportError),
         ("ManifestError", ValueError),
         ("InvalidURL", ValueError),
+        ("Unsupported", NotImplementedError),
     ],
 )
 def test_python_s_own_names_catch_them_too(name, builtin):
@@ -95,6 +96,9 @@ def test_an_address_has_its_other_one_beside_it_the_nearest_of_several(monkeypat
     assert str(NotFound("gone", url="penstock://part/x")) == "gone [penstock://part/x = s3://b/base/x]"
     assert str(NotFound("s3://b/x is gone", url="s3://b/x")) == "s3://b/x is gone [penstock://whole/x]"
     assert str(NotFound("gone", url="s3://c/x")) == "gone [s3://c/x]"
+    errors.alias("s3://b/base/", "penstock://same/")
+    assert str(NotFound("gone", url="s3://b/base/x")) == "gone [s3://b/base/x]", "either profile may have been used"
+    assert str(NotFound("gone", url="penstock://part/x")) == "gone [penstock://part/x = s3://b/base/x]"
     for number in range(1000):
         errors.alias("s3://c/", f"penstock://{number}/")
     assert len(errors._aliases) == errors._MOST_ALIASES

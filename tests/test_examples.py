@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import random
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +25,8 @@ MOST_LINES = 60
 
 
 @pytest.fixture(scope="module")
-def variables():
-    """Yield the environment that leads to a bucket with 36 photographs of mixed sizes, and a caption for each."""
+def photographs():
+    """Yield a server with a bucket of 36 photographs of mixed sizes, and a caption for each."""
     from PIL import Image
 
     draw = random.Random(0)
@@ -38,7 +40,22 @@ def variables():
             client.put_object(Bucket="bucket", Key=f"photos/{name}/{number:04}.jpg", Body=jpeg.getvalue())
             client.put_object(Bucket="bucket", Key=f"captions/{number:04}.jpg", Body=jpeg.getvalue())
             client.put_object(Bucket="bucket", Key=f"captions/{number:04}.txt", Body=f"{name} {number}".encode())
-        yield server.environment
+        yield server
+
+
+@pytest.fixture
+def variables(photographs):
+    """Return the environment that leads to the photographs."""
+    return photographs.environment
+
+
+@pytest.fixture
+def no_runs(photographs):
+    """Delete what other tests have trained."""
+    client = photographs.client()
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket="bucket", Prefix="runs/")
+    for key in filter(None, pages.search("Contents[].Key")):
+        client.delete_object(Bucket="bucket", Key=key)
 
 
 def printed(ended) -> str:
@@ -79,6 +96,35 @@ def test_imagefolder_trains_and_continues_after_the_last_saved_epoch(variables):
 def test_captions_pairs_each_image_with_its_caption(variables):
     out = printed(program(EXAMPLES / "captions.py", "s3://bucket/captions/", "--batch-size", "12", **variables))
     assert len(re.findall(r"\(12, 3, 64, 64\) (?:cat|dog|owl) \d+\n", out)) == 3
+
+
+PARTS_OF_PAIRS = """
+import sys
+sys.path.insert(0, {folder!r})
+from captions import Captioned
+import penstock as ps, torch
+images, texts = (ps.Catalog.scan("s3://bucket/captions/", include=f"**/*.{{kind}}") for kind in ("jpg", "txt"))
+def check(dataset, rows):
+    keys = [images[row].key for row in rows]
+    expected = [ps.open(f"s3://bucket/{{key[:-4]}}.txt").read().decode() for key in keys]
+    read = [text for batch in ps.DataLoader(dataset, 5, collate_fn=list) for _, text in batch]
+    assert read == expected, (read, expected)
+whole = Captioned.from_catalog(images, captions=texts)
+check(whole, range(36))
+check(whole[5:], range(5, 36))
+check(whole[::3], range(0, 36, 3))
+check(whole[::-1], range(35, -1, -1))
+for part in torch.utils.data.random_split(whole, [0.7, 0.3]):
+    check(part, part.indices)
+names = [entry.key for entry in images]
+for part in (*images.split(0.7), images[7:9], images.filter(include="**/00[12]*")):
+    check(Captioned.from_catalog(part, captions=texts), [names.index(entry.key) for entry in part])
+"""
+
+
+def test_captions_keeps_its_pairs_in_every_part(variables, tmp_path):
+    (tmp_path / "parts.py").write_text(PARTS_OF_PAIRS.format(folder=str(EXAMPLES)), "utf-8")
+    printed(program(tmp_path / "parts.py", **variables))
 
 
 def test_captions_names_an_image_without_a_caption(variables):
@@ -206,3 +252,47 @@ def test_rollouts_grow(fields):
 def test_microscopy_reads_patches_with_a_border(fields):
     out = printed(program(EXAMPLES / "zarr_microscopy.py", "s3://bucket/image", **fields))
     assert "8 patches of 32 x 32" in out
+
+
+LAUNCHERS = {
+    "python": (),
+    "torchrun": ("-m", "torch.distributed.run"),
+    "accelerate launch": ("-m", "accelerate.commands.accelerate_cli", "launch"),
+}
+# What a command line of a docstring has that this machine does not: eight GPUs, and the stores and folders of others.
+ELSEWHERE = {
+    "--nproc-per-node 8": "--nproc-per-node 2",
+    "s3://cmip6-pds/CMIP6/…/day/tas/gr1/v20180701/": "s3://bucket/cmip6",
+    "/code/2023-01-24-cwb-4years.zarr": "s3://bucket/cwb",
+    "s3://cwb/2023-01-24-cwb-4years.zarr": "s3://bucket/cwb",
+    "s3://bucket/image.ome.zarr/0": "s3://bucket/image",
+    "s3://bucket/era5.zarr": "s3://bucket/era5",
+}
+COMMAND = re.compile(rf"(?:{'|'.join(LAUNCHERS)}) (?:\S+ )*?examples/\S+\.py\b[^\n]*")
+
+
+def commands():
+    """Return the command lines in the docstrings of the programs, by file."""
+    found = {each: ast.get_docstring(ast.parse(each.read_text("utf-8"))) for each in sorted(EXAMPLES.glob("*.py"))}
+    return [(each.name, line) for each, text in found.items() for line in COMMAND.findall(text)]
+
+
+def test_every_program_says_how_it_is_run():
+    assert {name for name, _ in commands()} == {each.name for each in EXAMPLES.glob("*.py")}
+
+
+@pytest.mark.parametrize(("name", "line"), commands())
+def test_a_command_line_runs_as_its_program_says(name, line, request, tmp_path, monkeypatch):
+    monkeypatch.chdir(EXAMPLES.parent)
+    if name == "lightning_fit.py":
+        line = line.replace("examples/", f"{EXAMPLES}/")
+        monkeypatch.chdir(tmp_path)  # Lightning writes its logs there
+    for theirs, ours in ELSEWHERE.items():
+        line = line.replace(theirs, ours)
+    line = line.replace("/tmp/", f"{tmp_path}/")  # noqa: S108  what the docstring says
+    launcher = next(each for each in LAUNCHERS if line.startswith(f"{each} "))
+    if not name.startswith("zarr_"):
+        request.getfixturevalue("no_runs")
+    store = request.getfixturevalue("fields" if name.startswith("zarr_") else "variables")
+    cpu = {"ACCELERATE_USE_CPU": "true", "ACCELERATE_MIXED_PRECISION": "no"}
+    printed(program(*LAUNCHERS[launcher], *shlex.split(line.removeprefix(launcher)), **store | cpu))

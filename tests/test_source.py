@@ -17,19 +17,20 @@ import numpy as np
 import pytest
 
 from penstock import source as module
-from penstock.drivers.direct import direct
+from penstock.engine.node.member import member
+from penstock.engine.transport.easy import Easy
 from penstock.errors import ConfigError, Forbidden, NotFound, PenstockError, Unauthenticated, Unreachable, Unusable
-from penstock.node.member import member
-from penstock.options import ReadOptions, RetryOptions, S3Options, TransportOptions
-from penstock.providers.urls import parse
+from penstock.options import ReadOptions, RetryOptions, TransportOptions
 from penstock.source import Source, open_source
+from penstock.stores.direct import direct
+from penstock.stores.s3.options import S3Options
+from penstock.stores.urls import parse
 from penstock.testing.faults.message import Refused, Request
 from penstock.testing.faults.signature import check_signature
 from penstock.testing.servers import Scripted, reply
-from penstock.transport.easy import Easy
 from penstock.values import Span
 from tests.children import forked, python
-from tests.fetch.store import Gate, Objects
+from tests.engine.fetch.store import Gate, Objects
 
 NAMES = [f"dir/{number:03}" for number in range(120)]
 
@@ -300,7 +301,7 @@ def test_an_interpreter_that_read_ends_quickly_and_quietly(bucket, source):
     source.put("key", b"bytes" * 100_000)
     script = """
         import sys
-        from penstock.options import S3Options, StoreOptions
+        from penstock import S3Options, StoreOptions
         from penstock.source import open_source
         from penstock.values import Span
         store = S3Options(endpoint=sys.argv[1], access_key=sys.argv[2], secret_key=sys.argv[3])

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.config.services import SERVICES
-from penstock.providers import registry
-from penstock.providers.s3family.presets import PRESETS
 from penstock.source import open_source
+from penstock.stores import registry
+from penstock.stores.s3.provider import PRESETS
+from penstock.stores.s3.services import SERVICES
 from penstock.testing.drivers import DriverContract
 from tests.stores.test_contract import CONTRACTS
 
@@ -28,8 +28,8 @@ TESTED = {
         for provider in dict.fromkeys(row.provider for row in CONTRACTS)
     },
     "Ceph": ("stores.test_contract:TestCeph",),
-    "fsspec": ("drivers.fsspec.test_driver:TestMemory", "drivers.fsspec.test_driver:TestFolder"),
-    "the web server": ("drivers.web.test_driver:TestNginx",),
+    "fsspec": ("stores.fsspec.test_driver:TestMemory", "stores.fsspec.test_driver:TestFolder"),
+    "the web server": ("stores.web.test_driver:TestNginx",),
 }
 WRITTEN = {
     "Cloudflare R2": "developers.cloudflare.com/r2/api/s3, …/platform/limits",
@@ -38,7 +38,7 @@ WRITTEN = {
     "Wasabi": "docs.wasabi.com: API reference",
     "Tigris": "tigrisdata.com/docs/objects/conditionals",
     "CoreWeave AI Object Storage": "docs.coreweave.com: Object Storage",
-    "AIStore": "docs.nvidia.com/aistore/s3compat; redirects: tests/providers/s3family/test_presets.py",
+    "AIStore": "docs.nvidia.com/aistore/s3compat; redirects: tests/stores/s3/test_presets.py",
     "MinIO": "min.io/docs; issues of minio/minio",
     "SwiftStack": "Multi-Storage Client's provider s8k",
     "Google Cloud Storage's S3 interoperability": "cloud.google.com/storage/docs/interoperability; ClickHouse#115266",

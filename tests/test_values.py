@@ -10,7 +10,7 @@ from penstock.values import ObjectMeta, Page, Place, Span, as_folder
 
 
 def test_a_span_is_open_ended_and_unpinned_unless_said():
-    assert Span("key") == ("key", 0, None, "", False, 0)
+    assert Span("key") == ("key", 0, None, "", False, 0, None)
     assert pickle.loads(pickle.dumps(Span("key", 1, 2, "e", whole=True))) == Span("key", 1, 2, "e", whole=True)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
+
+from tests.grammar import docstrings, faults, messages
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -94,6 +97,38 @@ def test_a_refused_phrase_is_found_across_lines_and_not_in_code():
     assert len(stumbles("A data\nset is saved Whole or\nnot at all.\n")) == 2
     assert stumbles("```\na data set\n```\n") == []
     assert stumbles(uncommented("x = 1\n    # for the data\n    # set\n"), REFUSED) == ["'data set': write 'dataset'"]
+
+
+@pytest.mark.parametrize(("texts", "most"), [(docstrings, 0.02), (messages, 0.15)], ids=["docstrings", "messages"])
+def test_few_texts_of_the_code_have_to_be_read_twice(texts, most):
+    total, odd = 0, []
+    for path in MODULES:
+        for text in texts(ast.parse(path.read_text("utf-8"))):
+            total += 1
+            if found := faults(text.words):
+                odd.append(f"{path.relative_to(ROOT)}:{text.line}: {', '.join(found)}")
+    assert total > 1000
+    assert len(odd) <= most * total, "\n".join(odd)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("Return the size.", 0),
+        ("What the caller was told.", 1),
+        ("It is no size of its own.", 3),
+        ("Raise ``what``: it is not there.", 0),
+        ("The object is\nno longer there.", 1),
+    ],
+)
+def test_odd_beginnings_and_phrases_are_found(text, count):
+    assert len(faults(text)) == count
+
+
+def test_docstrings_and_messages_of_a_module_are_found():
+    tree = ast.parse('"""A."""\ndef f(x):\n    """B."""\n    raise ValueError(f"no {x} here")\n')
+    assert [each.words for each in docstrings(tree)] == ["A.", "B."]
+    assert [each.words for each in messages(tree)] == ["no {} here"]
 
 
 def test_anchors_are_those_of_github():

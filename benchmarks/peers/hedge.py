@@ -62,11 +62,11 @@ def read(url, task):
 
 def idle_s(read_s):
     """Return what a read costs for second requests that nobody needs: what its code does besides, and the looks."""
-    from penstock.fetch.reading.hedge import Hedges
+    from penstock.engine.read.hedge import Hedges
+    from penstock.engine.transport.easy import Easy
+    from penstock.engine.transport.late.lookout import Lookout
+    from penstock.engine.transport.session import Handles, Transfer
     from penstock.options import TransportOptions
-    from penstock.transport.easy import Easy
-    from penstock.transport.late.lookout import Lookout
-    from penstock.transport.session import Handles, Transfer
 
     class Watch:
         def late_s(self, _now):

@@ -8,9 +8,9 @@ import time
 import numpy as np
 from meter import memory
 
-from penstock.order.blocks import BlockPermutation
-from penstock.order.partition import Partition
-from penstock.order.shuffle import Permutation
+from penstock.data.order.blocks import BlockPermutation
+from penstock.data.order.partition import Partition
+from penstock.data.order.shuffle import Permutation
 from penstock.values import Place
 
 BATCH, AT_ONCE, MEASURED = 256, 4096, 1_000_000

@@ -3,7 +3,7 @@
 from meter import BUCKET, KEY, REGION, SECRET
 
 import penstock as ps
-from penstock.protocols.driver import Head
+from penstock.engine.contracts.driver import Head
 from penstock.source import open_source
 
 

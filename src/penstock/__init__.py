@@ -1,4 +1,4 @@
-"""Penstock: train PyTorch straight from any object store, as if the data were local."""
+"""Penstock: streaming of training data and checkpoints between PyTorch and object storage."""
 
 from __future__ import annotations
 
@@ -6,121 +6,123 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from penstock.config.profiles.sinks import opened_by
+from penstock.errors import needing
+from penstock.stores.profiles.sinks import opened_by
 from penstock.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.bulk.find import find
-    from penstock.bulk.presign import presign
-    from penstock.bulk.sync import sync
-    from penstock.bulk.warm import warm
-    from penstock.cache.opening import open_cache
-    from penstock.cache.tiers import Cache
-    from penstock.catalog.catalog import Catalog
-    from penstock.catalog.glob import glob
-    from penstock.catalog.index import index
     from penstock.checkpoint.run.background import AsyncCheckpointer
     from penstock.checkpoint.run.steps import CheckpointManager
     from penstock.checkpoint.safetensors.verbs import load_safetensors, open_safetensors, save_safetensors
     from penstock.checkpoint.torchfile.checkpoint import Checkpoint
     from penstock.checkpoint.torchfile.verbs import load, save
-    from penstock.config.profiles.sinks import NamedSinks
-    from penstock.datasets.iterable import IterableDataset
-    from penstock.datasets.map import MapDataset
-    from penstock.datasets.positions.stateful import elastic_state
-    from penstock.datasets.sample import Sample
-    from penstock.datasets.sampler import BatchSampler
-    from penstock.datasets.zarr.dataset import ZarrDataset
+    from penstock.data.catalog.catalog import Catalog
+    from penstock.data.catalog.glob import glob
+    from penstock.data.catalog.index import index
+    from penstock.data.datasets.iterable import IterableDataset
+    from penstock.data.datasets.map import MapDataset
+    from penstock.data.datasets.positions.stateful import elastic_state
+    from penstock.data.datasets.sample import Sample
+    from penstock.data.datasets.sampler import BatchSampler
+    from penstock.data.loading.loader import DataLoader
+    from penstock.data.loading.report.group import GroupReport, merge_reports
+    from penstock.data.loading.report.loaderreport import LoaderReport
+    from penstock.data.loading.report.summary import Prices
+    from penstock.data.order.blocks import BlockShuffle
+    from penstock.data.order.lanes import Lanes
+    from penstock.data.order.partition import Repeat
+    from penstock.data.zarr.dataset import ZarrDataset
+    from penstock.engine.cache.opening import open_cache
+    from penstock.engine.cache.tiers import Cache
+    from penstock.engine.contracts.credentials import BearerToken, Credentials
+    from penstock.engine.node.member import node_status
     from penstock.errors import PenstockError
     from penstock.interop.path import Path
-    from penstock.loading.loader import DataLoader
-    from penstock.loading.report.group import GroupReport, merge_reports
-    from penstock.loading.report.loaderreport import LoaderReport
-    from penstock.loading.report.summary import Prices
-    from penstock.node.member import node_status
+    from penstock.jobs.find import find
+    from penstock.jobs.presign import presign
+    from penstock.jobs.sync import sync
+    from penstock.jobs.warm import warm
     from penstock.options import (
         CacheOptions,
-        FsspecOptions,
-        GCSOptions,
-        HTTPOptions,
         NodeOptions,
-        OSSOptions,
         ReadOptions,
         RetryOptions,
-        S3Options,
         StoreOptions,
         TransportOptions,
         WriteOptions,
     )
-    from penstock.order.blocks import BlockShuffle
-    from penstock.order.lanes import Lanes
-    from penstock.order.partition import Repeat
-    from penstock.protocols.credentials import BearerToken, Credentials
+    from penstock.stores.azure.options import AzureOptions
+    from penstock.stores.fsspec.options import FsspecOptions
+    from penstock.stores.gcs.options import GCSOptions
+    from penstock.stores.oss.options import OSSOptions
+    from penstock.stores.profiles.sinks import NamedSinks
+    from penstock.stores.s3.options import S3Options
+    from penstock.stores.web.options import HTTPOptions
     from penstock.values import ObjectMeta, Place
     from penstock.verbs import copy, delete, list, open, stat  # noqa: A004  always named as ps.open, ps.list
 
 __version__ = VERSION
 
-# Everything is loaded when it is first named: `import penstock` costs milliseconds and never loads torch.
+# Names are loaded on first use: `import penstock` costs milliseconds and never loads torch.
 _HOMES = {
     "AsyncCheckpointer": "checkpoint.run.background",
-    "AzureOptions": "options",
-    "BatchSampler": "datasets.sampler",
-    "BearerToken": "protocols.credentials",
-    "BlockShuffle": "order.blocks",
-    "Cache": "cache.tiers",
+    "AzureOptions": "stores.azure.options",
+    "BatchSampler": "data.datasets.sampler",
+    "BearerToken": "engine.contracts.credentials",
+    "BlockShuffle": "data.order.blocks",
+    "Cache": "engine.cache.tiers",
     "CacheOptions": "options",
-    "Catalog": "catalog.catalog",
+    "Catalog": "data.catalog.catalog",
     "Checkpoint": "checkpoint.torchfile.checkpoint",
     "CheckpointManager": "checkpoint.run.steps",
-    "Credentials": "protocols.credentials",
-    "DataLoader": "loading.loader",
-    "LoaderReport": "loading.report.loaderreport",
-    "Prices": "loading.report.summary",
-    "GCSOptions": "options",
-    "FsspecOptions": "options",
-    "GroupReport": "loading.report.group",
-    "HTTPOptions": "options",
-    "OSSOptions": "options",
-    "IterableDataset": "datasets.iterable",
-    "Lanes": "order.lanes",
-    "MapDataset": "datasets.map",
+    "Credentials": "engine.contracts.credentials",
+    "DataLoader": "data.loading.loader",
+    "LoaderReport": "data.loading.report.loaderreport",
+    "Prices": "data.loading.report.summary",
+    "GCSOptions": "stores.gcs.options",
+    "FsspecOptions": "stores.fsspec.options",
+    "GroupReport": "data.loading.report.group",
+    "HTTPOptions": "stores.web.options",
+    "OSSOptions": "stores.oss.options",
+    "IterableDataset": "data.datasets.iterable",
+    "Lanes": "data.order.lanes",
+    "MapDataset": "data.datasets.map",
     "NodeOptions": "options",
     "ObjectMeta": "values",
     "Path": "interop.path",
     "PenstockError": "errors",
     "Place": "values",
     "ReadOptions": "options",
-    "Repeat": "order.partition",
+    "Repeat": "data.order.partition",
     "RetryOptions": "options",
-    "S3Options": "options",
-    "Sample": "datasets.sample",
+    "S3Options": "stores.s3.options",
+    "Sample": "data.datasets.sample",
     "StoreOptions": "options",
     "TransportOptions": "options",
     "WriteOptions": "options",
-    "ZarrDataset": "datasets.zarr.dataset",
+    "ZarrDataset": "data.zarr.dataset",
     "copy": "verbs",
     "delete": "verbs",
-    "elastic_state": "datasets.positions.stateful",
-    "find": "bulk.find",
-    "glob": "catalog.glob",
-    "index": "catalog.index",
+    "elastic_state": "data.datasets.positions.stateful",
+    "find": "jobs.find",
+    "glob": "data.catalog.glob",
+    "index": "data.catalog.index",
     "list": "verbs",
     "load": "checkpoint.torchfile.verbs",
     "load_safetensors": "checkpoint.safetensors.verbs",
-    "merge_reports": "loading.report.group",
-    "node_status": "node.member",
+    "merge_reports": "data.loading.report.group",
+    "node_status": "engine.node.member",
     "open": "verbs",
-    "open_cache": "cache.opening",
+    "open_cache": "engine.cache.opening",
     "open_safetensors": "checkpoint.safetensors.verbs",
-    "presign": "bulk.presign",
+    "presign": "jobs.presign",
     "save": "checkpoint.torchfile.verbs",
     "save_safetensors": "checkpoint.safetensors.verbs",
     "stat": "verbs",
-    "sync": "bulk.sync",
-    "warm": "bulk.warm",
+    "sync": "jobs.sync",
+    "warm": "jobs.warm",
 }
 
 __all__ = [
@@ -183,18 +185,22 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """Load a public name from its home at first use."""
-    if name not in _HOMES:
-        message = f"module 'penstock' has no attribute {name!r}"
-        raise AttributeError(message)
-    value = getattr(import_module(f"penstock.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+# A type checker reports any name that is not imported above.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Return a public name, loaded from its module on first use."""
+        if name not in _HOMES:
+            message = f"module 'penstock' has no attribute {name!r}"
+            raise AttributeError(message)
+        with needing(f"ps.{name} needs torch", torch="torch"):
+            value = getattr(import_module(f"penstock.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> Iterable[str]:
-    """Complete public names."""
+    """Return the public names, for completion."""
     return sorted(__all__)
 
 
@@ -206,7 +212,7 @@ if os.environ.get("PENSTOCK_OBSERVE"):
 
 
 def _open_sinks(named: NamedSinks) -> None:
-    """Open what a profile names; the sinks are loaded only then."""
+    """Open the sinks that a profile names; their modules are imported only here."""
     from penstock.observe.environment import begin_named
 
     begin_named(named)

@@ -1,4 +1,4 @@
-"""Everything that can go wrong, grouped by what the caller does next.
+"""All errors of Penstock, grouped by the caller's next action.
 
 ::
 
@@ -13,18 +13,23 @@
     ├── Transient                 try later:            Throttled, TimedOut, Unreachable
     ├── Damaged                   do not trust it:      Truncated, ChecksumMismatch, ManifestError, CheckpointError
     ├── StateMismatch             resume state of another shape, version or catalog
-    ├── Cancelled                 you called it off yourself (Ctrl-C, close, break)
+    ├── Cancelled                 cancelled by you (Ctrl-C, close, break)
     └── Bug                       please report
 
-``Transient`` is retried as long as ``RetryOptions`` allow; a few others (``retries``) at once or never.
+``Transient`` errors are retried as long as ``RetryOptions`` allow; a few others (``retries``) at once or never.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from contextlib import contextmanager
 from errno import EDQUOT, ENOSPC
+from typing import TYPE_CHECKING
 from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = [
     "AlreadyExists",
@@ -58,44 +63,51 @@ __all__ = [
     "Unusable",
     "alias",
     "conceal",
+    "discreet",
+    "needing",
     "printable",
     "public_url",
 ]
 
-_MOST_CHARACTERS = 4000  # of a text; a key alone may have 1,024, and a server's answer megabytes
+# Longest text of an error: a key alone may have 1,024 characters, and a server's response megabytes.
+_MOST_CHARACTERS = 4000
 _HIDDEN = "[hidden]"
-_LEAST_SECRET = 8  # characters: what is shorter stands in too many other words
+# Shortest secret in characters: shorter ones occur in too many other words.
+_LEAST_SECRET = 8
 _MOST_SECRETS = 128
 _MOST_ALIASES = 64
-_aliases: dict[str, str] = {}  # penstock://profile/ -> the URL of its store; changed as _secrets are
-_secrets: dict[str, None] = {}  # in order; changed one step at a time, so threads, forks and Ctrl-C need no lock
-# What a server may echo of a request, and libcurl of a URL (a proxy's too).
+# Maps penstock://profile/ to the URL of its store; changed like _secrets.
+_aliases: dict[str, str] = {}
+# In order of insertion; changed one step at a time, so threads, forks and Ctrl-C need no lock.
+_secrets: dict[str, None] = {}
+# Parts of a request that a server may echo, and of a URL that libcurl may quote (a proxy's too).
 _TELLING = re.compile(
     r"(?P<kept>AWS4-HMAC-SHA256\W).{0,1000}?signature\W[^\s&,;\"'<>]+"
     r"|(?P<name>(?:signature|\bsig|(?:security|session)[-_]?token|secret[-_]?(?:access[-_]?)?key)[\"']?\s?(?:[=:]|%3D)\s?[\"']?)"
     r"[^\s&,;\"'<>]{8,}"
     r"|(?P<scheme>bearer\s+)[\w.~+/=-]{8,}"
-    # In Azure's own URLs a container stands before the @, and has no colon.
+    # In Azure's own URLs a container without a colon precedes the @.
     r"|(?P<url>(?<!\baz)(?<!\babfs)(?<!\babfss)(?<!\badl)(?<!\bazure)(?<!\boci)://)[^/\s@]+(?=@)"
     r"|(?P<user>://)[^/\s@:]*:[^/\s@]+(?=@)",
     re.IGNORECASE,
 )
-# A signature may stand in any part of a query, and an http URL without it still says where something went wrong.
+# Any part of a query may contain a signature; an http URL without its query still names the place.
 _QUERY = re.compile(r"(?P<url>\bhttps?://[^\s?\"'<>]*\?)[^\s\"'<>]+", re.IGNORECASE)
-_WORDS = ("sig", "token", "secret", "bearer", "@")  # of which one is in all of that
+# Every match of _TELLING contains one of these.
+_WORDS = ("sig", "token", "secret", "bearer", "@")
 
 
 def conceal(*secrets: str) -> None:
-    """Have no error made from now on quote these: code that reads a secret calls this once."""
+    """Hide these secrets in all errors made from now on; code that reads a secret calls this once."""
     long = [each for each in secrets if len(each) >= _LEAST_SECRET]
     for each in (*long, *(quote(each, safe="") for each in long)):
         _secrets[each] = None
     for each in list(_secrets)[:-_MOST_SECRETS]:
-        _secrets.pop(each, None)  # another thread may have seen the same ones
+        _secrets.pop(each, None)  # another thread may have removed it
 
 
 def alias(url: str, other: str) -> None:
-    """Have errors at a URL that begins with ``url`` also give its other address, below ``other``; and the reverse."""
+    """Make errors at a URL that begins with ``url`` also show its other address, below ``other``; and vice versa."""
     _aliases.pop(other, None)
     _aliases[other] = url
     for each in list(_aliases)[:-_MOST_ALIASES]:
@@ -103,14 +115,17 @@ def alias(url: str, other: str) -> None:
 
 
 def _also(url: str) -> str:
-    """Return the other address of a URL; empty where it has none."""
+    """Return the other address of a URL, by the longest prefix; empty if none matches, or two match equally."""
     pairs = [pair for other, one in list(_aliases.items()) for pair in ((other, one), (one, other))]
-    near = max((pair for pair in pairs if url.startswith(pair[0])), key=lambda pair: len(pair[0]), default=None)
-    return "" if near is None else near[1] + url[len(near[0]) :]
+    fitting = [pair for pair in pairs if url.startswith(pair[0])]
+    longest = max((len(near) for near, _ in fitting), default=0)
+    # Two profiles may have the same URL: do not name the one that the program did not use.
+    near = [pair for pair in fitting if len(pair[0]) == longest]
+    return near[0][1] + url[longest:] if len(near) == 1 else ""
 
 
 def _discreet(text: str) -> str:
-    """Return ``text`` without what is, or looks like, a secret, and not endlessly long."""
+    """Return ``text``, shortened, without known secrets and anything that looks like one."""
     for secret in list(_secrets):
         text = text.replace(secret, _HIDDEN)
     if "?" in text and "://" in text:
@@ -118,13 +133,25 @@ def _discreet(text: str) -> str:
     if len(text) > _MOST_CHARACTERS:
         text = f"{text[:_MOST_CHARACTERS]}…"
     lower = text.lower()
-    if not any(word in lower for word in _WORDS):  # nearly all, and the search takes 30 times as long
+    # True for nearly all texts; the search takes 30 times as long.
+    if not any(word in lower for word in _WORDS):
         return text
     return _TELLING.sub(lambda found: f"{found[found.lastgroup or 0]}{_HIDDEN}", text)
 
 
+def discreet(text: str) -> str:
+    """Return a key, URL or foreign text for a log: signatures, tokens and passwords are hidden.
+
+    Text without any of these is returned unchanged; other text is shortened like an error's.
+    """
+    lower = text.lower()
+    suspicious = ("?" in text and "://" in text) or any(word in lower for word in _WORDS)
+    # Cut first: the search would take minutes for a key of one mebibyte.
+    return _discreet(text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…") if suspicious else text
+
+
 def public_url(url: str) -> str:
-    """Return a URL as it may be shown: the query of a web server's may hold a signature, so it is left out."""
+    """Return a URL without the query of a web server's URL, which may contain a signature."""
     head, mark, _ = url.partition("?")
     return f"{head}?…" if mark and head[:8].lower().startswith(("http://", "https://")) else url
 
@@ -137,19 +164,19 @@ def printable(text: str) -> str:
 
 
 class PenstockError(Exception):
-    """The root: catch it to catch everything Penstock raises on purpose.
+    """The base class: catch it to catch everything that Penstock raises on purpose.
 
     Args:
-        message: What happened and what to do about it. What ``conceal`` was told, and what looks like a signature, a
-            token or a password, is replaced; beyond 4,000 characters it is cut.
-        url: The object or place it happened to, without query or user information.
-        attempts: How many requests were made before giving up.
+        message: The problem and its solution. Secrets given to ``conceal``, and parts that look like a signature, a
+            token or a password, are hidden; beyond 4,000 characters it is cut.
+        url: The URL of the object or place, without query or user information.
+        attempts: Number of requests made before giving up.
         elapsed_s: Seconds from the first attempt to giving up.
 
     Attributes:
-        retries: How many more attempts may help, if ``RetryOptions`` allow them: none for most errors.
-        retry_after_s: What the server asked for, if it did.
-        code: The store's own name for the error, where it gave one.
+        retries: Number of further attempts that may help, if ``RetryOptions`` allow them: none for most errors.
+        retry_after_s: Delay in seconds that the server asked for; None if it did not.
+        code: The store's own error code, if it gave one.
 
     """
 
@@ -166,18 +193,19 @@ class PenstockError(Exception):
         self.code = ""
 
     def __str__(self) -> str:
-        """Return the message, the URL (of a profile, the store's too), and the effort spent, in one printable line."""
+        """Return the message, the URL (for a profile also the store's), and the effort spent, in one printable line."""
         text = self.message
         urls = [_discreet(public_url(each)) for each in (self.url, _also(self.url) if self.url else "") if each]
         if where := " = ".join(each for each in urls if each not in text):
             text = f"{text} [{where}]"
-        text = printable(text)  # a server's words and other users' keys may hold terminal escapes
+        # Server messages and other users' keys may contain terminal escapes.
+        text = printable(text)
         if self.attempts > 1:
             text = f"{text} (gave up after {self.attempts} attempts in {self.elapsed_s:.1f} s)"
         return text
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Cross process boundaries whole: DataLoader re-raises a worker's error in the parent."""
+        """Pickle with all attributes: DataLoader re-raises a worker's error in the parent process."""
         return (_rebuild, (type(self), self.message), self.__dict__.copy())
 
 
@@ -187,7 +215,7 @@ def _rebuild(kind: type[PenstockError], message: str) -> PenstockError:
 
 
 class Unusable(PenstockError):
-    """The call cannot work as written: change it."""
+    """The call cannot succeed as written and must be changed."""
 
 
 class InvalidURL(Unusable, ValueError):
@@ -206,15 +234,41 @@ class MissingExtra(Unusable, ImportError):
     """An optional library is not installed; the text names the extra to install."""
 
 
-class Unsupported(Unusable):
-    """The store does not offer this verb (list, put, multipart, copy, delete): nothing was changed."""
+@contextmanager
+def needing(need: str, **extras: str) -> Iterator[None]:
+    """Raise ``MissingExtra`` with the extra to install if an import in the block fails for a missing library.
+
+    Args:
+        need: The operation and its requirement, such as "ps.Path needs universal_pathlib".
+        **extras: The extra that installs each optional library that the block may import.
+
+    Raises:
+        MissingExtra: A library is not installed, or cannot be imported; the message then includes the cause.
+
+    """
+    try:
+        yield
+    except MissingExtra:
+        raise
+    except ImportError as error:
+        missing = error.name or next((each for each in extras if sys.modules.get(each) is None), "")
+        library = missing.partition(".")[0]
+        if library not in extras:
+            raise
+        # An installed but broken library: report its error as the cause.
+        cause = "" if isinstance(error, ModuleNotFoundError) and error.name == library else f" ({error})"
+        raise MissingExtra(f"{need}: pip install 'penstock[{extras[library]}]'{cause}") from error
+
+
+class Unsupported(Unusable, NotImplementedError):
+    """The store does not support this verb (list, put, multipart, copy, delete); nothing was changed."""
 
 
 class NotFound(PenstockError, FileNotFoundError):
     """No such object, bucket or upload.
 
     Attributes:
-        missing: What is not there, where the store says it: ``object`` or ``bucket``.
+        missing: The missing thing, if the store reports it: ``object`` or ``bucket``.
 
     """
 
@@ -222,7 +276,7 @@ class NotFound(PenstockError, FileNotFoundError):
 
 
 class Denied(PenstockError, PermissionError):
-    """The store knows the request and refuses it."""
+    """The store understands the request and refuses it."""
 
 
 class Unauthenticated(Denied):
@@ -230,17 +284,17 @@ class Unauthenticated(Denied):
 
 
 class Forbidden(Denied):
-    """The credentials are good and may not do this."""
+    """The credentials are valid but do not permit this operation."""
 
 
 class NoSpace(PenstockError, OSError):
-    """A disk is full, or a quota used up: make room. What was being written is not there, nor any part of it."""
+    """A disk is full, or a quota is used up: make room. Nothing of the failed write remains."""
 
     ERRNOS = (ENOSPC, EDQUOT)
 
 
 class Conflict(PenstockError):
-    """Someone else wrote in the meantime."""
+    """Another writer wrote in the meantime."""
 
 
 class AlreadyExists(Conflict, FileExistsError):
@@ -256,11 +310,11 @@ class Changed(Conflict):
 
 
 class DatasetChanged(Changed):
-    """What all samples come from is no longer what was opened: an array was deleted while it was read."""
+    """The source of all samples changed after it was opened, such as an array deleted during the read."""
 
 
 class Transient(PenstockError):
-    """Try later; Penstock already did, within its retry budget."""
+    """A temporary failure, after Penstock's own retries: try later."""
 
     retries = sys.maxsize
 
@@ -270,7 +324,7 @@ class Throttled(Transient):
 
 
 class TimedOut(Transient, TimeoutError):
-    """No progress for too long; never raised for a slow transfer that moves."""
+    """No progress for too long; never raised for a slow transfer that makes progress."""
 
 
 class Unreachable(Transient, ConnectionError):
@@ -278,21 +332,22 @@ class Unreachable(Transient, ConnectionError):
 
 
 class Damaged(PenstockError):
-    """The bytes are not what they should be: do not use them."""
+    """The bytes are wrong: do not use them."""
 
 
 class Truncated(Damaged):
-    """Fewer bytes arrived than promised, again and again."""
+    """Fewer bytes arrived than promised, repeatedly."""
 
 
 class ChecksumMismatch(Damaged):
     """A digest of the bytes differs from the one recorded for them."""
 
-    retries = 2  # on the wire bytes are damaged once; what is damaged three times is damaged where it lies
+    # Damage in transit rarely repeats; data damaged three times is damaged at rest.
+    retries = 2
 
 
 class ManifestError(Damaged, ValueError):
-    """A manifest that does not parse; the text says which line."""
+    """A manifest that cannot be parsed; the message names the line."""
 
 
 class CheckpointError(Damaged):
@@ -300,7 +355,7 @@ class CheckpointError(Damaged):
 
 
 class StateMismatch(PenstockError, ValueError):
-    """A resume state of another shape, version or catalog."""
+    """A resume state that does not match in shape, version or catalog."""
 
 
 class Cancelled(PenstockError):
@@ -308,4 +363,4 @@ class Cancelled(PenstockError):
 
 
 class Bug(PenstockError):
-    """Penstock broke a promise of its own: please report it with the traceback."""
+    """A violated internal assumption of Penstock: please report it with the traceback."""

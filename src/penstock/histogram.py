@@ -1,4 +1,4 @@
-"""Counts of positive numbers in buckets of equal ratio: quantiles of any size in two kilobytes."""
+"""Histogram with buckets of equal ratio: quantiles of any number of positive values in two kilobytes."""
 
 from __future__ import annotations
 
@@ -11,31 +11,33 @@ if TYPE_CHECKING:
 
 __all__ = ["WORDS", "Bucket", "Histogram"]
 
-_PER_OCTAVE: Final = 8  # a bucket's bounds are 9 % apart, so a quantile is right to 4.5 %
-_OCTAVES: Final = 30  # of seconds from 1 µs: up to 18 minutes
+# The bounds of a bucket are 9 % apart, so a quantile is accurate to 4.5 %.
+_PER_OCTAVE: Final = 8
+_OCTAVES: Final = 30  # for seconds: 1 µs to 18 minutes
 _RATIOS: Final = tuple(2.0 ** (step / _PER_OCTAVE) for step in range(_OCTAVES * _PER_OCTAVE + 1))
-_BUCKETS: Final = len(_RATIOS) + 1  # the first has all up to the least, the last all beyond the greatest
-WORDS: Final = 1 + _BUCKETS  # the sum, in units of the least, and the buckets
+# The first bucket holds all values up to the smallest bound, the last one all values above the largest bound.
+_BUCKETS: Final = len(_RATIOS) + 1
+WORDS: Final = 1 + _BUCKETS  # the sum in units of ``least``, then the buckets
 
 
 class Words(Protocol):
-    """Integers in a row: an ``array``, or a ``memoryview`` of shared memory cast to ``"q"``."""
+    """Sequence of integers: an ``array``, or a ``memoryview`` of shared memory cast to ``"q"``."""
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of integers."""
 
     def __getitem__(self, at: int, /) -> int:
-        """Return one."""
+        """Return the integer at index ``at``."""
 
     def __setitem__(self, at: int, value: int, /) -> None:
-        """Replace one."""
+        """Replace the integer at index ``at``."""
 
     def __iter__(self) -> Iterator[int]:
-        """Yield them."""
+        """Yield the integers in order."""
 
 
 class Bucket(NamedTuple):
-    """Numbers above ``low``, up to ``high``: ``size`` of them."""
+    """Bucket of a histogram: ``size`` numbers above ``low`` and up to ``high``."""
 
     low: float
     high: float
@@ -43,28 +45,28 @@ class Bucket(NamedTuple):
 
 
 class Histogram:
-    """Counts of numbers from ``least`` to 2³⁰ times that; smaller and larger ones count as the nearest of these.
+    """Histogram of numbers from ``least`` to 2³⁰ times ``least``; numbers outside count as the nearest bound.
 
-    One thread may add while others read: they see counts of a moment ago. Histograms of the same ``least`` are added
-    and subtracted bucket by bucket, so those of several processes make one, and a later one less an earlier one has
-    what came in between.
+    One thread may add while others read; readers may see slightly older counts. Histograms with the same ``least`` can
+    be added and subtracted bucket by bucket: add those of several processes to merge them, subtract an earlier copy to
+    get the counts since then.
 
     Attributes:
-        least: Bound of the first bucket, in the unit of the numbers.
-        words: ``WORDS`` integers that hold everything, for shared memory.
+        least: Upper bound of the first bucket, in the unit of the numbers.
+        words: Whole state in ``WORDS`` integers, which may lie in shared memory.
 
     """
 
     __slots__ = ("_bounds", "least", "words")
 
     def __init__(self, least: float = 1e-6, words: Words | None = None) -> None:
-        """Begin empty, or with what ``words`` hold, which are written to in place."""
+        """Create an empty histogram, or one that reads and updates ``words`` in place."""
         self.least = least
         self.words: Words = array("q", bytes(8 * WORDS)) if words is None else words
         self._bounds = _bounds(least)
 
     def add(self, value: float, weight: int = 1) -> None:
-        """Count a number ``weight`` times; one that is negative, or no number, counts as 0."""
+        """Count a number ``weight`` times; a negative number or NaN counts as 0."""
         value = value if value > 0 else 0.0
         words = self.words
         at = bisect_left(self._bounds, value)
@@ -73,22 +75,22 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many numbers were counted."""
+        """Number of counted values."""
         return sum(self.words) - self.words[0]
 
     @property
     def total(self) -> float:
-        """The sum of all numbers; those beyond the greatest bucket as its bound."""
+        """Sum of all numbers; numbers above the largest bound count as that bound."""
         return self.words[0] * self.least
 
     @property
     def mean(self) -> float:
-        """The mean; 0.0 of none."""
+        """Mean of all numbers; 0.0 if there are none."""
         count = self.count
         return self.total / count if count else 0.0
 
     def quantile(self, share: float) -> float:
-        """Return the number that ``share`` (0 to 1) of all do not exceed, to 4.5 %; 0.0 of none."""
+        """Return the quantile ``share`` (0 to 1), accurate to 4.5 %; 0.0 if the histogram is empty."""
         counts = [*self.words][1:]
         wanted = min(max(share, 0.0), 1.0) * sum(counts)
         seen = 0
@@ -99,33 +101,33 @@ class Histogram:
         return 0.0
 
     def buckets(self) -> list[Bucket]:
-        """Return the buckets that have a count, from the smallest numbers to the greatest."""
+        """Return the non-empty buckets in ascending order."""
         bounds = (0.0, *self._bounds, float("inf"))
         counts = [*self.words][1:]
         return [Bucket(bounds[at], bounds[at + 1], count) for at, count in enumerate(counts) if count]
 
     def copy(self) -> Self:
-        """Return another one with the same counts, in memory of its own."""
+        """Return an independent copy with the same counts."""
         return type(self)(self.least, array("q", self.words))
 
     def __add__(self, other: Histogram) -> Self:
-        """Return the counts of both, which have the same ``least``."""
+        """Return the sum of both histograms, which must have the same ``least``."""
         return self._of(mine + its for mine, its in zip(self.words, other.words, strict=True))
 
     def __sub__(self, other: Histogram) -> Self:
-        """Return what came since ``other``, an earlier copy."""
+        """Return the counts added since ``other``, an earlier copy."""
         return self._of(max(0, mine - its) for mine, its in zip(self.words, other.words, strict=True))
 
     def __eq__(self, other: object) -> bool:
-        """Compare counts."""
+        """Compare ``least`` and all counts."""
         return isinstance(other, Histogram) and (self.least, [*self.words]) == (other.least, [*other.words])
 
     def __hash__(self) -> int:
-        """Refuse: counts change."""
+        """Raise ``TypeError``, because the counts change."""
         raise TypeError("a histogram changes, so it cannot be a key")
 
     def __repr__(self) -> str:
-        """Name what matters."""
+        """Return count, mean, median and 99th percentile as text."""
         median, high = self.quantile(0.5), self.quantile(0.99)
         return f"Histogram(count={self.count}, mean={self.mean:.3g}, p50={median:.3g}, p99={high:.3g})"
 
@@ -133,7 +135,7 @@ class Histogram:
         return type(self)(self.least, array("q", words))
 
     def _middle(self, at: int) -> float:
-        """Return what stands for a bucket: the geometric middle of its bounds."""
+        """Return the representative value of a bucket: the geometric mean of its bounds."""
         bounds = self._bounds
         if at == 0 or at == len(bounds):
             return bounds[min(at, len(bounds) - 1)]

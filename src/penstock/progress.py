@@ -1,4 +1,4 @@
-"""Progress of long loops on standard error: on a terminal only, and silent in logs. The one place that decides."""
+"""Progress of long loops on standard error: on terminals only, never in logs; the only module that decides this."""
 
 from __future__ import annotations
 
@@ -23,24 +23,25 @@ if TYPE_CHECKING:
 
 __all__ = ["bar", "current", "tally", "totals"]
 
-_PATIENCE_S = 0.5  # what ends sooner shows nothing, and loads no rich
+# Shorter work shows nothing and does not import rich.
+_PATIENCE_S = 0.5
 _REDRAW_S = 0.1
 _OFF = ("0", "false", "no", "off")
 
 
 @contextmanager
 def bar(title: str, objects: int | None, size_bytes: int | None, *, shown: bool | None = None) -> Generator[Count]:
-    """Show objects and bytes on standard error while the block runs; yields what counts them, on any thread.
+    """Show objects and bytes on standard error while the block runs; yield a counter that any thread may call.
 
-    The line appears after half a second. By default (None) it is shown where standard error is a terminal and rich is
-    installed, in the main thread and process of rank 0 (``RANK``), unless ``PENSTOCK_PROGRESS=0`` is set. True insists
-    on rich; without a terminal nothing is shown either way. There is one line per process: a loop within another one's
-    block, or beside it, shows none.
+    The line appears after half a second. By default (None) it is shown if standard error is a terminal and rich is
+    installed, in the main thread and process of rank 0 (``RANK``), unless ``PENSTOCK_PROGRESS=0`` is set. True requires
+    rich; without a terminal nothing is shown in either case. A process shows one line at a time: a nested or concurrent
+    loop shows none.
 
     Args:
-        title: What goes on.
-        objects: How many there will be; None: not known.
-        size_bytes: How many bytes; None: not known.
+        title: Description of the work.
+        objects: Total number of objects; None: not known.
+        size_bytes: Total number of bytes; None: not known.
         shown: See above.
 
     Raises:
@@ -53,13 +54,13 @@ def bar(title: str, objects: int | None, size_bytes: int | None, *, shown: bool 
 
 @contextmanager
 def tally(title: str, *, shown: bool | None = None) -> Generator[Count]:
-    """Show a number of objects in the same way, without bytes."""
+    """Show the number of objects as ``bar`` does, without bytes."""
     with _line(title, None, None, shown=shown, moves=False) as count:
         yield count
 
 
 def totals(count: Count) -> Callable[[int], None]:
-    """Return what takes the number of objects so far, in place of how many more there are."""
+    """Return a function that takes the number of objects so far and passes the increase to ``count``."""
     before = 0
 
     def tell(objects: int) -> None:
@@ -71,7 +72,7 @@ def totals(count: Count) -> Callable[[int], None]:
 
 
 def current() -> Count:
-    """Return what counts for the line around this call: the loop that moves the bytes need not know which it is."""
+    """Return the counter of the enclosing line, so that the loop that moves the bytes need not know it."""
     line = _current.get()
     return _nothing if line is None else line.count
 
@@ -90,7 +91,8 @@ def _line(
     try:
         yield line.count
     finally:
-        with suppress(ValueError):  # a generator that is closed in another context
+        # A generator may be closed in a different context.
+        with suppress(ValueError):
             _current.reset(token)
         line.end()
 
@@ -115,12 +117,12 @@ def _wanted(shown: bool | None) -> bool:  # noqa: FBT001  the argument of the fu
 def _on_a_terminal() -> bool:
     try:
         return sys.stderr is not None and sys.stderr.isatty()
-    except ValueError:  # it is closed
+    except ValueError:  # standard error is closed
         return False
 
 
 class _Line:
-    """The one line of this process. The thread that counts draws it: there is none that a fork would lose."""
+    """Progress line of this process, drawn by the thread that counts: a fork loses no drawing thread."""
 
     shown: _Line | None = None
 
@@ -129,20 +131,22 @@ class _Line:
         self._title, self._objects_total, self._bytes_total, self._moves = title, objects, size_bytes, moves
         self._objects = self._bytes = 0
         self._due = monotonic() + _PATIENCE_S
-        self._lock = threading.RLock()  # the collector may end an abandoned line on any thread
+        # Reentrant: the garbage collector may end an abandoned line on any thread.
+        self._lock = threading.RLock()
         self._pid = os.getpid()
         self._progress: Progress | None = None
         self._task: TaskID | None = None
 
     @classmethod
     def free(cls) -> bool:
-        """Say whether no other line is shown; a forked process has none of its own yet, and draws over none."""
+        """Return whether this process shows no line; a forked process starts without one and draws over none."""
         return cls.shown is None
 
     def count(self, objects: int, size_bytes: int) -> None:
-        """Add what has ended or moved."""
+        """Add completed objects and moved bytes."""
         if self._pid != os.getpid():
-            return  # a forked process: the line is its parent's, and its lock may be held for ever
+            # A forked process: the line belongs to the parent, and its lock may be held forever.
+            return
         with self._lock:
             self._objects += objects
             self._bytes += size_bytes
@@ -150,12 +154,12 @@ class _Line:
             if now < self._due or _Line.shown is not self:
                 return
             self._due = now + _REDRAW_S
-            # A terminal that hangs up, or a closed standard error: no reason for the work to fail.
+            # A lost terminal or a closed standard error must not make the work fail.
             with suppress(OSError, ValueError):
                 self._draw()
 
     def end(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._pid != os.getpid():
             return
         with self._lock:
@@ -179,7 +183,7 @@ class _Line:
             total = self._bytes_total if self._moves else None
             self._task = self._progress.add_task(printable(self._title), total=total, objects=0)
             self._progress.start()
-        assert self._task is not None  # noqa: S101  made with it
+        assert self._task is not None  # noqa: S101  created together with the progress
         self._progress.update(self._task, completed=self._bytes, objects=self._objects)
         self._progress.refresh()
 

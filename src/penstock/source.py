@@ -1,4 +1,4 @@
-"""The waist: a bucket and the engines behind it. The only file that joins providers and fetch."""
+"""A bucket and the engines that serve it. The only module that connects store providers with the fetch engine."""
 
 from __future__ import annotations
 
@@ -9,45 +9,43 @@ from sys import maxsize
 from time import monotonic
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from penstock.budget import Budget
-from penstock.buffer import Buffer
-from penstock.cache.layer import cached
-from penstock.cache.tiers import Cache, open_cache
-from penstock.config.caching import with_cache
+from penstock.engine.budget import Budget
+from penstock.engine.buffer import Buffer
+from penstock.engine.cache.layer import cached
+from penstock.engine.cache.tiers import Cache, open_cache
+from penstock.engine.contracts.driver import Attributes, Copy, Delete, Multipart
+from penstock.engine.fetch.calls import Calls, each_key, unless_missing
+from penstock.engine.fetch.engines import Engines
+from penstock.engine.fetch.fetcher import Fetcher
+from penstock.engine.fetch.operation import Operation, summed
+from penstock.engine.fetch.pager import Pager
+from penstock.engine.fetch.pages import next_page, pages, uploads
+from penstock.engine.listing.listing import Listing
+from penstock.engine.node.member import member
+from penstock.engine.read.batch import read_into, read_many
+from penstock.engine.read.lookahead import Lookahead
+from penstock.engine.read.reader import Reader, scatter
+from penstock.engine.support import require, supports
+from penstock.engine.write.copy import copy
+from penstock.engine.write.publish import publish, put
+from penstock.engine.write.upload import Writer
 from penstock.errors import InvalidURL, Unusable
 from penstock.events import arrived, carried, followed, operation
-from penstock.fetch.calls import Calls
-from penstock.fetch.each import each_key, unless_missing
-from penstock.fetch.engines import Engines
-from penstock.fetch.fetcher import Fetcher
-from penstock.fetch.operation import Operation
-from penstock.fetch.pager import Pager
-from penstock.fetch.pages import next_page, pages, uploads
-from penstock.fetch.reading.batch import read_into, read_many
-from penstock.fetch.reading.lookahead import Lookahead
-from penstock.fetch.reading.reader import Reader
-from penstock.fetch.reading.scatter import scatter
-from penstock.fetch.writing.copy import copy
-from penstock.fetch.writing.publish import publish, put
-from penstock.fetch.writing.upload import Writer
-from penstock.listing import Listing
-from penstock.node.member import member
 from penstock.options import StoreOptions
-from penstock.protocols.driver import Attributes, Copy, Delete, Multipart
-from penstock.providers.provider import Opening, Route
-from penstock.providers.urls import Location, parse
-from penstock.support import require, supports
+from penstock.options.cache_settings import with_cache
+from penstock.stores.provider import Opening, Route
+from penstock.stores.urls import Location, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 
+    from penstock.engine.contracts.driver import Driver
+    from penstock.engine.contracts.exchange import Exchange
+    from penstock.engine.contracts.fetching import Fetching
+    from penstock.engine.waiting import Inbox
     from penstock.events import Scope
-    from penstock.protocols.driver import Driver
-    from penstock.protocols.exchange import Exchange
-    from penstock.protocols.fetching import Fetching
-    from penstock.providers.provider import Provider
+    from penstock.stores.provider import Provider
     from penstock.values import ObjectMeta, Page, Span, Upload
-    from penstock.waiting import Inbox
 
     Layer = Callable[[Fetching], Fetching]
 
@@ -55,12 +53,13 @@ __all__ = ["Cache", "Calls", "Operation", "Reader", "Source", "Writer", "object_
 
 T = TypeVar("T")
 
-_SPARE = 4  # engines that are kept without a user: a loop over ``ps.load`` finds its connections again
+# Engines kept without a user, so that a loop over ``ps.load`` reuses its connections.
+_SPARE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class _Store:
-    """What tells one engine from another."""
+    """The key of an engine: sources with equal keys share one engine."""
 
     scheme: str
     bucket: str
@@ -74,29 +73,29 @@ os.register_at_fork(after_in_child=_engines.forget)
 
 
 class Source:
-    """One bucket (or memory set, or file system), by full keys. Thread-safe, fork-safe, picklable; opened lazily.
+    """A bucket (or memory set, or file system), by full keys. Thread-safe, fork-safe, picklable; opened lazily.
 
-    Every process has engines of its own, shared by all sources of the same store, settings and identity. A source that
-    was used keeps the identity that environment and profile named then: what expires is renewed from the same profile,
-    files, role or token file, read afresh, and keys of the environment stay those that it held. A new source takes what
-    environment and profile name now. Every method may raise any ``PenstockError``; ``Transient`` ones only after the
-    retry budget is spent.
+    Every process has separate engines, shared by all sources of the same store, settings and identity. A source keeps
+    the identity that environment and profile named at its first use. Expiring credentials are renewed from the same
+    profile, files, role or token file, which are read again; keys from the environment stay the same. A new source uses
+    the current environment and profile. Every method may raise any ``PenstockError``; ``Transient`` errors only after
+    the retry budget is spent.
 
     Attributes:
         root: The bucket's URL, ending in ``/``.
-        options: The store's, of its provider's class.
+        options: The store's options, of its provider's class.
 
     """
 
     def __init__(self, location: Location, store: StoreOptions | str | None = None, layer: Layer | None = None) -> None:
-        """Point at the bucket of ``location``; nothing is sent. ``ConfigError`` for settings that cannot work.
+        """Refer to the bucket of ``location``; sends nothing. Raise ``ConfigError`` for settings that cannot work.
 
-        ``store`` is options, or the name of a profile that has them; ``layer`` is for ``through``.
+        ``store`` is options, or the name of a profile that has them; ``layer`` is used by ``through``.
         """
         self._resolve = (provider := location.provider).resolve
         self._given = store
         if isinstance(store, str):
-            from penstock.providers.profiles.penstock import chosen  # few programs have profiles
+            from penstock.stores.profiles.profile_provider import chosen  # few programs have profiles
 
             store = chosen(location, store)
         options = provider.take(StoreOptions() if store is None else store)
@@ -105,18 +104,18 @@ class Source:
         self._provider = provider.variant(settings) or provider
         self.root = location.root
         self._store = _Store(location.scheme, location.bucket, options, settings, identity)
-        self._engine: tuple[int, Fetcher] | None = None  # with its process
+        self._engine: tuple[int, Fetcher] | None = None  # with its process id
         self._closed = False
         self._layer = layer
-        self._layered: tuple[Fetcher, Fetching] | None = None  # with the engine that it stands before
+        self._layered: tuple[Fetcher, Fetching] | None = None  # with the engine below it
 
     def through(self, layer: Layer) -> Source:
-        """Return a source of the same store whose reads pass through ``layer(fetching)``: a cache, say.
+        """Return a source of the same store whose reads pass through ``layer(fetching)``, for example a cache.
 
-        ``layer`` is called once for each engine, so once a process (again after a fork), with what fetches from the
-        store, and returns what reads ask instead (``penstock.protocols.fetching``). Reads are ``read``, ``read_many``,
-        ``read_into``, ``scatter``, ``lookahead`` and ``open_read``; all other methods ask the store. A source that is
-        pickled takes its layer along, so that has to be a class, or another thing that can be pickled.
+        ``layer`` is called once per engine, so once per process (again after a fork). It receives the ``Fetching`` of
+        the store, and returns the one that reads use (``engine.contracts.fetching``). Reads are ``read``,
+        ``read_many``, ``read_into``, ``scatter``, ``lookahead`` and ``open_read``; all other methods use the store
+        directly. Pickling a source pickles its layer, so the layer must be picklable, for example a class.
         """
         if not callable(layer):
             raise Unusable(f"a layer is a function that takes what fetches and returns what reads, not {layer!r}")
@@ -127,7 +126,7 @@ class Source:
         return self.root + key
 
     def address(self, key: str) -> tuple[Hashable, ...]:
-        """Return what tells an object from all others, by whatever URL: with and without a profile, say; no request."""
+        """Return a key that identifies an object independent of its URL, for example of a profile in it; no request."""
         store = self._store
         route = store.settings
         if isinstance(route, Route):
@@ -135,106 +134,112 @@ class Source:
         return store.scheme, store.bucket, route, key
 
     def supports(self, *verbs: Callable[..., object]) -> bool:
-        """Return whether the store has all of these verbs of ``penstock.protocols.driver``: no request."""
+        """Return whether the store has all of these verbs of ``penstock.engine.contracts.driver``: no request."""
         return all(supports(self._fetcher().driver, verb) for verb in verbs)
 
     @property
     def forks(self) -> bool:
-        """Whether forked processes share it: not the memory of this one, nor what a foreign library opens."""
+        """Whether forked processes see the same store: not memory of this process, nor a foreign library's objects."""
         return self._provider.abilities.forks
 
+    @property
+    def sums(self) -> bool:
+        """Whether the store reports checksums of whole objects: no request."""
+        return self._fetcher().driver.abilities.sums
+
     def require(self, verb: Callable[..., T], key: str = "") -> T:
-        """Return the driver's verb; ``Unsupported``, with the URL of ``key``, where the store lacks it: no request."""
+        """Return the driver's verb; raise ``Unsupported`` with the URL of ``key`` if the store lacks it. No request."""
         return require(self._fetcher().driver, verb, key)
 
     def ask(self, verb: Callable[[Driver], Exchange[T]]) -> T:
-        """Carry out one verb of the store's driver, without what reads and writes add to it: for examining a store."""
+        """Run one verb of the store's driver directly, without the logic of reads and writes: to examine a store."""
         fetcher = self._fetcher()
         return fetcher.run(partial(verb, fetcher.driver))
 
-    def head(self, key: str) -> ObjectMeta:
-        """Describe one object: one request."""
+    def head(self, key: str, *, sums: bool = False) -> ObjectMeta:
+        """Return one object's metadata: one request. With ``sums`` include its checksum, if the store reports one."""
         fetcher = self._fetcher()
-        return fetcher.run(partial(fetcher.driver.head, key))
+        return fetcher.run(summed(fetcher.driver, key) if sums else partial(fetcher.driver.head, key))
 
     def stat_many(self, keys: Sequence[str]) -> list[ObjectMeta]:
-        """Describe objects, in order: one request each, up to 256 in flight; raises the first refusal, in order."""
+        """Return objects' metadata, in order: one request each, up to 256 in flight; raise the first error in order."""
         with operation("stat", self.url, ""):
             fetcher = self._fetcher()
             return [looking.result() for looking in each_key(fetcher, keys, fetcher.driver.head)]
 
     def stat_existing(self, keys: Sequence[str]) -> list[ObjectMeta | None]:
-        """Describe objects as ``stat_many`` does; None stands for each that is not there."""
+        """Return objects' metadata as ``stat_many`` does, with None for each missing object."""
         with operation("stat", self.url, ""):
             return _stat_existing(self._fetcher(), keys)
 
     def fetching(self) -> Fetching:
-        """Return what reads of this process ask: its engine, or cache and layer before it. May open the engine.
+        """Return the ``Fetching`` that reads in this process use: the engine, or the cache and layer on top of it.
 
-        For code that waits in another way than ``read_many`` does (``penstock.interop.awaiting``).
+        May open the engine. For code that waits in another way than ``read_many`` (``penstock.interop.awaiting``).
         """
         fetcher = self._fetcher()
         if self._layer is None and self.options.cache is None:
             return fetcher
         if (layered := self._layered) is None or layered[0] is not fetcher:
-            # Not a method of its own: a circle would keep this source, and its connections, until the collector runs.
+            # Not a bound method: a reference cycle would keep this source and its connections until garbage collection.
             stat = partial(_stat_where_possible, fetcher)
             below = cached(self.options.cache, fetcher, self.address(""), stat)
             layered = self._layered = fetcher, below if self._layer is None else self._layer(below)
         return layered[1]
 
     def waits(self, spans: Iterable[Span] = ()) -> bool:
-        """Return whether starting reads of these spans, or any verb, may wait for something first: no request.
+        """Return whether starting reads of these spans, or any verb, may have to wait first; no request.
 
-        The engine may have to be opened, credentials renewed, a version looked at; a layer may always wait.
+        Reasons to wait: the engine is not open, credentials must be renewed, a version must be checked. A layer may
+        always wait.
         """
         opened = (engine := self._engine) is not None and engine[0] == os.getpid() and engine[1].usable()
         return not opened or bool(self._layer or self.options.cache) or self._fetcher().waits(spans)
 
     def calls(self, inbox: Inbox, scope: Scope | None = None) -> Calls:
-        """Return what prepares verbs and sends them together, within ``scope``; ``inbox`` is told of each that ends."""
+        """Return a ``Calls`` that sends verbs together, within ``scope``, and notifies ``inbox`` as each one ends."""
         return Calls(self._fetcher, self.fetching, inbox, scope)
 
     def page(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Page:
-        """List one page of up to 1,000 keys in UTF-8 byte order: one request.
+        """Return one page of up to 1,000 keys in UTF-8 byte order: one request.
 
-        ``Damaged`` where it is not what was asked for (``penstock.listing``).
+        Raise ``Damaged`` if the response does not match the request (``penstock.engine.listing.listing``).
         """
         return next_page(self._fetcher(), Listing(prefix, start_after, delimiter, token), self.url)
 
     def pages(self, prefix: str, *, delimiter: str = "") -> Iterator[Page]:
-        """List all pages, in order, requested ahead (``fetch.pages``); ``Damaged`` where not what was asked for."""
+        """Yield all pages in order, requested ahead (``fetch.pages``); raise ``Damaged`` for one that is wrong."""
         return followed("list", self.url, prefix, pages(self._fetcher, Listing(prefix, delimiter=delimiter), self.url))
 
     def pager(self) -> Pager:
-        """Return what lists with many requests at once; it does not compare pages with what was asked for."""
+        """Return a ``Pager``, which lists with many parallel requests and does not check pages against the request."""
         return Pager(self._fetcher(), self.url)
 
     def read(self, span: Span) -> bytes:
-        """Read one span, verified: one request, or one for every 16 MiB of it, in parallel.
+        """Return one span's bytes, verified: one request, or one per 16 MiB, in parallel.
 
-        ``Span(key, -n)``, the last ``n`` bytes, is one request, too; with a HEAD before it where the store has no such
-        range, for an empty object, and beyond 16 MiB.
+        ``Span(key, -n)``, the last ``n`` bytes, is also one request. A HEAD precedes it if the store lacks such ranges,
+        for an empty object, and beyond 16 MiB.
         """
         return self.read_many((span,))[0]
 
     def read_many(self, spans: Iterable[Span]) -> list[bytes]:
-        """Read spans all at once; their bytes in order. The first error, in order, is raised."""
+        """Return the bytes of spans, in order, read in parallel. Raise the first error, in order."""
         spans = [*spans]
         with operation("read", self.url, spans[0].key if len(spans) == 1 else ""):
             return read_many(self.fetching(), spans)
 
     def read_into(self, span: Span, buffer: object) -> None:
-        """Fill a writable buffer with the span, in parallel ranges; on any way out nothing writes into it any more."""
+        """Fill a writable buffer with a span, in parallel ranges; after it ends in any way nothing writes into it."""
         with operation("read", self.url, span.key):
             read_into(self.fetching(), span, Buffer.borrow(buffer))
 
     def scatter(self, places: Iterable[tuple[Span, object]], window_bytes: int) -> Generator[Span]:
         """Fill writable buffers with spans of their sizes, one request each; yield the spans in order, once full.
 
-        ``places`` is drawn from lazily, at most ``window_bytes`` (and a place) ahead of what was yielded: less where
-        the processes of the machine hold more than their node allows. Close the iterator, or let it end: on any way
-        out, Ctrl-C included, nothing writes into any buffer any more.
+        ``places`` is consumed lazily, at most ``window_bytes`` plus one place ahead of the consumer; less if the
+        processes of this machine use more than their node allows. Close the iterator, or exhaust it: after it ends in
+        any way, Ctrl-C included, nothing writes into any buffer.
         """
         window = member.hold(Budget(window_bytes, maxsize), self.options.node)
         targets = ((span, Buffer.borrow(buffer)) for span, buffer in places)
@@ -243,7 +248,8 @@ class Source:
     def lookahead(self, spans: Iterator[Span], workers: int = 1) -> Lookahead:
         """Return an iterator over the spans' bytes, in order, that reads ahead within this process's budget.
 
-        The budget is ``options.read``'s, shared equally when ``workers`` processes read in parallel, and with the node.
+        The budget is that of ``options.read``, divided equally over ``workers`` parallel processes, and limited by the
+        node.
         """
         ahead = self.options.read
         budget = member.hold(Budget(ahead.ahead_bytes, ahead.ahead_items).share(workers), self.options.node)
@@ -253,11 +259,12 @@ class Source:
         return found
 
     def open_read(self, key: str, meta: ObjectMeta | None = None, *, block_bytes: int = 0) -> Reader:
-        """Open an object as a seekable file, held to the version that ``meta`` describes, or to its present: a HEAD.
+        """Open an object as a seekable file, bound to the version of ``meta``, or to the current one (a HEAD).
 
-        ``block_bytes`` is what is read at once for small reads; 0 stands for 4 MiB.
+        A sequential read of the whole object is verified by the store's checksum, if ``meta`` has it.
+        ``block_bytes`` is the size of a request for small reads; 0 means 4 MiB.
         """
-        return Reader(self.fetching, meta or self.head(key), self.url(key), block_bytes)
+        return Reader(self.fetching, meta or self.head(key, sums=True), self.url(key), block_bytes)
 
     def open_write(
         self,
@@ -268,23 +275,23 @@ class Source:
         metadata: Mapping[str, str] | None = None,
         content_type: str = "",
     ) -> Writer:
-        """Open an object as a file that publishes when it is closed well; no request yet.
+        """Open an object as a file that publishes when it is closed successfully; no request yet.
 
-        ``content_type`` is by default the options'. ``create_only`` raises ``AlreadyExists`` then, where there is one
-        already; ``replaces`` (an ETag) ``PreconditionFailed``, where that version is not there. Not both. On stores
-        without conditional writes (Ceph's multipart, OSS) that is a look beforehand: two writers within a moment may
-        both win (docs/stores.md).
+        ``content_type`` defaults to that of the options. With ``create_only`` closing raises ``AlreadyExists`` if the
+        object exists. With ``replaces`` (an ETag) it raises ``PreconditionFailed`` if that version is not there. Give
+        only one of them. Stores without conditional writes (Ceph's multipart, OSS) are checked by a request beforehand:
+        two writers within a moment may both succeed (docs/stores.md).
         """
         kind = content_type or self.options.write.content_type
         attributes = Attributes(kind, metadata or {}, create_only, replaces)
         return Writer(self._fetcher(), key, self.options.write, attributes)
 
     def unfinished(self, prefix: str) -> Iterator[Upload]:
-        """Yield uploads to keys that begin with ``prefix``, neither completed nor aborted: one request a page."""
+        """Yield unfinished uploads to keys that begin with ``prefix``: one request per page."""
         return followed("uploads", self.url, prefix, uploads(self._fetcher, prefix, self.url))
 
     def abort(self, upload: Upload) -> None:
-        """Free what the store holds of an unfinished upload: one request. A writer that still uses it will fail."""
+        """Delete the stored parts of an unfinished upload: one request. A writer that still uses it will fail."""
         fetcher = self._fetcher()
         fetcher.run(partial(require(fetcher.driver, Multipart, upload.key).abort, upload.key, upload.id))
 
@@ -296,20 +303,21 @@ class Source:
         metadata: Mapping[str, str] | None = None,
         content_type: str = "",
     ) -> str:
-        """Write one object in one request; returns its ETag. ``content_type`` is by default the options'."""
+        """Write one object in one request, and return its ETag. ``content_type`` defaults to that of the options."""
         attributes = Attributes(content_type or self.options.write.content_type, metadata or {})
         return put(self._fetcher(), key, data, attributes)
 
     def publish(self, key: str, data: bytes | bytearray | memoryview, *, replaces: str = "") -> ObjectMeta:
-        """Write a new object in one PUT, whatever its size (S3: up to 5 GiB), or replace the version ``replaces``.
+        """Write a new object in one PUT of any size (S3: up to 5 GiB), or replace the version ``replaces``.
 
-        Three requests: a look before and one after, as ``open_write`` has them. Returns what the last one saw. Where
-        the store keeps neither metadata nor the write's ETag it is read back, too, and tells by its bytes whose it is.
+        Costs three requests: a check before and one after, as in ``open_write``; returns the metadata of the last. If
+        the store keeps neither metadata nor the write's ETag, the object is also read back, and its bytes show which
+        writer wrote it.
 
         Raises:
-            AlreadyExists: There is one already.
-            PreconditionFailed: The object there has not the ETag ``replaces``.
-            Changed: It was written, and has been replaced by another writer's since.
+            AlreadyExists: The object exists already.
+            PreconditionFailed: The object's ETag is not ``replaces``.
+            Changed: The object was written, and then replaced by another writer.
 
         """
         kind = self.options.write.content_type
@@ -317,7 +325,7 @@ class Source:
         return publish(self._fetcher(), key, data, attributes)
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects, one request each, up to 256 in flight; raises the first refusal, a missing one is none."""
+        """Delete objects, one request each, up to 256 in flight; raise the first error. A missing object is not one."""
         if keys:
             fetcher = self._fetcher()
             verb = require(fetcher.driver, Delete, keys[0]).delete
@@ -326,42 +334,42 @@ class Source:
                     deletion.result()
 
     def copy(self, key: str, to: str, known: ObjectMeta | None = None) -> None:
-        """Copy within the bucket, server side: the version that ``known`` describes, or the present one (a HEAD).
+        """Copy within the bucket, server-side: the version of ``known``, or the current one (a HEAD).
 
-        One request; beyond 1 GiB one for each 128 MiB and five more. ``Changed`` where it is another version by now, if
-        the store heeds that (Ceph 16 does not, up to 1 GiB).
+        Costs one request; beyond 1 GiB one per 128 MiB and five more. Raise ``Changed`` if the object was replaced, if
+        the store checks that (Ceph 16 does not, up to 1 GiB).
         """
         self.require(Copy, to)
         with operation("copy", self.url, to):
             copy(self._fetcher(), known or self.head(key), to, self.options.write)
 
     def close(self) -> None:
-        """Use this source no more. Where no other source uses its engine, the connections close.
+        """Close this source, and its engine's connections if no other source uses that engine.
 
-        What is under way ends with ``Cancelled`` then; files and iterators of this source are not used any more. A
-        source need not be closed: engines without a source are closed, but for the latest four.
+        Operations in progress then end with ``Cancelled``; files and iterators of this source can no longer be used.
+        Closing is optional: engines without a source are closed, except for the latest four.
         """
         self._closed, engine, self._engine, self._layered = True, self._engine, None, None
         if engine is not None and engine[0] == os.getpid():
             _engines.leave(engine[1], self)
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return this source."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close."""
+        """Close this source."""
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle as location and options (a profile's name); with secrets in them for workers only: ``Unusable``."""
+        """Pickle as location and options (or a profile's name); raise ``Unusable`` for secrets, except to workers."""
         return arrived, (carried(), Source, self._location(), self._given, self._layer)
 
     def _location(self) -> Location:
         return Location(self._store.scheme, self._store.bucket, "")
 
     def _fetcher(self) -> Fetcher:
-        """Return this process's engine: the same from the first use on, unless it broke or somebody closed it."""
+        """Return this process's engine: the same one, until it breaks or is closed."""
         engine, pid = self._engine, os.getpid()
         if engine is None or engine[0] != pid or not engine[1].usable():
             if self._closed:
@@ -372,20 +380,21 @@ class Source:
     def _open(self) -> Fetcher:
         fetcher = _engines.find(self._store, self)
         if fetcher is None:
-            environ = dict(os.environ)  # an engine keeps the identity that it names now
-            # Keys are looked up now, whatever they were when this was made.
+            environ = dict(os.environ)  # the engine keeps this identity
+            # Credentials are resolved now, and not when this source was made.
             self._store = store = replace(self._store, identity=self._resolve(self.options, environ)[1])
             fetcher = _engines.open(store, self, lambda: _build(self._provider, store, environ))
         return fetcher
 
 
 def open_source(url: str | os.PathLike[str], store: StoreOptions | str | None = None) -> tuple[Source, str]:
-    """Return the source a URL points into and the key or prefix it names there. No request is made.
+    """Return the source of a URL, and the key or prefix in it. No request.
 
     Raises:
         InvalidURL: The URL cannot be parsed.
-        UnknownScheme: No provider has its scheme.
-        ConfigError: An option or environment variable that cannot work; options of another provider.
+        UnknownScheme: No provider handles its scheme.
+        ConfigError: An option or environment variable has a value that cannot work, or options belong to another
+            provider.
 
     """
     location = parse(url)
@@ -393,7 +402,7 @@ def open_source(url: str | os.PathLike[str], store: StoreOptions | str | None = 
 
 
 def object_at(url: str | os.PathLike[str], store: StoreOptions | str | None = None) -> tuple[Source, str]:
-    """Return what ``open_source`` does for the URL of one object: ``InvalidURL`` where it names a bucket only."""
+    """Return the source and key of one object's URL; raise ``InvalidURL`` if the URL names only a bucket."""
     source, key = open_source(url, store)
     if not key:
         raise InvalidURL("this names a bucket, not an object in it", url=source.root)
@@ -405,13 +414,13 @@ def _stat_existing(fetcher: Fetcher, keys: Sequence[str]) -> list[ObjectMeta | N
 
 
 def _stat_where_possible(fetcher: Fetcher, keys: Sequence[str]) -> list[ObjectMeta | None]:
-    """Describe objects for a cache; None for each that cannot be: its read says why, and the other reads go on."""
+    """Return objects' metadata for a cache, None after any error: the read reports it, and other reads continue."""
     looks = each_key(fetcher, keys, fetcher.driver.head)
     return [looking.result() if looking.error is None else None for looking in looks]
 
 
 def _build(provider: Provider, store: _Store, environ: Mapping[str, str]) -> Fetcher:
-    """Open a driver, whose credentials ``environ`` names for good, and the transport it needs."""
+    """Open a driver, bound to the credentials that ``environ`` names, and the transport it needs."""
     opening = Opening(provider, store.scheme, store.bucket, store.options, store.settings, environ)
     driver, transport = provider.begin(opening)
     fetcher = Fetcher(driver, transport, store.options.retry, store.options.read, provider.limits)

@@ -1,4 +1,4 @@
-"""Maps a function over nested containers: the tuples, lists and dicts that batches and states are made of."""
+"""Mapping of a function over nested containers: tuples, lists and dicts, as in batches and states."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ __all__ = ["tree_map"]
 
 
 def tree_map(function: Callable[[Any], Any], tree: Any, kind: type) -> Any:  # noqa: ANN401  any tree
-    """Apply ``function`` to each ``kind`` within tuples, named tuples, lists and mappings; anything else stays itself.
+    """Apply ``function`` to each ``kind`` in nested tuples, named tuples, lists and mappings; keep all other values.
 
-    A dict keeps its class and what it carries beside its items (a module's ``state_dict()`` does); any other mapping
-    becomes a dict.
+    A dict keeps its class and its attributes (a module's ``state_dict()`` has some); any other mapping becomes a dict.
     """
     if isinstance(tree, kind):
         return function(tree)

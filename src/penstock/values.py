@@ -1,68 +1,120 @@
-"""The plain values every room speaks in: spans of objects, what a listing says, where a process stands."""
+"""Plain value types: byte spans, object metadata, listing pages, a process's place among ranks and workers."""
 
 from __future__ import annotations
 
 import operator
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from uuid import uuid4
 
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 __all__ = [
+    "MARK",
     "PAUSE",
     "UNKNOWN_SIZE",
+    "Checksum",
     "ObjectMeta",
     "Page",
     "Place",
     "Presigned",
+    "Running",
     "Span",
     "Upload",
     "Uploads",
     "as_folder",
     "content_type_of",
+    "marked",
     "whole",
 ]
 
-UNKNOWN_SIZE: Final = -1  # of an object in a listing or a catalog; ``head`` tells it, or the read of the whole object
+# Metadata key that identifies one write, even if its response is lost.
+MARK: Final = "penstockwrite"
+# Size of an object in a listing or catalog that lacks it; ``head``, or a read of the whole object, returns the size.
+UNKNOWN_SIZE: Final = -1
 
 
 def whole(value: object, name: str, least: int | None = None) -> int:
-    """Return an integer, of Python's or numpy's, as Python's; ``name`` is what it is called in the error.
+    """Return an integer of Python or NumPy as an int; ``name`` is its name in the error.
 
     Raises:
-        Unusable: It is no whole number (a bool, a float, a text), or below ``least``.
+        Unusable: ``value`` is not a whole number (a bool, a float, a text), or is below ``least``.
 
     """
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise Unusable(f"{name} must be a whole number, not {value!r}")
     try:
         number = operator.index(value)
-    except TypeError:  # an array or a tensor that is no single whole number
+    except TypeError:  # e.g. an array or a tensor with several elements
         raise Unusable(f"{name} must be a whole number, not {value!r}") from None
     if least is not None and number < least:
         raise Unusable(f"{name} must be {least} or more, not {number}")
     return number
 
 
+def marked(metadata: Mapping[str, str]) -> Mapping[str, str]:
+    """Return user metadata with a mark that is unique to one write."""
+    return {**metadata, MARK: uuid4().hex}
+
+
+class Running(Protocol):
+    """A checksum computation in progress."""
+
+    def update(self, data: bytes | bytearray | memoryview, /) -> None:
+        """Add bytes."""
+
+    def matches(self) -> bool:
+        """Return whether the bytes so far match the store's checksum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """The checksum of a whole object, as its store reports it.
+
+    Attributes:
+        name: Header that contained it.
+        stored: The header's value.
+        start: Starts a comparison of bytes with ``stored``; returns None if ``stored`` is not over the object's bytes.
+
+    """
+
+    name: str
+    stored: str
+    start: Callable[[str], Running | None] = field(repr=False)
+
+    def begin(self) -> Running | None:
+        """Start a comparison; return None if there is nothing to compare with."""
+        return self.start(self.stored)
+
+    def holds(self, data: bytes | memoryview) -> bool:
+        """Return whether ``data``, the whole object, has this checksum; True if it cannot be compared."""
+        running = self.start(self.stored)
+        if running is None:
+            return True
+        running.update(data)
+        return running.matches()
+
+
 class Span(NamedTuple):
-    """A half-open run of bytes of one object: ``[start, stop)``; ``stop=None`` is the object's end, wherever that is.
+    """A half-open range of bytes of one object: ``[start, stop)``; ``stop=None`` is the object's end.
 
-    ``Span(key, -n)`` is the object's last ``n`` bytes, as in Python's slices, and all of a shorter object.
+    ``Span(key, -n)`` is the object's last ``n`` bytes, as in Python's slices, or all bytes of a shorter object.
 
-    A tuple and not a dataclass: one is made for every object read, and a frozen dataclass costs four times as much.
+    A NamedTuple because one is made for every object read, and a frozen dataclass costs four times as much.
 
     Attributes:
         key: The object's full key within its bucket.
-        start: First byte, inclusive. Negative, and ``stop`` None: so many bytes before the object's end.
-        stop: Last byte, exclusive; None when the size is not known yet.
-        etag: The version these bytes must come from (sent as ``If-Match``); empty to take any.
-        whole: True when ``[start, stop)`` is known to be the entire object, so no ``Range`` need be sent.
-        most: Where ``stop`` is None, the bytes that the object has at most, as far as the caller knows: the size of its
-            buffer. A larger object is read all the same, in two requests. 0 where nothing is known.
+        start: First byte, inclusive. Negative with ``stop`` None: this many bytes before the object's end.
+        stop: Last byte, exclusive; None if the size is not known yet.
+        etag: The version to read (sent as ``If-Match``); empty for any version.
+        whole: True if ``[start, stop)`` is known to be the entire object, so that no ``Range`` is needed.
+        most: If ``stop`` is None, the largest size that the caller expects: the size of its buffer. A larger object is
+            still read, in two requests. 0 if unknown.
+        checksum: If ``whole`` is True, the object's checksum, if known before the read.
 
     """
 
@@ -72,23 +124,26 @@ class Span(NamedTuple):
     etag: str = ""
     whole: bool = False
     most: int = 0
+    checksum: Checksum | None = None
 
 
-PAUSE: Final = Span("")  # among spans that are drawn from ahead: none for now, ask again once some have been taken
+# In a stream of spans for reading ahead: none available now; ask again after some were taken.
+PAUSE: Final = Span("")
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectMeta:
-    """What a store says of one object without giving its bytes.
+    """The metadata of one object, without its bytes.
 
     Attributes:
         key: Full key within the bucket.
-        size: Bytes; ``UNKNOWN_SIZE`` (-1) in listings of stores that do not say it (index pages of web servers).
-        etag: Opaque version tag without quotes; empty where the store has none.
-        modified: Seconds since the epoch by the server's clock; None where unknown.
-        url: Where it lies; ``ps.list`` and ``ps.stat`` fill it.
+        size: Bytes; ``UNKNOWN_SIZE`` (-1) in listings of stores that omit it (index pages of web servers).
+        etag: Opaque version tag without quotes; empty if the store has none.
+        modified: Seconds since the epoch by the server's clock; None if unknown.
+        url: The object's URL; ``ps.list`` and ``ps.stat`` fill it.
         metadata: User metadata (``x-amz-meta-*``), lower-case names; only ``head`` fills it.
-        content_type: ``Content-Type``, of a file by its name; empty where unknown; only ``head`` fills it.
+        content_type: ``Content-Type``; for a file derived from its name; empty if unknown; only ``head`` fills it.
+        checksum: Checksum of the whole object; None if unknown; only ``head`` fills it, if the store reports one.
 
     """
 
@@ -99,17 +154,18 @@ class ObjectMeta:
     url: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
     content_type: str = ""
+    checksum: Checksum | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a listing, in key order.
+    """A page of a listing, in key order.
 
     Attributes:
         entries: Objects on this page.
         prefixes: Common prefixes (only with a delimiter).
-        token: Pass it on to get the next page; empty on the last one.
-        advanced: The listing has come further, even where the page is empty: a folder without objects was looked at.
+        token: Token to request the next page; empty on the last one.
+        advanced: Whether the listing has progressed although the page may be empty: a folder without objects was read.
 
     """
 
@@ -121,12 +177,12 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """An upload that was begun and neither completed nor aborted: invisible, and its parts are paid for.
+    """An upload that was started but not completed or aborted: invisible, but its parts are billed.
 
     Attributes:
-        key: The object it was to become.
-        id: The store's name for it.
-        begun: Seconds since the epoch by the server's clock; None where unknown.
+        key: The key of the object that it would create.
+        id: The store's id of it.
+        begun: Seconds since the epoch by the server's clock; None if unknown.
 
     """
 
@@ -137,7 +193,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Uploads:
-    """One page of unfinished uploads, in key order; pass ``token`` on for the next one, empty on the last."""
+    """A page of unfinished uploads, in key order; ``token`` requests the next page and is empty on the last."""
 
     entries: tuple[Upload, ...]
     token: str = ""
@@ -145,14 +201,14 @@ class Uploads:
 
 @dataclass(frozen=True, slots=True)
 class Presigned:
-    """An address at which one object may be read or written without credentials, for a time. The repr hides the URL.
+    """A URL that allows reading or writing one object without credentials, for a limited time. The repr hides it.
 
     Attributes:
-        url: The address, a secret: anybody who has it may use it. ``str`` of this value is it, too.
-        method: The HTTP method that it is for.
-        expires_at: When it ends, in seconds since the epoch by this machine's clock.
-        headers: What the request must send besides (Azure's ``x-ms-blob-type`` of a PUT).
-        note: What may end it sooner; empty where nothing is known.
+        url: The URL, a secret: anyone who has it can use it. ``str`` of this value returns it, too.
+        method: The HTTP method that it is valid for.
+        expires_at: Expiry time, in seconds since the epoch by this machine's clock.
+        headers: Headers that the request must also send (Azure's ``x-ms-blob-type`` of a PUT).
+        note: Conditions that may end it sooner; empty if none are known.
 
     """
 
@@ -163,13 +219,13 @@ class Presigned:
     note: str = ""
 
     def __str__(self) -> str:
-        """Return the address."""
+        """Return the URL."""
         return self.url
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a process stands: rank ``rank`` of ``world``, and within it worker ``worker`` of ``workers``."""
+    """The place of a process: rank ``rank`` of ``world``, and in it worker ``worker`` of ``workers``."""
 
     rank: int = 0
     world: int = 1
@@ -177,9 +233,9 @@ class Place:
     workers: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse places that do not exist: a wrong one would lose samples silently."""
+        """Raise ``Unusable`` for a place that does not exist: a wrong one would lose samples silently."""
         for name in ("rank", "world", "worker", "workers"):
-            # numpy's small integers would overflow
+            # NumPy's small integers would overflow
             object.__setattr__(self, name, whole(getattr(self, name), f"Place's {name}"))
         if not (0 <= self.rank < self.world and 0 <= self.worker < self.workers):
             numbers = f"rank {self.rank} of {self.world}, worker {self.worker} of {self.workers}"
@@ -187,10 +243,10 @@ class Place:
 
     @classmethod
     def from_environment(cls) -> Place:
-        """Read ``RANK`` and ``WORLD_SIZE`` as torchrun and its like set them; alone when they are unset.
+        """Return the place that ``RANK`` and ``WORLD_SIZE`` describe, as torchrun sets them; rank 0 of 1 without.
 
         Raises:
-            Unusable: One of the two is set without the other, or is no number.
+            Unusable: Only one of the two is set, or one is not a number.
 
         """
         rank, world = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
@@ -206,13 +262,13 @@ class Place:
 
 
 def as_folder(key: str) -> str:
-    """Return the prefix of all keys below ``key``, ending in ``/``; "" is the whole bucket."""
+    """Return the prefix of all keys below ``key``, ending in ``/``; an empty ``key`` is the whole bucket."""
     return key if key.endswith("/") or not key else key + "/"
 
 
 def content_type_of(key: str) -> str:
-    """Guess a content type by a name; of what is compressed nothing: it would be what it is a type of unpacked."""
-    from mimetypes import guess_type  # reads the machine's tables: few programs need it
+    """Return a content type guessed from a name; empty for compressed data, whose guess would be the unpacked type."""
+    from mimetypes import guess_type  # reads the system's tables; rarely needed
 
-    kind, packed = guess_type(f"x/{key}")  # not a URL, whatever it begins with
+    kind, packed = guess_type(f"x/{key}")  # never parsed as a URL
     return "" if packed else kind or ""

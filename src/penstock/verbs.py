@@ -1,32 +1,33 @@
-"""Everyday verbs by URL: open, list, stat, copy, delete."""
+"""Common operations by URL: open, list, stat, copy, delete."""
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import re
-import shutil
 import warnings
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
+from penstock.copies import copy_object
+from penstock.engine.contracts.driver import Delete
 from penstock.errors import ConfigError, InvalidURL, NotFound
-from penstock.modes import TextReader, TextWriter, read_mode
-from penstock.protocols.driver import Copy, Delete, Put
 from penstock.source import Source, object_at, open_source
 from penstock.values import ObjectMeta
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from types import TracebackType
 
     from penstock.options import StoreOptions
     from penstock.source import Reader, Writer
 
-__all__ = ["copy", "delete", "list", "open", "stat"]
+__all__ = ["TextReader", "TextWriter", "copy", "delete", "list", "open", "read_mode", "stat"]
 
-_PIECE_BYTES = 8 << 20
 _WILDCARD = re.compile(r"[*?]|\[.+\]")
-# To make an entry with its URL: ``replace`` takes four times as long.
+# To copy an entry with its URL added: ``dataclasses.replace`` takes four times as long.
 _FIELDS = [each.name for each in fields(ObjectMeta)]
 _before_url, _after_url = attrgetter(*_FIELDS[: _FIELDS.index("url")]), attrgetter(*_FIELDS[_FIELDS.index("url") + 1 :])
 
@@ -103,15 +104,15 @@ def open(  # noqa: A001, PLR0913  the built-in's name and arguments for the buil
     """Open an object as a file: ``rb`` reads, ``wb`` replaces, ``xb`` creates; ``r``, ``w``, ``x`` are text.
 
     A reader is seekable and reads ahead: one HEAD to open it, one GET for an object of up to 4 MiB. A writer publishes
-    when it is closed well and never otherwise: one PUT and one HEAD for an object of one part (``WriteOptions``).
-    ``metadata`` goes with what it writes. Text is UTF-8 by default, on every machine.
+    the object when it is closed successfully, and never otherwise: one PUT and one HEAD for an object of one part
+    (``WriteOptions``). ``metadata`` is stored with the object. Text is UTF-8 by default, on every machine.
 
     Raises:
-        NotFound: To read, and there is no such object.
-        Unsupported: To write, and the store takes no objects.
-        AlreadyExists: ``xb`` or ``x``, when the file is closed, and there is one.
-        ConfigError: Another mode (objects are neither appended to nor changed in place), or arguments that do not go
-            with it; no request was made.
+        NotFound: The mode reads, and the object does not exist.
+        Unsupported: The mode writes, and the store is read-only.
+        AlreadyExists: Raised when an ``xb`` or ``x`` file is closed, if the object exists.
+        ConfigError: The mode is unknown (objects cannot be appended to or changed in place), or an argument does not
+            fit it; no request was made.
 
     """
     source, key = object_at(url, store)
@@ -131,13 +132,14 @@ def open(  # noqa: A001, PLR0913  the built-in's name and arguments for the buil
 
 
 def list(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> Iterator[ObjectMeta]:  # noqa: A001  see open
-    """Yield every object whose key begins with the URL's, in UTF-8 byte order; one request for each 1,000.
+    """Yield every object whose key begins with the URL's key, in UTF-8 byte order; one request per 1,000.
 
-    From the fourth page on, as many pages as were taken by then are requested ahead, at most 64 (some 20 MB), where the
-    store begins a listing after any key as cheaply (S3 and its family), so the first few objects cost no more.
+    From the fourth page on, as many pages as were consumed so far are requested ahead, at most 64 (some 20 MB). This
+    requires a store that can start a listing after any key cheaply (S3 and its family). The first few objects therefore
+    cost no more.
 
-    The prefix is a string, as everywhere in S3: ``s3://b/train`` also lists ``train2/x``. Nothing found is no error,
-    but a ``UserWarning`` where the URL looks like a pattern: wildcards are ``ps.glob``'s.
+    The prefix is a string, as everywhere in S3: ``s3://b/train`` also lists ``train2/x``. An empty result is not an
+    error, but emits a ``UserWarning`` if the URL looks like a pattern: use ``ps.glob`` for wildcards.
     """
     source, prefix = open_source(url, store)
     empty = True
@@ -152,7 +154,7 @@ def list(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None
 
 
 def stat(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> ObjectMeta:
-    """Describe one object: one request. Raises ``NotFound``."""
+    """Return one object's metadata: one request. Raise ``NotFound`` if it does not exist."""
     source, key = object_at(url, store)
     return replace(source.head(key), url=source.url(key))
 
@@ -160,15 +162,15 @@ def stat(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None
 def delete(
     urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], *, store: StoreOptions | str | None = None
 ) -> None:
-    """Delete one object or many, one request each, in parallel; missing ones are no error.
+    """Delete one object or many, one request each, in parallel; missing ones are not an error.
 
-    Each URL is one object. Where it looks like a prefix or a glob (``/`` at its end, ``*``, ``?``) a HEAD comes first,
-    and nothing is deleted unless there is an object of just this name.
+    Each URL is one object. For a URL that looks like a prefix or a glob (``/`` at its end, ``*``, ``?``) a HEAD comes
+    first, and nothing is deleted unless an object with exactly this name exists.
 
     Raises:
-        NotFound: A prefix or a glob: list it, and delete what was listed.
-        Unsupported: A store that deletes nothing; no request was made.
-        PenstockError: The first refusal; what was deleted by then is gone.
+        NotFound: A URL is a prefix or a glob: list it, and delete the listed objects.
+        Unsupported: The store cannot delete; no request was made.
+        PenstockError: The first refusal; objects deleted before it are gone.
 
     """
     grouped: dict[str, tuple[Source, dict[str, None]]] = {}
@@ -183,37 +185,174 @@ def delete(
 
 
 def copy(url: str | os.PathLike[str], to: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> None:
-    """Copy one object: within a bucket on the server's side if it can, else through this machine in bounded memory.
+    """Copy one object: server-side within a bucket if possible, else through this machine in bounded memory.
 
-    The first takes two requests, beyond 1 GiB one for each 128 MiB. ``Changed`` if the object is replaced meanwhile.
-    Metadata and content type go with it, where both stores have a place for them; a file's type is told by its name.
-    The object at ``to`` is replaced atomically.
+    A server-side copy takes two requests, beyond 1 GiB one per 128 MiB. A copy to another object store ends with a HEAD
+    of ``url``, which shows whether the copy is the same object under another name. Raise ``Changed`` if the object is
+    replaced meanwhile.
+
+    Metadata and content type are copied if both stores support them; a file's type is derived from its name. The object
+    at ``to`` is replaced atomically.
 
     Raises:
-        NotFound: There is nothing at ``url``.
-        Unsupported: The store of ``to`` takes no objects; no request was made.
-        InvalidURL: ``to`` is ``url``, or ends in ``/`` though ``url`` does not: name the copy itself.
+        NotFound: No object exists at ``url``.
+        Unsupported: The store of ``to`` is read-only; no request was made.
+        InvalidURL: ``to`` is ``url`` or another name of it, or ends in ``/`` although ``url`` does not: name the copy.
 
     """
     source, key = object_at(url, store)
     target, name = object_at(to, store)
     if name.endswith("/") and not key.endswith("/"):
         raise InvalidURL("name the copy itself: this ends in '/'", url=target.url(name))
-    if source.address(key) == target.address(name):
-        raise InvalidURL("this would copy the object onto itself", url=target.url(name))
-    if source.root == target.root and source.supports(Copy):
-        source.copy(key, name)
-        return
-    target.require(Put, name)
-    meta = source.head(key)
-    target_file = target.open_write(name, metadata=meta.metadata, content_type=meta.content_type)
-    with source.open_read(key, meta) as reader, target_file as writer:
-        shutil.copyfileobj(reader, writer, _PIECE_BYTES)
+    copy_object(source, key, target, name)
 
 
 def _check_literal(source: Source, keys: Sequence[str]) -> None:
-    """Refuse what was meant as a prefix or a glob: no object is called so."""
+    """Raise ``NotFound`` for keys that look like a prefix or a glob, unless an object has exactly this name."""
     for key, found in zip(keys, source.stat_existing(keys), strict=True):
         if found is None:
             message = "no object of just this name, and no prefix or glob is deleted: pass each .url of ps.list"
             raise NotFound(message, url=source.url(key))
+
+
+_ENCODING = "utf-8"  # on every machine
+_INSTEAD = {
+    "a": "objects are replaced, not appended to: read this one, and write all of it with 'wb'; or write the addition "
+    "as an object of its own, with 'xb'",
+    "+": "objects are replaced, not changed in place: read with 'rb', and write all of it with 'wb'",
+    "U": "for text with any line ends open it 'r'",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A parsed file mode.
+
+    Attributes:
+        text: The mode as given.
+        action: ``r`` reads, ``w`` replaces, ``x`` creates.
+        binary: Whether the file holds bytes; otherwise it holds text.
+        encoding: Encoding of text; UTF-8 by default.
+        errors: Handler for text that the encoding lacks, named as in ``codecs``.
+        newline: Line ends, as in the built-in ``open``.
+
+    """
+
+    text: str
+    action: str
+    binary: bool
+    encoding: str = _ENCODING
+    errors: str | None = None
+    newline: str | None = None
+
+
+class _Abortable(Protocol):
+    def abort(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def read_mode(text: str, encoding: str | None = None, errors: str | None = None, newline: str | None = None) -> Mode:
+    """Return a parsed mode: ``r``, ``w`` or ``x``, and ``b`` for bytes or ``t`` (or nothing) for text, in any order.
+
+    Raises:
+        ConfigError: The mode, encoding, error handler or line end is unknown, or one of the last three is given for
+            bytes.
+
+    """
+    letters = f"{text}"  # None too becomes text, which is not a valid mode
+    for letter, instead in _INSTEAD.items():
+        if letter in letters:
+            message = f"mode {text!r}: {instead}"
+            raise ConfigError(message)
+    action = "".join(each for each in letters if each in "rwx")
+    kind = "".join(each for each in letters if each not in "rwx")
+    if len(action) != 1 or kind not in ("", "b", "t"):
+        message = f"mode {text!r}: one of 'r', 'w' or 'x', and 'b' for bytes or 't' for text"
+        raise ConfigError(message)
+    if kind == "b":
+        _check_plain(text, encoding=encoding, errors=errors, newline=newline)
+        return Mode(text, action, binary=True)
+    _check_text(encoding or _ENCODING, errors or "strict", newline)
+    return Mode(text, action, binary=False, encoding=encoding or _ENCODING, errors=errors, newline=newline)
+
+
+class TextReader(io.TextIOWrapper):
+    """Text of an object, over a ``Reader``; behaves like Python's own text files."""
+
+    def __init__(self, file: io.BufferedIOBase, mode: Mode) -> None:
+        """Decode the bytes of ``file``."""
+        super().__init__(file, mode.encoding, mode.errors, mode.newline)  # type: ignore[arg-type]  # wider than io's
+        self._mode = mode.text
+
+    @property
+    def mode(self) -> str:
+        """The mode that the file was opened with."""
+        return self._mode
+
+
+class TextWriter(TextReader):
+    """Text file that publishes an object when it is closed successfully, and nothing otherwise: see ``Writer``."""
+
+    def __init__(self, file: io.BufferedIOBase, mode: Mode) -> None:
+        """Encode text into ``file``."""
+        # io omits the byte order mark of UTF-16 and UTF-32 if it cannot tell that the file is at its beginning.
+        vars(file)["seekable"] = lambda: True
+        try:
+            super().__init__(file, mode)
+        finally:
+            del vars(file)["seekable"]
+
+    def abort(self) -> None:
+        """Discard the object; safe to call at any time."""
+        self._writer().abort()
+
+    def close(self) -> None:
+        """Publish the object with all written text. Raise as ``Writer.close`` does."""
+        if self.closed:
+            self.buffer.close()  # raises, once, the reason why nothing was published
+        else:
+            self._finish()
+            super().close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Publish the object, unless the ``with`` block raised. Raise as ``close`` does."""
+        if kind is None and not self.closed:
+            self._finish()
+        self._writer().__exit__(kind, error, trace)
+
+    def __del__(self) -> None:
+        """Publish nothing, although ``io`` would close the file: the writer is dropped too, and cleans up itself."""
+
+    def _finish(self) -> None:
+        """Flush buffered text to the writer; abort the writer if that fails."""
+        try:
+            self.flush()
+        except BaseException:
+            self.abort()
+            raise
+
+    def _writer(self) -> _Abortable:
+        return self.buffer  # type: ignore[return-value]  # which this was made with
+
+
+def _check_plain(text: str, **given: str | None) -> None:
+    for name, value in given.items():
+        if value is not None:
+            message = f"mode {text!r}: bytes have no {name}=: leave it out, or open text, {text.replace('b', '')!r}"
+            raise ConfigError(message)
+
+
+def _check_text(encoding: str, errors: str, newline: str | None) -> None:
+    try:
+        io.TextIOWrapper(io.BytesIO(), encoding, errors, newline)
+        codecs.lookup_error(errors)  # io would look it up only when needed
+    except (LookupError, TypeError, ValueError) as error:
+        message = (
+            f"{error}: encoding= is a codec's name ('utf-8'), errors= a handler's ('replace'), newline= a line end"
+        )
+        raise ConfigError(message) from error

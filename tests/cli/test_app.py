@@ -62,5 +62,5 @@ def test_a_copy_imports_what_copies_and_no_other_command():
     program = f"import sys; sys.argv = ['penstock', 'cp', '--help']\n{_HELP}"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = found.stderr.split()
-    assert "penstock.bulk.transfer" in loaded
+    assert "penstock.jobs.transfer" in loaded
     assert not {"numpy", "penstock.cli.many", "penstock.cli.zarr", "penstock.cli.cache.app"}.intersection(loaded)

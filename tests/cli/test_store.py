@@ -10,8 +10,8 @@ import pytest
 import penstock as ps
 from penstock.cli.store import Given, settled, with_options, with_store
 from penstock.errors import ConfigError
-from penstock.providers import registry
-from penstock.providers.s3 import PROVIDER as S3
+from penstock.stores import registry
+from penstock.stores.s3.provider import PROVIDER as S3
 
 
 def test_the_options_say_where_the_store_is(penstock, bucket, monkeypatch):
@@ -51,11 +51,11 @@ def test_options_are_of_the_class_of_the_url_s_provider(given, expected):
 
 def test_a_profile_s_name_is_passed_on_and_options_count_before_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = "[profiles.near]\nprovider = 's3'\noptions = { region = 'eu', endpoint = 'http://a' }\n"
+    text = "[profiles.near]\nprovider = 's3'\noptions = { region = 'eu', endpoint = 'http://127.0.0.1' }\n"
     (tmp_path / "penstock.toml").write_text(text + "[profiles.path]\nurl = 's3://bucket/x'\n")
     assert settled(Given("near"), ["s3://bucket/"]) == "near"
     region = Given("near", (("--region", "region", "us"),))
-    assert settled(region, ["s3://bucket/", "local"]) == ps.S3Options(region="us", endpoint="http://a")
+    assert settled(region, ["s3://bucket/", "local"]) == ps.S3Options(region="us", endpoint="http://127.0.0.1")
     assert settled(Given("", region.options), ["penstock://path/y"]) == ps.S3Options(region="us")
     with pytest.raises(ConfigError, match="leave store='near' out"):
         settled(region, ["penstock://path/y"])

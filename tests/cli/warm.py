@@ -65,7 +65,7 @@ def run(descriptor: int) -> None:
 
     for each in pkgutil.walk_packages(penstock.cli.__path__, "penstock.cli."):
         import_module(each.name)
-    import_module("penstock.transport.libcurl")
+    import_module("penstock.engine.transport.libcurl")
     assert threading.active_count() == 1, "what is forked would miss them"
     with socket.socket(fileno=descriptor) as orders:
         while True:

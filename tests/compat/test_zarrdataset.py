@@ -233,6 +233,17 @@ def test_plain_pytorch_on_two_nodes_of_slurm(readme, tmp_path, script):
     assert sorted(found) == expected
 
 
+def test_torchrun_passes_a_program_its_options(tmp_path):
+    program = tmp_path / "words.py"
+    program.write_text("import sys\nprint(sys.argv[1:])\n")
+    options = ["s3://bucket/train/", "--run", "s3://bucket/runs/1/", "-m"]  # torchrun has --run-path and -m
+    ended = sbatch(
+        SLURM / "torchrun.sh", program, *options, folder=tmp_path, environment={}, nodes="1", gpus_per_node="1"
+    )
+    assert ended.returncode == 0, ended.stdout
+    assert f"{options}\n" in ended.stdout
+
+
 def test_a_job_of_slurm_fails_where_a_task_fails(tmp_path):
     program = tmp_path / "fails.py"
     program.write_text("import os, signal, sys\nif os.environ['RANK'] == '3':\n    sys.exit(5)\nsignal.pause()\n")

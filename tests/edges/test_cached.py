@@ -2,6 +2,7 @@
 
 import math
 import multiprocessing
+import shutil
 
 import numpy as np
 import pytest
@@ -154,7 +155,7 @@ def test_another_process_finds_it(server, near):
 
 
 def test_arrays_of_two_stores_are_warmed_into_their_caches(server, near, tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.datasets.zarr.samples.arrangement._KEPT_BYTES", 0)
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
     for key, data in server.objects("cached").items():
         if key.startswith("flat.zarr/"):
             server.put("second", key, data)
@@ -165,7 +166,7 @@ def test_arrays_of_two_stores_are_warmed_into_their_caches(server, near, tmp_pat
     before = len(server.seen("get"))
     assert all(torch.equal(sample["one"], sample["two"]) for sample in dataset)
     assert len(server.seen("get")) == before
-    (tmp_path / "near").rename(tmp_path / "gone")
+    shutil.rmtree(tmp_path / "near")
     assert ps.warm(dataset).fetched == 140
 
 

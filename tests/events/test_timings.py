@@ -9,15 +9,15 @@ from time import monotonic
 import pytest
 
 from penstock import events
+from penstock.engine.contracts.exchange import Response
+from penstock.engine.read.batch import read_many
 from penstock.errors import Forbidden
-from penstock.events import HOST_WORDS, HostTimings, Slowest, SlowRequest, Timings, measured, slow
+from penstock.events import HOST_WORDS, HostTimings, Slowest, SlowRequest, Timings, counted, measured, slow
 from penstock.events.timings import host_of
-from penstock.fetch.reading.batch import read_many
-from penstock.protocols.exchange import Response
 from penstock.testing.servers import reply
 from penstock.values import Span
 from tests.children import forked
-from tests.fetch.store import serving
+from tests.engine.fetch.store import serving
 
 SIZE = 100_000
 DATA = bytes(SIZE)
@@ -85,6 +85,17 @@ class TestHosts:
         assert since(before, "a:1").body_s == 0.75
         assert since(before, "b").first_byte.count == 1
         assert "s3" not in measured().keys() - before.keys()  # other tests may have had requests that never left
+
+    def test_what_was_counted_before_is_left_out_though_its_host_is_folded_into_the_others(self):
+        idle = Timings("idle-host")
+        idle.carried("http://idle/", 5)
+        before = counted()
+        del idle
+        held = [Timings(f"held-{number}") for number in range(70)]  # room is made for them
+        assert "idle" not in measured()
+        assert measured(before) == {}
+        held[-1].carried("http://new/", 3)
+        assert [(each.responses, each.sent_bytes) for each in measured(before).values()] == [(1, 3)]
 
     def test_a_response_between_measurements_is_counted_at_once(self):
         before, timings = measured(), Timings("s3")

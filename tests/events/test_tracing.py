@@ -252,7 +252,7 @@ def account():
 from penstock.events import RequestStarted, subscribe
 from penstock.source import open_source
 from penstock.testing.faults import FAULTS, FaultServer, Match
-from penstock.transport import loop
+from penstock.engine.transport import loop
 from penstock.values import Span
 from tests.events.ledger import Ledger
 

@@ -7,17 +7,13 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 
 from penstock.errors import Changed, PenstockError
-from penstock.options import (
-    AzureOptions,
-    GCSOptions,
-    HTTPOptions,
-    OSSOptions,
-    RetryOptions,
-    S3Options,
-    TransportOptions,
-    WriteOptions,
-)
+from penstock.options import RetryOptions, TransportOptions, WriteOptions
 from penstock.source import open_source
+from penstock.stores.azure.options import AzureOptions
+from penstock.stores.gcs.options import GCSOptions
+from penstock.stores.oss.options import OSSOptions
+from penstock.stores.s3.options import S3Options
+from penstock.stores.web.options import HTTPOptions
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from penstock.testing.faults.dialects import spoken
 from penstock.values import ObjectMeta, Span

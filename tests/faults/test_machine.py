@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from penstock.errors import NotFound, PenstockError
-from penstock.options import S3Options
 from penstock.source import open_source
+from penstock.stores.s3.options import S3Options
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from penstock.values import Span
 from tests.faults.cases import PART_BYTES, small_limits, store

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 import penstock as ps
-from penstock.bulk.sync import Run
+from penstock.jobs.sync import Run
 from penstock.testing.faults import FaultServer, Settings
 
 KILLS = 25  # each way

@@ -12,9 +12,9 @@ MEASURE = (
 import io, sys
 import torch
 import penstock as ps
-from penstock.fetch.reading import reader
+from penstock.engine.read import reader
 from penstock.testing.servers import Scripted
-from tests.fetch.store import Unranged
+from tests.engine.fetch.store import Unranged
 
 SIZE = 80 << 20
 

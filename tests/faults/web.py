@@ -6,7 +6,7 @@ from dataclasses import replace
 from html import escape
 from urllib.parse import quote, unquote
 
-from penstock.options import HTTPOptions
+from penstock.stores.web.options import HTTPOptions
 from penstock.testing.faults import FAULTS
 from penstock.testing.faults.dialect import get
 from penstock.testing.faults.dialects.words import Words

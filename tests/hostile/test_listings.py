@@ -49,7 +49,7 @@ def _everything(server):
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
     """A thousand requests make the same point as ten."""
-    monkeypatch.setattr("penstock.listing._EMPTY_PAGES", 10)
+    monkeypatch.setattr("penstock.engine.listing.listing._EMPTY_PAGES", 10)
 
 
 @pytest.mark.parametrize("lie", LIES)

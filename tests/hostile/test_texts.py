@@ -10,12 +10,12 @@ import pytest
 
 import penstock as ps
 from penstock import events
-from penstock.drivers.s3.codes import S3_CODES
+from penstock.engine.contracts.exchange import Response
+from penstock.engine.transport.codes import fault
 from penstock.errors import PenstockError, Unreachable, conceal
-from penstock.protocols.exchange import Response
 from penstock.source import open_source
+from penstock.stores.s3.codes import S3_CODES
 from penstock.testing.servers import Scripted, reply
-from penstock.transport.codes import fault
 from tests.servers.hostile import document, listing
 
 SECRET, TOKEN = "wJalrXUtnFEMI/xyzzy", "FwoGZXIvYXdz/xyzzy+token=="

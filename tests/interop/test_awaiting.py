@@ -11,11 +11,11 @@ from queue import SimpleQueue
 import pytest
 
 import penstock as ps
-from penstock.drivers.memory import Memory
 from penstock.errors import Cancelled, Changed, NotFound
 from penstock.events import RequestStarted, subscribe
 from penstock.interop.awaiting import call, read, read_each, read_many, stat, stat_each
 from penstock.source import open_source
+from penstock.stores.memory.driver import Memory
 from penstock.values import Span
 from tests.children import forked
 
@@ -99,7 +99,7 @@ def test_what_takes_long_is_looked_at_as_long_as_it_does(source, monkeypatch):
     gate, looks = threading.Event(), SimpleQueue()
     _hold(monkeypatch, gate)
     monkeypatch.setattr("penstock.interop.awaiting.LOOK_S", 0.001)
-    monkeypatch.setattr("penstock.fetch.reading.spanread.SpanRead.look", lambda each: looks.put(each.span.key))
+    monkeypatch.setattr("penstock.engine.read.spanread.SpanRead.look", lambda each: looks.put(each.span.key))
 
     async def main():
         for keys in ({"001", "002"}, {"003"}):  # the second time after a pause in which nothing is looked at

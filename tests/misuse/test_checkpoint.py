@@ -19,7 +19,7 @@ MISUSES = [
     (lambda run: run.save({}, 6), Unusable, "a step is an integer, not a dict"),
     (lambda run: run.save(6, {}, metric="low"), Unusable, "a metric is one number"),
     (lambda run: run.save(6, {}, metric=torch.ones(2)), Unusable, "a metric is one number"),
-    (lambda run: run.save(5, {}), AlreadyExists, "committed already"),
+    (lambda run: run.save(5, {}), AlreadyExists, "committed already: pass overwrite=True to replace it"),
     (lambda run: run.restore("5"), Unusable, "a step is an integer"),
     (lambda run: run.restore(6), NotFound, "000000000006"),
     (lambda run: run.delete("5"), Unusable, "a step is an integer"),

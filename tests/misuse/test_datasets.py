@@ -11,9 +11,9 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, Subset
 
 import penstock as ps
-from penstock.datasets.objects import ObjectReading
+from penstock.data.datasets.objects import ObjectReading
 from penstock.errors import InvalidURL, ManifestError, PenstockError, StateMismatch, Unusable
-from tests.datasets.transforms import number, numbered
+from tests.data.datasets.transforms import number, numbered
 
 COUNT = 10
 

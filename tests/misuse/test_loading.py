@@ -11,7 +11,7 @@ from torch.utils.data import RandomSampler, Subset, TensorDataset
 
 import penstock as ps
 from penstock.errors import StateMismatch, Unusable
-from tests.datasets.transforms import number, numbered
+from tests.data.datasets.transforms import number, numbered
 
 COUNT = 10
 

@@ -14,12 +14,12 @@ import penstock as ps
 from penstock import errors
 from penstock.cli import main
 from penstock.cli.store import Given, settled
-from penstock.drivers.gcs import crc as gcs_crc
-from penstock.drivers.oss import crc as oss_crc
+from penstock.stores.gcs import crc as gcs_crc
+from penstock.stores.oss import crc as oss_crc
 from penstock.testing.faults import FaultServer, Settings, dialect
 from penstock.testing.servers import Scripted, reply
+from tests.engine.transport.certificates import certified
 from tests.misuse.stores import ROWS
-from tests.transport.certificates import certified
 
 WANTS_TLS = b"<html><head><title>400 The plain HTTP request was sent to HTTPS port</title></head></html>"
 SOON = ("retry.first_contact_s=0.2", "retry.patience_s=1")  # gives up

@@ -8,7 +8,7 @@ from penstock.errors import ConfigError
 from penstock.observe import ChromeTrace, JsonLines, Log
 from penstock.observe.environment import named_sinks
 from tests.children import python
-from tests.datasets.ranks import free_port
+from tests.data.datasets.ranks import free_port
 from tests.observe.reads import lines_of
 
 

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 import penstock as ps
 from penstock.errors import Unusable
 from penstock.observe import headroom
-from tests.datasets.transforms import number, numbered
+from tests.data.datasets.transforms import number, numbered
 
 COUNT = 40
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from penstock.events import Listed
-from penstock.observe import pump as room
-from penstock.observe.pump import Pump
+from penstock.observe import subscription as room
+from penstock.observe.subscription import Pump
 from tests.observe.reads import Collected
 
 WAIT_S = 60

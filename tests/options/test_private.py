@@ -11,7 +11,8 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ConfigError, Unusable
-from penstock.options import PUBLIC, RetryOptions, S3Options, StoreOptions, TransportOptions
+from penstock.options import PUBLIC, RetryOptions, StoreOptions, TransportOptions
+from penstock.stores.s3.options import S3Options
 
 
 def test_nothing_shows_a_secret():

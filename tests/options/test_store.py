@@ -5,11 +5,12 @@ from dataclasses import fields
 
 import pytest
 
-from penstock import options
 from penstock.errors import ConfigError
-from penstock.options import GCSOptions, OSSOptions, S3Options, StoreOptions
-
-KINDS = [getattr(options, name) for name in options.__all__]
+from penstock.options import StoreOptions
+from penstock.stores.gcs.options import GCSOptions
+from penstock.stores.oss.options import OSSOptions
+from penstock.stores.s3.options import S3Options
+from tests.options.kinds import KINDS
 
 
 @pytest.mark.parametrize("kind", KINDS)

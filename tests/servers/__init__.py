@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.options import AzureOptions, S3Options, StoreOptions
+from penstock.stores.azure.options import AzureOptions
+from penstock.stores.s3.options import S3Options
+
+if TYPE_CHECKING:
+    from penstock.options import StoreOptions
 
 __all__ = ["Account", "Bucket", "Container", "Server"]
 

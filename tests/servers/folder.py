@@ -9,17 +9,17 @@ from urllib.error import HTTPError
 from urllib.parse import quote, unquote
 from urllib.request import Request, urlopen
 
-from penstock.drivers.direct import direct
-from penstock.drivers.local import Local
-from penstock.drivers.web.answers import version_of
-from penstock.drivers.web.paths import canonical, escaped
+from penstock.stores.direct import direct
+from penstock.stores.local.driver import Local
+from penstock.stores.web.answers import version_of
+from penstock.stores.web.paths import canonical, escaped
 from penstock.testing.drivers import KEYS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.protocols.driver import Attributes, Payload
-    from penstock.protocols.exchange import Exchange
+    from penstock.engine.contracts.driver import Attributes, Payload
+    from penstock.engine.contracts.exchange import Exchange
 
 __all__ = ["WEB_KEYS", "Folder"]
 

@@ -17,7 +17,8 @@ from html import escape
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from penstock.options import RetryOptions, S3Options, StoreOptions
+from penstock.options import RetryOptions, StoreOptions
+from penstock.stores.s3.options import S3Options
 from penstock.testing.servers import Scripted, reply
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.providers.urls import parse
 from penstock.source import Source
+from penstock.stores.urls import parse
 from penstock.testing.clock import no_waiting
 from penstock.testing.faults import FAULTS, FaultServer, Match
 from penstock.values import Span

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.datasets.transforms import numbered
-from tests.loading.histories import audit, catalogs, histories, play
+from tests.data.datasets.transforms import numbered
+from tests.data.loading.histories import audit, catalogs, histories, play
 
 HISTORIES = int(os.environ.get("PENSTOCK_SOAK_HISTORIES", "5000"))
 MOST = 1000

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.drivers.local import Local
+from penstock.engine.transport.work import Threads
 from penstock.options import TransportOptions
 from penstock.source import open_source
+from penstock.stores.local.driver import Local
 from penstock.testing.drivers import DriverContract
-from penstock.transport.work import Threads
 from tests.emulators import EMULATORS
 
 

@@ -4,8 +4,8 @@ import pytest
 
 import penstock as ps
 from penstock.cli import main
-from penstock.drivers.azure import Azure
 from penstock.errors import NotFound, PenstockError
+from penstock.stores.azure.driver import Azure
 
 # Part by part, all of ``a/`` comes before ``a!`` and ``a-b``; in the order of bytes it comes after them.
 KEYS = (

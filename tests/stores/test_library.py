@@ -8,7 +8,7 @@ import torch.distributed.checkpoint
 from torch.utils.data import ConcatDataset, DataLoader
 
 import penstock as ps
-from penstock.doctor import examine
+from penstock.cli.doctor import examine
 from penstock.errors import AlreadyExists, NotFound
 from tests.checkpoint.distributed import saves
 from tests.emulators import EMULATORS, names

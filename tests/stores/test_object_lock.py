@@ -13,7 +13,7 @@ import torch
 
 import penstock as ps
 from penstock.cli import main
-from penstock.drivers.s3 import checksums
+from penstock.stores.s3 import checksums
 
 PART = 5 << 20
 
@@ -64,7 +64,7 @@ def test_the_md5_of_what_is_written_after_the_refusal_is_not_computed_on_the_io_
             computed.append((threading.current_thread().name, len(data)))
             super().update(data)
 
-    monkeypatch.setattr("penstock.drivers.s3.driver.WithMD5", Seen)
+    monkeypatch.setattr("penstock.stores.s3.driver.WithMD5", Seen)
     late = []
     md5_of = checksums.md5
     monkeypatch.setattr(

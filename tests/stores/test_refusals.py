@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 import pytest
 
 import penstock as ps
-from penstock.buffer import Buffer
+from penstock.engine.buffer import Buffer
+from penstock.engine.contracts.exchange import Response
 from penstock.errors import ConfigError, PenstockError
-from penstock.protocols.exchange import Response
 from penstock.source import open_source
 from penstock.testing.servers import Scripted, reply
 from penstock.values import Span

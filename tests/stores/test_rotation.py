@@ -17,9 +17,9 @@ import pytest
 import penstock as ps
 from penstock.testing.faults import FaultServer
 from penstock.testing.servers import Scripted, reply
-from tests.drivers.gcs.keys import new_key, service_account
 from tests.emulators import settings
 from tests.servers.google import TokenServer
+from tests.stores.gcs.keys import new_key, service_account
 
 OBJECTS, SIZE = 200, 2000
 PART = 5 << 20
@@ -94,7 +94,7 @@ def _of_alibaba(server, issuer, stack):
     """Ask for the role of an ECS instance."""
     given = stack(_giving(server, issuer))
     patch = stack(pytest.MonkeyPatch.context())
-    patch.setattr("penstock.drivers.oss.credentials._METADATA", given.url)
+    patch.setattr("penstock.stores.oss.credentials._METADATA", given.url)
     return ps.OSSOptions(endpoint=server.endpoint, region=server.settings.region, ecs_role="role", **COMMON)
 
 

@@ -8,8 +8,8 @@ from time import monotonic
 import pytest
 
 import penstock as ps
+from penstock.engine.fetch.policy import RetryPolicy
 from penstock.errors import Throttled
-from penstock.fetch.policy import RetryPolicy
 from penstock.testing.clock import no_waiting
 from penstock.testing.faults import FAULTS, FaultServer, Match
 

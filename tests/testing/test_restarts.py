@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 import penstock as ps
 from penstock.errors import StateMismatch
 from penstock.testing.restarts import Counted, check_restarts
-from tests.datasets.transforms import number, numbered
+from tests.data.datasets.transforms import number, numbered
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

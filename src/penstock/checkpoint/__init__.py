@@ -1,1 +1,1 @@
-"""Training state as objects: written atomically, read in parallel ranges."""
+"""Checkpoints as objects: written atomically, read in parallel ranges."""

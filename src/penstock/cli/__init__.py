@@ -13,16 +13,19 @@ from penstock.errors import MissingExtra
 
 __all__ = ["main"]
 
-_COLLECTED = 10_000  # new objects; with Python's 700, looking for cycles takes 7% of the CPU of many small copies
+# New objects per garbage collection; with Python's 700, the search for cycles takes 7% of the CPU of many small copies.
+_COLLECTED = 10_000
 
 
 def main() -> None:
     """Run the command line; ends the process with one of the codes that ``penstock --help`` lists."""
     gc.set_threshold(_COLLECTED)
     with exit_on_error():
-        if sys.stdout is None:  # closed (``>&-``): to write there is an error, and no socket gets its number
+        # Standard output is closed (``>&-``): writing to it is an error, and no socket may get its file descriptor.
+        if sys.stdout is None:
             sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")  # noqa: PTH123, SIM115
-        if isinstance(sys.stdout, TextIOWrapper):  # names of files that are no UTF-8 go out as they are
+        # File names that are not UTF-8 are written unchanged.
+        if isinstance(sys.stdout, TextIOWrapper):
             utf_8 = sys.stdout.encoding.lower() == "utf-8"
             sys.stdout.reconfigure(errors="surrogateescape" if utf_8 else "backslashreplace")
         missing = [name for name in ("typer", "rich") if find_spec(name) is None]

@@ -1,4 +1,4 @@
-"""The command line as typer sees it: names, options and help texts. `commands/` has the work itself."""
+"""Command line for typer: names, options and help texts. `commands/` does the work."""
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 import platform
@@ -7,17 +7,17 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated
 
 import penstock as ps
+from penstock.cli.demo import EPOCHS
 from penstock.cli.exits import MEANINGS, write
 from penstock.cli.store import with_store
 from penstock.cli.text import harmless
-from penstock.demo import EPOCHS
 
 if TYPE_CHECKING:
     import typer
 
 __all__ = ["build"]
 
-# By command, in the order of the help: the module below this package whose ``COMMANDS`` adds it.
+# Module below this package whose ``COMMANDS`` adds each command, in the order of the help.
 _HOMES = {
     "ls": "app",
     **dict.fromkeys(("stat", "cp", "mv", "rm", "cat", "du"), "objects"),
@@ -27,16 +27,16 @@ _HOMES = {
     "cache": "cache.app",
     "config": "commands.config",
     "doctor": "app",
-    "bench": "bench",
+    "bench": "commands.bench",
     "report": "app",
     "demo": "app",
 }
 
 
 def build(word: str = "") -> "typer.Typer":
-    """Return the whole command line; where ``word``, its first one, is a command, with that command alone.
+    """Return the whole command line or, if its first ``word`` is a command, only that command.
 
-    To import and prepare all of them takes longer than a copy of a few objects.
+    Importing and preparing all commands takes longer than a copy of a few objects.
     """
     import typer
 
@@ -107,7 +107,8 @@ def _doctor(app: "typer.Typer") -> None:
 
         Writes about 6 MiB into a new folder below URL, and deletes them. The exit code is that of the first failure.
         """
-        from penstock.cli.commands import doctor as examining  # with all that examines: no other command waits for it
+        # Imported late: no other command needs the examination.
+        from penstock.cli.commands import doctor as examining
 
         examining.doctor(url, examining.as_json if json else examining.as_text, store, read_only=read_only)
 
@@ -148,7 +149,7 @@ def _demo(app: "typer.Typer") -> None:
         keep: Annotated[bool, typer.Option("--keep", help="Leave the objects in your bucket.")] = False,
     ) -> None:
         """Fill a bucket with images, train from it, kill the training, resume it in mid-epoch, and report."""
-        from penstock.demo.story import Demo  # with a server for tests
+        from penstock.cli.demo.story import Demo  # imports a test server
 
         Demo(bucket=bucket, provider=provider, endpoint=endpoint, epochs=epochs, keep=keep).run()
 

@@ -1,4 +1,4 @@
-"""How a command ends: one line for the user, one number for the script that called it."""
+"""Exit of a command: one line for the user, one exit code for the calling script."""
 
 from __future__ import annotations
 
@@ -27,18 +27,23 @@ MEANINGS = {
 }
 CODES: dict[type[PenstockError], int] = {Unusable: 2, Denied: 3, Transient: 4, Damaged: 5, NoSpace: 6}
 INTERRUPTED = 130
-_OTHER, _PIPE_CLOSED = 1, 141  # the last two as a shell counts a signal's death: 128 + its number
+# 130 and 141 as in a shell after a signal: 128 + the number of the signal.
+_OTHER, _PIPE_CLOSED = 1, 141
 
 
 @contextmanager
 def exit_on_error() -> Iterator[None]:
-    """Say Penstock's errors in one line on standard error and end with their code; ``PENSTOCK_DEBUG=1`` shows all."""
+    """Print errors of Penstock in one line on standard error and exit with their code.
+
+    ``PENSTOCK_DEBUG=1`` shows the traceback.
+    """
     try:
         yield
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # rich and typer, whose help texts do not go through ``write``
+        if isinstance(end.__context__, BrokenPipeError):
+            # Help texts of rich and typer do not go through ``write``.
             raise SystemExit(_PIPE_CLOSED) from None
         raise
     except PenstockError as error:
@@ -50,11 +55,11 @@ def exit_on_error() -> Iterator[None]:
 
 
 def write(text: str) -> None:
-    """Write to standard output, now; when its reader has gone, end quietly, as SIGPIPE ends other programs.
+    """Write to standard output and flush; if its reader has closed it, exit quietly, like other programs on SIGPIPE.
 
     Raises:
-        NoSpace: It goes to a full disk.
-        Unusable: It cannot be written to.
+        NoSpace: Standard output goes to a full disk.
+        Unusable: Standard output cannot be written.
 
     """
     with outgoing():
@@ -64,11 +69,11 @@ def write(text: str) -> None:
 
 @contextmanager
 def outgoing() -> Iterator[None]:
-    """Do the same for a block that writes to standard output in another way."""
+    """Handle errors as ``write`` does, for a block that writes to standard output in a different way."""
     try:
         yield
     except OSError as error:
-        # What is still buffered goes nowhere, or the interpreter would complain of it on its way out.
+        # Discard buffered output; otherwise the interpreter would report an error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             raise SystemExit(_PIPE_CLOSED) from None

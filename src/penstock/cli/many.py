@@ -1,21 +1,21 @@
-"""The commands over many objects, and over addresses, as typer sees them: names, options, help with an example."""
+"""Commands on many objects and on presigned URLs for typer: names, options, and help with an example."""
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import penstock as ps
-from penstock.bulk.mirror import SyncOptions
 from penstock.cli.store import processes_option, with_options, with_store
 from penstock.cli.units import seconds, size_bytes
+from penstock.jobs.mirror import SyncOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import typer
 
-    from penstock.bulk.find import FindKeywords
-    from penstock.catalog.index import IndexKeywords
+    from penstock.data.catalog.index import IndexKeywords
+    from penstock.jobs.find import FindKeywords
 
 __all__ = ["COMMANDS"]
 
@@ -24,7 +24,7 @@ _TREES = "s3://bucket/prefix, or a directory; a / at its end makes no difference
 
 
 def _with_how(command: "Callable[..., None]") -> "Callable[..., None]":
-    """Give ``command`` the options of a sync; it takes them as one keyword, ``how``."""
+    """Add the options of a sync to ``command``, which receives them as the keyword ``how``."""
     from typer import Option
 
     def how(
@@ -41,7 +41,7 @@ def _with_how(command: "Callable[..., None]") -> "Callable[..., None]":
 
 
 def _with_globs(command: "Callable[..., None]") -> "Callable[..., None]":
-    """Give ``command`` globs of relative keys, as one keyword, ``globs``: what to take, and what to leave out."""
+    """Add globs of relative keys (include, exclude) to ``command``, which receives them as the keyword ``globs``."""
     from typer import Option
 
     def globs(
@@ -63,7 +63,7 @@ class _Running(TypedDict):
 
 
 def _with_run(command: "Callable[..., None]") -> "Callable[..., None]":
-    """Give ``command`` what says how it runs and tells what it did; it takes that as one keyword, ``run``."""
+    """Add the options of execution and reports to ``command``, which receives them as the keyword ``run``."""
     from typer import Option
 
     def run(
@@ -113,7 +113,7 @@ def _sync(app: "typer.Typer") -> None:
 
 
 def _with_wanted(command: "Callable[..., None]") -> "Callable[..., None]":
-    """Give ``command`` what is looked for; it takes that as one keyword, ``wanted``."""
+    """Add the search criteria to ``command``, which receives them as the keyword ``wanted``."""
     from typer import Option
 
     def wanted(
@@ -156,7 +156,7 @@ def _find(app: "typer.Typer") -> None:
         from penstock.cli.commands import find as finding
 
         line = finding.as_json if json else finding.as_long if long else finding.as_url
-        finding.find(url, {**wanted, "kind": kind}, line, store)  # type: ignore[typeddict-item]  # find looks at it
+        finding.find(url, {**wanted, "kind": kind}, line, store)  # type: ignore[typeddict-item]  # find validates it
 
 
 def _presign(app: "typer.Typer") -> None:
@@ -191,7 +191,7 @@ def _presign(app: "typer.Typer") -> None:
 
 
 def _with_listing(command: "Callable[..., None]") -> "Callable[..., None]":
-    """Give ``command`` the options of a listing; it takes them as one keyword, ``how``."""
+    """Add the options of a listing to ``command``, which receives them as the keyword ``how``."""
     from typer import Option
 
     def how(
@@ -227,7 +227,8 @@ def _index(app: "typer.Typer") -> None:
 
         Repeat an interrupted command to continue its listing. Exit code 1 if there are no objects.
         """
-        from penstock.cli.commands import index as indexing  # numpy, which no other command of these waits for
+        # Imported late: it needs numpy, and no other command here does.
+        from penstock.cli.commands import index as indexing
 
         indexing.index(url, to, how, store, refresh=refresh, as_json=json)
 

@@ -1,4 +1,4 @@
-"""The commands that work on objects, as typer sees them: names, options, help with an example."""
+"""Commands on objects for typer: names, options, and help with an example."""
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 from dataclasses import replace
@@ -40,7 +40,7 @@ denied, usage, other, try later). A full disk stops the command: make room, then
 
 
 def _help(first: str) -> str:
-    """Return a help text with the rules; typer breaks lines itself, so a paragraph is one."""
+    """Return a help text with the rules, one line per paragraph, because typer breaks lines itself."""
     return "\n\n".join(" ".join(each.split()) for each in f"{first}\n{_RULES}".split("\n\n"))
 
 
@@ -63,7 +63,7 @@ def _stat(app: "typer.Typer") -> None:
 
 
 def _with_how(command: "Callable[..., None]") -> "Callable[..., None]":
-    """Give ``command`` the options of a transfer; it takes them as one keyword, ``how``."""
+    """Add the options of a transfer to ``command``, which receives them as the keyword ``how``."""
     from typer import Option
 
     def how(
@@ -126,7 +126,7 @@ def _mv(app: "typer.Typer") -> None:
 
 
 def _with_uploads(command: "Callable[..., None]") -> "Callable[..., None]":
-    """Give ``command`` the options for unfinished uploads, as ``hours``: None without ``--incomplete``."""
+    """Add the options for unfinished uploads to ``command``, as ``hours``: None without ``--incomplete``."""
     from typer import Option
 
     def hours(
@@ -144,7 +144,7 @@ def _with_uploads(command: "Callable[..., None]") -> "Callable[..., None]":
 
 
 def _with_deletion(command: "Callable[..., None]") -> "Callable[..., None]":
-    """Give ``command`` the options of a deletion; it takes them as one keyword, ``how``."""
+    """Add the options of a deletion to ``command``, which receives them as the keyword ``how``."""
     from typer import Option
 
     def how(

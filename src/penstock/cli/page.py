@@ -1,4 +1,4 @@
-"""Pages for a browser, in a file of this machine: replaced whole, or left as it was."""
+"""Pages for a browser in local files, which are replaced atomically."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["check", "save"]
 
 
 def check(path: str) -> None:
-    """Refuse a file that ``save`` could not write; nothing is left, and a file that is there stays as it is.
+    """Refuse a file that ``save`` could not write; leave no file behind, and an existing file unchanged.
 
     Raises:
-        Unusable: No such directory, or it or the file cannot be written.
+        Unusable: The directory does not exist, or the directory or the file cannot be written.
 
     """
     with _errors(path):
@@ -32,7 +32,7 @@ def check(path: str) -> None:
 
 
 def save(path: str, text: str) -> None:
-    """Write a page; a pipe or a device is written to, and any other file replaced. Raises ``Unusable`` as ``check``."""
+    """Write a page into a pipe or device, or replace any other file. Raises ``Unusable`` as ``check`` does."""
     with _errors(path):
         page = Path(path).resolve()
         if page.exists() and not page.is_file():
@@ -50,7 +50,7 @@ def save(path: str, text: str) -> None:
 
 
 def _begun(page: Path) -> Path:
-    """Create an empty file beside another one."""
+    """Create an empty temporary file in the directory of ``page``."""
     aside = page.with_name(f".penstock-{uuid4().hex}")
     aside.touch(exist_ok=False)
     return aside

@@ -1,4 +1,4 @@
-"""What a command did with many objects: a line for each if asked, a summary, one exit code."""
+"""Report of a command on many objects: an optional line for each, a summary, one exit code."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from penstock.cli.text import readable
 from penstock.errors import printable
 
 if TYPE_CHECKING:
-    from penstock.bulk.outcome import Outcome
     from penstock.errors import PenstockError
+    from penstock.jobs.outcome import Outcome
 
 __all__ = ["Report"]
 
-_SHOWN = 100  # errors and notes; beyond, their number says enough
-_WORST_FIRST = (5, 6, 3, 2, 1, 4)  # 6 ended it all; 4 last: it is only said where trying again can mend everything
+# Errors and notes to print; for more of them, a last line is enough.
+_SHOWN = 100
+# 6 ended the command. 4 is last: it is used only if a retry can fix every failure.
+_WORST_FIRST = (5, 6, 3, 2, 1, 4)
 
 
 class Report:
-    """Counts what became of objects and remembers the first hundred errors and notes.
+    """Counts of objects by status, with the first 100 errors and notes.
 
     Ctrl-C within a ``with`` block prints the errors, the notes and the sums so far.
     """
 
     def __init__(self, verb: str, *, as_json: bool = False) -> None:
-        """Report what was ``verb``-ed, such as "copied"."""
+        """Create a report of objects with the status ``verb``, such as "copied"."""
         self._verb = verb
         self._as_json = as_json
         self._counts: Counter[str] = Counter()
@@ -43,12 +45,12 @@ class Report:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        """Print what was done so far, after Ctrl-C; nothing, where that is nothing."""
+        """Print the sums so far after Ctrl-C, if any object was counted."""
         if kind is KeyboardInterrupt and self._counts:
             self._tell("interrupted: ")
 
     def add(self, record: dict[str, object], size_bytes: int, status: str, note: str = "") -> None:
-        """Count one object; with ``--json``, print what ``record`` and the status say of it."""
+        """Count one object; with ``--json``, print ``record`` and the status."""
         self._counts[status] += 1
         if status == self._verb:
             self._size_bytes += size_bytes
@@ -57,7 +59,7 @@ class Report:
         self._line({**record, "size": size_bytes, "status": status}, {"note": note} if note else {})
 
     def take(self, outcome: Outcome) -> None:
-        """Count what came of one object that was copied, moved or deleted."""
+        """Count the outcome of one object that was copied, moved or deleted."""
         record: dict[str, object] = {"source": outcome.source or None, "dest": outcome.dest or None}
         if outcome.error is not None:
             self.fail(record, outcome.size, outcome.error)
@@ -65,19 +67,19 @@ class Report:
             self.add(record, outcome.size, outcome.status, outcome.note)
 
     def count(self, status: str, number: int) -> None:
-        """Count objects of which nothing more is said."""
+        """Add ``number`` objects to a status, without a line for each."""
         if number:
             self._counts[status] += number
 
     def fail(self, record: dict[str, object], size_bytes: int, error: PenstockError) -> None:
-        """Count one that failed."""
+        """Count a failed object."""
         self._counts["failed"] += 1
         self._codes.add(next((code for kind, code in CODES.items() if isinstance(error, kind)), 1))
         self._remark(str(error))
         self._line({**record, "size": size_bytes, "status": "failed"}, {"error": str(error)})
 
     def end(self) -> None:
-        """Tell the errors, the notes and the sums on standard error; where something failed, exit with its code."""
+        """Print the errors, the notes and the sums on standard error; after a failure, exit with the worst code."""
         self._tell()
         for code in _WORST_FIRST:
             if code in self._codes:
@@ -103,7 +105,8 @@ class Report:
         return "; ".join(words)
 
     def _remark(self, text: str) -> None:
-        if len(self._remarks) < _SHOWN:  # keys must not steer a terminal
+        if len(self._remarks) < _SHOWN:
+            # Keys must not control the terminal.
             self._remarks.append(printable(text))
         elif len(self._remarks) == _SHOWN:
             self._remarks.append("and more of them")

@@ -1,4 +1,4 @@
-"""The options of every command that goes to a store: which store, and how it is talked to, for every provider."""
+"""Options of every command that uses a store: which store, and how to access it, for every provider."""
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 from collections.abc import Callable, Iterable, Mapping
@@ -7,27 +7,27 @@ from functools import wraps
 from inspect import signature
 from typing import Annotated, Any
 
-from penstock.config.profiles.overlay import overlaid
-from penstock.config.profiles.table import PART_KINDS, PARTS, meant
-from penstock.config.profiles.typed import converted, own_names
 from penstock.errors import ConfigError, Unusable
 from penstock.options import StoreOptions
-from penstock.providers.urls import Location, parse
+from penstock.options.overlay import overlaid
+from penstock.options.table import PART_KINDS, PARTS, meant
+from penstock.options.typed import converted, own_names
 from penstock.source import Source
+from penstock.stores.urls import Location, parse
 
 __all__ = ["Given", "processes_option", "settled", "with_options", "with_store"]
 
 _MOST_PROCESSES = 64
-_PLACES = ("url", "urls", "source", "sources", "dest")  # what commands call their URLs
+_PLACES = ("url", "urls", "source", "sources", "dest")  # parameters of commands that are URLs
 
 
 @dataclass(frozen=True)
 class Given:
-    """What a command line says of a store.
+    """Store settings from a command line.
 
     Attributes:
-        profile: The name of a profile of ``penstock.toml``; empty for none.
-        options: Pairs of what the user wrote them as, the option's name, and its value.
+        profile: Name of a profile in ``penstock.toml``; empty without one.
+        options: Triples: the option as the user wrote it, its name, and its value.
 
     """
 
@@ -36,7 +36,7 @@ class Given:
 
 
 def with_store(command: Callable[..., None]) -> Callable[..., None]:
-    """Give ``command`` the options that say where its store is; it takes them as one keyword, ``store``."""
+    """Add the store options to ``command``, which receives them as the keyword ``store``."""
     from typer import Option
 
     def store(
@@ -60,7 +60,7 @@ def with_store(command: Callable[..., None]) -> Callable[..., None]:
         return Given(store or "", tuple(own + [_pair(each) for each in option or ()]))
 
     @wraps(command)
-    def settle(*, store: Given, **given: Any) -> None:  # noqa: ANN401  whatever the command takes
+    def settle(*, store: Given, **given: Any) -> None:  # noqa: ANN401  any argument of the command
         command(store=settled(store, _urls(given)), **given)
 
     return with_options("store", store)(settle)
@@ -79,11 +79,11 @@ def _urls(given: Mapping[str, Any]) -> list[str]:
 
 
 def settled(given: Given, urls: Iterable[str]) -> StoreOptions | str:
-    """Return what ``store=`` is for a command's URLs; no request is made.
+    """Return the ``store=`` argument for a command's URLs; no request.
 
     Raises:
-        ConfigError: An option that no provider of theirs has, or a value that it cannot have; options of one provider
-            where the URLs are of two.
+        ConfigError: An option that the providers of the URLs do not have, or an invalid value; options of one provider
+            for URLs of two providers.
 
     """
     if not given.options:
@@ -98,15 +98,15 @@ def settled(given: Given, urls: Iterable[str]) -> StoreOptions | str:
     explicit = _typed(kind or StoreOptions, given)
     if not given.profile:
         return explicit
-    # A path of a profile has its options already: refused as everywhere.
+    # A URL of a profile already has its options: refused as everywhere.
     bases = [Source(each, given.profile).options for each in places if not each.provider.any_options]
     return overlaid(bases[0], explicit) if bases else explicit
 
 
 def _kind(places: list[Location]) -> type[StoreOptions] | None:
-    """Return the class of the options of all places; None where they have different ones."""
+    """Return the options class of all places; None if they have different classes."""
     providers = [each.provider for each in places]
-    # Those that take any provider's options have no say, unless they are alone.
+    # Providers that accept any provider's options count only if there are no others.
     kinds = {each.options for each in providers if not each.any_options} or {each.options for each in providers}
     return None if len(kinds) > 1 else next(iter(kinds), StoreOptions)
 
@@ -137,7 +137,7 @@ def _value(kind: type, flag: str, name: str, value: object) -> object:
 
 
 def processes_option() -> Any:  # noqa: ANN401  as typer types it
-    """Return the option of commands that copy: how many processes do."""
+    """Return the option for the number of processes that copy."""
     from typer import Option
 
     words = "Processes that copy small objects. Default: as many as processors, up to 4."
@@ -145,12 +145,12 @@ def processes_option() -> Any:  # noqa: ANN401  as typer types it
 
 
 def with_options(keyword: str, make: Callable[..., object]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator: the command gets the options of ``make``, and takes what it makes of them as one keyword."""
+    """Return a decorator that adds the options of ``make`` to a command and passes its result as ``keyword``."""
     options = signature(make).parameters.values()
 
     def fold(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
-        def complete(**given: Any) -> None:  # noqa: ANN401  whatever the command takes
+        def complete(**given: Any) -> None:  # noqa: ANN401  any argument of the command
             made = make(**{each.name: given.pop(each.name) for each in options})
             command(**{keyword: made}, **given)
 

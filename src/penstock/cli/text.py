@@ -1,4 +1,4 @@
-"""How keys, sizes and times are printed."""
+"""Text forms of keys, sizes and times for output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["harmless", "moment", "readable"]
 
 
 def moment(seconds: float | None) -> str | None:
-    """Return a time as ISO 8601 in UTC; None for none, and for one that no calendar has."""
+    """Return a time as ISO 8601 in UTC; None for None, and for a time that no calendar has."""
     try:
         return None if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
     except (ValueError, OverflowError, OSError):
@@ -19,15 +19,15 @@ def moment(seconds: float | None) -> str | None:
 
 
 def harmless(text: str) -> str:
-    """Keep keys from steering a terminal; what goes to a file or a program stays as it is."""
+    """Escape control characters if standard output is a terminal; output to a file or program stays unchanged."""
     return printable(text) if sys.stdout.isatty() else text
 
 
 def readable(size_bytes: int) -> str:
-    """Return a number of bytes for people: ``1.5 GiB``."""
+    """Return a readable number of bytes: ``1.5 GiB``."""
     size = float(size_bytes)
     for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
-        if size < 1024:  # noqa: PLR2004  what the units are made of
+        if size < 1024:  # noqa: PLR2004  factor between units
             return f"{size:.3g} {unit}" if unit != "bytes" else f"{size_bytes} bytes"
         size /= 1024
     return f"{size:,.3g} PiB"

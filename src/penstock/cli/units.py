@@ -1,4 +1,4 @@
-"""Times and sizes as people write them on a command line: ``90``, ``15m``, ``7d``; ``10k``, ``4MiB``."""
+"""Times and sizes as written on a command line: ``90``, ``15m``, ``7d``; ``10k``, ``4MiB``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PREFIXES = "kmgtp"
 
 
 def seconds(text: str, flag: str) -> float:
-    """Return seconds: of a number, or of one with ``s``, ``m``, ``h``, ``d`` or ``w``. Raises ``Unusable``."""
+    """Return the seconds of a number, alone or with ``s``, ``m``, ``min``, ``h``, ``d``, ``w``. Raises ``Unusable``."""
     found = _FORM.fullmatch(text.strip())
     if found is None or found[2].lower() not in _SECONDS:
         raise Unusable(f"{flag} {text!r}: write a number of seconds, or one with m, h, d or w, like 15m or 7d")
@@ -22,7 +22,7 @@ def seconds(text: str, flag: str) -> float:
 
 
 def size_bytes(text: str, flag: str) -> int:
-    """Return bytes: of a number, or of one with ``k``, ``MiB`` and the like, which count by 1,024; ``MB`` by 1,000.
+    """Return the bytes of a number, alone or with a unit: ``k``, ``MiB`` etc. count by 1,024, ``MB`` etc. by 1,000.
 
     Raises ``Unusable``.
     """

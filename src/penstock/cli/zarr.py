@@ -1,4 +1,4 @@
-"""The commands over zarr arrays as typer sees them: names, options, help with an example."""
+"""Commands on zarr arrays for typer: names, options, and help with an example."""
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +20,7 @@ _FORMAT = 3
 
 
 def zarr(app: "typer.Typer") -> None:
-    """Add ``zarr`` with its own commands."""
+    """Add ``zarr`` with its subcommands."""
     import typer
 
     group = typer.Typer(
@@ -32,7 +32,7 @@ def zarr(app: "typer.Typer") -> None:
 
 
 def _with_form(command: "Callable[..., None]") -> "Callable[..., None]":
-    """Give ``command`` the options that say how arrays lie in objects; it takes them as one keyword, ``form``."""
+    """Add the options of the array layout in objects to ``command``, which receives them as the keyword ``form``."""
     from typer import Option
 
     def form(
@@ -63,7 +63,7 @@ def _with_form(command: "Callable[..., None]") -> "Callable[..., None]":
 
 
 def _with_manner(command: "Callable[..., None]") -> "Callable[..., None]":
-    """Give ``command`` the options that say what to do with a destination; it takes them as one keyword, ``manner``."""
+    """Add the options for an existing destination to ``command``, which receives them as the keyword ``manner``."""
     from typer import Option
 
     def manner(
@@ -108,7 +108,7 @@ def _copy(group: "typer.Typer") -> None:
 
 
 def _with_samples(command: "Callable[..., None]") -> "Callable[..., None]":
-    """Give ``command`` what makes a sample: arguments of ``ps.ZarrDataset``, as one keyword, ``samples``."""
+    """Add the options of a sample to ``command``, as the keyword ``samples``: arguments of ``ps.ZarrDataset``."""
     from typer import Option
 
     def samples(
@@ -135,7 +135,7 @@ def _with_samples(command: "Callable[..., None]") -> "Callable[..., None]":
 
 
 def _with_rest(command: "Callable[..., None]") -> "Callable[..., None]":
-    """Give ``command`` what else ``ps.ZarrDataset`` takes, targets and memory, as one keyword, ``rest``."""
+    """Add the other arguments of ``ps.ZarrDataset``, targets and memory, to ``command`` as the keyword ``rest``."""
     from typer import Option
 
     def rest(
@@ -143,8 +143,9 @@ def _with_rest(command: "Callable[..., None]") -> "Callable[..., None]":
         targets: Annotated[str | None, Option(metavar="URL", help="Of targets: an array or a group.")] = None,
         target_offsets: Annotated[str, Option(metavar="NUMBERS", help="Elements of a target.")] = "0",
         align: Annotated[
-            str, Option(metavar="WORD", help="Together along --dims are elements of one index, or coordinates.")
-        ] = "index",
+            str | None,
+            Option(metavar="WORD", help="Together along --dims are elements of one index, or coordinates."),
+        ] = None,
         window: Annotated[str, Option(metavar="SIZE", help="Chunks whose samples are mixed.")] = "256MiB",
         memory: Annotated[str, Option(metavar="SIZE", help="What a process may hold.")] = "1GiB",
     ) -> dict[str, Any]:
@@ -160,7 +161,7 @@ def _with_rest(command: "Callable[..., None]") -> "Callable[..., None]":
 
 
 def _with_output(command: "Callable[..., None]") -> "Callable[..., None]":
-    """Give ``command`` its ways to tell a plan, as one keyword, ``output``: a page, and JSON."""
+    """Add the output options of a plan, a page and JSON, to ``command`` as the keyword ``output``."""
     from typer import Option
 
     def output(
@@ -174,7 +175,7 @@ def _with_output(command: "Callable[..., None]") -> "Callable[..., None]":
 
 
 def _with_setting(command: "Callable[..., None]") -> "Callable[..., None]":
-    """Give ``command`` what a training is like; it takes the arguments of ``plan`` as one keyword, ``setting``."""
+    """Add the settings of a training to ``command``, which receives the arguments of ``plan`` as ``setting``."""
     from typer import Option
 
     def setting(

@@ -1,5 +1,5 @@
-"""Other libraries' names over Penstock: change the import, and the program reads and writes through Penstock.
+"""Drop-in replacements for other libraries: change the import, and the program uses Penstock to read and write.
 
-Each package is named after the library that it stands for and has its public classes, arguments and exceptions. Its
-docstring says what differs. Nothing in Penstock depends on these packages.
+Each package has the name, the public classes, the arguments and the exceptions of the library that it replaces. Its
+docstring lists the differences. Nothing in Penstock depends on these packages.
 """

@@ -1,16 +1,20 @@
-"""Objects as the files that torch's ``FileSystemWriter`` and ``FileSystemReader`` work on."""
+"""Objects as files for torch's ``FileSystemWriter`` and ``FileSystemReader``."""
 
 from __future__ import annotations
 
 import os
+import pathlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from torch.distributed.checkpoint.filesystem import FileSystemBase
 
-from penstock.errors import InvalidURL, NotFound, Unusable
+from penstock.compat.hints import WrongArgument
+from penstock.copies import move_object
+from penstock.errors import InvalidURL, NotFound
 from penstock.source import object_at
-from penstock.verbs import copy, delete, stat
+from penstock.stores.urls import parse
+from penstock.verbs import delete, stat
 from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
@@ -25,7 +29,7 @@ __all__ = ["ObjectFileSystem"]
 
 
 class ObjectFileSystem(FileSystemBase):
-    """Files by URL, in one kind of store. Writes are atomic, also here; nothing is a directory."""
+    """Files by URL in one kind of store. Writes are atomic, and directories do not exist."""
 
     def __init__(self, store: StoreOptions) -> None:
         """Use ``store``'s options for every URL."""
@@ -33,39 +37,43 @@ class ObjectFileSystem(FileSystemBase):
 
     @classmethod
     def url(cls, path: Path) -> str:
-        """Return a path's URL. ``InvalidURL``, a ``ValueError``, for another store's."""
+        """Return the URL of a path. Subclasses raise ``InvalidURL`` (a ``ValueError``) for a URL of another store."""
         return os.fspath(path)
 
     @contextmanager
     def create_stream(self, path: Path, mode: str) -> Generator[io.IOBase, None, None]:
-        """Open an object to read ("rb") or to write ("wb"): it appears when the ``with`` block ends well."""
+        """Open an object to read ("rb") or write ("wb"); a written object appears if the ``with`` block succeeds.
+
+        Raises:
+            ValueError: ``mode`` is invalid; the error is also a ``ConfigError``.
+
+        """
         if mode == "rb":
             with self._reader(self.url(path)) as reader:
                 yield reader
             return
         if mode != "wb":
-            raise Unusable(f"create_stream reads (rb) or writes (wb), not {mode!r}", url=self.url(path))
+            raise WrongArgument(f"mode must be 'rb' or 'wb', got {mode!r}", url=self.url(path))
         with open_object(self.url(path), "wb", store=self._store) as writer:
             yield writer
 
-    def concat_path(self, path: Path, suffix: str) -> str:
-        """Return the URL of what is called ``suffix`` below ``path``."""
+    def concat_path(self, path: Path, suffix: str) -> Path:
+        """Return the URL of the name ``suffix`` below ``path``."""
         return f"{self.url(path).removesuffix('/')}/{suffix}"
 
-    def init_path(self, path: Path) -> str:
+    def init_path(self, path: Path) -> Path:
         """Return the path as a URL."""
         return self.url(path)
 
     def rename(self, path: Path, new_path: Path) -> None:
-        """Copy an object and delete it under its old name."""
-        copy(self.url(path), self.url(new_path), store=self._store)
-        delete(self.url(path), store=self._store)
+        """Copy an object to its new name, and delete it under the old name."""
+        move_object(*object_at(self.url(path), self._store), *object_at(self.url(new_path), self._store))
 
     def mkdir(self, path: Path) -> None:
         """Do nothing."""
 
     def exists(self, path: Path) -> bool:
-        """Return whether there is an object: one HEAD."""
+        """Return whether the object exists: one HEAD."""
         try:
             stat(self.url(path), store=self._store)
         except NotFound:
@@ -73,14 +81,16 @@ class ObjectFileSystem(FileSystemBase):
         return True
 
     def rm_file(self, path: Path) -> None:
-        """Delete an object; a missing one is no error."""
+        """Delete an object; a missing one is not an error."""
         delete(self.url(path), store=self._store)
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
-        """Return whether it is a URL of this store."""
+        """Return whether ``checkpoint_id`` is a URL of this store; any ``pathlib.Path`` counts, as in the originals."""
+        if isinstance(checkpoint_id, pathlib.Path):
+            return True
         try:
-            object_at(cls.url(checkpoint_id))
+            parse(cls.url(checkpoint_id))
         except (InvalidURL, TypeError):
             return False
         return True

@@ -1,4 +1,4 @@
-"""Arguments of torch's ``FileSystemWriter`` as those of Penstock's ``StorageWriter``."""
+"""Translation of the arguments of torch's ``FileSystemWriter`` into those of Penstock's ``StorageWriter``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.compat.hints import not_honoured
 
 __all__ = ["overwrite_of"]
 
-# With the defaults of torch 2.13; none of them changes what is saved.
+# Arguments with no effect on the saved data: their defaults in torch 2.13, and the reason.
 _UNUSED = {
     "single_file_per_rank": (True, "each rank writes one object"),
     "sync_files": (True, "an object is there, and compared, when it is closed"),
@@ -19,10 +19,10 @@ _UNUSED = {
 
 
 def overwrite_of(owner: str, arguments: dict[str, Any]) -> bool:
-    """Return ``overwrite`` (default True), and name arguments that change nothing in a warning.
+    """Return ``overwrite`` (default True), and warn about arguments that have no effect.
 
     Raises:
-        TypeError: ``FileSystemWriter`` has no such argument, or Penstock's layout has no place for it.
+        TypeError: ``FileSystemWriter`` does not have the argument, or Penstock's layout does not support it.
 
     """
     given = dict(arguments)

@@ -1,22 +1,23 @@
 """``zarrdataset`` over Penstock: change the import to ``penstock.compat.zarrdataset``, and nothing else.
 
-Names and arguments are those of zarr-torch-dataset 0.0.9. What differs:
+Names and arguments are those of zarr-torch-dataset 0.0.9. Differences:
 
-- Chunks are read ahead while the epoch runs, in bounded memory. The library loads all chunks of a process before its
-  first batch, and keeps them.
-- Every rank has equally many batches, of samples that no other rank has; all samples are delivered, also where the
-  chunks are no multiple of the ranks. The library leaves out up to a tenth of them, and refuses beyond.
-- Which sample comes in which batch does not depend on ``num_workers``, and the order is another one in each epoch. A
+- Chunks are read ahead during the epoch, in bounded memory. The library loads all chunks of a process before its first
+  batch, and keeps them.
+- All ranks have the same number of batches, and different samples. All samples are delivered, even if the number of
+  chunks is not a multiple of the ranks. The library leaves out up to a tenth of them, and raises an error beyond that.
+- The samples of a batch do not depend on ``num_workers``, and the order differs in each epoch. A
   ``buffer_shuffle_seed`` of None is derived from the chunks' seed, so that every epoch can be resumed.
 - With ``shuffle_chunks`` and ``shuffle_buffer`` the samples of a window of chunks are mixed, not those of all chunks of
-  a process: ``ps.ZarrDataset(window_bytes=…)``. With one of the two, chunks, or the samples within each, are permuted.
-- Any chunking and shards are read, for any number of ranks and workers. Worker processes share no chunk:
-  ``num_workers=0`` decodes in threads.
-- Samples and targets may be groups, as the library's README promises: a sample is then a dict of tensors by name.
-  Chunks are counted in the array of most dimensions (the first of these by name). URLs are taken too.
-- ``targets`` as an array of numpy are written to a temporary directory, which goes with the dataset.
-- The loader is a ``ps.DataLoader``: it has ``state_dict`` and ``load_state_dict``.
-- Errors are Penstock's (``Unusable`` where the library has ``ValueError``).
+  a process: see ``ps.ZarrDataset(window_bytes=…)``. With only one of the two, the chunks, or the samples within each
+  chunk, are permuted.
+- Arrays with any chunking or sharding can be read by any number of ranks and workers. Worker processes do not share
+  chunks; ``num_workers=0`` decodes in threads.
+- Samples and targets may be groups, as the library's README promises: a sample is then a dict of tensors by name. Chunk
+  indexes refer to the array with the most dimensions (the first of these by name). URLs are accepted, too.
+- ``targets`` as a NumPy array are written to a temporary directory, which is deleted with the dataset.
+- The loader is a ``ps.DataLoader``, so it has ``state_dict`` and ``load_state_dict``.
+- Errors are Penstock's (``Unusable`` where the library raises ``ValueError``).
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.datasets.zarr.dataset import ZarrDataset
-from penstock.datasets.zarr.opening import opened
-from penstock.datasets.zarr.samples.arrangement import dims_of
-from penstock.errors import MissingExtra, Unusable
-from penstock.loading.loader import DataLoader
+from penstock.errors import MissingExtra, Unusable, needing
 from penstock.values import whole
+
+with needing("penstock.compat.zarrdataset needs torch", torch="torch"):
+    from penstock.data.loading.loader import DataLoader
+    from penstock.data.zarr.dataset import ZarrDataset
+    from penstock.data.zarr.opening import opened
+    from penstock.data.zarr.samples.arrangement import dims_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,8 +46,7 @@ if TYPE_CHECKING:
     import zarr
     from numpy.typing import NDArray
 
-    from penstock.options import StoreOptions
-    from penstock.protocols.order import Lookup, Order
+    from penstock.data.order.protocol import Lookup, Order
 
     _Stored: TypeAlias = zarr.Array[Any] | zarr.Group | str | os.PathLike[str]
     _Indexes: TypeAlias = int | Sequence[int] | NDArray[np.integer[Any]] | None
@@ -52,24 +54,24 @@ if TYPE_CHECKING:
 __all__ = ["ZarrDataLoader", "ZarrIterableDataset"]
 
 _TAKES = "samples and targets are arrays or groups that zarr has opened, or their URLs"
-_AHEAD = 2  # batches of each worker: torch's own default
+_AHEAD = 2  # batches per worker: torch's default
 
 
 class ZarrIterableDataset(ZarrDataset):
-    """Samples along the first dimension of arrays, with targets: ``ps.ZarrDataset`` by the library's arguments.
+    """Samples along the first dimension of arrays, with targets: ``ps.ZarrDataset`` with the library's arguments.
 
     Args:
-        samples: An open array or group of zarr's, or its URL.
-        targets: The same, or an array of numpy; None for samples alone.
-        selected_chunk_indexes: Chunks along the first dimension, of which alone there are samples.
+        samples: An open zarr array or group, or its URL.
+        targets: The same, or a NumPy array; None for samples alone.
+        selected_chunk_indexes: Use only the samples of these chunks along the first dimension; None: of all chunks.
         shuffle_chunks: Permute the chunks.
-        chunks_shuffle_seed: Of that; the same on all ranks.
+        chunks_shuffle_seed: Seed of ``shuffle_chunks``; the same on all ranks.
         shuffle_buffer: Permute samples.
-        buffer_shuffle_seed: Of that.
+        buffer_shuffle_seed: Seed of ``shuffle_buffer``.
 
     Raises:
-        Unusable: Chunks that there are not, ``shuffle_chunks`` without a seed, targets that do not fit the samples.
-        PenstockError: As ``ps.ZarrDataset``.
+        Unusable: A chunk does not exist, ``shuffle_chunks`` has no seed, or the targets do not fit the samples.
+        PenstockError: As in ``ps.ZarrDataset``.
 
     """
 
@@ -91,28 +93,26 @@ class ZarrIterableDataset(ZarrDataset):
         self.targets = targets if targets is None or isinstance(targets, np.ndarray) else _opened(targets)
         self.shuffle_chunks, self.chunks_shuffle_seed = shuffle_chunks, chunks_shuffle_seed
         self.shuffle_buffer, self.buffer_shuffle_seed = shuffle_buffer, buffer_shuffle_seed
-        where, store = _place(self.samples)
-        size, chunk, dim = _first_dim(self.samples, "samples", store)
+        size, chunk, dim = _first_dim(self.samples, "samples")
         self.selected_chunk_indexes = _selected(selected_chunk_indexes, -(-size // chunk))
         runs = [range(at * chunk, min((at + 1) * chunk, size)) for at in self.selected_chunk_indexes.tolist()]
         shuffle: bool | Order = shuffle_chunks and shuffle_buffer
         if shuffle_chunks != shuffle_buffer:
             shuffle = _ChunkOrder([len(each) for each in runs], chunks=shuffle_chunks)
-        wanted, other = self._targets(size, chunk, dim)
         super().__init__(
-            where,
-            wanted,
+            self.samples,
+            self._targets(size, chunk, dim),
             dims=dim,
             select=None if selected_chunk_indexes is None else {dim: [at for each in runs for at in each]},
             shuffle=shuffle,
             seed=(chunks_shuffle_seed or 0) + ((buffer_shuffle_seed or 0) << 64),
+            align="index",
             decode_cf=False,
-            store=store if store is not None else other,
         )
 
     @staticmethod
     def refine_chunk_indexes(nb_chunks_max: int, selected_chunk_indexes: _Indexes) -> NDArray[np.int64]:
-        """Return the numbers of the selected chunks as an array, of ``nb_chunks_max``; those of all for None."""
+        """Return the indexes of the selected chunks, of ``nb_chunks_max``, as an array; None selects all."""
         return _selected(selected_chunk_indexes, nb_chunks_max)
 
     @staticmethod
@@ -123,29 +123,25 @@ class ZarrIterableDataset(ZarrDataset):
         num_workers: int,
         array_name: str = "",  # noqa: ARG004  the library's own signature
     ) -> None:
-        """Refuse what is no number of ranks or workers, and chunks that there are not: all else can be distributed."""
+        """Raise ``Unusable`` for invalid numbers of ranks or workers, or missing chunks; accept everything else."""
         whole(world_size, "world_size", 1)
         whole(num_workers, "num_workers", 0)
         _selected(selected_chunk_indexes, array.nchunks)
 
-    def _targets(self, size: int, chunk: int, dim: str) -> tuple[Any, StoreOptions | str | None]:
+    def _targets(self, size: int, chunk: int, dim: str) -> Any:  # noqa: ANN401  an open array or group, or a path
         targets = self.targets
         if targets is None:
-            return None, None
-        if isinstance(targets, np.ndarray):
-            where, store, count, name = None, None, len(targets), dim
-        else:
-            where, store = _place(targets)
-            count, _, name = _first_dim(targets, "targets", store)
+            return None
+        count, name = (len(targets), dim) if isinstance(targets, np.ndarray) else _first_dim(targets, "targets")[::2]
         if count != size:
             raise Unusable(f"there are {size} samples and {count} targets: they share their first dimension")
         if name != dim:
             message = f"the first dimension of samples is called {dim!r}, and that of targets {name!r}"
             raise Unusable(f"{message}: ps.ZarrDataset aligns arrays by the names of dimensions; give them one name")
-        return (self._written(targets, chunk, dim) if where is None else where), store
+        return self._written(targets, chunk, dim) if isinstance(targets, np.ndarray) else targets
 
     def _written(self, targets: NDArray[Any], chunk: int, dim: str) -> str:
-        """Write an array of numpy to a directory that goes with this dataset."""
+        """Write a NumPy array to a directory that is deleted with this dataset; return the array's path."""
         zarr = _zarr()
         folder = tempfile.mkdtemp(prefix="penstock-targets-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
@@ -162,10 +158,10 @@ class ZarrIterableDataset(ZarrDataset):
 
 
 class ZarrDataLoader(DataLoader):
-    """``ps.DataLoader`` by the arguments of the library's loader; ``drop_last`` drops the last incomplete batch.
+    """``ps.DataLoader`` with the arguments of the library's loader; ``drop_last`` drops the incomplete last batch.
 
     Raises:
-        Unusable: Arguments that do not fit together.
+        Unusable: Arguments do not fit together.
 
     """
 
@@ -180,7 +176,7 @@ class ZarrDataLoader(DataLoader):
         multiprocessing_context: str | None = None,
         prefetch_factor: int | None = None,
     ) -> None:
-        """Open nothing yet."""
+        """Create the loader; nothing is opened yet."""
         workers: dict[str, Any] = {"persistent_workers": True} if num_workers else {}
         if multiprocessing_context is not None:
             workers["multiprocessing_context"] = multiprocessing_context
@@ -196,7 +192,7 @@ class ZarrDataLoader(DataLoader):
 
 
 class _ChunkOrder:
-    """Chunks in a permuted order, each as it is; or chunks as they are, each permuted. 8 bytes for each sample."""
+    """Order that permutes the chunks, or the samples within each chunk. Uses 8 bytes per sample."""
 
     def __init__(self, sizes: Sequence[int], *, chunks: bool) -> None:
         self._sizes = np.asarray(sizes, dtype=np.int64)
@@ -209,7 +205,7 @@ class _ChunkOrder:
     def positions(self, samples: int) -> int:
         return samples
 
-    def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:  # noqa: ARG002  of an order
+    def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:  # noqa: ARG002  an order's signature
         draw = np.random.default_rng([seed, epoch])
         starts = np.cumsum(self._sizes) - self._sizes
         order = draw.permutation(len(starts)) if self._chunks else np.arange(len(starts))
@@ -226,8 +222,8 @@ def _zarr() -> Any:  # noqa: ANN401  a module
     return zarr
 
 
-def _opened(given: Any) -> Any:  # noqa: ANN401  what the library takes
-    """Open what is given as a URL."""
+def _opened(given: Any) -> Any:  # noqa: ANN401  as in the library
+    """Open a URL; return an open array or group unchanged."""
     if hasattr(given, "store_path"):
         return given
     if not isinstance(given, str | os.PathLike):
@@ -237,31 +233,16 @@ def _opened(given: Any) -> Any:  # noqa: ANN401  what the library takes
     return _zarr().open(Store(given, read_only=True), mode="r")
 
 
-def _place(array: zarr.Array[Any] | zarr.Group) -> tuple[Any, StoreOptions | str | None]:
-    """Return where an open array or group lies, as ``ps.ZarrDataset`` takes it, and the options of its store."""
-    from penstock.interop.zarr.store import Store
-
-    store, path = array.store, array.path
-    if isinstance(store, Store):
-        return f"{store.url}/{path}".rstrip("/"), store.__reduce__()[0].keywords["store"]  # type: ignore[attr-defined]
-    root = getattr(store, "root", None)
-    if root is not None and type(store).__name__ == "LocalStore":
-        return str(root / path), None
-    return array, None
-
-
-def _first_dim(
-    array: zarr.Array[Any] | zarr.Group, what: str, store: StoreOptions | str | None
-) -> tuple[int, int, str]:
-    """Return length, length of a chunk and name of the first dimension: in a group, of the array of most dimensions."""
-    layouts = [each.layout for each in opened(array, what, store, decode_cf=False).values()]
+def _first_dim(array: zarr.Array[Any] | zarr.Group, what: str) -> tuple[int, int, str]:
+    """Return length, chunk length and name of the first dimension; in a group, of the array with most dimensions."""
+    layouts = [each.layout for each in opened(array, what, None, decode_cf=False).values()]
     layout = max(layouts, key=lambda each: len(each.shape))
     if not layout.shape:
         raise Unusable(f"{what} has no dimension: samples are numbered along the first one")
     return layout.shape[0], layout.chunks[0], dims_of(layout)[0]
 
 
-def _selected(given: Any, chunks: int) -> NDArray[np.int64]:  # noqa: ANN401  what the library takes
+def _selected(given: Any, chunks: int) -> NDArray[np.int64]:  # noqa: ANN401  as in the library
     if given is None:
         return np.arange(chunks)
     found = np.atleast_1d(np.asarray(given))

@@ -1,9 +1,10 @@
-"""What happens, for listeners: records with a beginning and an end, free without a listener.
+"""Events for listeners: records of requests, operations and results, at no cost without a listener.
 
-``subscribe`` takes a listener for this process. Requests are ``RequestStarted`` and ``RequestEnded``, one pair for each
-attempt; operations, which consist of several requests, are ``OperationStarted`` and ``OperationEnded``. The others tell
-results: ``RangeRead``, ``Retried``, ``Hedged``, ``Listed``, ``PartSent`` and ``Committed``. Counts and histograms of
-all responses by host, and counts of caches, are kept without a listener, too: ``measured``, ``measured_caches``.
+``subscribe`` adds a listener to this process. Each attempt of a request emits ``RequestStarted`` and ``RequestEnded``;
+each operation, which consists of several requests, emits ``OperationStarted`` and ``OperationEnded``. The other events
+report results: ``RangeRead``, ``Retried``, ``Hedged``, ``Listed``, ``PartSent`` and ``Committed``. Counts and
+histograms of all responses by host (``measured``), and counts of caches (``measured_caches``), are also kept without a
+listener.
 """
 
 from penstock.events.caching import CacheCounts, count_cache, measured_caches
@@ -37,7 +38,7 @@ from penstock.events.records import (
     RequestStarted,
     Retried,
 )
-from penstock.events.timings import HOST_WORDS, HostTimings, Slowest, SlowRequest, Timings, measured, slow
+from penstock.events.timings import HOST_WORDS, HostTimings, Slowest, SlowRequest, Timings, counted, measured, slow
 from penstock.events.tracing import RequestTrace, Scope, followed, named, operation
 
 __all__ = [
@@ -72,6 +73,7 @@ __all__ = [
     "context",
     "context_of",
     "count_cache",
+    "counted",
     "emit",
     "end",
     "enter",

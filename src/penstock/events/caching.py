@@ -1,4 +1,4 @@
-"""What caches did, by directory: counts that are always kept, for metrics."""
+"""Counts of cache activity by directory, always kept, for metrics."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ __all__ = ["CacheCounts", "count_cache", "measured_caches"]
 
 @dataclass(slots=True)
 class CacheCounts:
-    """What this process did with a cache, in sum; any thread may look.
+    """Counts of this process's use of a cache; any thread may read them.
 
     Attributes:
-        hits: Reads of the cache that found what they asked for.
-        hit_bytes: Their bytes.
-        misses: Those that did not.
+        hits: Reads of the cache that found their data.
+        hit_bytes: Bytes of these reads.
+        misses: Reads of the cache that did not find their data.
         stored: Entries that were written.
-        stored_bytes: Their bytes.
-        refused: Entries that were not written: the cache was full and is of use, or they are too large for it.
-        damaged: Entries that were not what had been written, and were removed.
+        stored_bytes: Bytes of these entries.
+        refused: Entries that were not written: the cache was full of useful entries, the entry was too large for it, or
+            the disk failed.
+        damaged: Entries that differed from what had been written, and were removed.
 
     """
 
@@ -35,23 +36,24 @@ class CacheCounts:
     damaged: int = 0
 
     def __add__(self, other: CacheCounts) -> Self:
-        """Return the counts of both."""
+        """Return the sum of both counts."""
         return type(self)(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
-_caches: Final[dict[str, list[CacheCounts]]] = {}  # counts stay when their cache is gone: sums never go down
+# Counts stay after their cache is gone: sums never decrease.
+_caches: Final[dict[str, list[CacheCounts]]] = {}
 
 
 def count_cache(directory: str) -> CacheCounts:
-    """Return new counts, of a cache in ``directory``."""
+    """Return new counts for a cache in ``directory``."""
     counts = CacheCounts()
     _caches.setdefault(directory, []).append(counts)
     return counts
 
 
 def measured_caches() -> dict[str, CacheCounts]:
-    """Return the counts of this process by directory, copied."""
+    """Return a copy of this process's counts, by directory."""
     return {directory: reduce(add, [*counts], CacheCounts()) for directory, counts in [*_caches.items()]}
 
 
-os.register_at_fork(after_in_child=_caches.clear)  # what was counted is the parent's
+os.register_at_fork(after_in_child=_caches.clear)  # the counts are the parent's

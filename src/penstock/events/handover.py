@@ -1,7 +1,7 @@
-"""What takes listeners from a process to the next: hooks at its first engine, at its end, and for those it spawns.
+"""Handover of listeners to child processes: hooks for a process's first engine, for its end, and for spawned processes.
 
-A forked child inherits listeners; a spawned one (``spawn``, ``forkserver``) unpickles functions that subscribe them
-again. Listeners that need a thread or a file of their own make them when the child begins to fetch.
+A forked child inherits listeners; a spawned child (``spawn``, ``forkserver``) unpickles functions that subscribe them
+again. Listeners that need a thread or a file make it when the child begins to fetch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ __all__ = [
 P = ParamSpec("P")
 T = TypeVar("T")
 
-CONTEXT_BYTES: Final = 64  # as much as a loader keeps for its workers; W3C's traceparent has 55
+# The size that a loader reserves for its workers; W3C's traceparent has 55 bytes.
+CONTEXT_BYTES: Final = 64
 
 _carried: dict[int, Callable[[], Restore]] = {}
 _starting: dict[int, Callable[[], None]] = {}
@@ -43,15 +44,15 @@ _contexts: dict[int, tuple[Callable[[], bytes], Callable[[bytes], None]]] = {}
 
 
 def carry(make: Callable[[], Restore]) -> Callable[[], None]:
-    """Hand the function that ``make()`` returns, which has to be picklable, to processes that are spawned.
+    """Pass the function that ``make()`` returns, which must be picklable, to processes that are spawned.
 
-    It is called there when the first source arrives. Returns a function that ends this.
+    The spawned process calls it when the first source arrives. Returns a function that removes this hook.
     """
     return _kept(_carried, make)
 
 
 def carried() -> tuple[Restore, ...]:
-    """Return what a process that is being spawned right now has to call; () while nothing is being spawned."""
+    """Return the functions that the process being spawned must call; () while no process is being spawned."""
     if not _carried:
         return ()
     from multiprocessing.context import get_spawning_popen  # most programs carry nothing
@@ -62,38 +63,39 @@ def carried() -> tuple[Restore, ...]:
 
 
 def arrived(restores: tuple[Restore, ...], make: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """Call what was ``carried``, then ``make``: what a pickled source is on arrival. A restore that fails is left."""
+    """Call the ``carried`` functions, then ``make``, to unpickle a source; ignore errors of ``carried`` functions."""
     for restore in restores:
-        with suppress(Exception):  # a broken sink must not break storage (trap 14)
+        # A broken sink must not break storage (trap 14).
+        with suppress(Exception):
             restore()
     return make(*args, **options)
 
 
 def when_fetching(start: Callable[[], None]) -> Callable[[], None]:
-    """Call ``start`` each time a process opens an engine, the first one after a fork included; must be quick.
+    """Call ``start`` each time a process opens an engine, including the first engine after a fork.
 
-    Returns a function that ends this.
+    ``start`` must be quick. Returns a function that removes this hook.
     """
     return _kept(_starting, start)
 
 
 def begin() -> None:
-    """Take note that an engine is being opened in this process."""
+    """Call the hooks of ``when_fetching``, because this process opens an engine."""
     for start in [*_starting.values()] if _starting else ():
         with suppress(Exception):  # see arrived
             start()
 
 
 def at_end(finish: Callable[[], None]) -> Callable[[], None]:
-    """Call ``finish`` when the process ends, after the last event. Returns a function that ends this."""
+    """Call ``finish`` when the process ends, after the last event. Returns a function that removes this hook."""
     return _kept(_ending, finish)
 
 
 def context_of(read: Callable[[], bytes], adopt: Callable[[bytes], None]) -> Callable[[], None]:
-    """Let loaders pass ``read()``, up to ``CONTEXT_BYTES``, to their workers as an iteration begins, for ``adopt``.
+    """Let loaders pass the trace context ``read()`` to their workers, which call ``adopt`` with it.
 
-    ``adopt`` is called at once where this process is a worker that has entered an iteration. Returns a function that
-    ends this.
+    This happens when an iteration begins, with up to ``CONTEXT_BYTES``. ``adopt`` is called immediately if this process
+    is a worker that has entered an iteration. Returns a function that removes this hook.
     """
     if _entered:
         adopt(_entered[0])
@@ -101,7 +103,7 @@ def context_of(read: Callable[[], bytes], adopt: Callable[[bytes], None]) -> Cal
 
 
 def context() -> bytes:
-    """Return what workers of an iteration that begins here should know of its trace; b"" without one."""
+    """Return the trace context for the workers of an iteration that begins here; b"" without a trace."""
     for read, _ in [*_contexts.values()]:
         with suppress(Exception):  # see arrived
             return read()[:CONTEXT_BYTES]
@@ -109,7 +111,7 @@ def context() -> bytes:
 
 
 def enter(context: bytes) -> None:
-    """Belong to the trace that a loader's process was in, in one of its workers, until the next iteration."""
+    """Adopt the trace context of a loader's process in one of its workers, until the next iteration."""
     _entered[:] = [context]
     for _, adopt in [*_contexts.values()]:
         with suppress(Exception):  # see arrived
@@ -126,9 +128,10 @@ def _kept(where: dict[int, T], thing: T) -> Callable[[], None]:
     return remove
 
 
-@atexit.register  # before tracing's, which is registered later: so it runs after it
+# Registered before the function of ``tracing``, so it runs after that one.
+@atexit.register
 def end() -> None:
-    """Take note that this process ends; for one that runs no ``atexit``."""
+    """Call the hooks of ``at_end``; a process that does not run ``atexit`` calls this function itself."""
     for finish in [*_ending.values()]:
         with suppress(Exception):
             finish()

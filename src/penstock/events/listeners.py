@@ -1,4 +1,4 @@
-"""Hands records to every listener; free when there is none."""
+"""Delivery of records to listeners, at no cost without a listener."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _listeners: tuple[Callable[[Event], None], ...] = ()
 
 
 def listening() -> bool:
-    """Say whether there is a listener; ask before building a record on a hot path."""
+    """Return whether there is a listener; check this before building a record on a hot path."""
     return bool(_listeners)
 
 
 def emit(event: Event) -> None:
-    """Hand the record to every listener, on the emitting thread; a listener that raises is dropped, never the work."""
+    """Pass the record to every listener, on the emitting thread; remove a listener that raises, and continue."""
     for listener in _listeners:
         try:
             listener(event)
@@ -34,16 +34,17 @@ def subscribe(listener: Callable[[Event], None]) -> Callable[[], None]:
     """Call ``listener(event)`` for every event of this process until the returned function is called.
 
     Listeners run on the thread where the event happens, mostly an I/O thread: they must be quick and must not call
-    Penstock. Requests and operations that began before ``subscribe`` may end unannounced: ignore an ``id`` that is not
-    known. A forked process inherits the listeners, and no request or operation; a spawned one begins without any.
+    Penstock. Requests and operations that began before ``subscribe`` may report only their end: ignore an unknown
+    ``id``. A forked process inherits the listeners, but no request or operation; a spawned process begins without
+    listeners.
 
     Raises:
-        Unusable: ``listener`` cannot be called.
+        Unusable: ``listener`` is not callable.
 
     """
     if not callable(listener):
         raise Unusable(f"a listener is a function that takes an event, not {listener!r}")
-    global _listeners  # noqa: PLW0603  one process, one list; replaced whole, so emitters need no lock
+    global _listeners  # noqa: PLW0603  one per process; replaced as a whole, so emitters need no lock
     _listeners = (*_listeners, listener)
     return lambda: _drop(listener)
 

@@ -1,4 +1,4 @@
-"""Records of what happened: plain values that name what they are about."""
+"""Records of events: plain values, each with the URL that it concerns."""
 
 from __future__ import annotations
 
@@ -27,23 +27,22 @@ Outcome = Literal["done", "failed", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to one object or place."""
+    """An event that concerns one URL: an object, or a place such as a folder."""
 
     url: str
 
 
 @dataclass(frozen=True, slots=True)
 class OperationStarted(Event):
-    """An operation began; the requests and operations that it makes name its ``id`` as their ``parent``.
+    """The start of an operation; its requests and inner operations have its ``id`` as their ``parent``.
 
     Attributes:
         id: Unique in this process, among operations and requests.
-        parent: The operation that this one belongs to; 0: none.
-        kind: ``"read"``, ``"lookahead"`` (an iterator that reads ahead), ``"scatter"`` (spans read into memory that is
-            there), ``"list"``, ``"stat"``, ``"delete"``, ``"copy"``, ``"put"``, ``"publish"``, ``"upload"`` (a file
-            that is written), ``"uploads"`` (a listing of unfinished ones) or ``"bulk"`` (many objects of one store,
-            copied or deleted). Of checkpoints ``"load"`` (``ps.load``),
-            ``"save"`` and ``"restore"`` (a run's step).
+        parent: ``id`` of the operation that this one belongs to; 0: none.
+        kind: ``"read"``, ``"lookahead"`` (an iterator that reads ahead), ``"scatter"`` (spans read into existing
+            memory), ``"list"``, ``"stat"``, ``"delete"``, ``"copy"``, ``"put"``, ``"publish"``, ``"upload"`` (a file
+            that is written), ``"uploads"`` (a listing of unfinished uploads) or ``"bulk"`` (many objects of one store,
+            copied or deleted). For checkpoints: ``"load"`` (``ps.load``), ``"save"`` and ``"restore"`` (a run's step).
 
     """
 
@@ -54,11 +53,11 @@ class OperationStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class OperationEnded(Event):
-    """The operation ``id`` ended, ``elapsed_s`` after it began.
+    """The end of the operation ``id``, ``elapsed_s`` seconds after its start.
 
     Attributes:
         outcome: ``"cancelled"``: closed, dropped or interrupted before its end.
-        error: Why it did not succeed: the error's class, and its text where the error is one of Penstock's.
+        error: Class of the error, and its text if the error is one of Penstock's; empty without an error.
 
     """
 
@@ -72,12 +71,12 @@ class OperationEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class RequestStarted(Event):
-    """An attempt of a request is being sent. The attempts of one request share its ``id``.
+    """The start of an attempt of a request. All attempts of a request have its ``id``.
 
     Attributes:
         id: Unique in this process, among operations and requests.
-        parent: The operation that the request belongs to; 0: none.
-        verb: The driver's: ``read``, ``get``, ``head``, ``list``, ``put``, ``create``, ``part``, ``copy_part``,
+        parent: ``id`` of the operation that the request belongs to; 0: none.
+        verb: Verb of the driver: ``read``, ``get``, ``head``, ``list``, ``put``, ``create``, ``part``, ``copy_part``,
             ``complete``, ``abort``, ``copy``, ``delete`` or ``uploads``.
         attempt: From 1.
 
@@ -91,17 +90,17 @@ class RequestStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class RequestEnded(Event):
-    """The attempt ended: there is exactly one such record for each ``RequestStarted``, with the same fields.
+    """The end of an attempt: exactly one such record for each ``RequestStarted``, with the same fields.
 
     Attributes:
-        outcome: ``"failed"``: this attempt; ``Retried`` follows where another one will be made.
-        status: HTTP status; 0 where there was none.
+        outcome: ``"failed"`` concerns this attempt; ``Retried`` follows if the request will be attempted again.
+        status: HTTP status; 0 without one.
         sent_bytes: Size of the request's body.
-        received_bytes: How much of the response's body arrived.
-        first_byte_s: Seconds until the response's first byte; 0.0 where none came, or the store has no wire.
-        elapsed_s: Seconds since the attempt was handed to the transport.
-        error: What it met with: the error's class and text.
-        host: Which the request was sent to, with its port where the URL names one; empty for a store without a wire.
+        received_bytes: Bytes of the response's body that arrived.
+        first_byte_s: Seconds until the response's first byte; 0.0 if none came, or if the store does not use HTTP.
+        elapsed_s: Seconds since the attempt was passed to the transport.
+        error: Class and text of the error; empty without an error.
+        host: Host of the request, with its port if the URL names one; empty if the store does not use HTTP.
 
     """
 
@@ -121,7 +120,7 @@ class RequestEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class RangeRead(Event):
-    """A read was answered and verified: ``size_bytes`` from byte ``start``, ``elapsed_s`` after it was first sent."""
+    """A completed, verified read of ``size_bytes`` from byte ``start``; ``elapsed_s`` counts from its first attempt."""
 
     start: int
     size_bytes: int
@@ -131,7 +130,7 @@ class RangeRead(Event):
 
 @dataclass(frozen=True, slots=True)
 class Retried(Event):
-    """An attempt failed with ``error`` and will be made again in ``delay_s`` seconds."""
+    """A failed attempt: it ended with ``error``, and the next one will be made in ``delay_s`` seconds."""
 
     error: Exception
     attempt: int
@@ -140,12 +139,12 @@ class Retried(Event):
 
 @dataclass(frozen=True, slots=True)
 class Hedged(Event):
-    """A second request for a read that took long was made, and one of the two has ended the other.
+    """The result of a second request for a slow read, after the faster of the two requests has ended the other.
 
     Attributes:
-        won: The second one was answered first.
-        waited_s: How long the first one had waited when the second one was made.
-        wasted_bytes: What had arrived of the body of the one that lost.
+        won: Whether the second request was answered first.
+        waited_s: Seconds that the first request had waited when the second was made.
+        wasted_bytes: Bytes of the slower request's body that had arrived.
 
     """
 
@@ -156,14 +155,14 @@ class Hedged(Event):
 
 @dataclass(frozen=True, slots=True)
 class Listed(Event):
-    """One page of a listing came back with ``count`` keys."""
+    """A received page of a listing, with ``count`` keys."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class PartSent(Event):
-    """Part ``number`` (from 1) of an upload was accepted."""
+    """An accepted part of an upload: part ``number``, from 1."""
 
     number: int
     size_bytes: int
@@ -171,7 +170,7 @@ class PartSent(Event):
 
 @dataclass(frozen=True, slots=True)
 class Committed(Event):
-    """An object became visible, whole and compared."""
+    """A completed write: the object is visible, whole and verified."""
 
     size_bytes: int
     etag: str
@@ -179,7 +178,7 @@ class Committed(Event):
 
 @dataclass(frozen=True, slots=True)
 class CacheHit(Event):
-    """The cache had ``size_bytes`` from byte ``start`` on (negative: before the end): no request was made for them."""
+    """A cache hit: ``size_bytes`` from byte ``start`` on (negative: before the end) needed no request."""
 
     start: int
     size_bytes: int
@@ -187,6 +186,6 @@ class CacheHit(Event):
 
 @dataclass(frozen=True, slots=True)
 class CacheMiss(Event):
-    """The cache did not have what is at byte ``start`` (negative: before the end); ``RangeRead`` tells of its read."""
+    """A cache miss at byte ``start`` (negative: before the end); ``RangeRead`` reports the read from the store."""
 
     start: int

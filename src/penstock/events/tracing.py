@@ -1,4 +1,4 @@
-"""Follows operations and their requests from beginning to end: one end for each beginning, on any way out."""
+"""Tracing of operations and their requests: exactly one end for each start, on every exit path."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _current: Final[ContextVar[int]] = ContextVar("penstock-operation", default=0)
 
 
 def operation(kind: str, url: Callable[[K], str], key: K) -> Scope:
-    """Begin an operation on ``url(key)``: use it in a ``with`` block, or ``run`` what it does and ``end`` it.
+    """Begin an operation on ``url(key)``: use it in a ``with`` block, or call its ``run`` and then its ``end``.
 
-    Without a listener nothing is recorded, now or later: ``url`` is not called.
+    Without a listener at this moment, nothing is recorded, now or later, and ``url`` is not called.
     """
     return _Heard(kind, public_url(url(key))) if listening() else _UNHEARD
 
 
 def followed(kind: str, url: Callable[[str], str], key: str, items: Generator[T]) -> Generator[T]:
-    """Yield what a generator yields: its steps belong to an operation, which begins with the first."""
+    """Yield the items of a generator, whose steps belong to an operation that begins with the first step."""
     scope = operation(kind, url, key)
     try:
         while (item := scope.run(next, items, _END)) is not _END:
@@ -55,19 +55,19 @@ def followed(kind: str, url: Callable[[str], str], key: str, items: Generator[T]
 
 
 class Scope:
-    """An operation; this one has no listener."""
+    """An operation without a listener, which records nothing; base class of operations with one."""
 
     __slots__ = ()
 
     def run(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        """Call ``function``; requests that are made in it, on this thread, belong to the operation."""
+        """Call ``function``; requests that it makes on this thread belong to the operation."""
         return function(*args, **options)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Record the end; twice does nothing."""
+        """Record the end; a second call does nothing."""
 
     def __enter__(self) -> Self:
-        """Let what is begun in the block, on this thread, belong to the operation."""
+        """Make requests and operations that begin in the block, on this thread, belong to the operation."""
         return self
 
     def __exit__(
@@ -81,7 +81,7 @@ _open: Final[WeakSet[_Heard]] = WeakSet()
 
 
 class _Heard(Scope):
-    """An operation with a listener; one that is dropped, or left open when the interpreter exits, is cancelled."""
+    """An operation with a listener; cancelled if it is dropped, or still open when the interpreter exits."""
 
     __slots__ = ("__weakref__", "_began", "_outer", "_pid", "id", "kind", "parent", "url")
 
@@ -103,7 +103,8 @@ class _Heard(Scope):
 
     def end(self, error: BaseException | None = None) -> None:
         pid, self._pid = self._pid, 0
-        if pid != os.getpid():  # it has ended, or began in the process that this one was forked from
+        if pid != os.getpid():
+            # The operation has ended, or it began in the parent, before the fork.
             return
         _open.discard(self)
         elapsed_s = monotonic() - self._began
@@ -125,7 +126,7 @@ class _Heard(Scope):
 
 
 class Response(Protocol):
-    """The part of a transport's response that is recorded: see ``protocols.exchange``."""
+    """The part of a transport's response that is recorded: see ``engine.contracts.exchange``."""
 
     status: int
     body: object
@@ -134,9 +135,9 @@ class Response(Protocol):
 
 
 class RequestTrace:
-    """Records the attempts of one request; made on the thread that wants it, used on the transport's.
+    """Recorder of the attempts of one request; made on the requesting thread, used on the transport's thread.
 
-    An operation made without a listener has none, so that the hot path looks at an attribute only.
+    An operation made without a listener has no trace, so that the hot path checks only an attribute.
     """
 
     __slots__ = (
@@ -153,7 +154,7 @@ class RequestTrace:
     )
 
     def __init__(self, verb: str, url: str) -> None:
-        """Belong to the operation that this thread is in."""
+        """Make a trace in the current operation of this thread."""
         self._id, self._parent = next(_ids), _current.get()
         self._verb, self._url, self._host = verb, url, ""
         self._attempt = self._sent_bytes = 0
@@ -161,26 +162,27 @@ class RequestTrace:
         self._answer = 0, 0, 0, 0.0
 
     def beside(self) -> RequestTrace:
-        """Return one for another request of the same operation, for the same."""
+        """Return a trace of another request with the same verb and URL, in the same operation."""
         other = copy(self)
-        other._id, other._attempt = next(_ids), 0  # noqa: SLF001  one of this class
+        other._id, other._attempt = next(_ids), 0  # noqa: SLF001  of this class
         return other
 
     def start(self, attempt: int, request: object) -> None:
         """Record that an attempt is being sent."""
-        body = getattr(request, "body", None)  # a store without a wire has no requests
+        # A store that does not use HTTP has no requests.
+        body = getattr(request, "body", None)
         self._host = host_of(getattr(request, "url", ""))
         self._attempt, self._sent_bytes, self._began = attempt, len(body) if body else 0, monotonic()
         emit(RequestStarted(self._url, self._id, self._parent, self._verb, attempt))
 
     def answer(self, response: Response) -> None:
-        """Take note of the response, which ``end`` follows."""
+        """Keep the values of the response for ``end``, which follows."""
         self._elapsed_s, body = monotonic() - self._began, response.body
         received_bytes = response.received or (len(body) if isinstance(body, bytes) else 0)
         self._answer = response.status, self._sent_bytes, received_bytes, response.first_byte_s
 
     def end(self, error: PenstockError | None) -> None:
-        """Record the end of the attempt that was started last; where it has ended, or none was, do nothing."""
+        """Record the end of the attempt that was started last; do nothing if it has ended or none was started."""
         attempt, self._attempt = self._attempt, 0
         if attempt:
             begun = self._url, self._id, self._parent, self._verb, attempt, _outcome(error)
@@ -195,14 +197,15 @@ def _outcome(error: BaseException | None) -> Outcome:
 
 
 def named(error: BaseException | None) -> str:
-    """Name an error: only our own texts are known to hold no secret."""
+    """Return the class of an error, and its text if the error is Penstock's: other texts may hold secrets."""
     if error is None:
         return ""
     name = type(error).__name__
     return f"{name}: {error}" if isinstance(error, PenstockError) else name
 
 
-@atexit.register  # run after the I/O thread has been ended, and its requests with it: transports register later
+# Runs after the I/O thread and its requests have ended, because transports register later.
+@atexit.register
 def _end_all() -> None:
     for scope in list(_open):
         scope.end(Cancelled("the interpreter exits"))

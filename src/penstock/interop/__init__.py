@@ -1,1 +1,1 @@
-"""Penstock behind other libraries' interfaces: one foreign interface per file, each opening with what is lost."""
+"""Adapters to other libraries' interfaces, one package each; the package docstring states limits, if there are any."""

@@ -1,8 +1,8 @@
-"""Coroutines around a source: requests go their way on the engine's thread, and the caller's event loop is told.
+"""Coroutines for a source: the engine's thread runs the requests and notifies the caller's event loop.
 
-Reads and looks cost a wake-up of the loop and no thread; ``call`` has everything else carried out by threads. They may
-be awaited on any loop, on several at once, and after a fork on a loop of the child's own. A task that is cancelled
-calls its requests off.
+Reads and stats cost one wake-up of the loop and need no thread; ``call`` runs all other functions on threads. The
+coroutines may be awaited on any loop, on several loops in parallel, and after a fork on a new loop of the child. A
+cancelled task cancels its requests.
 """
 
 from __future__ import annotations
@@ -18,66 +18,67 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from penstock.engine.waiting import LOOK_S, Inbox
 from penstock.events import operation
-from penstock.waiting import LOOK_S, Inbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from penstock.engine.contracts.fetching import Fetching, PendingRead
+    from penstock.engine.waiting import Item
     from penstock.errors import PenstockError
-    from penstock.protocols.fetching import Fetching, PendingRead
     from penstock.source import Operation, Source
     from penstock.values import ObjectMeta, Span
-    from penstock.waiting import Item
 
 __all__ = ["call", "read", "read_each", "read_many", "stat", "stat_each"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_THREADS = 32  # calls at once in a process, each a request that is waited for
+_THREADS = 32  # parallel calls of a process, each waiting for a request
 
 
 async def read(source: Source, span: Span) -> bytes:
-    """Read one span as ``Source.read`` does."""
+    """Return the bytes of one span, as ``Source.read`` does."""
     return (await _reads(source, (span,)))[0].take()
 
 
 async def read_many(source: Source, spans: Sequence[Span]) -> list[bytes]:
-    """Read spans all at once; their bytes in order. The first error, in order, is raised, once all have ended."""
+    """Read spans in parallel and return their bytes, in order; when all have ended, raise the first error in order."""
     return [each.take() for each in await _reads(source, spans)]
 
 
 async def read_each(source: Source, spans: Sequence[Span]) -> list[bytes | PenstockError]:
-    """Read spans all at once; the bytes of each, or why there are none, in order."""
+    """Read spans in parallel and return the bytes or the error of each, in order."""
     return [each.error or each.take() for each in await _reads(source, spans)]
 
 
 async def stat(source: Source, key: str) -> ObjectMeta:
-    """Describe one object as ``Source.head`` does: one request."""
+    """Return one object's metadata, as ``Source.head`` does: one request."""
     return (await _looks(source, (key,)))[0].result()
 
 
 async def stat_each(source: Source, keys: Sequence[str]) -> list[ObjectMeta | PenstockError]:
-    """Describe objects, one request each, all at once; the description of each, or why there is none, in order."""
+    """Return the metadata or the error of each object, in order: one request each, in parallel."""
     return [each.error or each.result() for each in await _looks(source, keys)]
 
 
 async def call(function: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
-    """Call a function that blocks, on one of 32 threads of this module's.
+    """Call a blocking function on one of this module's 32 threads.
 
-    Where the task is cancelled a call that has begun goes on to its end; its result is dropped.
+    If the task is cancelled, a call that has begun still runs to its end, and its result is dropped.
     """
     work = partial(copy_context().run, function, *args, **options)
     return await asyncio.get_running_loop().run_in_executor(_pool.threads(), work)
 
 
 async def _looks(source: Source, keys: Sequence[str]) -> list[Operation[ObjectMeta]]:
-    """Look at objects; all looks are complete, in order."""
+    """Request the metadata of objects; return the completed operations, in order."""
     with operation("stat", source.url, keys[0] if len(keys) == 1 else ""):
         arrivals = _Arrivals(_loop())
         if source.waits():
-            await call(_prepared, source, (), arrivals)  # engine and credentials are there afterwards
+            # Opens the engine and obtains credentials, so that nothing below has to wait.
+            await call(_prepared, source, (), arrivals)
         calls = source.calls(arrivals)
         heads = [calls.head(key) for key in keys]
         try:
@@ -91,7 +92,7 @@ async def _looks(source: Source, keys: Sequence[str]) -> list[Operation[ObjectMe
 
 
 async def _reads(source: Source, spans: Sequence[Span]) -> list[PendingRead]:
-    """Read spans all at once; all are complete, in order."""
+    """Read spans in parallel; return the completed reads, in order."""
     with operation("read", source.url, spans[0].key if len(spans) == 1 else ""):
         arrivals = _Arrivals(_loop())
         if source.waits(spans):
@@ -115,7 +116,7 @@ def _prepared(source: Source, spans: Sequence[Span], arrivals: _Arrivals) -> tup
 
 
 class _Loop:
-    """An event loop as coroutines wait on it: one wake-up and one timer serve all of them.
+    """An event loop with its waiting coroutines: one wake-up and one timer serve all of them.
 
     Attributes:
         loop: The event loop.
@@ -132,15 +133,17 @@ class _Loop:
         self._looking = False
 
     def wake(self, arrivals: _Arrivals) -> None:
-        """Have the loop resume a coroutine; on any thread."""
+        """Make the loop resume a coroutine; may be called from any thread."""
         self._ended.append(arrivals)
-        if not self._woken:  # what is appended after this is set is resumed, too: the loop clears it first
+        # Entries appended while the flag is set are resumed, too: _resume clears the flag before it reads the queue.
+        if not self._woken:
             self._woken = True
-            with suppress(RuntimeError):  # the loop was closed meanwhile: no coroutine waits
+            # The loop may have been closed meanwhile: then no coroutine waits.
+            with suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(self._resume)
 
     async def wait(self, arrivals: _Arrivals, items: Sequence[Item]) -> None:
-        """Wait until all have ended; what takes long is logged, as threads that wait do it."""
+        """Wait until all items have ended; slow items are logged, as when a thread waits for them."""
         self._waiting[arrivals] = items
         if not self._looking:
             self._looking = True
@@ -167,10 +170,10 @@ class _Loop:
 
 
 class _Arrivals(Inbox):
-    """Wakes one coroutine when all that it waits for has ended: once, however much that is.
+    """An inbox that wakes one coroutine, once, when all items that it waits for have ended.
 
     Attributes:
-        future: Is done then.
+        future: Done when all items have ended.
 
     """
 
@@ -179,28 +182,29 @@ class _Arrivals(Inbox):
     def __init__(self, loop: _Loop) -> None:
         super().__init__()
         self._loop = loop
-        self._told = count(1)  # counts in one step: a transport may have several threads
+        # Counts in one atomic step: a transport may have several threads.
+        self._told = count(1)
         self._expected = 0
         self.future = loop.loop.create_future()
 
     def expect(self, number: int) -> None:
-        """Wake the coroutine when so many have ended; before they are sent."""
+        """Set how many items must end before the coroutine wakes; call this before the items are sent."""
         self._expected = number
         if not number:
             self.future.set_result(None)
 
-    def finished(self, item: Item) -> None:  # noqa: ARG002  the last one is as good as any
-        """Take note, on the transport's thread, that one is complete."""
+    def finished(self, item: Item) -> None:  # noqa: ARG002  only the number of items counts
+        """Count one completed item; called on the transport's thread."""
         if next(self._told) == self._expected:
             self._loop.wake(self)
 
     async def all(self, items: Sequence[Item]) -> None:
-        """Wait until all have ended."""
+        """Wait until all items have ended."""
         await self._loop.wait(self, items)
 
 
 def _loop() -> _Loop:
-    """Return the running event loop: the same object as long as its thread runs no other."""
+    """Return the ``_Loop`` of the running event loop: the same object until its thread runs a different loop."""
     running = asyncio.get_running_loop()
     here: _Loop | None = getattr(_threads, "loop", None)
     if here is None or here.loop is not running:
@@ -209,7 +213,7 @@ def _loop() -> _Loop:
 
 
 class _Pool:
-    """Threads for calls that block; made when first needed, and anew in a forked child."""
+    """Threads for blocking calls; created when first needed, and again in a forked child."""
 
     def __init__(self) -> None:
         self._threads: ThreadPoolExecutor | None = None
@@ -220,7 +224,7 @@ class _Pool:
         return self._threads
 
     def forget(self) -> None:
-        """Leave the threads to the parent: they are not here."""
+        """Drop the parent's threads, which do not exist in a forked child."""
         self._threads = None
 
 

@@ -1,4 +1,4 @@
-"""Byte ranges as Python's slices have them, and near ones read as one; pure arithmetic."""
+"""Byte ranges: Python slices as spans, and nearby spans merged into one request; pure arithmetic."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ if TYPE_CHECKING:
 
 __all__ = ["GAP_BYTES", "Run", "exact", "merged", "spanned"]
 
-GAP_BYTES = 8 << 10  # between two ranges that are read as one: Arrow's ``hole_size_limit``
-_RUN_BYTES = 4 << 20  # most that one request reads of several ranges: longer runs would come one after another
+# Largest gap between two ranges that share a request: Arrow's ``hole_size_limit``.
+GAP_BYTES = 8 << 10
+# Largest request for several ranges: the ranges of a longer one would arrive one after another.
+_RUN_BYTES = 4 << 20
 
 
 class Run(NamedTuple):
-    """Ranges of one object that lie near one another.
+    """Nearby ranges of one object, read in one request.
 
     Attributes:
-        span: What is read: from the first of them to the end of the last.
-        members: Which of the spans are in it, by their positions.
+        span: The bytes to read: from the start of the first range to the end of the last.
+        members: Positions of the contained spans in the caller's sequence.
 
     """
 
@@ -31,9 +33,9 @@ class Run(NamedTuple):
 
 
 def spanned(key: str, start: int | None, end: int | None) -> Span | None:
-    """Return ``object[start:end]`` as a span that can be read without the object's size; None where there is none.
+    """Return ``object[start:end]`` as a span that can be read without the object's size; None if the size is needed.
 
-    Its ``stop`` may lie beyond the object's end. An empty slice has ``stop`` equal to ``start``.
+    The span's ``stop`` may lie beyond the object's end. An empty slice has ``stop`` equal to ``start``.
     """
     start = start or 0
     if end is None:
@@ -50,9 +52,9 @@ def exact(meta: ObjectMeta, start: int | None, end: int | None) -> Span:
 
 
 def merged(spans: Sequence[Span], gap_bytes: int) -> Iterator[Run]:
-    """Yield runs that hold every span once: those of one object with at most ``gap_bytes`` between them together.
+    """Yield runs that contain every span once; spans of one object at most ``gap_bytes`` apart share a run.
 
-    Spans without a ``stop`` stay alone, and so does what would make a run longer than 4 MiB.
+    A span without a ``stop`` gets a separate run. A span that would make a run longer than 4 MiB begins a new one.
     """
     order = sorted(range(len(spans)), key=lambda at: (spans[at].stop is None, *spans[at][:2]))
     run: Run | None = None

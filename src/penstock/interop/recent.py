@@ -1,4 +1,4 @@
-"""What was learned lately, up to a bound; from any thread."""
+"""A thread-safe cache with a bounded number of values."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ T = TypeVar("T")
 
 
 class Recent(Generic[T]):
-    """A mapping that forgets its oldest entries; each may be given out a few times only."""
+    """A mapping that drops its least recently used entries, and optionally limits how often each is returned."""
 
     def __init__(self, most: int, uses: int = 0) -> None:
-        """Keep up to ``most`` values, each for ``uses`` calls of ``get``, or for any number of them where it is 0."""
+        """Keep up to ``most`` values, each for ``uses`` calls of ``get``; 0 means any number of calls."""
         self._most = most
         self._uses = uses
         self._kept: dict[str, tuple[T, int]] = {}
         self._lock = Lock()
 
     def keep(self, key: str, value: T) -> None:
-        """Remember a value, in place of what was remembered before."""
+        """Store a value, replacing an earlier value of the key."""
         with self._lock:
             self._kept.pop(key, None)
             self._kept[key] = value, self._uses
@@ -29,7 +29,7 @@ class Recent(Generic[T]):
                 del self._kept[next(iter(self._kept))]
 
     def get(self, key: str) -> T | None:
-        """Return a value, if it is still remembered."""
+        """Return a value; None if it is not stored, or no longer."""
         with self._lock:
             value, left = self._kept.pop(key, (None, 0))
             if value is not None and left != 1:
@@ -37,6 +37,6 @@ class Recent(Generic[T]):
             return value
 
     def forget(self, key: str) -> None:
-        """Remember it no more."""
+        """Drop the value of a key."""
         with self._lock:
             self._kept.pop(key, None)

@@ -1,4 +1,4 @@
-"""Sinks for what happens: log records, files, traces and metrics. ``to`` opens them; none can break a read.
+"""Sinks for events: log records, files, traces and metrics. ``to`` opens them; no sink can break a read.
 
 ``PENSTOCK_OBSERVE`` opens sinks without a line of code: see ``environment``.
 """

@@ -22,17 +22,19 @@ if TYPE_CHECKING:
 __all__ = ["ChromeTrace"]
 
 _END: Final = b"\n]\n"
-_OPERATIONS: Final = 100_000  # first row of operations; those of requests begin at 1
-_MOST_OPEN: Final = 100_000  # beginnings whose ends have been dropped take no more memory than this
+# First row of operations; the rows of requests begin at 1.
+_OPERATIONS: Final = 100_000
+# Maximum number of open starts, which bounds the memory of starts whose ends were dropped.
+_MOST_OPEN: Final = 100_000
 
 
 @dataclass(frozen=True)
 class ChromeTrace:
-    """A trace file: a row for each request in flight, coloured by verb, and rows for operations, by process.
+    """A trace file: by process, a row for each request in flight, coloured by verb, and rows for operations.
 
-    Open it at https://ui.perfetto.dev. Worker processes append to the same file. When the last process closes it, it is
-    a whole JSON array; a trace that was cut off by a kill lacks the closing bracket, which viewers do not mind.
-    A trace that is there already is replaced, unless another process is writing it (another rank, say).
+    Open it at https://ui.perfetto.dev. Worker processes append to the same file. When the last process closes it, the
+    file is a complete JSON array; after a kill, the closing bracket is missing, which viewers accept. An existing trace
+    is replaced, unless another process (another rank, say) is writing it.
 
     Attributes:
         path: The file; ``{pid}`` and ``{rank}`` are filled in by each process.
@@ -43,7 +45,7 @@ class ChromeTrace:
     events: ClassVar[bool] = True
 
     def open(self, *, first: bool) -> _Writer:
-        """Open the file, or make it. ``OSError`` where that cannot be; ``Unusable`` where it holds something else."""
+        """Open or create the file; raise ``OSError`` on failure, ``Unusable`` if the file is not a trace."""
         return _Writer(AppendedFile(named_path(self.path)), first=first)
 
 
@@ -69,7 +71,8 @@ class _Writer:
             elif file.tail(len(_END)) == _END:  # other processes have closed it
                 file.cut(file.size() - len(_END))
         else:
-            file.share()  # waits until the one that is alone has written its head
+            # Waits until the process with the exclusive lock has written the head.
+            file.share()
         rank = os.environ.get("RANK")
         name = f"penstock {self._pid}" + (f", rank {rank}" if rank else "")
         mark = b",\n" if file.size() else b"[\n"
@@ -109,7 +112,8 @@ class _Writer:
     def _end(self, record: Record, kind: str, key: tuple[int, int], name: str) -> Iterator[dict[str, Any]]:
         begun = self._begun.pop(key, None)
         if begun is None:
-            return  # it began before this trace, or was dropped
+            # The start came before this trace, or was dropped.
+            return
         row, at_ns = begun
         self._rows[kind].give(row)
         span = {"ph": "X", "ts": at_ns / 1e3, "dur": (record.at_ns - at_ns) / 1e3, "tid": row, "name": name}
@@ -134,14 +138,14 @@ class _Writer:
 
 
 class _Rows:
-    """Rows of a trace, so that what overlaps does not share one: the lowest that is free."""
+    """Allocator of rows of a trace: the lowest free row, so that overlapping spans have different rows."""
 
     def __init__(self, first: int) -> None:
         self._next = first
         self._free: list[int] = []
 
     def take(self) -> tuple[int, bool]:
-        """Return a row, and whether it is a new one."""
+        """Return a free row, and whether it is new."""
         if self._free:
             return heappop(self._free), False
         self._next += 1

@@ -1,11 +1,12 @@
-"""Events as plain values: what a line of JSON or a log record shows of them."""
+"""Encoding of events as plain values, for lines of JSON and log records."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.errors import discreet, printable
 from penstock.events import Event, named
 
 if TYPE_CHECKING:
@@ -13,21 +14,21 @@ if TYPE_CHECKING:
 
     from penstock.observe.sink import Record
 
-__all__ = ["plain", "process", "sentence"]
+__all__ = ["discreet_event", "plain", "process", "sentence"]
 
 _NS: Final = 1_000_000_000
 
 
 def process() -> dict[str, Any]:
-    """Return what tells this process from others: ``pid``, and ``rank`` where the environment has ``RANK``."""
+    """Return the identity of this process: ``pid``, and ``rank`` if the environment has ``RANK``."""
     rank = os.environ.get("RANK")
     return {"pid": os.getpid(), **({"rank": rank} if rank else {})}
 
 
 def plain(record: Record, where: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record as JSON shows it: ``time`` (seconds since 1970), ``where``, ``event`` and the event's fields.
+    """Return the JSON fields of a record: ``time`` (seconds since 1970), ``where``, ``event`` and the event's fields.
 
-    An error is shown as its class, with the text of Penstock's own errors, which holds no secret.
+    An error is shown as its class; Penstock's errors also with their text, which holds no secret.
     """
     event = record.event
     shown: dict[str, Any] = {"time": record.at_ns / _NS, **where, "event": type(event).__name__}
@@ -48,7 +49,15 @@ def sentence(event: Event) -> str:
             named(value) if isinstance(value, BaseException) else f"{value:.6g}" if isinstance(value, float) else value
         )
         words.append(f"{name}={text}")
-    return " ".join(words)
+    # Another user's key may hold line breaks, which would forge records, and terminal escapes.
+    return printable(" ".join(words))
+
+
+def discreet_event(event: Event) -> Event:
+    """Return an event without texts that look like a signature, a token or a password; mostly the same object."""
+    texts = {name: value for name in _names(type(event)) if isinstance(value := getattr(event, name), str)}
+    changed = {name: shown for name, value in texts.items() if (shown := discreet(value)) != value}
+    return replace(event, **changed) if changed else event
 
 
 def _names(kind: type[Event]) -> tuple[str, ...]:

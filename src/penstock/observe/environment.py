@@ -1,4 +1,4 @@
-"""Sinks that the environment names, in ``PENSTOCK_OBSERVE``, and those that profiles name."""
+"""Sinks that the environment variable ``PENSTOCK_OBSERVE`` names, and sinks that profiles name."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from penstock.observe.subscription import has, receive
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from penstock.config.profiles.sinks import NamedSinks
     from penstock.observe.sink import Sink
+    from penstock.stores.profiles.sinks import NamedSinks
 
 __all__ = ["VARIABLE", "begin", "begin_named", "named_sinks"]
 
@@ -31,18 +31,20 @@ _LOG = getLogger("penstock")
 
 
 def begin(environ: Mapping[str, str]) -> None:
-    """Open the sinks that ``PENSTOCK_OBSERVE`` names, for as long as the process lives; what fails is logged.
+    """Open the sinks that ``PENSTOCK_OBSERVE`` names, until the process ends; log failures.
 
-    Called by ``import penstock`` where the variable is set, in workers too.
+    Called by ``import penstock`` if the variable is set, also in workers.
     """
     from multiprocessing import current_process, parent_process  # few programs have the variable
 
     try:
         sinks = named_sinks(environ.get(VARIABLE, ""))
-    except ConfigError as error:  # an import must not fail for it
+    except ConfigError as error:
+        # An import must not fail because of a sink.
         _LOG.warning("no sink is opened: %s", error)
         return
-    spawning = getattr(current_process(), "_inheriting", False)  # as multiprocessing asks, which knows no parent yet
+    # The check that multiprocessing itself makes: the parent process is not known yet.
+    spawning = getattr(current_process(), "_inheriting", False)
     for number, sink in enumerate(sinks):
         name = f"{VARIABLE} {number}"
         if spawning and not sink.events:
@@ -52,7 +54,7 @@ def begin(environ: Mapping[str, str]) -> None:
 
 
 def begin_named(named: NamedSinks) -> None:
-    """Open the sinks of a profile, for as long as the process lives, unless it has them; what fails is logged once."""
+    """Open the sinks of a profile until the process ends, unless they are already open; log each failure once."""
     from multiprocessing import parent_process  # few profiles name sinks
 
     makers: dict[object, Callable[[], Sink]] = {word: partial(_sink, word, "profile") for word in named.words}
@@ -65,20 +67,22 @@ def begin_named(named: NamedSinks) -> None:
         _begun.add(name)
         try:
             sink = make()
-        except ConfigError as error:  # a broken sink must not break storage (trap 14)
+        except ConfigError as error:
+            # A broken sink must not break storage (trap 14).
             _LOG.warning("no sink is opened: %s", error)
             continue
         if not has(sink):
             receive(name, (sink,), first=parent_process() is None or not sink.events)
 
 
-_begun: Final[set[str]] = set()  # of this process, and of the one that it was forked from
+# Names of sinks that this process has begun, or the process that it was forked from.
+_begun: Final[set[str]] = set()
 
 
 def _open_with_engine(name: str, sink: Sink) -> None:
-    """Open a sink of counts when this process begins to fetch, unless it has its parent's, to which it adds, by then.
+    """Open a sink of counts when this process begins to fetch, unless it has received its parent's sink by then.
 
-    Its own would ask for the port that its parent's has.
+    The process adds its counts to the parent's sink. A second sink would ask for the port that the parent's sink has.
     """
 
     def start() -> None:
@@ -89,13 +93,13 @@ def _open_with_engine(name: str, sink: Sink) -> None:
 
 
 def named_sinks(text: str) -> tuple[Sink, ...]:
-    """Read sinks from words with commas between.
+    """Return the sinks that comma-separated words name.
 
     The words are ``jsonl:PATH``, ``chrome:PATH``, ``log``, ``otel``, ``otel:ENDPOINT``, and ``prometheus``,
     ``prometheus:PORT`` or ``prometheus:ADDRESS:PORT``.
 
     Raises:
-        ConfigError: A word that names none.
+        ConfigError: A word does not name a sink.
 
     """
     return tuple(_sink(word.strip()) for word in text.split(",") if word.strip())

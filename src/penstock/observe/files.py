@@ -1,4 +1,4 @@
-"""A file that several processes append to: whole pieces in one write each."""
+"""A file to which several processes append: one write for each whole piece."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MODE: Final = 0o644
 
 
 def named_path(path: str | os.PathLike[str]) -> str:
-    """Return an absolute path; ``{pid}`` and ``{rank}`` (``RANK`` of the environment, 0 without) are filled in.
+    """Return an absolute path with ``{pid}`` and ``{rank}`` (``RANK`` of the environment, default 0) filled in.
 
     Raises:
-        Unusable: Another name in braces.
+        Unusable: The path has another name in braces.
 
     """
     text = os.fspath(path)
@@ -31,7 +31,7 @@ def named_path(path: str | os.PathLike[str]) -> str:
 
 
 def filled(text: str) -> str:
-    """Return a text in which this process fills in ``{pid}``, ``{rank}`` and ``{host}``; other braces stay."""
+    """Return a text with this process's ``{pid}``, ``{rank}`` and ``{host}`` filled in; other braces stay."""
     words = {"pid": str(os.getpid()), "rank": os.environ.get("RANK", "0"), "host": gethostname()}
     for word, value in words.items():
         text = text.replace(f"{{{word}}}", value)
@@ -39,22 +39,22 @@ def filled(text: str) -> str:
 
 
 class AppendedFile:
-    """A file opened for appending. Linux writes each piece whole, also where several processes append to one file.
+    """A file opened for appending. Linux writes each piece whole, also if several processes append to one file.
 
-    That holds on local file systems; on NFS give each process a file of its own (``{pid}``).
+    This holds on local file systems; on NFS, give each process a separate file (``{pid}``).
     """
 
     def __init__(self, path: str) -> None:
-        """Open it, or make it. ``OSError`` where that cannot be."""
+        """Open or create the file; raise ``OSError`` on failure."""
         self.path = path
         self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _MODE)
         self._rest = b""
 
     def write(self, data: bytes) -> None:
-        """Append ``data``; what a full disk has cut off goes first the next time.
+        """Append ``data``; first append the rest of earlier data that a full disk has cut off.
 
         Raises:
-            OSError: It was not written; where it was in part, the rest is kept.
+            OSError: ``data`` was not written, or only a part of it; the rest is then kept for the next call.
 
         """
         if self._rest:
@@ -73,35 +73,36 @@ class AppendedFile:
         self._rest = b""
 
     def alone(self) -> bool:
-        """Say whether no other process has taken ``share``, and keep others from it until ``share`` or ``close``."""
-        with suppress(OSError):  # some network file systems have no locks: then there may be others
+        """Return whether no other process has a lock; if so, lock the file exclusively until ``share`` or ``close``."""
+        # Some network file systems have no locks: other processes may have the file open.
+        with suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         return False
 
     def share(self) -> None:
-        """Take note, for ``alone`` in other processes, that this one writes."""
+        """Take a shared lock, so that ``alone`` in other processes sees that this process writes."""
         with suppress(OSError):  # see alone
             fcntl.flock(self._descriptor, fcntl.LOCK_SH)
 
     def size(self) -> int:
-        """Return how many bytes it has."""
+        """Return the size of the file in bytes."""
         return os.fstat(self._descriptor).st_size
 
     def head(self, count: int) -> bytes:
-        """Return its first bytes, ``count`` at most."""
+        """Return the first bytes of the file, at most ``count``."""
         return os.pread(self._descriptor, count, 0)
 
     def tail(self, count: int) -> bytes:
-        """Return its last bytes, ``count`` at most."""
+        """Return the last bytes of the file, at most ``count``."""
         return os.pread(self._descriptor, count, max(0, self.size() - count))
 
     def cut(self, size: int) -> None:
-        """Shorten it to ``size`` bytes; only while ``alone``."""
+        """Truncate the file to ``size`` bytes; only while ``alone``."""
         os.ftruncate(self._descriptor, size)
 
     def close(self) -> None:
-        """Close it; twice does nothing."""
+        """Close the file; a second call does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)

@@ -1,4 +1,4 @@
-"""What a training loop would gain if its data cost nothing: the same loop, on batches that are kept in memory."""
+"""Measurement of the maximum gain from faster data loading: the same training loop, on batches kept in memory."""
 
 from __future__ import annotations
 
@@ -18,60 +18,61 @@ __all__ = ["Headroom", "headroom"]
 
 T = TypeVar("T")
 
-_KEPT = 4  # batches: as many as a step can tell apart, and few enough for a device's memory
+# Number of kept batches: enough that a step can tell them apart, and few enough for a device's memory.
+_KEPT = 4
 
 
 def headroom(loader: Iterable[T], *, batches: int = 50, warm_up: int = 5) -> Headroom[T]:
-    """Return what yields ``loader``'s batches, then the last few of them again and again, and measures both.
+    """Return an iterable that yields ``loader``'s batches, then repeats the last few, and measures both halves.
 
-    Write the training loop over it, and read the result afterwards::
+    Run the training loop over it, and read the result afterwards::
 
         measured = penstock.observe.headroom(loader)
         for batch in measured:
             step(batch)
         print(measured)
 
-    Reading has ended before the kept batches are yielded, so the second half is what the loop can do at most with this
-    model, batch and device. A step that changes a batch in place sees its changes again, and a model that is trained
-    meanwhile sees samples repeatedly: measure before the training, or on a copy of the model. Under DDP measure on all
-    ranks alike. Four batches stay in memory.
+    Reading ends before the kept batches are yielded, so the second half shows the maximum speed of the loop with this
+    model, batch and device. A step that changes a batch in place sees its changes again, and a model that is trained in
+    this loop sees samples repeatedly: measure before the training, or on a copy of the model. Under DDP, measure in the
+    same way on all ranks. Four batches stay in memory.
 
-    A loader that has ``state_dict`` and ``load_state_dict`` is returned to where it was, also after ``break``.
+    A loader with ``state_dict`` and ``load_state_dict`` is reset to its earlier position, also after ``break``.
 
     Args:
-        loader: A ``penstock.DataLoader``, or anything else that can be iterated over.
-        batches: How many are measured of each kind; fewer where the loader has fewer.
-        warm_up: How many before these are not, of each kind; at most half of all.
+        loader: A ``penstock.DataLoader``, or any other iterable.
+        batches: Number of measured batches in each half; fewer if the loader has fewer.
+        warm_up: Number of batches before these that are not measured, in each half; at most half of all.
 
     Raises:
-        Unusable: A number that cannot be meant.
+        Unusable: A number is invalid.
 
     """
     return Headroom(loader, whole(batches, "batches", 2), whole(warm_up, "warm_up", 0))
 
 
 class Headroom(Generic[T]):
-    """A measurement: see ``headroom``. Each iteration measures anew; an iteration that is left early measures nothing.
+    """A measurement: see ``headroom``. Each iteration measures again; an iteration that ends early measures nothing.
 
     Attributes:
-        batches: How many batches of each kind were measured; 0 before an iteration has ended.
+        batches: Number of measured batches in each half; 0 before an iteration has ended.
         batch_s: Seconds per batch of the loop on ``loader``.
         kept_s: Seconds per batch of the same loop on batches in memory.
 
     """
 
     def __init__(self, loader: Iterable[T], batches: int, warm_up: int) -> None:
-        """Measure nothing yet."""
+        """Prepare the measurement, which each iteration makes."""
         self._loader, self._wanted, self._warm_up = loader, batches, warm_up
         self.batches = 0
         self.batch_s = self.kept_s = 0.0
 
     @property
     def gain(self) -> float:
-        """How many times as fast the loop can be at most: 1.0 where it does not wait for data.
+        """The maximum speed-up of the loop: 1.0 if it does not wait for data.
 
         Raises:
-            Unusable: Nothing was measured yet.
+            Unusable: Nothing has been measured yet.
 
         """
         self._check()
@@ -81,11 +82,11 @@ class Headroom(Generic[T]):
 
     @property
     def waiting(self) -> float:
-        """The share of the loop's time that better loading can save at most, 0 to 1. Raises as ``gain`` does."""
+        """The maximum share of the loop's time that better loading can save, 0 to 1. Raises like ``gain``."""
         return 1.0 - 1.0 / self.gain
 
     def __iter__(self) -> Iterator[T]:
-        """Yield the loader's batches, and as many that were kept."""
+        """Yield the loader's batches, then the same number of kept batches."""
         self.batches, self.batch_s, self.kept_s = 0, 0.0, 0.0
         before = _state(self._loader)
         try:
@@ -101,8 +102,9 @@ class Headroom(Generic[T]):
                 read.end()
             finally:
                 _close(iterator)
-                iterator = iter(())  # torch's own ends its workers when nothing refers to it
-            if read.count < 2:  # noqa: PLR2004  a warm-up of one, and one that is measured
+                # torch's iterator ends its workers when nothing refers to it.
+                iterator = iter(())
+            if read.count < 2:  # noqa: PLR2004  one for the warm-up, one measured
                 raise Unusable(f"nothing to measure: the loader has {read.count} batches, and two are the least")
             again = _Stopwatch()
             for batch in islice(cycle(kept), read.count):
@@ -114,10 +116,10 @@ class Headroom(Generic[T]):
             self.batches = read.count - warm_up
         finally:
             if before is not None:
-                self._loader.load_state_dict(before)  # type: ignore[attr-defined]  # _state has looked
+                self._loader.load_state_dict(before)  # type: ignore[attr-defined]  # checked by _state
 
     def __str__(self) -> str:
-        """Say what was measured, in one line."""
+        """Return the result in one line."""
         if not self.batches:
             return "headroom: nothing was measured yet; iterate over it"
         now, most = 1 / max(self.batch_s, 1e-9), 1 / max(self.kept_s, 1e-9)
@@ -140,14 +142,14 @@ class _Stopwatch:
         self._moments = [monotonic()]
 
     def note(self, *, settle: bool) -> None:
-        """Take note that the loop has come round; ``settle``: once the device has, too."""
+        """Record that the loop asks for its next batch; with ``settle``, wait for the device first."""
         if settle:
             _settle()
         self.count += 1
         self._moments.append(monotonic())
 
     def end(self) -> None:
-        """Wait for the device, whose work the last moment includes."""
+        """Wait for the device, so that the last moment includes its work."""
         _settle()
         self._moments[-1] = monotonic() if self.count else self._moments[-1]
 
@@ -157,20 +159,20 @@ class _Stopwatch:
 
 
 def _settle() -> None:
-    """Wait until the GPU has done what it was asked: a step returns before. Loads no torch."""
+    """Wait until the GPU has finished its queued work, because a step returns earlier. Does not import torch."""
     torch: Any = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
 
 
 def _state(loader: object) -> object:
-    """Return where a loader is, if it can be returned there; else None."""
+    """Return the state of a loader if the loader can also load one; else None."""
     taken = getattr(loader, "state_dict", None)
     return taken() if callable(taken) and callable(getattr(loader, "load_state_dict", None)) else None
 
 
 def _close(iterator: object) -> None:
-    """End a loader's reading: its threads would take part in what is measured next."""
+    """Close a loader's iterator, because its threads would influence the next measurement."""
     close = getattr(iterator, "close", None)
     if callable(close):
         close()

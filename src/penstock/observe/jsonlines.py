@@ -22,7 +22,7 @@ __all__ = ["JsonLines"]
 class JsonLines:
     """A line of JSON for each event, appended to a file: the event's fields, ``time``, ``pid`` and ``event``.
 
-    Worker processes append to the same file, whole lines at once. On a network file system give each process a file:
+    Worker processes append whole lines to the same file. On a network file system, give each process a separate file:
     ``JsonLines("events-{pid}.jsonl")``.
 
     Attributes:
@@ -34,7 +34,7 @@ class JsonLines:
     events: ClassVar[bool] = True
 
     def open(self, *, first: bool) -> _Writer:  # noqa: ARG002  a sink's signature
-        """Open the file, or make it. ``OSError`` where that cannot be."""
+        """Open or create the file; raise ``OSError`` on failure."""
         return _Writer(AppendedFile(named_path(self.path)))
 
 

@@ -1,4 +1,4 @@
-"""Events as records of Python's logging, at DEBUG."""
+"""Events as records of Python's logging, by default at DEBUG."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = ["Log"]
 
 @dataclass(frozen=True)
 class Log:
-    """A log record for each event, made on a thread of its own: no handler keeps a request waiting.
+    """A log record for each event, made on a separate thread, so that handlers never delay a request.
 
     Warnings about retries and stalls need no sink: the logger ``penstock`` always has them.
 
     Attributes:
-        level: Of ``logging``; the logger has to let it through: ``logging.getLogger("penstock").setLevel("DEBUG")``.
-        name: The logger's.
+        level: Level of the records; the logger must enable it: ``logging.getLogger("penstock").setLevel("DEBUG")``.
+        name: Name of the logger.
 
     Raises:
-        Unusable: The level is no number, or the name no text.
+        Unusable: The level is not a number, or the name is not a text.
 
     """
 
@@ -38,13 +38,13 @@ class Log:
     events: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Refuse what logging would refuse with each record."""
+        """Refuse values that logging would refuse with each record."""
         whole(self.level, "a log's level (logging.DEBUG, say)")
         if not isinstance(self.name, str):
             raise Unusable(f"a logger's name is a text, not {self.name!r}")
 
     def open(self, *, first: bool) -> _Writer:  # noqa: ARG002  a sink's signature
-        """Look the logger up."""
+        """Return a writer for the logger."""
         return _Writer(logging.getLogger(self.name), self.level)
 
 
@@ -63,7 +63,7 @@ class _Writer:
             self._logger.handle(made)
 
     def close(self) -> None:
-        """Let go of nothing."""
+        """Do nothing: the logger stays open."""
 
     def leave(self) -> None:
-        """Let go of nothing."""
+        """Do nothing: the logger stays open."""

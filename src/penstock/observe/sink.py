@@ -1,4 +1,4 @@
-"""What a sink is: a plain value that names where records go, and opens a writer for it in each process."""
+"""Protocols of sinks: a sink is a plain value that names a destination, and opens a writer for it in each process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["Record", "Sink", "Writer"]
 
 
 class Record(NamedTuple):
-    """An event and when it happened.
+    """An event and its time.
 
     Attributes:
-        at_ns: Nanoseconds since 1970, when the event was emitted.
-        event: What happened.
+        at_ns: Time at which the event was emitted, in nanoseconds since 1970.
+        event: The event.
         context: What the writer's ``capture`` returned on the thread of the event; None without one.
 
     """
@@ -28,23 +28,23 @@ class Record(NamedTuple):
 
 
 class Writer(Protocol):
-    """A sink that was opened in this process. One thread calls it."""
+    """A sink opened in this process; only one thread calls it."""
 
     def write(self, records: Sequence[Record]) -> None:
-        """Write records, in the order in which they happened; what it raises is logged, and the records are lost."""
+        """Write records, in the order of their events; an exception is logged, and the records are lost."""
 
     def close(self) -> None:
-        """Write what is left and let go; it is called once, and not in a forked child."""
+        """Write remaining data and release all resources; called once, and not in a forked child."""
 
     def leave(self) -> None:
-        """Let go without writing: this is the copy that a forked child has, which opens the sink anew."""
+        """Release this copy of a forked child without writing; the child opens the sink again."""
 
 
 class Sink(Protocol):
-    """Where records go. It is a plain value: it can be pickled, and holds nothing that is open.
+    """A destination of records: a plain value, which can be pickled and holds nothing open.
 
-    ``events`` (an attribute) says whether its writer takes events. One that reads counters instead costs requests
-    nothing: without a sink that takes events no record is made.
+    The attribute ``events`` says whether its writer takes events. A sink that reads counters instead adds no cost to
+    requests: without a sink that takes events, no record is made.
     """
 
     @property
@@ -52,7 +52,7 @@ class Sink(Protocol):
         """Whether its writer takes events."""
 
     def open(self, *, first: bool) -> Writer:
-        """Return a writer for this process; ``first`` says that it is the one that called ``penstock.observe.to``.
+        """Return a writer for this process; ``first`` is True in the process that called ``penstock.observe.to``.
 
-        A writer may have ``capture(event)``, which is called on the thread where an event happens, and has to be quick.
+        A writer may have ``capture(event)``, which is called on the thread of an event, and must be quick.
         """

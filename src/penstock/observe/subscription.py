@@ -1,48 +1,55 @@
-"""Opens sinks in this process, and again in those that are forked or spawned from it."""
+"""Subscriptions of sinks, in this process and in the processes that are forked or spawned from it."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import threading
+from collections import deque
 from contextlib import suppress
 from functools import cached_property, partial
 from logging import getLogger
-from time import monotonic
+from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Final, Self
 
-from penstock.errors import Unusable
+from penstock.engine.waiting import Wakeup
+from penstock.errors import Unusable, discreet, printable
 from penstock.events import at_end, carry, named, subscribe, when_fetching
-from penstock.observe.pump import Pump
+from penstock.observe.encode import discreet_event
+from penstock.observe.sink import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.events import Event
-    from penstock.observe.sink import Sink
+    from penstock.observe.sink import Sink, Writer
 
-__all__ = ["Subscription", "has", "receive", "to"]
+__all__ = ["Pump", "Subscription", "has", "receive", "to"]
 
 _LOG = getLogger("penstock")
-_CLOSE_S: Final = 5.0  # how long leaving waits for a sink; it is abandoned after that
-_WORKER_S: Final = 2.0  # the same in a worker: torch kills those that take 5 s to end
+# How long closing waits for a sink, which is abandoned after that.
+_CLOSE_S: Final = 5.0
+# The same in a worker: torch kills workers that take 5 s to end.
+_WORKER_S: Final = 2.0
 
-_open: dict[str, Subscription] = {}  # of this process, by a name that is the same in those that it starts
+# Subscriptions of this process, by a name that is the same in the processes that it starts.
+_open: dict[str, Subscription] = {}
 
 
 def to(*sinks: Sink) -> Subscription:
-    """Send what happens in this process to ``sinks``, and in the processes that it forks or spawns from now on.
+    """Send the events of this process, and of processes that it forks or spawns from now on, to ``sinks``.
 
-    A forked child has them at once. A child that is spawned (``spawn``, ``forkserver``) has them when it unpickles
-    something that reads from a store: a dataset, a loader. Sinks write on a thread of their own, so that one that is
-    slow, full or broken holds no request up: records beyond 65,536 that wait are dropped, and counted.
+    A forked child has the sinks immediately. A spawned child (``spawn``, ``forkserver``) has them once it unpickles an
+    object that reads from a store, such as a dataset or a loader. Each sink writes on a separate thread, so that a
+    slow, full or broken sink delays no request: beyond 65,536 waiting records, new ones are dropped and counted.
 
     Returns:
-        A context manager; closing it, or the interpreter's exit, writes what is left.
+        A context manager; closing it, or the interpreter's exit, writes the remaining records.
 
     Raises:
-        Unusable: No sink, or something that is none.
+        Unusable: No sink is given, or an argument is not a sink.
         MissingExtra: The sink's library is not installed.
-        OSError: The sink's file cannot be opened, or its port not be listened to.
+        OSError: The sink's file cannot be opened, or its port cannot be listened on.
 
     """
     if not sinks:
@@ -54,13 +61,13 @@ def to(*sinks: Sink) -> Subscription:
 
 
 class Subscription:
-    """Sinks that were opened: close it, or use it in a ``with`` block. See ``to``."""
+    """A context manager of open sinks: use it in a ``with`` block, or call ``close``. See ``to``."""
 
     def __init__(self, name: str, sinks: tuple[Sink, ...], *, first: bool) -> None:
-        """Open ``sinks``; ``first`` in the process that asks for them, and not in those that are started from it."""
+        """Open ``sinks``; ``first`` is True in the process that asks for them, False in processes that it starts."""
         self._name, self._sinks = name, sinks
         self._pid = os.getpid()
-        self._arrived_pid = 0  # of the process that has begun to fetch
+        self._arrived_pid = 0  # process that has begun to fetch
         self._closed = False
         self._pumps: list[Pump] = []
         self._stops: list[Callable[[], None]] = []
@@ -81,18 +88,18 @@ class Subscription:
 
     @property
     def written(self) -> int:
-        """Records that were written by this process, over all sinks; those of its children are not counted."""
+        """Number of records that this process has written, over all sinks, without those of its children."""
         return sum(pump.written for pump in self._pumps)
 
     @property
     def dropped(self) -> int:
-        """Records that this process left out because a sink was too slow, or failed on."""
+        """Number of records that this process has not written because a sink was too slow or failed."""
         return sum(pump.dropped + pump.lost for pump in self._pumps)
 
     def flush(self, limit_s: float = _CLOSE_S) -> bool:
-        """Wait until what happened so far has been written; returns False where ``limit_s`` was not enough.
+        """Wait until all records so far have been written; return False if ``limit_s`` seconds are not enough.
 
-        Once it was closed, nothing is waited for: see what ``close`` returned.
+        After ``close``, this does not wait: see the result of ``close``.
         """
         if self._closed:
             return True
@@ -103,9 +110,10 @@ class Subscription:
         return whole
 
     def close(self, limit_s: float = _CLOSE_S) -> bool:
-        """Write what is left, at most ``limit_s`` long, and close the sinks; twice does nothing.
+        """Write the remaining records for at most ``limit_s`` seconds, and close the sinks.
 
-        Returns False where a sink was abandoned. Processes that were started meanwhile keep theirs.
+        Returns False if a sink was abandoned. A second call does nothing. Processes that were started meanwhile keep
+        their sinks.
         """
         if self._closed:
             return True
@@ -137,11 +145,11 @@ class Subscription:
 
     @cached_property
     def _picklable(self) -> tuple[Sink, ...]:
-        """The sinks that a process can be handed that is being spawned: asked for the first time as one is."""
+        """The sinks that can be pickled for a spawned process; computed when the first process is spawned."""
         return tuple(sink for sink in self._sinks if _can_be_pickled(sink))
 
     def _forked(self) -> None:
-        """Leave the parent's threads and files behind, in its child: the sinks open when something happens here."""
+        """Abandon the parent's threads and files in its forked child; the sinks open again with the first event."""
         for stop in self._stops:
             stop()
         for pump in self._pumps:
@@ -156,7 +164,7 @@ class Subscription:
                 pump.hear(event)
 
     def _arrive(self) -> None:
-        """Open the sinks, in a forked child that begins to fetch; what fails is logged."""
+        """Open the sinks in a forked child that begins to fetch; log failures."""
         if self._closed or self._arrived_pid == os.getpid():
             return
         self._arrived_pid = os.getpid()
@@ -187,12 +195,12 @@ def _can_be_pickled(sink: Sink) -> bool:
 
 
 def has(sink: Sink) -> bool:
-    """Say whether an equal sink is open in this process, or was in the one that it was forked from."""
-    return any(sink in each._sinks for each in _open.values())  # noqa: SLF001  the other half of this file
+    """Return whether an equal sink is open in this process, or was open in the process that it was forked from."""
+    return any(sink in each._sinks for each in _open.values())  # noqa: SLF001  of this module
 
 
 def receive(name: str, sinks: tuple[Sink, ...], *, first: bool = False) -> None:
-    """Open sinks in a process that was spawned, unless it has them; what fails is logged."""
+    """Open sinks in a process that was spawned, unless they are already open; log failures."""
     if name in _open or not sinks:
         return
     try:
@@ -202,14 +210,15 @@ def receive(name: str, sinks: tuple[Sink, ...], *, first: bool = False) -> None:
 
 
 def _refused(error: Exception) -> None:
-    text = error if isinstance(error, OSError) else named(error)
+    text = printable(discreet(str(error))) if isinstance(error, OSError) else named(error)
     _LOG.warning("a sink could not be opened in process %d: %s", os.getpid(), text)
 
 
 def _close_with_worker(subscription: Subscription) -> None:
-    """Write what is left when a process of ``multiprocessing`` ends: it runs no ``atexit``, unless it was spawned.
+    """Close the subscription when a ``multiprocessing`` process ends, which runs no ``atexit`` unless it was spawned.
 
-    Called once it fetches: what is registered while such a process unpickles its work is forgotten before it begins.
+    Called when the process begins to fetch: finalizers registered while it unpickles its work are cleared before it
+    starts.
     """
     from multiprocessing import parent_process, util
 
@@ -220,7 +229,167 @@ def _close_with_worker(subscription: Subscription) -> None:
 def _forget() -> None:
     for subscription in _open.values():
         with suppress(Exception):
-            subscription._forked()  # noqa: SLF001  the other half of this file
+            subscription._forked()  # noqa: SLF001  of this module
 
 
 os.register_at_fork(after_in_child=_forget)
+
+
+# Records of some 300 bytes each: 20 MB, or 1.6 s of 20,000 requests per second.
+_QUEUED: Final = 65_536
+_AT_ONCE: Final = 4096
+# Seconds between two checks of the queue, unless it fills.
+_PAUSE_S: Final = 0.25
+_WARN_EVERY_S: Final = 30.0
+
+
+class Pump:
+    """A bounded queue of records and the thread that writes them.
+
+    The queue is a deque, implemented in C: emitting threads, such as the I/O thread, share no lock with the writing
+    thread, so that Ctrl-C and ``fork`` leave no lock held.
+
+    Attributes:
+        written: Number of records that the writer has written.
+        dropped: Number of records dropped because the queue was full.
+        lost: Number of records on which the writer failed.
+
+    """
+
+    def __init__(self, writer: Writer, name: str) -> None:
+        """Write to ``writer``, which ``name`` describes in warnings; the thread starts with the first record."""
+        self.written = self.dropped = self.lost = 0
+        self._writer = writer
+        self._name = name
+        self._capture: Callable[[Event], object] | None = getattr(writer, "capture", None)
+        self._queue: deque[tuple[int, Event, object]] = deque()
+        self._wakeup = Wakeup()
+        self._flushes: deque[Wakeup] = deque()  # of threads in ``_wait``
+        # The thread that takes the token starts the writing thread.
+        self._tokens = deque([None])
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._fault: Exception | None = None  # latest error of ``capture``
+        self._warned_s = 0.0
+        self._told = 0
+
+    def hear(self, event: Event) -> None:
+        """Queue a record; called on the emitting thread."""
+        queue = self._queue
+        waiting = len(queue)
+        if waiting >= _QUEUED:
+            self.dropped += 1
+            return
+        queue.append((time_ns(), event, self._captured(event)))
+        if self._thread is None:
+            self._start()
+        elif waiting == _QUEUED // 4:
+            self._wakeup.set()
+
+    def _captured(self, event: Event) -> object:
+        """Return the result of the writer's ``capture``; None if it fails, which the writing thread logs."""
+        try:
+            return None if self._capture is None else self._capture(event)
+        except Exception as error:  # noqa: BLE001  see _drain
+            self._fault = error
+            return None
+
+    def flush(self, limit_s: float) -> bool:
+        """Wait until all queued records have been written or lost; return False after ``limit_s`` seconds."""
+        if self._thread is None and not self._queue:
+            return True
+        self._start()
+        return self._wait(limit_s)
+
+    def _wait(self, limit_s: float) -> bool:
+        done = Wakeup()
+        self._flushes.append(done)
+        self._wakeup.set()
+        return done.wait(limit_s)
+
+    def close(self, limit_s: float) -> bool:
+        """Write the queued records and close the writer.
+
+        Returns False if that takes longer than ``limit_s`` seconds; the writing thread then continues.
+        """
+        self._stopping = True
+        self._start()
+        if self._thread is None:
+            # The interpreter exits, and starts no more threads.
+            self._drain()
+            self._finish()
+            return True
+        return self._wait(limit_s)
+
+    def leave(self) -> None:
+        """Release the parent's records and writer in a forked child."""
+        self._queue.clear()
+        with suppress(Exception):
+            self._writer.leave()
+
+    def _start(self) -> None:
+        # Another thread starts it, or the interpreter exits.
+        with suppress(IndexError, RuntimeError):
+            self._tokens.pop()
+            self._thread = threading.Thread(target=self._run, name="penstock-observe", daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError:
+                self._thread = None
+                raise
+
+    def _run(self) -> None:
+        while True:
+            self._wakeup.wait(_PAUSE_S)
+            waiting = len(self._flushes)
+            self._drain()
+            if self._stopping and not self._queue:
+                self._finish()
+            for _ in range(waiting):
+                self._flushes.popleft().set()
+            if self._stopping and not self._queue:
+                return
+
+    def _drain(self) -> None:
+        """Write the records that are queued now; later records wait for the next call."""
+        left = len(self._queue)
+        while left > 0:
+            taken = [self._queue.popleft() for _ in range(min(left, _AT_ONCE))]
+            left -= len(taken)
+            try:
+                self._writer.write([Record(at_ns, discreet_event(event), about) for at_ns, event, about in taken])
+                self.written += len(taken)
+            except Exception as error:  # noqa: BLE001  a broken sink must not break storage (trap 14)
+                self.lost += len(taken)
+                self._warn(f"it failed with {_text(error)}")
+        if self._fault is not None:
+            self._warn(f"its capture failed with {_text(self._fault)}")
+            self._fault = None
+        if self.dropped > self._told:
+            self._warn("it is slower than what it is to record")
+
+    def _finish(self) -> None:
+        try:
+            self._writer.close()
+        except Exception as error:  # noqa: BLE001  see _drain
+            self._warned_s = 0.0
+            self._warn(f"closing it failed with {_text(error)}")
+        if self.dropped > self._told:
+            self._warned_s = 0.0
+            self._warn("it is slower than what it was to record")
+
+    def _warn(self, why: str) -> None:
+        now = monotonic()
+        if self._warned_s and now < self._warned_s + _WARN_EVERY_S:
+            return
+        self._warned_s, self._told = now, self.dropped
+        with suppress(Exception):
+            _LOG.warning(
+                "%s: %s; %d records were dropped and %d lost so far, and reads go on", self._name, why,
+                self.dropped, self.lost,
+            )  # fmt: skip
+
+
+def _text(error: Exception) -> str:
+    """Return the text of an error, without secrets: an ``OSError`` may quote a URL (those of ``requests`` do)."""
+    return named(error) if not isinstance(error, OSError) else printable(discreet(f"{type(error).__name__}: {error}"))

@@ -1,4 +1,4 @@
-"""Options of the cache: where objects are kept on this machine, how many bytes of them, and how long they count."""
+"""Options of the cache: its directory, its size in bytes, and how long its entries are valid."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from penstock.options.private import PUBLIC, Part
 __all__ = ["CacheOptions"]
 
 _MIB = 1 << 20
-_LEAST_BYTES = 4 * _MIB  # below it the cache's own directories would take the larger part
+# Below this size, the cache's own directories would take most of the space.
+_LEAST_BYTES = 4 * _MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,18 +20,18 @@ class CacheOptions(Part):
     """A cache on local disk, shared by all processes of a machine that name the same directory.
 
     Attributes:
-        path: Its directory, on a local disk; the cache has a subdirectory of its own there. Default:
+        path: A directory on a local disk, in which the cache makes a subdirectory. Default:
             ``$XDG_CACHE_HOME/penstock``, then ``~/.cache/penstock``.
-        size_bytes: Most bytes that it takes of the disk, as ``du`` counts them, over all processes.
-        memory_bytes: Most bytes that each process keeps in memory besides; 0 keeps none. The operating system keeps
-            files that were read lately in memory, too, once for all processes.
-        block_bytes: Objects longer than this are kept in blocks of this size, each of which comes and goes by itself.
-            4 MiB is what files read at once.
-        mode: What happens to reads without a version (an ETag). ``immutable``: they go to the store. ``ttl``: they may
-            be served from what was read up to ``ttl_s`` ago. ``revalidate``: a HEAD tells the present version, which
-            is served. Reads of a known version are served without a request in each mode.
-            ``off``: this store has no cache, whatever ``PENSTOCK_CACHE`` says.
-        ttl_s: Seconds; for the mode ``ttl`` alone. ``math.inf`` is for objects that are never replaced.
+        size_bytes: Maximum bytes on disk, as ``du`` counts them, over all processes.
+        memory_bytes: Maximum bytes that each process also keeps in memory; 0 keeps none. The operating system itself
+            keeps recently read files in memory, once for all processes.
+        block_bytes: Objects longer than this are kept in blocks of this size, which are stored and removed separately.
+            4 MiB is the block size of open files.
+        mode: How reads without a version (an ETag) are served. ``immutable``: by the store. ``ttl``: also by data that
+            were read up to ``ttl_s`` ago. ``revalidate``: a HEAD request finds the current version, which is served.
+            In each of these modes, reads of a known version are served without a request. ``off``: this store has no
+            cache, even if ``PENSTOCK_CACHE`` names one.
+        ttl_s: Seconds, for the mode ``ttl`` only. Use ``math.inf`` for objects that are never replaced.
 
     """
 

@@ -1,4 +1,4 @@
-"""A mapping as an option: unchangeable, hashable, and shown by its names only, since its values may be secrets."""
+"""A mapping for options: immutable and hashable; its repr shows only names, because values may be secrets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class HiddenMapping(Mapping[str, V], Generic[V]):
         self._items = dict(items)
 
     def __getitem__(self, name: str) -> V:
-        """Return a value; ``KeyError`` where there is none."""
+        """Return the value of ``name``; raise ``KeyError`` without one."""
         return self._items[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -31,7 +31,7 @@ class HiddenMapping(Mapping[str, V], Generic[V]):
         return iter(self._items)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of items."""
         return len(self._items)
 
     def __hash__(self) -> int:
@@ -43,5 +43,5 @@ class HiddenMapping(Mapping[str, V], Generic[V]):
         return f"<{', '.join(self._items) or 'nothing'}>"
 
     def __reduce__(self) -> tuple[type[HiddenMapping[V]], tuple[dict[str, V]]]:
-        """Pickle the items: the options it is a part of decide whether they are pickled."""
+        """Pickle the items; the options that hold this mapping decide whether they may be pickled."""
         return HiddenMapping, (self._items,)

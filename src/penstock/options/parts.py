@@ -22,22 +22,22 @@ def _positive(owner: object, *names: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportOptions(Private):
-    """How this process talks HTTP.
+    """HTTP options of this process.
 
     Attributes:
-        connections: Most requests in flight at once per process and store; Penstock uses as many of them as raise the
-            rate, and over all stores at most a third of what the limit of open files (``ulimit -n``) leaves. 256
+        connections: Maximum requests in flight at once per process and store; Penstock uses only as many as increase
+            the rate, and over all stores at most a third of what the limit of open files (``ulimit -n``) leaves. 256
             covers 30 ms to the first byte at 7,000 objects/s (measured with 100 KiB objects).
-        connect_timeout_s: Seconds to a connection, TLS included. 5 s is ten round trips around the world.
-        stall_timeout_s: Seconds without progress after which a transfer is given up and retried. There is no limit
-            on a transfer's total duration: a slow one that moves is left alone.
-        stall_bytes_per_s: What counts as progress, averaged over ``stall_timeout_s``.
+        connect_timeout_s: Seconds to establish a connection, TLS included. 5 s is ten round trips around the world.
+        stall_timeout_s: Seconds without progress after which a transfer is given up and retried. The total duration of
+            a transfer has no limit: a slow transfer that makes progress continues.
+        stall_bytes_per_s: Minimum rate that counts as progress, averaged over ``stall_timeout_s``.
         ca_file: PEM file to verify servers by; default ``AWS_CA_BUNDLE`` (S3), ``SSL_CERT_FILE``,
             ``CURL_CA_BUNDLE``, certifi, then the system's.
         verify: False switches TLS verification off, for a test server only; the log warns of it once per store.
-        proxy: URL of an HTTP proxy; default what ``https_proxy``, ``http_proxy`` and ``no_proxy`` say.
-        user_agent_extra: Words to follow ``penstock/x.y (…)`` in ``User-Agent``, by which a store's logs tell programs
-            apart; printable ASCII.
+        proxy: URL of an HTTP proxy; default: as ``https_proxy``, ``http_proxy`` and ``no_proxy`` specify.
+        user_agent_extra: Text after ``penstock/x.y (…)`` in ``User-Agent``, which distinguishes programs in a store's
+            logs; printable ASCII.
         idle_s: Seconds an unused connection is kept. Below the 60 s after which common load balancers drop it.
 
     """
@@ -64,22 +64,22 @@ class TransportOptions(Private):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryOptions(Part):
-    """When a failed request is tried again: ``Transient`` errors, and few others (design/0006).
+    """Retry policy for failed requests: ``Transient`` errors, and few others (design/0006).
 
     Delays are drawn uniformly from ``[0, min(cap_s, base_s * 2**n)]`` ("full jitter", AWS Architecture Blog, 2015).
 
     Attributes:
         base_s: Scale of the first delay, in seconds.
         cap_s: Longest single delay, in seconds; a server's ``Retry-After`` may ask for more, up to ``patience_s``.
-        patience_s: Seconds after which an operation gives up on a store that has answered before. 120 s outlives a
-            fail-over; nights are lost to less.
-        first_contact_s: The same while the store has never answered this process: a mistyped endpoint is told in
+        patience_s: Seconds after which an operation gives up on a store that has answered before. 120 s outlasts a
+            fail-over; a shorter limit can end an overnight run.
+        first_contact_s: The same limit for a store that has never answered this process: a mistyped endpoint fails in
             seconds, not minutes.
-        attempts: Most requests per operation, whatever the time. ``patience_s`` decides long before 1,000; set a small
-            number to fail early.
-        tokens: Retries after short delays that all operations on a store may spend together; each success gives a
-            tenth of one back. Without tokens every delay is drawn from ``[0, cap_s]``. This token bucket stops a retry
-            storm, as in AWS SDKs' standard mode; there an empty bucket ends the operation, here it slows it down.
+        attempts: Maximum requests per operation, at any duration. ``patience_s`` ends an operation long before 1,000;
+            set a small number to fail early.
+        tokens: Retries after short delays that all operations on a store share; each success returns a tenth of a
+            token. Without tokens every delay is drawn from ``[0, cap_s]``. This token bucket stops a retry storm, as in
+            the AWS SDKs' standard mode; there an empty bucket ends the operation, here it slows the operation down.
 
     """
 
@@ -97,17 +97,20 @@ class RetryOptions(Part):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions(Part):
-    """How reads are cut and how far ahead they run.
+    """Options of reads: splitting, read-ahead and hedging.
 
     Attributes:
-        split_bytes: Reads longer than this are cut into parallel ranges of about this size. 16 MiB keeps the cost of
+        split_bytes: Reads longer than this are split into parallel ranges of about this size. 16 MiB keeps the cost of
             a request below 1 % of its transfer at 10 Gb/s.
-        ahead_bytes: Bytes an iterable dataset may hold ahead of its consumer, per process (workers
-            of one loader share it); and, on a server that ignores ``Range``, of objects that are read in pieces.
-        ahead_items: Reads an iterable dataset may have in flight or waiting, per process (shared like the bytes).
-        hedge: Ask a second time for a read that takes long (twice the 95th percentile of the seconds to the first byte,
-            or a body at a tenth of the median rate), and take what comes first: at most 2 % more requests. None are
-            made while the store throttles or fails.
+        ahead_bytes: Bytes that an iterable dataset may hold ahead of its consumer, per process (workers of one loader
+            share it); also, on a server that ignores ``Range``, bytes held of objects that are read in pieces.
+        ahead_items: Reads that an iterable dataset may have in flight or waiting, per process (shared like the bytes).
+        hedge: Send a second request for a slow read (twice the 95th percentile of the seconds to the first byte, or a
+            body at a tenth of the median rate), and use the first answer: at most 2 % more requests. No second request
+            is made while the store throttles or fails.
+        unknown_bytes: Maximum bytes that are read of an object whose size the server does not report (no
+            ``Content-Length``, or an fsspec filesystem that does not know it); a longer object raises ``Damaged``. Each
+            such read may hold this many bytes, and briefly twice as many at its end.
 
     """
 
@@ -115,27 +118,28 @@ class ReadOptions(Part):
     ahead_bytes: int = 256 * _MIB
     ahead_items: int = 512
     hedge: bool = True
+    unknown_bytes: int = 256 * _MIB
 
     def __post_init__(self) -> None:
         """Refuse values that could never work."""
-        _positive(self, "split_bytes", "ahead_bytes", "ahead_items")
+        _positive(self, "split_bytes", "ahead_bytes", "ahead_items", "unknown_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions(Part):
-    """How objects are uploaded.
+    """Options of uploads.
 
     Attributes:
-        part_bytes: Size of a part, within the store's limits (S3: 5 MiB to 5 GiB); an object that fits in one is sent
-            as a single PUT. Parts grow by themselves so that S3's 10,000 parts hold 5 TiB.
-        buffer_bytes: Bytes held by one open writer: what is being filled plus what is in flight.
+        part_bytes: Size of a part, within the store's limits (S3: 5 MiB to 5 GiB); an object that fits in one part is
+            sent as a single PUT. Parts grow automatically, so that S3's 10,000 parts hold 5 TiB.
+        buffer_bytes: Bytes held by one open writer: the part being filled plus the parts in flight.
         content_type: ``Content-Type`` of the object.
 
     """
 
     part_bytes: int = 16 * _MIB
     buffer_bytes: int = 64 * _MIB
-    content_type: str = "application/octet-stream"
+    content_type: str = field(default="application/octet-stream", metadata=PUBLIC)
 
     def __post_init__(self) -> None:
         """Refuse values that could never work."""
@@ -147,16 +151,17 @@ class WriteOptions(Part):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOptions(Part):
-    """What all processes of one user on one machine share, ranks and workers alike: see docs/node.md.
+    """Limits shared by all processes (ranks and workers) of one user on one machine: see docs/node.md.
 
-    Where processes have different options, the smallest value counts.
+    If processes have different options, the smallest value counts.
 
     Attributes:
-        share: Take part. False leaves this store's requests out of all of it.
-        connections: Most requests in flight at once, of all processes and stores together. 4,096 fill 100 Gb/s with
+        share: Whether this store takes part; False excludes its requests from everything that is shared.
+        connections: Maximum requests in flight at once, over all processes and stores. 4,096 fill 100 Gb/s with
             objects of 100 KiB and 30 ms to the first byte.
-        ahead_bytes: Most bytes that all processes together hold ahead of their consumers (``ReadOptions.ahead_bytes``
-            is each one's); 0 stands for a quarter of the memory that the machine or the container has.
+        ahead_bytes: Maximum bytes that all processes together hold ahead of their consumers
+            (``ReadOptions.ahead_bytes`` is the limit of each process); 0: a quarter of the memory of the machine or of
+            the container.
 
     """
 

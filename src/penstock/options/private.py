@@ -1,11 +1,12 @@
-"""Options that may hold a secret: what is shown of them, and what is pickled where."""
+"""Base classes of options that may hold secrets: their repr and their pickling."""
 
 from __future__ import annotations
 
-from dataclasses import Field, fields
+from dataclasses import MISSING, Field, InitVar, dataclass, fields
 from functools import wraps
 from multiprocessing.reduction import ForkingPickler
 from numbers import Integral, Real
+from operator import attrgetter
 from os import PathLike
 from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any, Self
@@ -13,46 +14,100 @@ from typing import TYPE_CHECKING, Any, Self
 from penstock.errors import ConfigError, Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["PUBLIC", "Part", "Private", "hidden"]
+__all__ = ["PUBLIC", "Part", "Private", "given", "hidden"]
 
-# Metadata of a field that never holds a secret: ``field(default="", metadata=PUBLIC)``. Metadata may also name what
-# other stores call the same, for those who write that: ``"elsewhere": (name, …)``.
+# Metadata of a field that never holds a secret: ``field(default="", metadata=PUBLIC)``. Metadata may also list other
+# stores' names of this option, so that errors can correct them: ``"elsewhere": (name, …)``.
 PUBLIC: dict[str, object] = {"public": True}
 
 
+@dataclass(frozen=True, kw_only=True)
 class Part:
-    """Options that answer for their own secrets wherever they are a field: of themselves they have none.
+    """Base class of options without secrets. As a field of other options, each part protects its own secrets.
 
-    Fields declared as numbers, truth values and texts are held to that before a class looks at their values.
+    Values of fields declared as numbers, booleans or texts are type-checked before ``__post_init__``. An instance
+    records which of its options were given (``given``), with any value; equality ignores this.
     """
 
-    __slots__ = ()
+    __slots__ = ("_names",)
+
+    # A type checker would require this field in every ``__post_init__``, also in those of third parties.
+    if not TYPE_CHECKING:
+        # ``dataclasses.replace`` makes a new instance from all fields, and passes on the given names of the old one.
+        _given: InitVar[frozenset[str] | None] = None
 
     def __new__(cls, *values: object, **options: object) -> Self:
-        """Refuse values without a name, and an option that this class does not have; name the one that was meant."""
+        """Refuse positional values and unknown options; the error names the option that was probably intended."""
+        before = options.pop("_given", None)
         if values:
-            first = next(iter(cls.__dataclass_fields__))  # type: ignore[attr-defined]
+            first = fields(cls)[0].name
             raise ConfigError(f"{cls.__name__} takes options by name: write {cls.__name__}({first}=…)")
-        if strange := [name for name in options if name not in cls.__dataclass_fields__]:  # type: ignore[attr-defined]
+        if strange := [name for name in options if name not in cls.__dataclass_fields__]:
             from penstock.options.strange import advice  # it knows all classes of options
 
             raise ConfigError(advice(cls, strange[0]))
-        return object.__new__(cls)
+        made = object.__new__(cls)
+        object.__setattr__(made, "_names", frozenset(_given_names(cls, options, before)))
+        return made
 
     def __init_subclass__(cls, **options: object) -> None:
-        """Check kinds before ``__post_init__``; ``dataclass`` makes classes with slots anew, and comes here twice."""
+        """Make ``__post_init__`` check the types of fields first.
+
+        ``dataclass`` creates a class with slots a second time, so this method runs twice for it.
+        """
         super().__init_subclass__(**options)
         check: Callable[[Any], None] | None = vars(cls).get("__post_init__")
         if check is not None and not hasattr(check, "__wrapped__"):
 
             @wraps(check)
-            def checked(self: Part) -> None:
+            def checked(self: Part, *_given: object) -> None:
                 check_kinds(self)
                 check(self)
 
             cls.__post_init__ = checked  # type: ignore[attr-defined]
+
+    def __copy__(self) -> Self:
+        """Return this object, which is immutable."""
+        return self
+
+    def __deepcopy__(self, _memo: object) -> Self:
+        """Return this object, which is immutable."""
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle only the given options: all others are the class's defaults after unpickling, too."""
+        return _again, (type(self), given(self))
+
+
+# ``dataclasses.replace`` reads this attribute.
+Part._given = property(attrgetter("_names"))  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def _given_names(cls: type, options: Mapping[str, object], before: object) -> Iterator[str]:
+    """Yield the names of the options that were given.
+
+    None does not count as given if it is the default, because it stands for an unset option. ``before`` are the given
+    names of the instance that ``dataclasses.replace`` copies; None for a new instance.
+    """
+    for each in fields(cls):
+        if each.name in options:
+            value, default = options[each.name], each.default
+            if value is None and default is None:
+                continue
+            if not isinstance(before, frozenset) or each.name in before or not _is_default(each, value):
+                yield each.name
+
+
+def _is_default(field: Field[Any], value: object) -> bool:
+    default = field.default if field.default_factory is MISSING else field.default_factory()
+    return value is default or (type(value) is type(default) and value == default)
+
+
+def given(options: object) -> dict[str, Any]:
+    """Return the given options by name: those that a program, a file or a command has set."""
+    return {name: getattr(options, name) for name in sorted(getattr(options, "_names", ()))}
 
 
 _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
@@ -64,10 +119,10 @@ _KINDS: dict[str, tuple[type | tuple[type, ...], str]] = {
 
 
 def check_kinds(options: object) -> None:
-    """Hold options to the kinds that their fields declare.
+    """Check that options have the types that their fields declare.
 
     Raises:
-        ConfigError: One has another kind; the text does not show it, for it may be a secret.
+        ConfigError: An option has another type; the text does not show its value, which may be a secret.
 
     """
     for each in fields(options):  # type: ignore[arg-type]
@@ -81,17 +136,17 @@ def check_kinds(options: object) -> None:
 
 
 class Private(Part):
-    """Options that may hold a secret: those that do are pickled for workers of this process alone (design/0012).
+    """Options that may hold a secret: with a secret, they are pickled only for workers of this process (design/0012).
 
-    Whatever a field holds counts as a secret, is not shown and not pickled, unless its kind cannot be one (numbers,
-    truth values, Penstock's own parts), or the field says ``metadata=PUBLIC``, or the value is its default. So a class
-    of a third party that says nothing gives nothing away. A copy in memory is the value itself: it cannot change.
+    Every value counts as a secret, and is neither shown nor pickled, unless its type cannot be one (numbers, booleans,
+    functions, Penstock's own parts), its field has ``metadata=PUBLIC``, or it is the default of its field. So a third
+    party's class without such metadata reveals nothing. A copy in memory is the same object, which is immutable.
     """
 
     __slots__ = ()
 
     def __init_subclass__(cls, **options: object) -> None:
-        """Hold each kind of options to this, third parties' kinds too, whatever ``dataclass`` would write for it."""
+        """Apply these rules to each subclass, also of third parties, in place of what ``dataclass`` would generate."""
         super().__init_subclass__(**options)
         ForkingPickler.register(cls, _for_worker)
         if "__repr__" not in vars(cls):
@@ -100,23 +155,15 @@ class Private(Part):
     def __repr__(self) -> str:
         """Return the public fields."""
         hidden = self._secrets()
-        shown = [each for each in fields(self) if each.repr and each.name not in hidden]  # type: ignore[arg-type]
+        shown = [each for each in fields(self) if each.repr and each.name not in hidden]
         return f"{type(self).__qualname__}({', '.join(f'{each.name}={getattr(self, each.name)!r}' for each in shown)})"
 
     def _secrets(self) -> list[str]:
-        """Return which fields may hold one."""
-        return [each.name for each in fields(self) if _may_be_secret(each, getattr(self, each.name))]  # type: ignore[arg-type]
-
-    def __copy__(self) -> Self:
-        """Return itself: it cannot change."""
-        return self
-
-    def __deepcopy__(self, _memo: object) -> Self:
-        """Return itself: it cannot change."""
-        return self
+        """Return the names of the fields that may hold a secret."""
+        return [each.name for each in fields(self) if _may_be_secret(each, getattr(self, each.name))]
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle what holds no secret; ``Unusable`` for what does."""
+        """Pickle options without a secret; raise ``Unusable`` for options with one."""
         if secrets := self._secrets():
             raise Unusable(
                 f"{type(self).__name__} with a secret in it ({', '.join(secrets)}) is pickled for worker processes "
@@ -127,27 +174,28 @@ class Private(Part):
 
 
 def hidden(options: object) -> list[str]:
-    """Return which fields of options may hold a secret, so that nothing shows them."""
-    return options._secrets() if isinstance(options, Private) else []  # noqa: SLF001  its own
+    """Return the names of the fields that may hold a secret and must not be shown."""
+    return options._secrets() if isinstance(options, Private) else []  # noqa: SLF001  of this module
 
 
 def _may_be_secret(field: Field[Any], value: object) -> bool:
     if not field.repr:
         return value is not None
-    plain = isinstance(value, bool | int | float | Part | FunctionType | BuiltinFunctionType)  # by reference
+    # Functions are pickled by reference.
+    plain = isinstance(value, bool | int | float | Part | FunctionType | BuiltinFunctionType)
     return not (plain or value is None or value == field.default or field.metadata.get("public", False))
 
 
 def _for_worker(options: Private) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Pickle all: what ``multiprocessing`` pickles goes to a process of ours, by a pipe, and into no file."""
-    for each in fields(options):  # type: ignore[arg-type]
+    """Pickle all given options: ``multiprocessing`` sends them to a child process through a pipe, not into a file."""
+    for each in fields(options):
         if callable(function := getattr(options, each.name)):
             _check_reference(each.name, function)
-    return _again, (type(options), {each.name: getattr(options, each.name) for each in fields(options) if each.init})  # type: ignore[arg-type]
+    return _again, (type(options), given(options))
 
 
 def _check_reference(name: str, function: object) -> None:
-    """Refuse a function that no other process finds, in words: pickle's name neither the option nor the remedy."""
+    """Refuse a function that another process cannot import; pickle's error names neither the option nor the remedy."""
     try:
         ForkingPickler.dumps(function)
     except Exception as error:
@@ -156,5 +204,5 @@ def _check_reference(name: str, function: object) -> None:
         raise Unusable(message) from error
 
 
-def _again(kind: type[Private], values: dict[str, object]) -> Private:
+def _again(kind: type[Part], values: dict[str, object]) -> Part:
     return kind(**values)

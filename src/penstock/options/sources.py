@@ -1,4 +1,4 @@
-"""Where credentials come from, as options say it: one source, of a kind that can be one."""
+"""Check of options for credentials: at most one source, of a valid type."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["check_sources"]
 
 
 def check_sources(options: object, *names: str) -> None:
-    """Refuse options that name two sources of credentials, a ``credentials`` that cannot be called, an empty process.
+    """Refuse two sources of credentials, a ``credentials`` that is not callable, or an empty ``credentials_process``.
 
-    ``names`` are the options that are sources, the first that is named first in the text.
+    ``names`` are the options that are sources, in the order in which the error text names them.
 
     Raises:
-        ConfigError: Two of them are given, or one cannot be a source.
+        ConfigError: Two sources are given, or one is not a valid source.
 
     """
     given = [name for name in names if getattr(options, name) not in (None, False)]

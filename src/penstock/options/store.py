@@ -1,4 +1,4 @@
-"""Neutral options of a store, from which each provider's class derives."""
+"""Provider-neutral options of a store, the base class of each provider's options."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["StoreOptions"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOptions(Private):
-    """How a store is talked to, whichever provider it is; each provider's own class adds to these.
+    """Options common to the stores of all providers; each provider's class adds its own.
 
-    Given for a URL of any provider, these are its defaults with the parts below. Options with secrets are pickled for
-    worker processes and nowhere else.
+    If these options are passed for a URL, the provider's defaults apply, with the parts below. Options with secrets are
+    pickled only for worker processes.
 
     Attributes:
         transport: HTTP options.
         retry: Retry options.
         read: Reading options.
         write: Writing options.
-        cache: Where objects are kept on this machine, so that reading them again needs no request.
-        node: What is shared with other processes of the machine.
+        cache: Cache of objects on this machine, so that reading them again needs no request.
+        node: Limits shared with other processes of the machine.
 
     """
 
@@ -40,7 +40,7 @@ class StoreOptions(Private):
     node: NodeOptions = field(default_factory=NodeOptions)
 
     def __new__(cls, *values: object, **options: object) -> Self:
-        """Refuse an option that this class does not have, and name the one that was meant; a directory is no cache."""
+        """Refuse an unknown option, naming the one probably intended, and a ``cache`` that is not ``CacheOptions``."""
         made = super(StoreOptions, cls).__new__(cls, *values, **options)
         if (cache := options.get("cache")) is not None:
             from penstock.options.cache import CacheOptions  # few programs have one

@@ -1,10 +1,10 @@
-"""Options that a class does not have: which one was meant, and where it is to be written."""
+"""Advice on unknown options: which option was probably intended, and where to write it."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields
 from difflib import get_close_matches
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ __all__ = ["advice"]
 
 
 def advice(kind: type, name: str) -> str:
-    """Say what to do about an option ``name`` that a class of options does not have."""
+    """Return advice on an option ``name`` that the options class ``kind`` does not have."""
     own, has = fields(kind), f"{kind.__name__} has no option {name!r}"
     if here := next((each.name for each in own if name in each.metadata.get("elsewhere", ())), None):
         return f"{has}: here it is {here!r}, write {kind.__name__}({here}=…)"
@@ -33,5 +33,6 @@ def advice(kind: type, name: str) -> str:
 
 
 def _classes() -> Iterator[Any]:
-    package = import_module(__package__)
+    # By their public names: the options classes of stores are in the stores' folders.
+    package: Any = sys.modules["penstock"]
     return (getattr(package, each) for each in package.__all__ if each.endswith("Options"))

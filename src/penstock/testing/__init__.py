@@ -1,1 +1,1 @@
-"""What shows that a new driver keeps the promises: contract tests for it, and a server that follows a script."""
+"""Test tools for new drivers: contract tests, and servers that follow a script."""

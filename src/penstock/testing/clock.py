@@ -1,11 +1,11 @@
-"""Retries without their waits: for tests of code that must survive a failing store, and must not sleep for it."""
+"""Retries without waiting, for tests of code that must survive a failing store and must not sleep for it."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.fetch.policy import RetryPolicy
+from penstock.engine.fetch.policy import RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,10 +15,10 @@ __all__ = ["no_waiting"]
 
 @contextmanager
 def no_waiting() -> Iterator[None]:
-    """Make every retry of this process come at once while the block runs; how many there are is not changed.
+    """Make every retry of this process immediate while the block runs; the number of retries stays the same.
 
-    Patience is measured by a clock that hardly moves then, so it is ``RetryOptions.attempts`` that ends them. Timeouts
-    of transfers are real: shorten them with ``TransportOptions``. Children forked in the block do not wait either.
+    The clock that measures patience hardly moves then, so ``RetryOptions.attempts`` ends the retries. Timeouts of
+    transfers are real: shorten them with ``TransportOptions``. Children forked in the block do not wait either.
     """
     before, RetryPolicy.pace = RetryPolicy.pace, 0.0
     try:

@@ -1,4 +1,4 @@
-"""The promise of whatever resumes, as one check: restart it after every batch, and compare all that follows."""
+"""A check of exact resumption: restart after every batch, and compare all that follows."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["Counted", "Resumes", "check_restarts", "shown"]
 
 
 class Resumes(Protocol):
-    """A loader or a dataset: each iteration is an epoch, or what is left of one."""
+    """A loader or a dataset: each iteration is an epoch, or the rest of one."""
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin the next epoch, or go on where the last state loaded was taken."""
+        """Begin the next epoch, or continue where the last loaded state was taken."""
 
-    def state_dict(self) -> Any:  # noqa: ANN401  whatever it can load
+    def state_dict(self) -> Any:  # noqa: ANN401  any type that it can load
         """Return the state after the batches received so far."""
 
-    def load_state_dict(self, state: Any) -> object:  # noqa: ANN401  what ``state_dict`` returned, or something foreign
-        """Make the next iteration go on where ``state`` was taken."""
+    def load_state_dict(self, state: Any) -> object:  # noqa: ANN401  from ``state_dict``, or foreign
+        """Make the next iteration continue where ``state`` was taken."""
 
 
 class _StateAt(Protocol):
@@ -37,10 +37,10 @@ class _StateAt(Protocol):
 
 
 class Counted:
-    """A loader that has no state, over batches that name theirs by how many were received (``state_at``)."""
+    """State for a stateless loader, from batches that return their state by the number received (``state_at``)."""
 
     def __init__(self, loader: Iterable[Any], batches: _StateAt) -> None:
-        """Count what ``loader`` yields of ``batches``: ``batched(B)``, or a ``BatchSampler``."""
+        """Count the batches that ``loader`` yields of ``batches``: ``batched(B)``, or a ``BatchSampler``."""
         self._loader = loader
         self._batches = batches
         self._state = batches.state_at(0)
@@ -52,17 +52,17 @@ class Counted:
             yield batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state after the batch that came last."""
+        """Return the state after the last batch."""
         return self._state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from ``state``."""
+        """Continue from ``state``."""
         self._batches.load_state_dict(state)
         self._state = self._batches.state_at(0)
 
 
 class _Step(NamedTuple):
-    """A state, and what has to come after it: the rest of its epoch, a state with each, and the whole next epoch."""
+    """A state and its expected continuation: the rest of its epoch, a state with each batch, and the next epoch."""
 
     where: str
     state: Any
@@ -80,24 +80,25 @@ def check_restarts(
     limit_bytes: int | None = 1024,
     view: Callable[[Any], Any] | None = None,
 ) -> None:
-    """Run ``epochs`` epochs, and from every state on the way once more; AssertionError says what came differently.
+    """Run ``epochs`` epochs, then restart from every state on the way; an AssertionError names the difference.
 
-    ``make`` returns a fresh loader: anything with the three methods of ``Resumes`` (``Counted`` lends them to a loader
-    over batches with ``state_at``). A state is taken before the first batch, after each, and after the end. What is
-    checked of each:
+    ``make`` returns a fresh loader: any object with the three methods of ``Resumes`` (``Counted`` adds them to a loader
+    over batches with ``state_at``). A state is taken before the first batch, after each batch, and after the end. These
+    are the checks of each state:
 
-    - It survives JSON and has less than ``limit_bytes`` as such; None for states that are no JSON and may be larger.
+    - It survives JSON and has less than ``limit_bytes`` as JSON. With None, states need not be JSON and may be larger.
     - A fresh loader that loads it, once or twice, yields the rest of that epoch and the next one, batch for batch and
-      with the same states.
-      (Of a state at an epoch's end, the rest may be an iteration without a batch, or none at all.)
-    - A loader that has been used before goes on just so.
-    - ``alike``, loaders that differ in workers, threads or prefetching alone, have the same batches and states, however
-      far they read ahead; each goes on from the others' states.
-    - ``foreign``, loaders with another catalog, order, version or global batch, refuse it with ``StateMismatch`` and
-      stay what they were. So they do a state that has lost any of its entries, and ``make``'s loader too.
+      with the same states. (For a state at an epoch's end, the rest may be an iteration without a batch, or nothing at
+      all.)
+    - A loader that has been used before continues in the same way.
+    - ``alike``, loaders that differ only in workers, threads or prefetching, have the same batches and states, however
+      far they read ahead; each continues from the others' states.
+    - ``foreign``, loaders with a different catalog, order, version or global batch, refuse it with ``StateMismatch``
+      and remain unchanged. If there are any, ``make``'s loader must also refuse a state that has lost any of its
+      entries.
 
-    It takes about (batches of all epochs)^2 * (2 + len(alike)) batches: keep the set small, some ten batches. Batches
-    are compared as ``view(batch)``; default: ``shown``.
+    The check takes about (batches of all epochs)^2 * (2 + len(alike)) batches: keep the set small, some ten batches.
+    Batches are compared as ``view(batch)``; default: ``shown``.
     """
     view = view or shown
     steps = _steps(make(), epochs, view)
@@ -119,7 +120,7 @@ def check_restarts(
 
 
 def shown(batch: object) -> object:
-    """Return a batch as plain values that compare: tensors and arrays with their type, samples with their bytes."""
+    """Return a batch as plain values that can be compared: tensors and arrays with dtype, samples with their bytes."""
     if hasattr(batch, "tolist"):
         return str(getattr(batch, "dtype", "")), batch.tolist()
     if hasattr(batch, "data") and hasattr(batch, "url"):
@@ -132,12 +133,13 @@ def shown(batch: object) -> object:
 
 
 def _steps(loader: Resumes, epochs: int, view: Callable[[Any], Any]) -> list[_Step]:
-    """Run one epoch more than asked for, and return the steps of those asked for."""
+    """Run one epoch more than ``epochs``, and return the steps of the first ``epochs``."""
     run = [_epoch(loader, view) for _ in range(epochs + 1)]
     steps = []
     for number, ((batches, states), (following, _)) in enumerate(pairwise(run)):
         for at, state in enumerate(states):
-            if at or not number:  # before a later epoch's first batch it is still the end of the one before
+            # Before a later epoch's first batch, the state is still that of the previous epoch's end.
+            if at or not number:
                 where = f"epoch {number}, step {at} of {len(batches)}"
                 steps.append(_Step(where, state, batches[at:], states[at + 1 : -1], following))
     return steps
@@ -153,7 +155,8 @@ def _epoch(loader: Resumes, view: Callable[[Any], Any]) -> tuple[list[Any], list
 
 
 def _copied(state: Any) -> Any:  # noqa: ANN401  a state
-    return copy.deepcopy(state)  # a later change to it fails here, not in the training that saved it
+    # A later change to the state then fails here, not in the training that saved it.
+    return copy.deepcopy(state)
 
 
 def _check_size(step: _Step, limit_bytes: int | None) -> None:
@@ -168,7 +171,8 @@ def _check_restart(loader: Resumes, step: _Step, times: int, view: Callable[[Any
         loader.load_state_dict(_copied(step.state))
     (rest, states), (following, _) = _epoch(loader, view), _epoch(loader, view)
     if rest and not step.rest:
-        rest, states, following = [], [], rest  # it went on with the next epoch at once
+        # The loader continued with the next epoch at once.
+        rest, states, following = [], [], rest
     assert rest == step.rest, f"{step.where}: what was left of the epoch came differently"
     assert states[1:-1] == step.later, f"{step.where}: what was left of the epoch has other states"
     assert following == step.following, f"{step.where}: the epoch after it came differently"

@@ -1,4 +1,4 @@
-"""A raw-socket HTTP server whose every byte a script decides: what no well-behaved server would ever send."""
+"""A raw-socket HTTP server whose every byte a script decides, even bytes that no correct server would send."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["Received", "Scripted", "reply"]
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One request as it came.
+    """A request as it came.
 
     Attributes:
-        method: Verb.
+        method: HTTP method.
         path: Path and query, as sent.
         headers: Names in lower case.
-        body: Whole.
+        body: The whole body.
         connection: Number, from 1, of the connection it came over.
-        number: Which request of the server it is, from 1.
+        number: Number of the request on this server, from 1.
 
     """
 
@@ -38,7 +38,7 @@ class Received:
 
     @property
     def range(self) -> tuple[int, int] | None:
-        """The half-open range that is asked for; None without a ``Range``, and ``(-n, 0)`` for the last n bytes."""
+        """The requested half-open range; None without a ``Range``, and ``(-n, 0)`` for the last n bytes."""
         text = self.headers.get("range")
         if text is None:
             return None
@@ -46,7 +46,7 @@ class Received:
         return (int(first), int(last) + 1) if first else (-int(last), 0)
 
     def within(self, size: int) -> tuple[int, int]:
-        """Return what is asked for of an object of ``size`` bytes: as ``range``, but the last bytes are resolved."""
+        """Return the requested range of an object of ``size`` bytes, as ``range`` but with the last bytes resolved."""
         start, stop = self.range or (0, size)
         return (max(0, size + start), size) if start < 0 else (start, stop)
 
@@ -54,7 +54,7 @@ class Received:
 def reply(status: int, body: bytes = b"", **headers: str) -> bytes:
     """Return a response with a ``Content-Length``; ``content_range="…"`` is the header ``content-range``.
 
-    A ``content_length`` given here is sent as it is, true or not.
+    A given ``content_length`` is sent unchanged, even if it is wrong.
     """
     lines = {"content-length": str(len(body))} | {name.replace("_", "-"): value for name, value in headers.items()}
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
@@ -64,13 +64,13 @@ def reply(status: int, body: bytes = b"", **headers: str) -> bytes:
 class Scripted:
     """A server on loopback, one thread for each connection; use it in a ``with`` block.
 
-    ``answer(received, send)`` runs on a connection's thread for each request: it sends what it likes, may take its
-    time, and returns True to keep the connection, False to close it.
+    ``answer(received, send)`` runs on a connection's thread for each request: it may send any bytes and may take any
+    time; it returns True to keep the connection, False to close it.
 
     Attributes:
         url: ``http://127.0.0.1:port``, or https with ``tls``.
         received: All requests, in the order they came.
-        connections: How many were accepted.
+        connections: Number of accepted connections.
 
     """
 
@@ -88,14 +88,15 @@ class Scripted:
         self.connections = 0
 
     def __enter__(self) -> Self:
-        """Begin to accept."""
+        """Start to accept connections."""
         threading.Thread(target=self._accept, name="scripted", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop listening and hang up on everyone."""
+        """Stop listening and close all connections."""
         with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # close alone would not wake the thread in accept
+            # ``close`` alone would not wake the thread in ``accept``.
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._lock:
             for connection in self._open:
@@ -124,18 +125,20 @@ class Scripted:
                 while (received := self._receive(stream.readline, stream.read, number)) is not None:
                     if not self._answer(received, connection.sendall):
                         break
-        except OSError:  # the client went away, which some tests are about
+        except OSError:
+            # The client disconnected, which some tests provoke.
             pass
         finally:
             with self._lock:
                 self._open.discard(plain)
             with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)  # close waits for a fork that has a copy
+                # ``close`` alone would wait for a forked child that has a copy.
+                connection.shutdown(socket.SHUT_RDWR)
             connection.close()
 
     def _receive(self, line: Callable[[], bytes], read: Callable[[int], bytes], connection: int) -> Received | None:
         first = line().decode("latin-1").split()
-        if len(first) < 2:  # noqa: PLR2004  method and path: this is the end, or no HTTP (a TLS client, say)
+        if len(first) < 2:  # noqa: PLR2004  method and path; else the end, or not HTTP (a TLS client, say)
             return None
         headers = {}
         while text := line().decode("latin-1").strip():

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.distributed.checkpoint.api import CheckpointException
 
-from penstock.checkpoint.distributed import fill
+from penstock.checkpoint.distributed import reader as fill
 from tests.checkpoint.distributed.saves import load, save, save_as_ranks, sizes_read
 from tests.edges.launch import program
 

@@ -39,8 +39,8 @@ def manager(url: str, store: StoreOptions | None = None, **options: object) -> C
 def serve() -> None:
     """Take lines `dialect,endpoint,url step seconds`: see ``killing``."""
     late = ("isal.isal_zlib", "isal.igzip_lib", "numpy.random", "torch.utils.serialization.config")
-    late += ("fastcrc.crc32", "penstock.drivers.gcs.driver", "penstock.drivers.gcs.credentials", "fastcrc.crc64")
-    late += ("penstock.drivers.oss.credentials", "penstock.drivers.azure.driver", "penstock.drivers.azure.credentials")
+    late += ("fastcrc.crc32", "penstock.stores.gcs.driver", "penstock.stores.gcs.credentials", "fastcrc.crc64")
+    late += ("penstock.stores.oss.credentials", "penstock.stores.azure.driver", "penstock.stores.azure.credentials")
     killing(_save, *late)
 
 

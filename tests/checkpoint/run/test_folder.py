@@ -65,9 +65,9 @@ def test_what_is_there_is_never_mixed_with_what_comes_back(written, tmp_path):
     run = ps.CheckpointManager(tmp_path / "run")
     run.save_folder(4, written)
     before = _files(written)
-    with pytest.raises(AlreadyExists, match="something"):
+    with pytest.raises(AlreadyExists, match="what is there already"):
         run.restore_folder(written)
-    with pytest.raises(AlreadyExists, match="something"):
+    with pytest.raises(AlreadyExists, match="what is there already"):
         run.restore_folder(written / "trainer_state.json")
     assert _files(written) == before
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.checkpoint.run.retention import Retention
+from penstock.checkpoint.run.steps import Retention
 from penstock.errors import Unusable
 
 _steps = st.dictionaries(st.integers(0, 500), st.none() | st.floats(), max_size=30)

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import torch
 
-from penstock.checkpoint.run.rng import generator_states, set_generator_states
+from penstock.checkpoint.run.steps import generator_states, set_generator_states
 
 
 def _draws():

@@ -14,7 +14,7 @@ from penstock.checkpoint.dcp import StorageReader, StorageWriter
 from penstock.checkpoint.integrity.checksums import BlockChecksums
 from penstock.checkpoint.integrity.manifest import Manifest
 from penstock.checkpoint.run import store
-from penstock.protocols.driver import Attributes
+from penstock.engine.contracts.driver import Attributes
 from penstock.source import Source
 from penstock.testing.faults import FAULTS, Match
 from tests.checkpoint.run.saver import manager, objects, same, state

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.checkpoint.safetensors import save
+from penstock.checkpoint.safetensors import verbs as save
 from penstock.errors import AlreadyExists, Forbidden, PenstockError, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match
 
@@ -136,7 +136,7 @@ def test_two_saves_at_once_never_mix(tmp_path):
         ("a.safetensors", {"max_shard_bytes": 5}, "need a folder"),
         ("a/", {"max_shard_bytes": 0}, "must be positive"),
         ("a.safetensors", {"metadata": {"a": 1}}, "text by text"),
-        ("a/", {"metadata": {"penstock.blocks": ""}}, "Penstock's own"),
+        ("a/", {"metadata": {"penstock.engine.blocks": ""}}, "Penstock's own"),
     ],
 )
 def test_calls_that_cannot_work_are_refused_and_leave_nothing(tmp_path, url, options, what):

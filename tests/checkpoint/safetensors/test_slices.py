@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from penstock.checkpoint.safetensors.slices import Cut, cut
+from penstock.checkpoint.safetensors.verbs import Cut, cut
 
 BOUND = st.none() | st.integers(-7, 7)
 SLICES = st.builds(slice, BOUND, BOUND, st.none() | st.integers(1, 3))

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from penstock.checkpoint.torchfile.fragments import HEAD_BYTES, Fragments, fetched
+from penstock.checkpoint.torchfile.archive import HEAD_BYTES, Fragments, fetched
 from penstock.errors import Changed, CheckpointError
 from penstock.events import RangeRead, subscribe
 from tests.checkpoint.torchfile.files import stored

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.checkpoint.torchfile.lazy import LazyTensor
+from penstock.checkpoint.torchfile.verbs import LazyTensor
 from penstock.errors import Changed, ChecksumMismatch, Unusable
 from penstock.events import RangeRead, subscribe
 from penstock.tree import tree_map

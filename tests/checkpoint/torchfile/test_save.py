@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.checkpoint.integrity import crc
-from penstock.checkpoint.torchfile import save
+from penstock.checkpoint.torchfile import verbs as save
 from penstock.checkpoint.torchfile.verbs import dump
 from tests.checkpoint.torchfile.test_load import SAFE, UNSAFE
 

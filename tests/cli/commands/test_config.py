@@ -7,8 +7,9 @@ import pytest
 
 @pytest.fixture
 def toml(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "penstock.toml"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))  # the user's own file: a project's names no secret
+    (tmp_path / "penstock").mkdir()
+    path = tmp_path / "penstock/penstock.toml"
     path.write_text(
         "[profiles.data]\nurl = 's3://bucket/x'\noptions.secret_key = 'hushhush'\noptions.access_key = 'a'\n"
     )

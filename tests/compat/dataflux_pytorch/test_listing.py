@@ -1,24 +1,41 @@
 from __future__ import annotations
 
+import json
+import pickle
+from multiprocessing.reduction import ForkingPickler
+
 import pytest
 
-from penstock.catalog.catalog import Catalog, Entry
-from penstock.compat.dataflux_pytorch.listing import Config, Objects, data_format_default, listed
+from penstock.compat.dataflux_pytorch.dataflux_iterable_dataset import DataFluxIterableDataset
+from penstock.compat.dataflux_pytorch.dataflux_mapstyle_dataset import DataFluxMapStyleDataset
+from penstock.compat.dataflux_pytorch.listing import Config, data_format_default, listed
 from penstock.errors import NotFound, Unusable
 from tests.compat.dataflux_pytorch.conftest import OBJECTS
 
 
-def test_objects_are_a_list_in_manners():
-    pairs = [("b", 3), ("a", 2), ("c", 0)]
-    objects = Objects(Catalog.build("gs://bucket/", "", [Entry(*each) for each in pairs]))
-    assert objects == pairs
-    assert (len(objects), objects[0], objects[-1], objects[1:]) == (3, ("b", 3), ("c", 0), pairs[1:])
-    assert ("a", 2) in objects
-    assert list(reversed(objects)) == pairs[::-1]
-    assert objects != pairs[:2]
-    assert "3 objects" in repr(objects)
-    with pytest.raises(IndexError):
-        objects[3]
+@pytest.mark.parametrize("kind", [DataFluxMapStyleDataset, DataFluxIterableDataset])
+def test_a_change_of_the_list_of_objects_changes_what_is_read(filled, kind):
+    dataset = kind(None, filled.name, Config(prefix="train/"), data_format_fn=len)
+    objects = dataset.objects
+    assert isinstance(objects, list)
+    assert objects is dataset.objects
+    assert json.loads(json.dumps(objects)) == [[name, size] for name, size in objects]
+    sizes = [len(data) for data in OBJECTS.values()]
+    assert read(dataset) == sizes
+    objects.reverse()
+    assert read(dataset) == sizes[::-1]
+    del objects[1:]
+    assert read(dataset) == sizes[-1:]
+    objects.append(("other", 5))
+    assert [name for name, _ in dataset.objects] == [[*OBJECTS][-1], "other"]
+    assert dataset.catalog[0].etag, "held to the version that was listed"
+    assert len(read(pickle.loads(ForkingPickler.dumps(dataset)))) == 2
+    objects += [objects[0]]
+    assert len(read(dataset)) == 3
+
+
+def read(dataset):
+    return [dataset[at] for at in range(len(dataset))] if isinstance(dataset, DataFluxMapStyleDataset) else [*dataset]
 
 
 def test_a_bucket_is_listed_without_what_was_composed(filled):

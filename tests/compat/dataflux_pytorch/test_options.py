@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pickle
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from google.auth.credentials import AnonymousCredentials
@@ -10,9 +9,9 @@ from google.cloud import storage
 from google.cloud.storage.retry import DEFAULT_RETRY
 from google.oauth2.credentials import Credentials
 
-from penstock.compat.dataflux_pytorch.options import ClientToken, gcs_url, store_options
-from penstock.errors import InvalidURL, Unusable
-from penstock.options import GCSOptions
+from penstock.compat.dataflux_pytorch.options import ClientToken, store_options
+from penstock.errors import Unusable
+from penstock.stores.gcs.options import GCSOptions
 
 
 def test_nothing_given_is_the_environments():
@@ -56,17 +55,3 @@ def test_other_objects_are_refused():
         store_options("client")
     with pytest.raises(Unusable, match=r"google\.api_core\.retry\.Retry"):
         store_options(None, 3)
-
-
-@pytest.mark.parametrize("scheme", ["gs", "gcs"])
-def test_paths_are_urls_also_after_pathlib(scheme):
-    assert gcs_url(f"{scheme}://bucket/a/b") == gcs_url(Path(f"{scheme}://bucket/a/b")) == f"{scheme}://bucket/a/b"
-
-
-def test_other_paths_are_value_errors():
-    for path in ("", "bucket/a", "s3://bucket/a", "gs://", Path("/a")):
-        with pytest.raises(ValueError, match=r"gs://|bucket") as caught:
-            gcs_url(path)
-        assert isinstance(caught.value, InvalidURL)
-    with pytest.raises(TypeError, match="int"):
-        gcs_url(3)

@@ -8,6 +8,7 @@ import pickle
 import pytest
 import yaml
 
+from penstock.compat import multistorageclient as msc
 from penstock.compat.multistorageclient.config import FILESYSTEM, StorageClientConfig
 from penstock.errors import ConfigError, Unsupported, Unusable
 
@@ -43,6 +44,40 @@ def test_files_may_be_named(config, tmp_path):
     assert found.store.region == "us-east-1"
     with pytest.raises(ConfigError, match="no profile 'x'; there are bucket, disk"):
         StorageClientConfig.from_file([str(config)], profile="x")
+
+
+@pytest.mark.usefixtures("environment")
+def test_absent_named_files_do_not_become_those_of_the_environment(tmp_path):
+    with pytest.raises(ConfigError, match=r"no profile 'bucket': config_file_paths names .*none, and none is there"):
+        StorageClientConfig.from_file([str(tmp_path / "none")], profile="bucket")
+    assert StorageClientConfig.from_file([str(tmp_path / "none")]).profile == FILESYSTEM
+    assert StorageClientConfig.from_file([], profile="bucket").base == "msc://bucket/"
+
+
+def test_implicit_profiles_are_beside_those_of_named_files(config):
+    assert StorageClientConfig.from_file([str(config)]).base == "msc://__filesystem__/"
+    assert StorageClientConfig.from_file([str(config)], profile="_s3-other").base == "msc://_s3-other/"
+
+
+def test_text_that_is_no_yaml_is_not_quoted(tmp_path):
+    text = "profiles:\n  x: {secret: hushhush\n y"
+    (tmp_path / "x.yaml").write_text(text)
+    for read in (
+        lambda: StorageClientConfig.from_yaml(text, "x"),
+        lambda: StorageClientConfig.read_msc_config([str(tmp_path / "x.yaml")]),
+    ):
+        with pytest.raises(ConfigError, match="is not YAML: an error in line 3") as refused:
+            read()
+        assert "hushhush" not in str(refused.value)
+        assert refused.value.__cause__ is refused.value.__context__ is None
+
+
+def test_blank_file_leaves_paths_of_this_machine(tmp_path, monkeypatch):
+    (tmp_path / "msc.yaml").write_text("\n")
+    monkeypatch.setenv("MSC_CONFIG", str(tmp_path / "msc.yaml"))
+    msc.write(str(tmp_path / "x"), b"1")
+    assert msc.open(f"file://{tmp_path}/x").read() == b"1"
+    assert StorageClientConfig.read_msc_config() == ({}, str(tmp_path / "msc.yaml"))
 
 
 def test_a_dictionary_json_and_yaml_say_the_same(content, tmp_path):

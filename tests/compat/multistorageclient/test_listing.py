@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import pytest
 
 from penstock.compat import multistorageclient as msc
@@ -69,6 +71,65 @@ def test_keys_are_chosen_between_two(tree):
 )
 def test_patterns_match_objects_and_directories(tree, pattern, expected):
     assert names(tree, msc.glob(f"{tree}/{pattern}")) == expected
+
+
+@pytest.fixture
+def hidden(tree):
+    """Return the URL of a directory with hidden names, too."""
+    for name in (".h", ".git/x.txt", "d/.b.txt", "d/.e/c.txt"):
+        msc.write(f"{tree}/{name}", b"h")
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("*", ["a.txt", "d", "z.bin"]),
+        ("**", ["a.txt", "d", "d/b.txt", "d/e", "d/e/c.txt", "z.bin"]),
+        ("**/*.txt", ALL[:3]),
+        ("?h", []),
+        ("[.]h", []),
+        ("[!a]h", []),
+        (".*", [".git", ".h"]),
+        (".h", [".h"]),
+        (".git/*", [".git/x.txt"]),
+        ("*/.*", ["d/.b.txt", "d/.e"]),
+        ("d/.*/c.txt", ["d/.e/c.txt"]),
+        ("**/.*.txt", ["d/.b.txt"]),
+        ("**/e/**", ["d/e/c.txt"]),
+        ("a**", ["a.txt"]),
+    ],
+)
+def test_wildcards_match_no_leading_dot(hidden, pattern, expected):
+    assert names(hidden, msc.glob(f"{hidden}/{pattern}")) == expected
+
+
+def test_hidden_names_are_listed(hidden):
+    assert names(hidden, (each.key for each in msc.list(hidden)))[:3] == [".git/x.txt", ".h", "a.txt"]
+
+
+def test_directory_marker_makes_a_directory_and_is_no_file(server, config, monkeypatch):
+    monkeypatch.setenv("MSC_CONFIG", str(config))
+    base, client = f"markers-{uuid4().hex}", server.client()
+    for name in ("empty/", "full/", "full/deep/", "full/f"):
+        client.put_object(Bucket="bkt", Key=f"base/{base}/{name}", Body=b"")
+    tree = f"msc://bucket/{base}"
+    for name in ("empty", "empty/", "full", "full/deep"):
+        assert (msc.info(f"{tree}/{name}").type, msc.is_file(f"{tree}/{name}")) == ("directory", False)
+        assert msc.Path(f"{tree}/{name}").is_dir()
+        assert msc.Path(f"{tree}/{name}").exists()
+    assert names(tree, (each.key for each in msc.list(tree))) == ["full/f"]
+    found = msc.list(tree, include_directories=True)
+    assert [(each.key.rpartition("/")[2], each.type) for each in found] == [
+        ("empty", "directory"),
+        ("full", "directory"),
+    ]
+    found = msc.list(f"{tree}/full", include_directories=True)
+    assert [(each.key.rpartition("/")[2], each.type) for each in found] == [("deep", "directory"), ("f", "file")]
+    assert (msc.is_empty(f"{tree}/empty/"), names(tree, msc.glob(f"{tree}/**"))) == (True, ["full", "full/f"])
+    msc.delete(f"{tree}/full", recursive=True)
+    msc.delete(f"{tree}/empty", recursive=True)
+    assert client.list_objects_v2(Bucket="bkt", Prefix=f"base/{base}/")["KeyCount"] == 0
 
 
 def test_objects_and_directories_are_described(tree):

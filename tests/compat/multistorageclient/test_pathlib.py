@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import stat
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -132,3 +134,30 @@ def test_a_text_is_opened_with_its_line_ends_and_errors(tree):
     assert path.read_bytes() == b"a\r\nb\nc"
     with pytest.raises(Unsupported, match="newline"):
         path.open("a", newline="\r\n")
+
+
+def test_relation_to_a_text_is_none(tree):
+    path = msc.Path(f"{tree}/d/b.txt")
+    assert str(path.relative_to(msc.Path(tree))) == "d/b.txt"
+    for other in (tree, str(path), None):
+        assert not path.is_relative_to(other)
+        with pytest.raises(TypeError, match="relative_to takes a MultiStoragePath, got"):
+            path.relative_to(other)
+
+
+def test_stat_has_the_fields_of_os_stat_result(tree):
+    found = msc.Path(f"{tree}/a.txt").stat()
+    assert (found.st_size, found.st_nlink, found.st_uid) == (5, 1, os.getuid())
+    assert found.st_mtime == found.st_ctime == found.st_atime == pytest.approx(found.st_mtime_ns / 1e9)
+    assert stat.S_ISREG(found.st_mode)
+    assert stat.S_ISDIR(msc.Path(f"{tree}/d").lstat().st_mode)
+    assert msc.Path(f"{tree}/a.txt").samefile(msc.Path(f"{tree}/a.txt"))
+
+
+def test_link_of_this_machine_is_read_and_described(tmp_path):
+    (tmp_path / "f").write_text("abc")
+    (tmp_path / "link").symlink_to(tmp_path / "f")
+    link = msc.Path(tmp_path / "link")
+    assert link.readlink() == msc.Path(tmp_path / "f")
+    assert (stat.S_ISLNK(link.lstat().st_mode), link.stat().st_size) == (True, 3)
+    assert link.samefile(tmp_path / "f")

@@ -46,3 +46,41 @@ def test_files_for_torchs_own_reader_and_writer(tree):
     assert not files.validate_checkpoint_id("weird://x/y")
     with pytest.raises(InvalidURL):
         msc.torch.MultiStorageFileSystemReader("weird://x/y")
+
+
+def test_directories_exist_for_torchs_own_reader_and_writer(tree, tmp_path):
+    files = msc.torch.MultiStorageFileSystem()
+    assert [files.exists(f"{tree}/{name}") for name in ("d", "a.txt", "none")] == [True, True, False]
+    files.mkdir(str(tmp_path / "a/b"))
+    assert files.exists(str(tmp_path / "a/b"))
+    files.mkdir(f"{tree}/none")
+    assert not files.exists(f"{tree}/none")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("{}", True),
+        ("msc://disk/", True),
+        ("msc://disk", True),
+        ("/ckpt", True),
+        ("ckpt", True),
+        ("s3://bucket/x", True),
+        ("msc://nobody/x", False),
+        ("weird://x/y", False),
+        ("s3:///x", False),
+    ],
+)
+def test_checkpoint_ids_are_those_of_the_original(tree, name, expected):
+    torch = msc.torch
+    for kind in (
+        torch.MultiStorageFileSystem,
+        torch.MultiStorageFileSystemReader,
+        torch.MultiStorageFileSystemWriter,
+    ):
+        assert kind.validate_checkpoint_id(name.format(tree)) is expected
+
+
+def test_stream_of_a_bad_mode_is_a_value_error(tree):
+    with pytest.raises(ValueError, match="mode must be"), msc.torch.MultiStorageFileSystem().create_stream(tree, "z"):
+        pass

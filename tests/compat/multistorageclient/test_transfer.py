@@ -6,6 +6,7 @@ import io
 import json
 import os
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -80,6 +81,35 @@ def test_a_folder_is_synced_and_what_is_there_stays(base, folder):
     found = msc.sync(str(folder), base, delete_unmatched_files=True)
     assert (found.total_files_added, found.total_files_deleted, found.total_bytes_deleted) == (0, 1, 5)
     assert names(base) == ["sub/g.txt"]
+
+
+@pytest.mark.parametrize("kind", ["s3", "file"])
+def test_what_is_too_much_in_the_place_of_a_profile_is_deleted(kind, server, folder, tmp_path, monkeypatch):
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    base = f"whole/{uuid4().hex}" if kind == "s3" else str(tmp_path / "to")
+    options = {"base_path": base, **({"endpoint_url": server.endpoint} if kind == "s3" else {})}
+    profiles = {"place": {"storage_provider": {"type": kind, "options": options}}}
+    profiles["bucket"] = {"storage_provider": {"type": kind, "options": options | {"base_path": "whole"}}}
+    (tmp_path / "msc.json").write_text(json.dumps({"profiles": profiles}))
+    monkeypatch.setenv("MSC_CONFIG", str(tmp_path / "msc.json"))
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    if kind == "s3":
+        server.client().create_bucket(Bucket="whole")
+        server.client().put_object(Bucket="whole", Key="beside", Body=b"1")
+    msc.write("msc://place/old", b"old")
+    found = msc.sync(str(folder), "msc://place/", delete_unmatched_files=True, dryrun=True)
+    assert (found.total_files_added, found.total_files_deleted) == (2, 1)
+    assert names("msc://place") == ["old"]
+    found = msc.sync(str(folder), "msc://place", delete_unmatched_files=True)
+    assert (found.total_files_added, found.total_files_deleted) == (2, 1)
+    assert names("msc://place") == ["f.txt", "sub/g.txt"]
+    if kind == "s3":
+        assert msc.sync(str(folder), "msc://bucket", delete_unmatched_files=True, dryrun=True).total_files_deleted == 3
+        with pytest.raises(Unusable, match="whole bucket"):
+            msc.sync(str(folder), "msc://bucket", delete_unmatched_files=True)
+        assert msc.is_file("msc://bucket/beside")
 
 
 def test_a_tree_is_synced_to_a_folder_by_patterns(tree, tmp_path):

@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from penstock.compat import multistorageclient as msc
 from penstock.compat.multistorageclient.types import ObjectMetadata, SyncResult, described, directory
+from penstock.errors import NotFound, PreconditionFailed, Throttled, Unsupported
 from penstock.values import ObjectMeta
 
 META = ObjectMeta("k", 3, "tag", 1e9, "s3://b/k", {"by": "us", "penstockwrite": "x"}, "text/plain")
@@ -35,3 +37,20 @@ def test_a_description_is_written_and_read():
 
 def test_a_result_of_nothing_is_zeros():
     assert (SyncResult().total_files_added, SyncResult().dryrun) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "raised"),
+    [("PreconditionFailedError", PreconditionFailed), ("RetryableError", Throttled), ("SyncError", NotFound)],
+)
+def test_errors_are_caught_by_the_names_of_the_original(name, raised):
+    with pytest.raises(getattr(msc.types, name)):
+        raise raised("text")
+
+
+@pytest.mark.parametrize("name", ["Credentials", "StorageProvider", "MetadataProvider", "RetryConfig", "Replica"])
+def test_types_that_are_left_out_say_what_to_use(name):
+    with pytest.raises(Unsupported, match=rf"types\.{name} is not a part of penstock.compat.multistorageclient: \w+"):
+        getattr(msc.types, name)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        getattr(msc.types, "Nothing")  # noqa: B009  as a program imports it

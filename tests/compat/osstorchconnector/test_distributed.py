@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 
 import penstock as ps
-from penstock.compat.osstorchconnector import OssDCPFileSystem
+from penstock.compat.osstorchconnector import OssDCPFileSystem, OssStorageReader, OssStorageWriter
 from penstock.errors import ConfigError, Unusable
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
@@ -36,11 +38,34 @@ def test_a_checkpoint_in_torchs_format_is_read(server, arguments, tmp_path):
 
 def test_uris_are_told_from_other_names():
     named = OssDCPFileSystem.validate_checkpoint_id
-    assert [named(each) for each in ("oss://b/k", "/b/k", "s3://b/k", "k")] == [True, True, False, False]
+    assert [named(each) for each in ("oss://b/k", "/b/k", "s3://b/k", "k", 3)] == [True, True, False, False, False]
+    assert named(Path("k")), "as the connector has it"
+    assert OssStorageReader.validate_checkpoint_id("oss://b/k")
+    assert not OssStorageWriter.validate_checkpoint_id("s3://b/k")
+
+
+def test_a_file_system_has_objects_as_files(server, arguments):
+    files = OssDCPFileSystem(**arguments)
+    base = files.init_path("oss://bucket/dir")
+    one, other = files.concat_path(base, "a"), files.concat_path("/bucket/dir", "b")
+    with files.create_stream(one, "wb") as stream:
+        stream.write(b"bytes")
+    files.mkdir(base)
+    files.rename(old_path=one, new_path=other)
+    assert (files.exists(one), files.exists(other)) == (False, True)
+    with files.create_stream(other, "rb") as stream:
+        assert stream.read() == b"bytes"
+    files.rm_file(other)
+    assert "dir/b" not in server.objects("bucket")
+    with pytest.raises(ValueError, match="mode"), files.create_stream(one, "ab"):
+        pass
+    writer, reader = files.writer(base), files.reader(base)
+    assert (writer.fs, writer.path, reader.fs, reader.path) == (files, base, files, base)
 
 
 def test_what_cannot_be_meant_is_refused(arguments):
-    with pytest.raises(ConfigError, match="the endpoint is empty"):
-        OssDCPFileSystem("")
+    for kind in (ConfigError, ValueError):
+        with pytest.raises(kind, match="the endpoint is empty"):
+            OssDCPFileSystem("")
     with pytest.raises(Unusable, match="takes no speling"):
         OssDCPFileSystem(**arguments).writer("oss://bucket/x", speling=1)

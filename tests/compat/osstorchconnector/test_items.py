@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from penstock.compat.osstorchconnector.items import DataObject, Transform, identity, imagenet_manifest_parser
-from penstock.datasets.sample import Sample
+from penstock.data.datasets.sample import Sample
 from penstock.values import Span
 
 

@@ -8,7 +8,7 @@ from penstock.compat import hints
 from penstock.compat.s3torchconnector import S3ClientConfig, S3Exception
 from penstock.compat.s3torchconnector.config import s3_url, store_options
 from penstock.errors import ConfigError, InvalidURL, PenstockError, Unusable
-from penstock.options import S3Options
+from penstock.stores.s3.options import S3Options
 
 MIB = 1 << 20
 
@@ -27,6 +27,8 @@ def test_every_field_that_is_honoured_is_an_option():
     assert options.addressing == "path"
     assert options.retry.attempts == 3
     assert store_options("r", None, S3ClientConfig(profile="other")).profile == "other"
+    assert store_options("r", None, S3ClientConfig(requester_pays=True)).requester_pays
+    assert not options.requester_pays
 
 
 def test_a_field_that_is_not_honoured_is_named_in_one_warning(monkeypatch):

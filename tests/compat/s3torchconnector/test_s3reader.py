@@ -6,9 +6,18 @@ import pickle
 import pytest
 import torch
 
-from penstock.compat.s3torchconnector import S3Reader, S3ReaderConstructor
-from penstock.compat.s3torchconnector.s3reader import ObjectReader, SampleReader, reader_kind
-from penstock.datasets.sample import Sample
+from penstock.compat.s3torchconnector import S3MapDataset, S3Reader, S3ReaderConstructor
+from penstock.compat.s3torchconnector.s3reader import (
+    DCPOptimizedS3Reader,
+    DCPS3ReaderConstructorProtocol,
+    ObjectReader,
+    RangedS3Reader,
+    S3ReaderConstructorProtocol,
+    SampleReader,
+    SequentialS3Reader,
+    reader_kind,
+)
+from penstock.data.datasets.sample import Sample
 from penstock.errors import NotFound, Unusable
 from penstock.source import open_source
 from penstock.values import Span
@@ -136,10 +145,36 @@ def test_kinds_have_names_and_pickle():
     assert reader_kind(None) == S3ReaderConstructor.default() == kinds[0]
 
 
+READERS = {"sequential": SequentialS3Reader, "range_based": RangedS3Reader, "dcp_optimized": DCPOptimizedS3Reader}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_readers_are_of_the_originals_classes(s3, name):
+    s3.client.put_object(Bucket=s3.name, Key="k", Body=DATA)
+    constructor = getattr(S3ReaderConstructor, name)()
+    with constructor.open(*open_source(s3.url + "k")) as reader:
+        assert [kind for kind in READERS.values() if isinstance(reader, kind)] == [READERS[name]]
+        assert reader.read(size=5) == DATA[:5]
+        assert reader.readinto(buf=bytearray(3)) == 3
+    assert isinstance(constructor, S3ReaderConstructorProtocol)
+    assert isinstance(constructor, DCPS3ReaderConstructorProtocol) == (name == "dcp_optimized")
+    for make in (READERS[name], constructor):
+        with pytest.raises(NotImplementedError, match="client"):
+            make("bucket", "k", get_object_info=lambda: None, get_stream=lambda: None)
+
+
+def test_a_dataset_yields_sequential_readers(s3):
+    s3.client.put_object(Bucket=s3.name, Key="k", Body=DATA)
+    [reader] = S3MapDataset.from_prefix(s3.url, region="us-east-1")
+    assert isinstance(reader, SequentialS3Reader)
+    assert (reader.read(size=5), reader.readinto(buf=bytearray(3)), reader.tell()) == (DATA[:5], 3, 8)
+
+
 def test_what_is_no_kind_is_refused():
     with pytest.raises(Unusable, match="one of S3ReaderConstructor's"):
         reader_kind(lambda **_: None)
-    with pytest.raises(Unusable, match="buffer_size"):
-        S3ReaderConstructor.range_based(-1)
-    with pytest.raises(Unusable, match="max_gap_size"):
-        S3ReaderConstructor.dcp_optimized(-1)
+    for kind in (Unusable, ValueError):
+        with pytest.raises(kind, match="buffer_size"):
+            S3ReaderConstructor.range_based(-1)
+        with pytest.raises(kind, match="max_gap_size"):
+            S3ReaderConstructor.dcp_optimized(-1)

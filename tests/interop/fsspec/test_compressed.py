@@ -10,7 +10,7 @@ import fsspec
 import pytest
 
 from penstock.errors import NotFound, Unusable
-from penstock.interop.fsspec.compressed import Compressed, compressor
+from penstock.interop.fsspec.filesystem import Compressed, compressor
 
 
 @pytest.fixture

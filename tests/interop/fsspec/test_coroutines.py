@@ -16,8 +16,8 @@ from fsspec.tests.abstract import (
     AbstractPutTests,
 )
 
-from penstock.drivers.memory import Memory
 from penstock.interop.fsspec import PenstockFileSystem
+from penstock.stores.memory.driver import Memory
 from tests.emulators import EMULATORS, names
 
 

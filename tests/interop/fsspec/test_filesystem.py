@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import multiprocessing
+import pickle
 import subprocess
 import sys
 import urllib.request
@@ -26,12 +27,21 @@ from fsspec.transaction import Transaction
 from pyarrow.dataset import dataset, field
 
 import penstock as ps
-from penstock.errors import AlreadyExists, ConfigError, InvalidURL, NotFound, PenstockError, Unsupported, Unusable
+from penstock.errors import (
+    AlreadyExists,
+    Changed,
+    ConfigError,
+    InvalidURL,
+    NotFound,
+    PenstockError,
+    Unsupported,
+    Unusable,
+)
 from penstock.interop.arrow.files import RandomFile
 from penstock.interop.fsspec import PenstockFileSystem, register
 from penstock.interop.fsspec.schemes import kind_of
 from penstock.testing.faults import FaultServer, Settings
-from tests.children import forked
+from tests.children import forked, in_c_thread
 
 
 @pytest.fixture
@@ -273,6 +283,52 @@ def _table(rows=20_000):
     rng = np.random.default_rng(0)
     columns = {f"c{number}": rng.random(rows) for number in range(8)}
     return pa.table({"year": np.arange(rows) % 4, **columns})
+
+
+def test_an_open_file_pickles_to_the_same_version_at_its_position(counted, monkeypatch):
+    _, asked, server = counted
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    server.put("bucket", "x", b"0123456789")
+    files = kind_of("s3")(endpoint=server.endpoint)
+    with files.open("bucket/x", cache_type="none", block_size=4096) as file:
+        file.seek(3)
+        data = pickle.dumps(file)
+        copy, requests = asked(lambda: pickle.loads(data))
+        assert not requests, "it was described already"
+        assert (copy.tell(), copy.read(), file.read(2)) == (3, b"3456789", b"34")
+        server.put("bucket", "x", b"another one")
+        with pytest.raises(Changed):
+            pickle.loads(data).read()
+    with pytest.raises(ValueError, match="closed"):
+        pickle.dumps(file)
+
+
+def test_an_open_file_is_pickled_for_workers_only_where_the_options_hold_secrets(files):
+    fs, name = files
+    with fs.open(f"{name}/a/x") as file:
+        with pytest.raises(Unusable, match="worker processes"):
+            pickle.dumps(file)
+        assert pickle.loads(ForkingPickler.dumps(file)).read() == b"a/x"
+
+
+@pytest.mark.parametrize("verb", ["info", "isfile", "isdir", "exists", "ls", "find", "cat_file", "modified", "ukey"])
+def test_threads_started_by_c_are_answered_as_others_are(files, verb):
+    fs, name = files
+    method = getattr(fs, verb)
+    assert in_c_thread(method, f"{name}/a/x") == method(f"{name}/a/x")
+
+
+@pytest.mark.parametrize("mode", ["rb", "r", "wb"])
+def test_files_are_opened_read_and_written_in_threads_started_by_c(files, mode):
+    fs, name = files
+    file = in_c_thread(fs.open, f"{name}/a/x", mode)
+    if mode == "wb":
+        assert in_c_thread(file.write, b"new") == 3
+    else:
+        assert in_c_thread(file.read, -1) == ("a/x" if mode == "r" else b"a/x")
+    in_c_thread(file.__class__.close, file)
+    assert fs.cat_file(f"{name}/a/x") == (b"new" if mode == "wb" else b"a/x")
 
 
 def test_a_table_is_one_look_and_two_reads(counted):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.interop.fsspec import looks
-from penstock.interop.fsspec.looks import Looks, asked_by_pyarrow
+from penstock.interop.fsspec import filesystem as looks
+from penstock.interop.fsspec.filesystem import Looks, asked_by_pyarrow
 from penstock.values import ObjectMeta
 
 META = ObjectMeta("k", 3, "e")
@@ -36,7 +36,7 @@ def test_looks_are_bounded():
 
 
 def test_only_pyarrow_is_pyarrow():
-    assert not asked_by_pyarrow(0)
-    scope = {"__name__": "pyarrow.fs", "look": lambda: asked_by_pyarrow(1)}
+    assert not asked_by_pyarrow()
+    scope = {"__name__": "pyarrow.fs", "look": lambda: asked_by_pyarrow()}  # noqa: PLW0108  a frame of its own
     exec("def handler():\n    return look()", scope)  # noqa: S102  a function of a module of that name
     assert scope["handler"]() == "handler"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import InvalidURL
-from penstock.interop.fsspec.places import Places
+from penstock.interop.fsspec.filesystem import Places
 from penstock.interop.fsspec.storage import Storage
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 import subprocess
 import sys
 
@@ -59,12 +61,32 @@ def test_penstock_and_msc_need_no_registration():
         "print(type(a).__name__, type(b).__name__, path, fsspec.get_filesystem_class('msc').__module__)"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
-    assert run.stdout.split() == [*["PenstockFileSystem"] * 2, "msc://p/x", "penstock.interop.fsspec.filesystem"]
+    assert run.stdout.split() == ["PenstockFileSystem", "msc", "p/x", "penstock.interop.fsspec.schemes"]
 
 
 def test_a_class_is_found_by_its_scheme():
     assert schemes.s3 is kind_of("s3")
     assert issubclass(schemes.s3, PenstockFileSystem)
-    assert kind_of("penstock") is kind_of("msc") is PenstockFileSystem
+    assert kind_of("penstock") is PenstockFileSystem
+    assert schemes.msc is kind_of("msc") is not PenstockFileSystem
     with pytest.raises(AttributeError, match="nope"):
         schemes.nope  # noqa: B018
+
+
+def test_bare_path_of_msc_is_of_its_own_configuration(tmp_path, monkeypatch):
+    profile = {"storage_provider": {"type": "file", "options": {"base_path": str(tmp_path / "msc")}}}
+    (tmp_path / "msc.json").write_text(json.dumps({"profiles": {"train": profile}}))
+    (tmp_path / "penstock.toml").write_text(f'[profiles.train]\nurl = "{tmp_path}/toml/"\n')
+    monkeypatch.setenv("MSC_CONFIG", str(tmp_path / "msc.json"))
+    monkeypatch.chdir(tmp_path)
+    for scheme in ("msc", "penstock"):
+        fs = fsspec.filesystem(scheme)
+        fs.pipe("train/a/b", scheme.encode())
+        assert fs.cat(f"{scheme}://train/a/b") == fs.cat("train/a/b") == scheme.encode()
+        assert fs.ls("train/a", detail=False) == fs.glob("train/*/b") == ["train/a/b"]
+        assert fs.info("train/a/b")["name"] == "train/a/b"
+        assert pickle.loads(pickle.dumps(fs)).cat("train/a/b") == scheme.encode()
+        assert fsspec.filesystem(scheme) == type(fs).from_json(fs.to_json())
+    assert (tmp_path / "msc/a/b").read_bytes() == b"msc"
+    assert (tmp_path / "toml/a/b").read_bytes() == b"penstock"
+    assert fsspec.filesystem("penstock").ls("msc://train/a", detail=False) == ["msc://train/a/b"]

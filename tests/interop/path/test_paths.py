@@ -114,7 +114,8 @@ class TestNames:
             assert str(pickle.loads(pickle.dumps(relative))) == "b//c.txt"
         assert str(path.relative_to(path)) == "."
         assert path.is_relative_to("s3://bucket/a/b")
-        for other in ("s3://bucket/a/bb", "s3://bucket/x", "gs://bucket/a"):
+        local = ("/a", LocalPath("/a"), UPath("/a"), "", "none://bucket/a")
+        for other in ("s3://bucket/a/bb", "s3://bucket/x", "gs://bucket/a", *local):
             assert not path.is_relative_to(other)
             with pytest.raises(ValueError, match="not below"):
                 path.relative_to(other)

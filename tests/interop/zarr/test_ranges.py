@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 
-from penstock.interop.zarr.ranges import checked, clipped, direct
+from penstock.interop.zarr.store import checked, clipped, direct
 from penstock.values import ObjectMeta, Span
 
 

@@ -6,8 +6,8 @@ import pytest
 import zarr
 from zarr.storage import MemoryStore
 
-from penstock.interop.zarr.sizes import ChunkSizes, array_of
-from penstock.protocols.driver import UNKNOWN_BYTES
+from penstock.engine.contracts.driver import UNKNOWN_BYTES
+from penstock.interop.zarr.store import ChunkSizes, array_of
 
 
 @pytest.mark.parametrize(

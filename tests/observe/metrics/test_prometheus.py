@@ -10,7 +10,7 @@ import prometheus_client
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.cache.tiers import Cache
+from penstock.engine.cache.tiers import Cache
 from penstock.errors import ConfigError, Unusable
 from penstock.events import listening
 from penstock.observe import Prometheus, to

@@ -8,7 +8,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from penstock.events import count_cache
 from penstock.observe.metrics.counts import COUNTS
-from penstock.observe.otel.meters import observe
+from penstock.observe.otel.sink import observe
 from tests.children import forked
 from tests.observe.reads import keys_of, read_one, source_of
 

@@ -11,8 +11,8 @@ from opentelemetry.trace import StatusCode, get_current_span
 
 from penstock.events import OperationEnded, OperationStarted, RequestEnded, RequestStarted, Retried
 from penstock.observe import Record
-from penstock.observe.otel import spans as room
-from penstock.observe.otel.spans import Spans, adopt, captured, traceparent
+from penstock.observe.otel import sink as room
+from penstock.observe.otel.sink import Spans, adopt, captured, traceparent
 from penstock.version import VERSION
 
 URL = "s3://b/k"

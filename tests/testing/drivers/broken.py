@@ -6,10 +6,10 @@ import uuid
 
 import pytest
 
-from penstock.drivers.memory import Memory
-from penstock.protocols.exchange import Exchange
+from penstock.engine.contracts.exchange import Exchange
+from penstock.engine.transport.work import Threads
+from penstock.stores.memory.driver import Memory
 from penstock.testing.drivers import Trial
-from penstock.transport.work import Threads
 
 NOTICED = (AssertionError, pytest.fail.Exception)  # pytest's own: an error that should have been raised was not
 

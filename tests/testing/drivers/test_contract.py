@@ -4,10 +4,10 @@ import uuid
 
 import pytest
 
-from penstock.drivers.memory import Memory
-from penstock.protocols.driver import Copy, Delete, Head, List, Multipart, PartCopy, Put, Read
+from penstock.engine.contracts.driver import Copy, Delete, Head, List, Multipart, PartCopy, Put, Read
+from penstock.engine.transport.work import Threads
+from penstock.stores.memory.driver import Memory
 from penstock.testing.drivers import DriverContract, Trial
-from penstock.transport.work import Threads
 from tests.readonly import ReadOnly
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.drivers.memory import Memory
-from penstock.protocols.driver import Attributes, Payload
-from penstock.testing.drivers.copying import Copying
+from penstock.engine.contracts.driver import Attributes, Payload
+from penstock.stores.memory.driver import Memory
+from penstock.testing.drivers.contract import Copying
 from tests.testing.drivers.broken import NOTICED, trial_of
 
 

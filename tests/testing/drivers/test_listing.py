@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.drivers.memory import Memory
-from penstock.testing.drivers.listing import Listing
+from penstock.stores.memory.driver import Memory
+from penstock.testing.drivers.contract import Listing
 from tests.testing.drivers.broken import NOTICED, altered, trial_of
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.drivers.memory import Memory
-from penstock.protocols.driver import Attributes, Payload
-from penstock.testing.drivers.multipart import Uploading
+from penstock.engine.contracts.driver import Attributes, Payload
+from penstock.stores.memory.driver import Memory
+from penstock.testing.drivers.contract import Uploading
 from tests.testing.drivers.broken import NOTICED, altered, trial_of
 
 

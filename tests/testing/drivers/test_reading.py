@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.drivers.memory import Memory
-from penstock.testing.drivers.reading import Reading
+from penstock.stores.memory.driver import Memory
+from penstock.testing.drivers.contract import Reading
 from tests.testing.drivers.broken import NOTICED, altered, trial_of
 
 

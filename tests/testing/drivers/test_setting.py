@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.drivers.memory import Memory
-from penstock.protocols.driver import Attributes
+from penstock.engine.contracts.driver import Attributes
+from penstock.stores.memory.driver import Memory
 from penstock.testing.drivers import DriverContract
 from penstock.testing.drivers.setting import Setting
 from tests.testing.drivers.broken import NOTICED, trial_of

@@ -6,13 +6,13 @@ from hashlib import sha256
 
 import pytest
 
-from penstock.drivers.memory import Memory
+from penstock.engine.contracts.driver import Abilities
+from penstock.engine.contracts.exchange import Exchange, Work
+from penstock.engine.transport.work import Threads
 from penstock.errors import NotFound, Throttled
-from penstock.protocols.driver import Abilities
-from penstock.protocols.exchange import Exchange, Work
+from penstock.stores.memory.driver import Memory
 from penstock.testing.drivers import KEYS, Trial, trial
 from penstock.testing.drivers.trial import octets
-from penstock.transport.work import Threads
 from tests.readonly import ReadOnly
 from tests.testing.drivers.broken import trial_of
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.drivers.direct import direct
-from penstock.drivers.memory import Memory
-from penstock.protocols.driver import Payload
-from penstock.testing.drivers.writing import Writing
+from penstock.engine.contracts.driver import Payload
+from penstock.stores.direct import direct
+from penstock.stores.memory.driver import Memory
+from penstock.testing.drivers.contract import Writing
 from tests.testing.drivers.broken import NOTICED, trial_of
 
 

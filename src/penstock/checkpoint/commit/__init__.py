@@ -1,1 +1,1 @@
-"""How a checkpoint of several objects becomes visible, and how one is removed."""
+"""Committing a checkpoint of several objects, and removing a checkpoint."""

@@ -1,4 +1,4 @@
-"""Removes one checkpoint by its URL: the object, or of a folder what a checkpoint in it is made of and no more."""
+"""Removal of one checkpoint by its URL: an object, or a folder's checkpoint files and no other files."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from penstock.checkpoint.integrity.manifest import MANIFEST, METADATA
 from penstock.errors import Unusable
-from penstock.providers.protected import check_deletable
-from penstock.providers.urls import parse
 from penstock.source import open_source
+from penstock.stores.protected import check_deletable
+from penstock.stores.urls import parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,19 +23,23 @@ __all__ = ["remove", "told_apart"]
 
 _LOG = logging.getLogger("penstock")
 
-# What tells a folder as a checkpoint's: ours, torch's (Lightning's FSDP has it), DeepSpeed's.
+# Files that mark a folder as a checkpoint: Penstock's, torch's (Lightning's FSDP writes it too), DeepSpeed's.
 _MARKS = (MANIFEST, METADATA)
 _DATA = re.compile(
     r"([0-9a-f]{32}/([0-9a-f]{2}/)?)?([0-9]+\.data|__[0-9]+_[0-9]+\.distcp|state\.pt)"
     r"|__[0-9]+\.metadata|[^/]+\.distcp|checkpoint/[^/]*rank_[0-9]+[^/]*_states\.pt"
 )
-# And the objects of a checkpoint in a folder that is known to be one.
+# Further checkpoint files of a folder that holds a checkpoint.
 _BESIDE = re.compile(r"meta\.pt|latest|zero_to_fp32\.py")
-_NAMED = re.compile(r"[0-9a-f]{32}/.+", re.DOTALL)  # by manifests only: others name folders so too
+# Named in Penstock's manifests. Matched only beside a manifest: other programs may use such folder names too.
+_NAMED = re.compile(r"[0-9a-f]{32}/.+", re.DOTALL)
 
 
 def told_apart(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return which files of a folder, named below it, are a checkpoint's, what makes it one first, and the others."""
+    """Return the files of a folder that belong to a checkpoint, and the others; all are named relative to the folder.
+
+    The files that mark the folder as a checkpoint come first.
+    """
     kinds = (_DATA, _BESIDE, _NAMED) if MANIFEST in names else (_DATA, _BESIDE)
     if not any(name in _MARKS or _DATA.fullmatch(name) for name in names):
         return [], list(names)
@@ -45,14 +49,14 @@ def told_apart(names: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def remove(url: str | os.PathLike[str], store: StoreOptions | str | None) -> None:
-    """Delete a checkpoint: an object or a link, or a folder's files that are a checkpoint's; a missing one is no error.
+    """Delete a checkpoint: an object, a link, or the checkpoint files of a folder. A missing one is not an error.
 
-    What makes a folder a checkpoint goes first. Other files in it stay, and a warning says so. A listing, and a
-    request for each object.
+    In a folder the files that mark it as a checkpoint are deleted first. Other files stay, and a warning reports them.
+    Costs a listing and a request for each object.
 
     Raises:
-        InvalidURL: It is a bucket's root, the working directory, the home directory, or one above them.
-        Unusable: It is a folder in which there is no checkpoint.
+        InvalidURL: The URL is a bucket's root, the working directory, the home directory, or a parent of one of them.
+        Unusable: The URL is a folder without a checkpoint.
 
     """
     location = parse(url)
@@ -70,7 +74,8 @@ def remove(url: str | os.PathLike[str], store: StoreOptions | str | None) -> Non
             f"this is no checkpoint but a folder that holds {others[0]!r}: nothing was deleted", url=source.url(key)
         )
     marks = [name for name in made if name in _MARKS]
-    source.delete([f"{key}/{name}" for name in marks])  # at no time is there one whose objects are not there
+    # Marks first: no reader ever finds a checkpoint whose objects are gone.
+    source.delete([f"{key}/{name}" for name in marks])
     source.delete([f"{key}/{name}" for name in made if name not in _MARKS])
     if path:
         _remove_empty(path)
@@ -83,7 +88,7 @@ def remove(url: str | os.PathLike[str], store: StoreOptions | str | None) -> Non
 
 
 def _remove_empty(path: str) -> None:
-    """Remove a directory and those below it, as far as nothing is in them."""
+    """Remove a directory and its subdirectories if they are empty."""
     for at, _, _ in os.walk(path, topdown=False):
         with suppress(OSError):
             os.rmdir(at)  # noqa: PTH106  as above

@@ -1,4 +1,4 @@
-"""The commit protocol: data objects first, each under a new name, and last the manifest that makes them count."""
+"""The commit protocol: data objects first, each under a new name, then the manifest that commits them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from uuid import uuid4
 from penstock.checkpoint.integrity.checksummed import ChecksummedReader, ChecksummedWriter
 from penstock.checkpoint.integrity.manifest import MANIFEST, Manifest, fits, span
 from penstock.checkpoint.transfer.plan import Object
+from penstock.engine.contracts.driver import Put
 from penstock.errors import AlreadyExists, Changed, Conflict, InvalidURL, NotFound, PenstockError, Truncated
-from penstock.protocols.driver import Put
-from penstock.providers.urls import parse
+from penstock.stores.urls import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,20 +28,20 @@ _TRIES = 9
 
 
 class Saving:
-    """A checkpoint being saved below ``folder`` (a key that ends in ``/``): nothing counts until ``commit``.
+    """A save in progress below ``folder`` (a key that ends in ``/``); ``commit`` makes it visible atomically.
 
-    A reader sees no checkpoint there until then, and all of it from then on. Whatever ends the process before leaves
-    objects without a manifest: ``CheckpointManager.clean`` frees them. Costs, beside the data objects' own requests,
-    three for the manifest: a HEAD before, its single PUT (whatever its size), and a HEAD after.
+    A reader sees no checkpoint there before, and the complete one after. If the process ends before the commit, objects
+    without a manifest remain; ``CheckpointManager.clean`` deletes them. Beside the data objects' own requests a save
+    costs three for the manifest: a HEAD before, one PUT (of any size), and a HEAD after.
 
     Attributes:
-        id: Of this save: no other has it.
-        etag: The manifest's, once it is committed.
+        id: Unique id of this save.
+        etag: The manifest's ETag, once it is committed.
 
     """
 
     def __init__(self, source: Source, folder: str, kind: str) -> None:
-        """Begin; nothing is sent yet. ``Unsupported`` where the store takes no objects."""
+        """Start a save without a request; raise ``Unsupported`` if the store is read-only."""
         source.require(Put, folder)
         self.id = uuid4().hex
         self.etag = ""
@@ -51,42 +51,43 @@ class Saving:
         self._checksums: dict[str, BlockChecksums] = {}
 
     def current_etag(self) -> str:
-        """Return the ETag of the manifest that is there; empty where there is none. One request."""
+        """Return the ETag of the existing manifest, or an empty string if it does not exist. One request."""
         try:
             return self._source.head(self._folder + MANIFEST).etag
         except NotFound:
             return ""
 
     def refuse_existing(self) -> None:
-        """Look, before the data goes up, whether there is one already: ``AlreadyExists``."""
+        """Raise ``AlreadyExists`` if a checkpoint is committed already; call it before uploading data."""
         if self.current_etag():
-            raise AlreadyExists("this checkpoint is committed already", url=self._source.url(self._folder + MANIFEST))
+            message = "this checkpoint is committed already: pass overwrite=True to replace it"
+            raise AlreadyExists(message, url=self._source.url(self._folder + MANIFEST))
 
     def check(self, name: str) -> None:
-        """Refuse a data object's name that the store cannot hold: ``InvalidURL``. No request."""
+        """Raise ``InvalidURL`` for a data object name that the store cannot hold. No request."""
         if not fits(name):
             raise InvalidURL("this is no relative path of valid UTF-8, and no store can hold it", url=name)
         parse(self._source.url(f"{self._folder}{self.id}/{name}"))
 
     def open(self, name: str) -> ChecksummedWriter:
-        """Open a data object to write; ``add`` it once it is closed well."""
+        """Open a data object to write; call ``add`` after it is closed successfully."""
         return ChecksummedWriter(self._source.open_write(f"{self._folder}{self.id}/{name}"))
 
     def add(self, name: str, checksums: BlockChecksums) -> None:
-        """Count a data object in, written by this process or another."""
+        """Register a data object for the commit, written by this process or another."""
         self._checksums[f"{self.id}/{name}"] = checksums
 
     def commit(self, content: dict[str, Any], replacing: str = "") -> Manifest:
-        """Make it count: a new one, or in place of the one whose manifest has the ETag ``replacing``; return it.
+        """Commit the checkpoint and return its manifest: create it, or replace the one whose ETag is ``replacing``.
 
-        A reader sees the one that was replaced until then, and all of this from then on. The other's objects stay:
-        ``CommittedCheckpoint.delete_objects`` frees them. Where another save's manifest stands, or none, this save's
-        objects are deleted; they stay where that is not known.
+        A reader sees the replaced checkpoint before, and the complete new one after. The replaced checkpoint's objects
+        stay; ``CommittedCheckpoint.delete_objects`` deletes them. On a conflict this save's objects are deleted if the
+        store holds another manifest, or none; they stay if that is unknown.
 
         Raises:
-            AlreadyExists: Somebody else committed one there meanwhile; theirs stands.
-            PreconditionFailed: Somebody else has replaced or deleted it meanwhile; what they left stands.
-            Changed: This one was committed, and somebody else has replaced it since.
+            AlreadyExists: Another save committed a checkpoint there meanwhile; it stays.
+            PreconditionFailed: Another save replaced or deleted the checkpoint meanwhile; its result stays.
+            Changed: This checkpoint was committed, and then replaced by another save.
 
         """
         manifest = Manifest(self.id, self._kind, self._checksums, content)
@@ -99,11 +100,11 @@ class Saving:
 
 
 class CommittedCheckpoint:
-    """A checkpoint that counts: its manifest, and its objects, each verified as it is read.
+    """A committed checkpoint: its manifest, and its objects, which are verified on read.
 
     Attributes:
-        manifest: What it is made of.
-        etag: The manifest's, for ``Saving.commit``.
+        manifest: The manifest.
+        etag: The manifest's ETag, for ``Saving.commit``.
 
     """
 
@@ -111,7 +112,7 @@ class CommittedCheckpoint:
         """Read the manifest: two requests.
 
         Raises:
-            NotFound: There is no committed checkpoint.
+            NotFound: No checkpoint is committed there.
             CheckpointError: The manifest is damaged.
 
         """
@@ -121,15 +122,15 @@ class CommittedCheckpoint:
         self.manifest = Manifest.decode(document, source.url(folder + MANIFEST))
 
     def open(self, name: str) -> ChecksummedReader:
-        """Open a data object, by its name in the manifest: one HEAD. Raises ``NotFound`` naming it."""
+        """Open a data object by its name in the manifest: one HEAD. Raise ``NotFound`` if it is missing."""
         key = self._folder + name
         return ChecksummedReader(self._source.open_read(key), self.manifest.objects[name], self._source.url(key))
 
     def objects(self, names: Sequence[str]) -> dict[str, Object]:
-        """Look at data objects, in parallel, and return what ``gather`` reads each by: a HEAD for each.
+        """Return, by name, an ``Object`` for ``gather`` to read each data object. Costs parallel HEADs, one each.
 
         Raises:
-            NotFound: One is missing. ``Truncated``: one has another length.
+            NotFound: An object is missing. ``Truncated``: an object's size differs from the manifest.
 
         """
         found = self._source.stat_many([self._folder + name for name in names])
@@ -142,12 +143,12 @@ class CommittedCheckpoint:
         return Object(meta.key, meta.etag, meta.size, url, checksums)
 
     def verify(self) -> Iterator[str]:
-        """Read every object and yield its URL once it is known to be what was written.
+        """Read every object, and yield its URL after its bytes were verified.
 
         Raises:
-            NotFound: One is missing.
-            Truncated: One has another length.
-            ChecksumMismatch: One has other bytes.
+            NotFound: An object is missing.
+            Truncated: An object's size differs from the manifest.
+            ChecksumMismatch: An object's bytes differ from its checksums.
 
         """
         buffer = bytearray(_PIECE_BYTES)
@@ -158,39 +159,40 @@ class CommittedCheckpoint:
             yield self._source.url(self._folder + name)
 
     def delete(self) -> None:
-        """Delete it, the manifest first: at no time is there one whose objects are not there."""
+        """Delete the checkpoint, manifest first: no reader ever finds a manifest whose objects are gone."""
         self._source.delete([self._folder + MANIFEST])
         self.delete_objects()
 
     def delete_objects(self) -> None:
-        """Delete its objects and no manifest: once another one has taken its place, or it is deleted."""
+        """Delete the objects and keep the manifest: for a checkpoint that was replaced or deleted."""
         self._source.delete([self._folder + name for name in self.manifest.objects])
 
 
 def publish(source: Source, key: str, data: bytes, replaces: str, named: Sequence[str]) -> str:
-    """Write what makes the objects ``named`` count, in place of the version ``replaces`` if given; return its ETag.
+    """Write a manifest that commits the objects ``named``, and return its ETag.
 
-    Where another writer's stands, or none, the objects are deleted; they stay where that is not known. Three requests,
-    and two where the store denies it.
+    With ``replaces`` (an ETag) it replaces that version. On a conflict the objects are deleted if the store holds
+    another manifest, or none; they stay if that is unknown. Costs three requests, and two more on a conflict.
 
     Raises:
-        Conflict: As ``Source.publish``; what others left stands.
+        Conflict: As ``Source.publish``; the other writer's object stays.
 
     """
     try:
         return source.publish(key, data, replaces=replaces).etag
     except Conflict:
         etag, current = _current_manifest(source, key)
-        if current == data:  # a store that drops metadata cannot say whose object it holds; its bytes can
+        # A store that drops metadata cannot tell whose object it holds, but the bytes can.
+        if current == data:
             return etag
         if current is not None:
-            with suppress(PenstockError):  # clean() frees what stays
+            with suppress(PenstockError):  # clean() deletes what stays
                 source.delete(named)
         raise
 
 
 def _current_manifest(source: Source, key: str) -> tuple[str, bytes | None]:
-    """Return an object's ETag and bytes; no bytes where there is none, None where it is unreadable."""
+    """Return an object's ETag and bytes: empty bytes if it does not exist, None if it cannot be read."""
     try:
         return read_current(source, key)
     except NotFound:
@@ -200,14 +202,14 @@ def _current_manifest(source: Source, key: str) -> tuple[str, bytes | None]:
 
 
 def read_current(source: Source, key: str) -> tuple[str, bytes]:
-    """Return the ETag and the bytes of a manifest, or of metadata like one: two requests.
+    """Return the ETag and the bytes of a manifest, or of torch's metadata: two requests.
 
-    The object may be replaced between the two requests, again and again: each time both are sent again, nine times at
-    most. Of more bytes than a manifest may have the first ``MOST_BYTES + 1`` are returned.
+    If the object is replaced between the two requests, both are sent again, at most nine times in total. Of an object
+    larger than a manifest may be, only the first ``MOST_BYTES + 1`` bytes are returned.
 
     Raises:
-        NotFound: There is no such object.
-        Changed: It was replaced each time, or the store calls one version another.
+        NotFound: The object does not exist.
+        Changed: The object was replaced during each attempt, or the store reports two ETags for one version.
 
     """
     before = ""

@@ -1,4 +1,4 @@
-"""Finds the distributed checkpoint in a folder: Penstock's, torch's, or none."""
+"""Discovery of the distributed checkpoint in a folder: Penstock's, torch's, or none."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ __all__ = ["ExistingCheckpoints", "Marker", "existing", "opened", "valid"]
 
 
 class Marker(NamedTuple):
-    """The object that makes a folder a checkpoint: a manifest, or torch's metadata.
+    """The object that marks a folder as a checkpoint: a manifest, or torch's metadata.
 
     Attributes:
-        key: Where it lies.
-        etag: Which version was read.
-        metadata: What it says; ``storage_data`` maps to ``ItemLocation``.
+        key: The object's key.
+        etag: The version that was read.
+        metadata: The checkpoint's metadata; ``storage_data`` maps to ``ItemLocation``.
 
     """
 
@@ -43,11 +43,11 @@ class Marker(NamedTuple):
 
     @classmethod
     def first(cls, source: Source, folder: str, names: list[str], *, weights_only: bool) -> Self:
-        """Read the first of ``names`` that is there: two requests, and one for each that is not.
+        """Return the first of ``names`` that exists: two requests, and one for each missing name.
 
         Raises:
-            NotFound: None is.
-            CheckpointError: It is damaged, or another kind's.
+            NotFound: None of ``names`` exists.
+            CheckpointError: The object is damaged, or describes another kind of checkpoint.
 
         """
         for name in names:
@@ -59,17 +59,17 @@ class Marker(NamedTuple):
         raise NotFound(f"there is no checkpoint: no {' and no '.join(names)}", url=source.url(folder))
 
     def replaced(self, source: Source) -> bool:
-        """Say whether there is another version, or none, by now: one request."""
+        """Return whether the object was replaced or deleted since it was read: one request."""
         (meta,) = source.stat_existing([self.key])
         return meta is None or meta.etag != self.etag
 
 
 class ExistingCheckpoints(NamedTuple):
-    """What a folder holds when a save begins.
+    """The contents of a folder when a save begins.
 
     Attributes:
-        etags: Of each marker that is there, by its key.
-        objects: The keys of what they name.
+        etags: The ETag of each existing marker, by its key.
+        objects: Keys of the objects that the markers name.
 
     """
 
@@ -78,20 +78,20 @@ class ExistingCheckpoints(NamedTuple):
 
 
 def existing(source: Source, folder: str, *, look: bool) -> ExistingCheckpoints:
-    """Return which checkpoints are there; with ``look`` also what they name."""
+    """Return the existing checkpoints; with ``look`` also the objects they name."""
     found = [meta for meta in source.stat_existing([folder + MANIFEST, folder + METADATA]) if meta is not None]
     objects = {folder + name for meta in found if look for name in _named(source, meta.key)}
     return ExistingCheckpoints({meta.key: meta.etag for meta in found}, objects)
 
 
 def opened(url: str | os.PathLike[str], store: StoreOptions | str | None) -> tuple[Source, str]:
-    """Return the source and the folder that a checkpoint's URL names, ending in ``/`` unless it is empty."""
+    """Return the source and the folder of a checkpoint's URL; the folder ends in ``/`` unless it is empty."""
     source, prefix = open_source(url, store)
     return source, as_folder(prefix)
 
 
 def valid(url: str | os.PathLike[str]) -> bool:
-    """Say whether a URL or path can be opened."""
+    """Return whether a URL or path can be opened."""
     try:
         open_source(url)
     except Unusable:
@@ -110,7 +110,7 @@ def _read(name: str, data: bytes, url: str, *, weights_only: bool) -> Metadata:
 
 
 def _named(source: Source, key: str) -> Iterable[str]:
-    """Return the objects that a marker names; none where it is not readable: they stay behind when it is replaced."""
+    """Return the objects that a marker names; none if it is unreadable, so these stay when it is replaced."""
     (_, data), url = read_current(source, key), source.url(key)
     try:
         if key.endswith(MANIFEST):

@@ -1,22 +1,32 @@
-"""torch's Distributed Checkpoint on an object store: what its ``load`` goes through."""
+"""torch's Distributed Checkpoint on an object store: the storage reader of its ``load``."""
 
 from __future__ import annotations
 
+import io
+import pickle
+from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
+import torch
 from torch.distributed.checkpoint import storage
-from torch.distributed.checkpoint.metadata import StorageMeta
+from torch.distributed.checkpoint.metadata import MetadataIndex, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.planner import LoadItemType
 from torch.futures import Future
 
 from penstock.checkpoint.distributed import torchmeta
 from penstock.checkpoint.distributed.discovery import Marker
-from penstock.checkpoint.distributed.fill import ItemLoader, reads
 from penstock.checkpoint.distributed.storage import Located
-from penstock.checkpoint.distributed.torchmeta import METADATA
+from penstock.checkpoint.distributed.torchmeta import METADATA, compared, load_item
 from penstock.checkpoint.integrity.manifest import MANIFEST
-from penstock.errors import Changed, Damaged, NotFound, Unusable
+from penstock.checkpoint.torchfile.load import refused
+from penstock.checkpoint.transfer.gather import Object, Want, gather
+from penstock.checkpoint.transfer.staging import STAGE_BYTES, staged
+from penstock.checkpoint.transfer.tensors import memory
+from penstock.errors import Changed, CheckpointError, Damaged, NotFound, Truncated, Unusable
 from penstock.progress import bar
 
 if TYPE_CHECKING:
@@ -28,47 +38,57 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
 
     Id = str | os.PathLike[str]
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["StorageReader"]
+    from torch.distributed.checkpoint.planner import ReadItem
+
+    from penstock.checkpoint.distributed.records import ItemLocation
+    from penstock.source import Source
+
+    _Chunk = tuple[torch.dtype | None, tuple[int, ...]]
+
+__all__ = ["StorageReader", "bounds", "boxes"]
 
 
 class StorageReader(Located, storage.StorageReader):
-    """Loads a checkpoint below ``url``: ``dcp.load(state, storage_reader=StorageReader(url))``, on every rank.
+    """Storage reader for a checkpoint below ``url``, on every rank.
 
-    Reads checkpoints of ``StorageWriter``, every byte compared with the digests made while it was written, also where
-    only a part of a tensor is loaded; and those in torch's own layout, where each item's CRC-32 is compared. A rank
-    reads what it loads and no more, in parallel ranges, into the tensors themselves where they are on the CPU,
-    contiguous and of the same dtype, else in steps of 16 MiB. Memory beyond the state: 256 MiB; where items are read
-    whole (no tensors, and all of torch's layout) 128 MiB and the largest of them. All ranks read the same version, or
-    all raise.
+    Use ``dcp.load(state, storage_reader=StorageReader(url))``.
+
+    Reads checkpoints of ``StorageWriter``, and verifies every byte by the digests, even if only a part of a tensor is
+    loaded. Also reads torch's own layout, and verifies each item's CRC-32. A rank reads only what it loads, in parallel
+    ranges: directly into tensors that are on the CPU, contiguous and of the same dtype, else in steps of 16 MiB. Memory
+    beyond the state: 256 MiB; for items that are read whole (no tensors, and all of torch's layout) 128 MiB and the
+    largest item. All ranks read the same version, or all raise.
     """
 
     def __init__(self, url: Id, *, weights_only: bool = True, store: StoreOptions | str | None = None) -> None:
-        """Read below ``url``; nothing is sent yet. ``weights_only=False`` runs whatever code the checkpoint names."""
+        """Read below ``url``; sends nothing yet. ``weights_only=False`` runs any code that the checkpoint names."""
         self._store = store
         self._weights_only = weights_only
         self.reset(url)
 
     def reset(self, checkpoint_id: Id | None = None) -> None:
-        """Begin anew, at another location if one is given."""
+        """Start over, at another location if one is given."""
         super().reset(checkpoint_id)
         self._marker: Marker | None = None
         self._failure: Exception | None = None
         self._load_id = str(uuid4())
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:  # noqa: ANN401, ARG002  torch's; it looks for "kwargs"
-        """Read what the checkpoint holds: Penstock's manifest, or else torch's; with ``rank`` that rank's own.
+        """Return the checkpoint's metadata: of Penstock's manifest, else of torch's; with ``rank`` that rank's own.
 
         Raises:
-            NotFound: There is none.
-            CheckpointError: It is damaged.
+            NotFound: No checkpoint exists there.
+            CheckpointError: The metadata is damaged.
 
         """
         rank = kwargs.get("rank")
         if rank is None:
             self._failure = None
         if rank is not None and self._failure is not None:
-            raise self._failure  # there is one for all ranks, and it is damaged: none of its own will do
+            # The metadata for all ranks exists and is damaged: a rank's own cannot replace it.
+            raise self._failure
         try:
             names = [MANIFEST, METADATA] if rank is None else [torchmeta.local_name(rank)]
             self._marker = Marker.first(self._source, self._folder, names, weights_only=self._weights_only)
@@ -82,26 +102,26 @@ class StorageReader(Located, storage.StorageReader):
         return metadata
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, FBT001  torch's
-        """Nothing to do: this is what ``read_metadata`` returned."""
+        """Do nothing: ``metadata`` is the result of ``read_metadata``."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """Note which version this rank reads, unless each has metadata of its own."""
+        """Add the version that this rank reads to its plan, unless each rank has its own metadata."""
         marker = self._read()
         return replace(plan, storage_data=marker.etag if marker.key.rpartition("/")[2] in (MANIFEST, METADATA) else "")
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """Make sure that all ranks read the same version: ``Changed``."""
+        """Return the plans; raise ``Changed`` unless all ranks read the same version."""
         if len({plan.storage_data for plan in plans}) > 1:
             raise Changed("it was replaced while the ranks began to read it: load again", url=self._url)
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Fill the planner's state. The future is done when this returns.
+        """Fill the planner's state; the future is done on return.
 
         Raises:
-            ChecksumMismatch: An object is not what was written; it is named, as by the others.
+            ChecksumMismatch: An object's bytes do not match its digests; the message names it, as for the next three.
             NotFound: An object is missing.
-            Truncated: One has another length.
+            Truncated: An object's size differs from the metadata.
             Changed: The checkpoint was replaced meanwhile.
             Unusable: An item is more than weights.
 
@@ -123,3 +143,273 @@ class StorageReader(Located, storage.StorageReader):
         if self._marker is None:
             raise Unusable("read_metadata comes first", url=self._url)
         return self._marker
+
+
+_WINDOW_BYTES = 192 << 20
+_WHOLE_WINDOW_BYTES = 128 << 20  # beside an item that is read whole
+
+
+class ItemRead(NamedTuple):
+    """An item to read.
+
+    Attributes:
+        item: The planner's request.
+        of: The object that contains it.
+        location: The position in the object.
+        dtype: The chunk's dtype; None for bytes.
+        sizes: The chunk's shape.
+
+    """
+
+    item: ReadItem
+    of: Object
+    location: ItemLocation
+    dtype: torch.dtype | None
+    sizes: tuple[int, ...]
+
+
+def reads(source: Source, folder: str, metadata: Metadata, items: Iterable[ReadItem]) -> list[ItemRead]:
+    """Return the reads for ``items``, in the order of their bytes: one HEAD per object, in parallel.
+
+    Raises:
+        CheckpointError: The metadata does not contain an item's location.
+        NotFound: An object is missing; the message names it. ``Truncated``: its size differs from the metadata.
+
+    """
+    chunks: dict[MetadataIndex, _Chunk] = {}
+    for name in {item.storage_index.fqn for item in items}:
+        stored = metadata.state_dict_metadata.get(name)
+        if isinstance(stored, TensorStorageMetadata):
+            for chunk in stored.chunks:
+                chunks[MetadataIndex(name, chunk.offsets)] = stored.properties.dtype, tuple(chunk.sizes)
+    try:
+        wanted = [(metadata.storage_data[item.storage_index], item) for item in items]
+        wanted.sort(key=lambda each: each[0][:2])
+        found = _objects(source, folder, [location for location, _ in wanted])
+        return [ItemRead(item, found[at.name], at, *_chunk(chunks, item)) for at, item in wanted]
+    except KeyError as error:
+        raise CheckpointError(f"the checkpoint does not say where {error} lies", url=source.url(folder)) from None
+
+
+def _chunk(chunks: dict[MetadataIndex, _Chunk], item: ReadItem) -> _Chunk:
+    return (None, ()) if item.type == LoadItemType.BYTE_IO else chunks[item.storage_index]
+
+
+def _objects(source: Source, folder: str, locations: list[ItemLocation]) -> dict[str, Object]:
+    """Return each needed object after a HEAD; raise ``Truncated`` if its size differs from the metadata."""
+    checksums = {location.name: location.checksums for location in locations}
+    ends: dict[str, int] = {}
+    for location in locations:
+        ends[location.name] = max(location.start + location.length, ends.get(location.name, 0))
+    objects = {}
+    for name, meta in zip(checksums, source.stat_many([folder + name for name in checksums]), strict=True):
+        expected, url = checksums[name], source.url(meta.key)
+        if meta.size < ends[name] or (expected is not None and meta.size != expected.size):
+            written = f"at least {ends[name]}" if expected is None else expected.size
+            raise Truncated(f"the object has {meta.size} bytes, {written} were written", url=url)
+        objects[name] = Object(meta.key, meta.etag, meta.size, url, expected)
+    return objects
+
+
+class ItemLoader(NamedTuple):
+    """A loader of items into a planner's state.
+
+    Attributes:
+        source: The source of the objects.
+        planner: The planner that owns the state.
+        weights_only: Refuse bytes that would run code when torch's planner unpickles them.
+
+    """
+
+    source: Source
+    planner: LoadPlanner
+    weights_only: bool
+
+    def fill(self, reads: Sequence[ItemRead]) -> None:
+        """Load all of ``reads``, fastest in the order of their bytes; calls the planner in this thread.
+
+        Memory beyond the state: 192 MiB; for items that are read whole (bytes, and all of torch's layout) 128 MiB and
+        the largest item.
+
+        Raises:
+            ChecksumMismatch: An object's bytes do not match its digests; the message names it. ``NotFound``,
+                ``Changed``: likewise.
+            Unusable: An item would run code.
+
+        """
+        window_bytes = _WHOLE_WINDOW_BYTES if any(map(_is_whole, reads)) else _WINDOW_BYTES
+        with closing(gather(self.source, self._wants(reads), window_bytes)) as filled:
+            for want in filled:
+                if want.tag is not None:
+                    want.tag()
+
+    def _wants(self, reads: Iterable[ItemRead]) -> Iterator[Want]:
+        for read in reads:
+            if _is_whole(read):
+                yield _whole(read, partial(self._bytes if read.dtype is None else self._unpack, read))
+            else:
+                yield from self._pieces(read)
+
+    def _pieces(self, read: ItemRead) -> Iterator[Want]:
+        """Yield the wants of a tensor: directly if its memory has the stored order, else through staging memory."""
+        assert read.dtype is not None  # noqa: S101  tells the type checker what _wants has seen
+        item, target = read.item, self.planner.resolve_tensor(read.item).detach()
+        _fits(read, target.shape)
+        box = read.sizes, item.storage_offsets, item.lengths, read.dtype.itemsize
+        whole = bounds(*box)
+        cut = [whole] if whole.dense and _as_stored(target, read.dtype) else list(boxes(*box, STAGE_BYTES))
+        for number, each in enumerate(cut, 1):
+            last = partial(self.planner.commit_tensor, item, target) if number == len(cut) else None
+            yield _piece(read, each, _narrowed(target, each, item.storage_offsets), last)
+
+    def _bytes(self, read: ItemRead, file: io.BytesIO) -> None:
+        has_crc = read.location.checksums is None and compared(file, read.of.url)
+        if self.weights_only:
+            _harmless(file, read, has_crc=has_crc)
+        file.seek(0)
+        self.planner.load_bytes(read.item, file)
+
+    def _unpack(self, read: ItemRead, file: io.BytesIO) -> None:
+        """Copy a tensor from a ``torch.save`` file, the format of torch's layout."""
+        tensor = load_item(file, read.of.url)
+        item, target = read.item, self.planner.resolve_tensor(read.item).detach()
+        if tuple(tensor.shape) != read.sizes:
+            message = f"{item.storage_index.fqn!r} has the shape {tuple(tensor.shape)} and not {read.sizes}"
+            raise CheckpointError(message, url=read.of.url)
+        _fits(read, target.shape)
+        for dimension, (offset, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
+            tensor = tensor.narrow(dimension, offset, length)
+        target.copy_(tensor)
+        self.planner.commit_tensor(item, target)
+
+
+def _is_whole(read: ItemRead) -> bool:
+    """Return whether an item is read whole, because it is a ``torch.save`` file."""
+    return read.dtype is None or read.location.checksums is None
+
+
+def _whole(read: ItemRead, arrived: Callable[[io.BytesIO], None]) -> Want:
+    start, length = read.location.start, read.location.length
+    file = io.BytesIO(bytes(length))
+    return Want(read.of, start, start + length, file.getbuffer(), partial(arrived, file))
+
+
+def _piece(read: ItemRead, box: Box, to: torch.Tensor, last: Callable[[], None] | None) -> Want:
+    start, stop = read.location.start + box.start, read.location.start + box.stop
+    assert read.dtype is not None  # noqa: S101  see _pieces
+    if box.dense and _as_stored(to, read.dtype):
+        return Want(read.of, start, stop, memory(to), last)
+    stage = staged(stop - start, page_locked=to.is_cuda)
+    elements = stage.view(read.dtype).as_strided(box.lengths, strides(read.sizes, 1))
+
+    def copy_items() -> None:
+        to.copy_(elements)
+        if last is not None:
+            last()
+
+    return Want(read.of, start, stop, memory(stage), copy_items)
+
+
+def _as_stored(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Return whether a tensor's memory holds its elements in order, so that bytes of ``dtype`` can be read into it."""
+    lazy = tensor.is_conj() or tensor.is_neg()
+    return tensor.is_cpu and tensor.dtype == dtype and tensor.is_contiguous() and not lazy
+
+
+def _narrowed(target: torch.Tensor, box: Box, origin: tuple[int, ...]) -> torch.Tensor:
+    for dimension, (at, low, long) in enumerate(zip(box.offsets, origin, box.lengths, strict=True)):
+        target = target.narrow(dimension, at - low, long)
+    return target
+
+
+def _fits(read: ItemRead, shape: torch.Size) -> None:
+    item = read.item
+    ends = (offset + length for offset, length in zip(item.storage_offsets, item.lengths, strict=True))
+    if shape != item.lengths or any(end > size for end, size in zip(ends, read.sizes, strict=True)):
+        what = f"{list(item.lengths)} at {list(item.storage_offsets)} of {list(read.sizes)} into {list(shape)}"
+        raise Unusable(f"{item.dest_index.fqn!r} cannot be loaded as planned: {what}", url=read.of.url)
+
+
+def _harmless(file: io.BytesIO, read: ItemRead, *, has_crc: bool) -> None:
+    """Raise ``Unusable`` for bytes that would run code in torch's planner, which unpickles without weights only."""
+    name = repr(read.item.storage_index.fqn)
+    try:
+        file.seek(0)
+        # As torch's planner plans anything that is bytes.
+        with torch.serialization.safe_globals([io.BytesIO]):
+            torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:
+        understood = isinstance(error, pickle.UnpicklingError) if has_crc else refused(error)
+        if read.location.checksums is None and not understood:
+            message = f"{name} was damaged, or torch.save did not write it ({type(error).__name__})"
+            raise CheckpointError(message, url=read.of.url) from error
+        raise Unusable(
+            f"{name} is more than weights: pass weights_only=False, which runs any code that it names, if you trust "
+            "this checkpoint",
+            url=read.of.url,
+        ) from error
+
+
+# Unwanted bytes that are read to save a request: 30 ms at 10 MB/s.
+_HOLE_BYTES = 256 << 10
+
+
+class Box(NamedTuple):
+    """A box of a tensor's elements, and the byte range that contains it.
+
+    Attributes:
+        offsets: Index of the first element, by dimension.
+        lengths: Number of elements along each dimension.
+        start: First byte of the first element, relative to the tensor's first byte.
+        stop: Last byte of the last element, exclusive; equals ``start`` for an empty box.
+        dense: Whether the range contains only the box's elements, in their order.
+
+    """
+
+    offsets: tuple[int, ...]
+    lengths: tuple[int, ...]
+    start: int
+    stop: int
+    dense: bool
+
+
+def strides(sizes: Sequence[int], step: int) -> tuple[int, ...]:
+    """Return the distance of neighbours along each dimension, in row-major order; ``step`` along the last."""
+    return tuple(step * prod(sizes[dimension + 1 :]) for dimension in range(len(sizes)))
+
+
+def bounds(sizes: Sequence[int], offsets: Sequence[int], lengths: Sequence[int], item_bytes: int) -> Box:
+    """Return the whole box of a row-major tensor of ``sizes``, with a byte range of any length."""
+    apart = strides(sizes, item_bytes)
+    start = sum(offset * stride for offset, stride in zip(offsets, apart, strict=True))
+    count = prod(lengths)
+    reach = sum((length - 1) * stride for length, stride in zip(lengths, apart, strict=True)) + item_bytes
+    stop = start + (reach if count else 0)
+    return Box(tuple(offsets), tuple(lengths), start, stop, stop - start == count * item_bytes)
+
+
+def boxes(
+    sizes: Sequence[int], offsets: Sequence[int], lengths: Sequence[int], item_bytes: int, most_bytes: int
+) -> Iterator[Box]:
+    """Cut a box of a row-major tensor of ``sizes`` into boxes with byte ranges of at most ``most_bytes``.
+
+    The boxes contain each element once, in ascending order. A box is cut along its first dimension that is longer than
+    1, and between neighbours that are more than 256 KiB apart. An empty box is yielded unchanged. ``most_bytes`` must
+    be at least ``item_bytes``.
+    """
+    whole = bounds(sizes, offsets, lengths, item_bytes)
+    first = next((dimension for dimension, length in enumerate(lengths) if length > 1), None)
+    if first is None or whole.start == whole.stop:
+        yield whole
+        return
+    stride = strides(sizes, item_bytes)[first]
+    row = whole.stop - whole.start - (lengths[first] - 1) * stride  # byte range of one neighbour
+    apart = stride - row > _HOLE_BYTES  # no inner gap is longer than this one
+    if whole.stop - whole.start <= most_bytes and not apart:
+        yield whole
+        return
+    count = 1 if apart else max(1, (most_bytes - row) // stride + 1)
+    for at in range(0, lengths[first], count):
+        low = (*offsets[:first], offsets[first] + at, *offsets[first + 1 :])
+        long = (*lengths[:first], min(count, lengths[first] - at), *lengths[first + 1 :])
+        yield from boxes(sizes, low, long, item_bytes, most_bytes)

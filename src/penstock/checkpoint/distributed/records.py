@@ -1,4 +1,4 @@
-"""What a distributed checkpoint holds and where, as JSON for its manifest and back: nothing of it is ever run."""
+"""Conversion between a distributed checkpoint's metadata and JSON for its manifest; runs no code of a file."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _FOREIGN = 'this planner has data of its own, which only torch\'s layout can hol
 
 
 class ItemLocation(NamedTuple):
-    """Where an item lies.
+    """The location of an item's bytes.
 
     Attributes:
-        name: The object, by its name below the checkpoint's folder.
-        start: Its first byte in the object.
+        name: Name of the object, relative to the checkpoint's folder.
+        start: First byte in the object.
         length: Bytes.
-        checksums: The object's digests; None in torch's layout, which has none.
+        checksums: Block checksums of the object; None in torch's layout, which has none.
 
     """
 
@@ -51,15 +51,15 @@ class ItemLocation(NamedTuple):
 
 
 def plain(dtype: torch.dtype, layout: torch.layout) -> bool:
-    """Say whether tensors of this kind are nothing but an array of elements."""
+    """Return whether tensors of this kind are plain arrays of elements."""
     return layout is torch.strided and not _name(dtype).startswith(("q", "bits"))  # qint8, quint4x2, …
 
 
 def planned(item: WriteItem, data: object) -> torch.Tensor:
-    """Return a planner's tensor if it is what the plan says, for that is all that a reader will know of it.
+    """Return a planner's tensor, checked against the plan: a reader will know only what the plan contains.
 
     Raises:
-        Unusable: It is not, or no plain array.
+        Unusable: The tensor differs from the plan, or is not a plain array.
 
     """
     plan = item.tensor_data
@@ -77,7 +77,7 @@ def encode(metadata: Metadata, locations: Mapping[MetadataIndex, ItemLocation]) 
     """Return the ``content`` of a manifest.
 
     Raises:
-        Unusable: The planner's data, or a name, cannot be written as JSON.
+        Unusable: The planner's data, or a name, cannot be encoded as JSON.
 
     """
     numbers: dict[str, int] = {}
@@ -92,12 +92,12 @@ def encode(metadata: Metadata, locations: Mapping[MetadataIndex, ItemLocation]) 
 
 
 def decode(content: Mapping[str, Any], objects: Mapping[str, BlockChecksums], url: str) -> Metadata:
-    """Read the ``content`` of a manifest of unknown origin, whose data ``objects`` are.
+    """Return the metadata in the ``content`` of an untrusted manifest; ``objects`` are its data objects.
 
     ``storage_data`` of the result maps to ``ItemLocation``.
 
     Raises:
-        CheckpointError: It says what cannot be.
+        CheckpointError: The content is invalid.
 
     """
     try:
@@ -131,7 +131,7 @@ def _described(
 
 
 def _paths(planned: object) -> dict[str, list[str | int]] | None:
-    """Return torch's own planner's data: the path of keys and indices at which each name lies in the nested state."""
+    """Return the data of torch's own planner: the path of keys and indices of each name in the nested state."""
     if planned is None:
         return None
     if not isinstance(planned, dict):

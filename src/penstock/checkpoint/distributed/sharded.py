@@ -1,4 +1,4 @@
-"""A sharded model and its optimizers in one distributed checkpoint, with all else that a trainer keeps beside them."""
+"""A sharded model, its optimizers and the rest of a trainer's state in one distributed checkpoint."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MODEL, _REST = "state_dict", "rest"
 def save_shards(
     writer: StorageWriter, model: dict[str, Any], optimizers: Sequence[dict[str, Any]], rest: dict[str, Any] | None
 ) -> None:
-    """Save, on all ranks at once, the sharded states of a model and its optimizers, and the ``rest`` of one rank."""
+    """Save, on all ranks together, the sharded states of a model and its optimizers, and the ``rest`` of one rank."""
     state: dict[str, Any] = {_MODEL: model}
     state |= {_optimizer(number): each for number, each in enumerate(optimizers)}
     if rest is not None:
@@ -45,23 +45,22 @@ def save_shards(
 
 
 class Loading:
-    """Fills a sharded model and its optimizers from a checkpoint, on all ranks at once.
+    """Loading of a checkpoint into a sharded model and its optimizers, on all ranks together.
 
-    The optimizers' states may be those of a new optimizer. Where it is not ``strict`` a model may have more or fewer
-    tensors than the checkpoint.
+    The optimizers may be new. Unless ``strict``, the model may have more or fewer tensors than the checkpoint.
     """
 
     def __init__(self, model: Any, optimizers: Sequence[Any], *, strict: bool) -> None:  # noqa: ANN401  a trainer may yet have none
-        """Read nothing yet."""
+        """Keep the model and the optimizers; reads nothing."""
         self._model = model
         self._optimizers = optimizers
         self._strict = strict
 
     def shards(self, reader: StorageReader, *, weights_only: bool) -> dict[str, Any]:
-        """Read what this rank holds of all that ``save_shards`` saved; return the rest.
+        """Load this rank's part of a checkpoint of ``save_shards``; return its ``rest``.
 
         Raises:
-            CheckpointError: There is no rest: it was saved otherwise.
+            CheckpointError: The checkpoint has no ``rest``: ``save_shards`` did not save it.
 
         """
         found = reader.read_metadata().state_dict_metadata.get(_REST)
@@ -76,7 +75,7 @@ class Loading:
         return dict(torch.load(BytesIO(rest.numpy().data), map_location="cpu", weights_only=weights_only))
 
     def whole(self, checkpoint: dict[str, Any]) -> dict[str, Any]:
-        """Take this rank's part of a checkpoint of Lightning's that is in one piece; return the rest of it."""
+        """Load this rank's part of a Lightning checkpoint that is one object; return the rest of the checkpoint."""
         named = OptimStateKeyType.PARAM_NAME
         states = checkpoint.get("optimizer_states", []) if self._optimizers else []
         states = [FullyShardedDataParallel.rekey_optim_state_dict(each, named, self._model) for each in states]

@@ -1,4 +1,4 @@
-"""What torch's Distributed Checkpoint asks of what writes a checkpoint and of what reads one: where it is."""
+"""The location that torch's Distributed Checkpoint asks a storage writer or reader for."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ __all__ = ["Located"]
 
 
 class Located:
-    """The location of a checkpoint, as torch asks a writer or a reader for it."""
+    """The location of a checkpoint, with the methods that torch expects of a writer and a reader."""
 
     _store: StoreOptions | str | None
 
     @property
     def checkpoint_id(self) -> str:
-        """Where the checkpoint is."""
+        """The checkpoint's URL."""
         return self._url
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Id) -> bool:
-        """Say whether it is a URL or path that Penstock can open."""
+        """Return whether Penstock can open a URL or path."""
         return valid(checkpoint_id)
 
     def reset(self, checkpoint_id: Id | None = None) -> None:
-        """Begin anew, at another location if one is given."""
+        """Start over, at another location if one is given."""
         if checkpoint_id:
             self._url = os.fspath(checkpoint_id)
             self._source, self._folder = opened(self._url, self._store)

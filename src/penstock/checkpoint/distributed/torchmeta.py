@@ -1,4 +1,4 @@
-"""torch's own layout of a distributed checkpoint: ``.metadata``, a pickle that is read without running anything."""
+"""torch's own layout of a distributed checkpoint: ``.metadata``, a pickle that is read without running its code."""
 
 from __future__ import annotations
 
@@ -7,40 +7,43 @@ import struct
 import sys
 import zipfile
 import zlib
+from collections import OrderedDict
+from collections.abc import Sized
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch.distributed.checkpoint import filesystem
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
 
-from penstock.checkpoint.distributed.builder import build
 from penstock.checkpoint.distributed.records import ItemLocation
 from penstock.checkpoint.integrity.manifest import METADATA, MOST_BYTES
 from penstock.checkpoint.torchfile.archive import ENDING, ENDING_BYTES, MAGIC
+from penstock.checkpoint.torchfile.scanner import Call, Name, Pairs, PickleScan
 from penstock.errors import CheckpointError, ChecksumMismatch, Unusable
 
 if TYPE_CHECKING:
     import io
     from collections.abc import Mapping
 
-__all__ = ["METADATA", "alone", "compared", "decode", "encode", "load_item", "local_name", "object_name"]
+__all__ = ["METADATA", "alone", "build", "compared", "decode", "encode", "load_item", "local_name", "object_name"]
 
 _PIECE_BYTES = 1 << 20
 
 
 def object_name(rank: int) -> str:
-    """Return what torch calls a rank's first file."""
+    """Return torch's name for a rank's first file."""
     return f"__{rank}_0.distcp"
 
 
 def local_name(rank: int) -> str:
-    """Return the name of a rank's own metadata, as torch writes it with ``use_collectives=False``."""
+    """Return the name of a rank's own metadata, which torch writes with ``use_collectives=False``."""
     return f"__{rank}{METADATA}"
 
 
 def encode(metadata: Metadata, locations: Mapping[MetadataIndex, ItemLocation]) -> bytes:
-    """Return ``.metadata``, as torch's ``FileSystemWriter`` writes it."""
+    """Return the bytes of ``.metadata``, as torch's ``FileSystemWriter`` writes them."""
     info = filesystem._StorageInfo  # noqa: SLF001  the format is made of it, by this name
     stored = {index: info(each.name, each.start, each.length) for index, each in locations.items()}
     version = getattr(filesystem, "CURRENT_DCP_VERSION", None)  # since torch 2.9, where Metadata has it too
@@ -49,13 +52,13 @@ def encode(metadata: Metadata, locations: Mapping[MetadataIndex, ItemLocation]) 
 
 
 def decode(data: bytes, url: str, *, weights_only: bool) -> Metadata:
-    """Read a ``.metadata``; ``storage_data`` maps to ``ItemLocation``.
+    """Return the metadata in a ``.metadata``; its ``storage_data`` maps to ``ItemLocation``.
 
-    With ``weights_only`` nothing but the classes that torch writes there is made; else it runs what the file names.
+    With ``weights_only`` only the classes that torch writes there are made. Without, any code that the file names runs.
 
     Raises:
-        CheckpointError: It is damaged, names another class, or a place outside of the checkpoint.
-        Unusable: It was written with torch's stream extensions.
+        CheckpointError: The metadata is damaged, or names another class or a place outside the checkpoint.
+        Unusable: The checkpoint was written with torch's stream extensions.
 
     """
     try:
@@ -77,16 +80,16 @@ def decode(data: bytes, url: str, *, weights_only: bool) -> Metadata:
 
 
 def alone(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor on the CPU whose storage holds nothing else: ``torch.save`` writes storages whole."""
+    """Return the tensor on the CPU, alone in its storage: ``torch.save`` writes whole storages."""
     tensor = tensor.detach().cpu()
     return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
 
 
 def compared(file: io.BytesIO, url: str) -> bool:
-    """Compare an item that is a zip, by its beginning or its end, with its CRC-32s; False: it is none, and has none.
+    """Verify an item that is a zip, by its first or last bytes, and return True; return False if it is not a zip.
 
     Raises:
-        ChecksumMismatch: A record is not what was written.
+        ChecksumMismatch: A record does not match its CRC-32.
         CheckpointError: The zip is damaged.
 
     """
@@ -103,13 +106,13 @@ def compared(file: io.BytesIO, url: str) -> bool:
 
 
 def load_item(file: io.BytesIO, url: str) -> torch.Tensor:
-    """Return the tensor of a file of ``torch.save``'s, its records compared with their CRC-32s.
+    """Return the tensor in a ``torch.save`` file, after its records were verified by their CRC-32s.
 
-    It shares the file's memory, unless its bytes are not simply there.
+    The tensor shares the file's memory if the file stores its bytes unchanged.
 
     Raises:
-        ChecksumMismatch: A record is not what was written.
-        CheckpointError: It is no tensor's file.
+        ChecksumMismatch: A record does not match its CRC-32.
+        CheckpointError: The file does not contain a tensor.
 
     """
     held = _held(file) if compared(file, url) else None
@@ -124,14 +127,14 @@ def load_item(file: io.BytesIO, url: str) -> torch.Tensor:
 
 
 class _Held(NamedTuple):
-    """Where the bytes of a file's storage lie in it."""
+    """The position of a storage's bytes in a file."""
 
     start: int
     size: int
 
 
 def _held(file: io.BytesIO) -> _Held | None:
-    """Return where the bytes of a file's one storage lie; None where they are not simply there."""
+    """Return the position of a file's only storage; None if its bytes are not stored unchanged."""
     with zipfile.ZipFile(file) as archive:
         records = archive.infolist()
         order = [archive.read(each) for each in records if each.filename.endswith("/byteorder")]
@@ -147,7 +150,7 @@ def _held(file: io.BytesIO) -> _Held | None:
 
 
 def _loaded_in_place(file: io.BytesIO, held: _Held) -> Any:  # noqa: ANN401  what torch makes
-    """Have torch make what is in a file without reading its one storage, and give it the file's memory for that."""
+    """Return the object in a file; torch does not read its only storage, which is a view of the file's memory."""
 
     def hand(empty: torch.UntypedStorage, _location: str) -> torch.UntypedStorage:
         if empty.nbytes() != held.size:
@@ -177,15 +180,129 @@ def _location(info: Any) -> ItemLocation:  # noqa: ANN401  whatever the pickle m
 
 
 def _shown(*values: object) -> str:
-    """Return short texts of values from a file; that of a nested one may be longer than any memory."""
+    """Return short texts of values from a file; the text of a nested value could exceed any memory."""
     return " and ".join(f"{each!r:.80}" if isinstance(each, str | int | float) else "?" for each in values)
 
 
 def _verify(archived: io.BytesIO) -> None:
-    """Read each record to its end, which compares it; those without a CRC (torch can be told so) are passed over."""
+    """Read each record to its end, which verifies it; records without a CRC are skipped (torch can omit them)."""
     with zipfile.ZipFile(archived) as archive:
         for record in archive.infolist():
             if record.CRC:
                 with archive.open(record) as file:
                     while file.read(_PIECE_BYTES):
                         pass
+
+
+_METADATA = "torch.distributed.checkpoint.metadata"
+_SHARDS = "torch.distributed._shard.sharded_tensor.metadata"  # of torch before 2.3
+_KNOWN = {
+    *(
+        (_METADATA, name)
+        for name in (
+            "BytesStorageMetadata",
+            "ChunkStorageMetadata",
+            "Metadata",
+            "MetadataIndex",
+            "StorageMeta",
+            "TensorProperties",
+            "TensorStorageMetadata",
+            "_MEM_FORMAT_ENCODING",
+        )
+    ),
+    *((_SHARDS, name) for name in ("TensorProperties", "MEM_FORMAT_ENCODING")),
+    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
+    ("torch", "Size"),
+    ("torch.serialization", "_get_layout"),  # a table of torch.strided and its like
+    ("collections", "OrderedDict"),
+    ("builtins", "set"),
+    ("builtins", "frozenset"),
+    *((module, "PosixPath") for module in ("pathlib", "pathlib._local")),
+}
+_ATOMS = (type(None), bool, int, float, str, bytes)
+_HASHING = (set, frozenset, OrderedDict)
+_MOST_DEEP = 50  # torch's own metadata is seven levels deep
+# Each element is at least one byte of the pickle, and may be in this many of the objects that are made.
+_COPIES = 4
+
+
+def build(data: bytes) -> Any:  # noqa: ANN401  any unpickled value
+    """Return the object that a pickle makes.
+
+    Raises:
+        pickle.UnpicklingError: The pickle is damaged, or names a class that torch does not write there.
+        Exception: An error of one of its classes for the given arguments.
+
+    """
+    return _Builder(len(data)).built(PickleScan(data).result, 0)
+
+
+class _Builder:
+    """A builder that makes each object once. It limits copies: a few bytes of a pickle can copy all objects so far."""
+
+    def __init__(self, size: int) -> None:
+        self._left = _COPIES * size
+        self._made: dict[int, Any] = {}
+
+    def built(self, thing: Any, depth: int) -> Any:  # noqa: ANN401  see build
+        if type(thing) in _ATOMS:
+            return thing
+        if isinstance(thing, Name):
+            return _found(thing)
+        if id(thing) not in self._made:
+            if depth > _MOST_DEEP:
+                raise pickle.UnpicklingError("it is nested deeper than torch's")
+            self._made[id(thing)] = self._new(thing, depth + 1)
+        return self._made[id(thing)]
+
+    def _new(self, thing: Any, depth: int) -> Any:  # noqa: ANN401  see build
+        if isinstance(thing, Call):
+            return self._object(thing, depth)
+        self._count(thing)
+        if isinstance(thing, Pairs):
+            return {self._hashable(self.built(key, depth)): self.built(value, depth) for key, value in thing}
+        return type(thing)(self.built(each, depth) for each in thing)
+
+    def _object(self, made: Call, depth: int) -> Any:  # noqa: ANN401  see build
+        if not isinstance(made.by, Name):
+            raise pickle.UnpicklingError("it calls what has no name")
+        kind, args = _found(made.by), self.built(made.args, depth)
+        for each in args:
+            self._count(each)
+            if kind in _HASHING:
+                list(map(self._hashable, each))
+        thing = kind.__new__(kind, *args) if made.new else kind(*args)
+        if made.content is not None:
+            content = self.built(made.content, depth)
+            thing.update(content if isinstance(content, dict) else map(self._hashable, content))
+        if made.state is not None:
+            state = self.built(made.state, depth)
+            self._count(state)
+            thing.__setstate__(state) if hasattr(thing, "__setstate__") else thing.__dict__.update(state)
+        return thing
+
+    def _hashable(self, key: Any) -> Any:  # noqa: ANN401  see build
+        """Return a key; raise ``pickle.UnpicklingError`` for a key whose hash may cost more than its size."""
+        if type(key) is MetadataIndex and type(key.fqn) is str and type(key.offset) in (torch.Size, type(None)):
+            self._count(key.offset)
+        elif type(key) not in _ATOMS:
+            raise pickle.UnpicklingError(f"it has a {type(key).__name__} for a key")
+        return key
+
+    def _count(self, thing: object) -> None:
+        """Count the elements of an object that will be copied or hashed."""
+        self._left -= len(thing) if isinstance(thing, Sized) else 1
+        if self._left < 0:
+            raise pickle.UnpicklingError("it makes more than it holds")
+
+
+def _found(name: Name) -> Any:  # noqa: ANN401  a class, a function or a dtype
+    dtype = getattr(torch, name.name, None) if name.module == "torch" else None
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    if tuple(name) in _KNOWN:
+        return getattr(import_module(name.module), name.name)
+    raise pickle.UnpicklingError(
+        f"it names {'.'.join(name):.80}, which torch does not write there: for a checkpoint that you trust pass "
+        "weights_only=False, which runs any code that it names"
+    )

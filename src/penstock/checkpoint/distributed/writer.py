@@ -1,4 +1,4 @@
-"""torch's Distributed Checkpoint on an object store: what its ``save`` and ``async_save`` go through."""
+"""torch's Distributed Checkpoint on an object store: the storage writer of its ``save`` and ``async_save``."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from penstock.checkpoint.integrity.checksummed import ChecksummedWriter
 from penstock.checkpoint.integrity.manifest import MANIFEST, Manifest
 from penstock.checkpoint.torchfile.verbs import dump
 from penstock.checkpoint.transfer.tensors import pieces
+from penstock.engine.contracts.driver import Put
 from penstock.errors import AlreadyExists, Unusable
 from penstock.progress import bar
-from penstock.protocols.driver import Put
 
 if TYPE_CHECKING:
     import io
@@ -42,12 +42,12 @@ _MOST_SPREAD = 256  # folders of two hex digits
 
 
 class _RankOrder(NamedTuple):
-    """What the coordinator tells a rank.
+    """The message from the coordinator to a rank.
 
     Attributes:
-        save: Which save this is.
+        save: Id of the save.
         rank: The rank's number.
-        token: What the rank sent before, to know by that this is for it, and now.
+        token: The token that the rank sent before; proves that the order is for this rank and this save.
 
     """
 
@@ -57,17 +57,19 @@ class _RankOrder(NamedTuple):
 
 
 class StorageWriter(Located, storage.StorageWriter):
-    """Saves a checkpoint below ``url``: ``dcp.save(state, storage_writer=StorageWriter(url))``, on every rank.
+    """Storage writer for a checkpoint below ``url``, on every rank.
 
-    Each rank sends one object, under a name that no other save has; the coordinator makes them count, last, in one
-    conditional PUT. So there is a whole checkpoint or none, and with ``overwrite`` the new one or the old. Whatever
-    fails before leaves unused objects. Memory beyond the state: a staged piece of 8 MiB, and 64 MiB on their
-    way. May be used for one save after another, pickled, and given to ``async_save`` by thread or by process.
+    Use ``dcp.save(state, storage_writer=StorageWriter(url))``.
+
+    Each rank writes one object, under a name unique to the save. The coordinator then commits them in one conditional
+    PUT. So a save is atomic, and with ``overwrite`` a reader sees either the old checkpoint or the new one. A save that
+    fails before leaves unused objects. Memory beyond the state: a staged piece of 8 MiB, and 64 MiB in flight. A writer
+    can be used for several saves, pickled, and passed to ``async_save`` with a thread or a process.
 
     Attributes:
-        extra: What the manifest's ``content`` is to hold besides: JSON, the coordinator's.
-        manifest: On the coordinator, what its last save was committed by; None in torch's layout.
-        etag: On the coordinator, of that, or of torch's metadata.
+        extra: JSON that the coordinator adds to the manifest's ``content``.
+        manifest: On the coordinator, the manifest of its last save; None in torch's layout.
+        etag: On the coordinator, the ETag of that manifest, or of torch's metadata.
 
     """
 
@@ -84,10 +86,10 @@ class StorageWriter(Located, storage.StorageWriter):
 
         Args:
             url: The checkpoint's folder; a missing ``/`` at its end is added.
-            overwrite: Replace the checkpoint that is there; else ``AlreadyExists``. Its objects go once the new one
-                counts, and a concurrent reader raises ``Changed``.
-            layout: ``torch`` writes what torch's ``FileSystemReader`` reads; no digests, and nothing to verify it by.
-            spread: Put the ranks' objects under this many prefixes (2 to 256), for stores that grow by them; 0: none.
+            overwrite: Replace an existing checkpoint; otherwise raise ``AlreadyExists``. The old objects are deleted
+                after the new checkpoint is committed, and a concurrent reader raises ``Changed``.
+            layout: ``torch`` writes the layout of torch's ``FileSystemReader``, which has no digests to verify.
+            spread: Number of prefixes for the ranks' objects (2 to 256), for stores that scale by prefix; 0 for none.
             store: The store's options.
 
         """
@@ -108,9 +110,9 @@ class StorageWriter(Located, storage.StorageWriter):
         self.reset(url)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002, FBT001  torch's; it looks for "kwargs"
-        """Begin a save. ``Unusable`` without collectives: no rank would know when the save is complete.
+        """Begin a save; raise ``Unsupported`` if the store is read-only.
 
-        ``Unsupported`` where the store takes no objects.
+        Raise ``Unusable`` without collectives: no rank would know when the save is complete.
         """
         if not kwargs.get("use_collectives", True):
             raise Unusable(
@@ -122,11 +124,11 @@ class StorageWriter(Located, storage.StorageWriter):
         self._token = uuid4().hex
 
     def storage_meta(self) -> StorageMeta:
-        """Return what is known of the location, and of the save once it has an id."""
+        """Return the location, and the id of the save if it has one."""
         return StorageMeta(self._url, self._save or None)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Refuse what cannot be written, before anything is sent."""
+        """Raise ``Unusable`` for a tensor that cannot be saved, before any write."""
         for item in plan.items if self._layout == "penstock" else ():
             data = item.tensor_data
             if data is not None and not records.plain(data.properties.dtype, data.properties.layout):
@@ -135,7 +137,7 @@ class StorageWriter(Located, storage.StorageWriter):
         return replace(plan, storage_data=self._token)
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Look what is there, and name this save. ``AlreadyExists`` unless that may be replaced."""
+        """Find existing checkpoints and give this save an id; raise ``AlreadyExists`` unless it may replace them."""
         self._existing = existing(self._source, self._folder, look=self._overwrite)
         if self._existing.etags and not self._overwrite:
             key = next(iter(self._existing.etags))
@@ -147,18 +149,18 @@ class StorageWriter(Located, storage.StorageWriter):
         ]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Write this rank's items as one object; none where it has none. The future is done when this returns."""
+        """Write this rank's items as one object, or no object without items. The future is done on return."""
         future: Future[list[WriteResult]] = Future()
         future.set_result(self._written(plan, planner) if plan.items else [])
         return future
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Make the save count, and delete what it replaces.
+        """Commit the save, and delete the checkpoint that it replaces.
 
         Raises:
-            AlreadyExists: Somebody else saved there meanwhile; theirs stands. ``PreconditionFailed``, where theirs
-                replaced what this one was to replace.
-            Unusable: The planner's data cannot be written as JSON.
+            AlreadyExists: Another save was committed there meanwhile; it stays. ``PreconditionFailed``: the other save
+                replaced the checkpoint that this save was to replace.
+            Unusable: The planner's data cannot be encoded as JSON.
 
         """
         locations: dict[MetadataIndex, ItemLocation] = {
@@ -174,7 +176,8 @@ class StorageWriter(Located, storage.StorageWriter):
         named = {self._folder + location.name for location in locations.values()}
         self.etag = publish(self._source, self._folder + marker, data, replaced, sorted(named))
         new = {self._folder + marker, *named}
-        self._source.delete([key for key in self._existing.etags if key not in new])  # from here on only the new counts
+        # From here on only the new checkpoint is visible.
+        self._source.delete([key for key in self._existing.etags if key not in new])
         self._source.delete(sorted(self._existing.objects - new - self._existing.etags.keys()))
 
     def _manifest(self, metadata: Metadata, locations: dict[MetadataIndex, ItemLocation]) -> Manifest:
@@ -183,12 +186,13 @@ class StorageWriter(Located, storage.StorageWriter):
         }
         content = {**self.extra, **records.encode(metadata, locations)}
         url = self._source.url(self._folder + MANIFEST)
-        records.decode(content, objects, url)  # what is not readable is not published
+        # Never publish content that cannot be read back.
+        records.decode(content, objects, url)
         return Manifest(self._save, KIND, objects, content)
 
     def _written(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
         ordered = plan.storage_data if isinstance(plan.storage_data, _RankOrder) else _RankOrder("", 0, None)
-        # A planner that caches plans hands out an earlier save's, with its id: then this rank's object has its own.
+        # A planner that caches plans returns an earlier save's plan, with its id. Then the object gets a new id.
         name = self._name(ordered.save if ordered.token == self._token else uuid4().hex, ordered.rank)
         ends = [0]
         url = self._source.url(self._folder)

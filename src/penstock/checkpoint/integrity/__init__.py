@@ -1,1 +1,1 @@
-"""How bytes are known to be what was written: checksums of blocks, the manifest that holds them, JSON with its own."""
+"""Integrity of checkpoints: block checksums, the manifest that stores them, JSON documents with a digest."""

@@ -1,4 +1,4 @@
-"""Files that compute a checksum of each block while they are written, and verify it while they are read."""
+"""File objects that compute block checksums on write and verify them on read."""
 
 from __future__ import annotations
 
@@ -8,35 +8,36 @@ from typing import TYPE_CHECKING, Self
 
 import xxhash
 
-from penstock.blocks import BlockReader
-from penstock.buffer import flat
 from penstock.checkpoint.integrity.checksums import BLOCK_BYTES, BlockChecksums
+from penstock.engine.blocks import BlockReader
+from penstock.engine.buffer import flat
 from penstock.errors import ChecksumMismatch, Truncated
 from penstock.progress import current
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from penstock.buffer import Buffer
+    from penstock.engine.buffer import Buffer
     from penstock.source import Reader, Writer
 
 __all__ = ["ChecksummedReader", "ChecksummedWriter", "Checksummer"]
 
-_PIECE_BYTES = BLOCK_BYTES // 4  # written and digested in turn, while the processor's cache holds them
-_KEPT = 4  # verified blocks that small reads are served from
+# Pieces are written and then digested while they are still in the processor's cache.
+_PIECE_BYTES = BLOCK_BYTES // 4
+_KEPT = 4  # verified blocks kept for small reads
 
 
 class Checksummer:
-    """Computes the checksums of an object's blocks, from its bytes in order."""
+    """Incremental block checksums of an object, computed from its bytes in order."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start with no bytes."""
         self.size = 0
         self._digests: list[bytes] = []
         self._open = xxhash.xxh3_64()
 
     def update(self, data: memoryview) -> None:
-        """Take the next bytes, any number of them."""
+        """Add the next bytes, of any length."""
         at = 0
         while at < len(data):
             piece = data[at : at + BLOCK_BYTES - self.size % BLOCK_BYTES]
@@ -54,12 +55,15 @@ class Checksummer:
 
 
 class ChecksummedWriter(io.BufferedIOBase):
-    """A write-only file over a ``Writer`` that computes checksums; ask for ``checksums`` once it was closed."""
+    """Write-only file over a ``Writer`` that computes block checksums.
+
+    Call ``checksums`` after it is closed.
+    """
 
     mode = "wb"
 
     def __init__(self, writer: Writer) -> None:
-        """Checksum all that is written from here on."""
+        """Compute checksums of all bytes written to ``writer`` through this file."""
         super().__init__()
         self._writer = writer
         self._checksummer = Checksummer()
@@ -67,7 +71,7 @@ class ChecksummedWriter(io.BufferedIOBase):
 
     @property
     def name(self) -> str:
-        """Where the object will be."""
+        """The URL of the object being written."""
         return self._writer.name
 
     def writable(self) -> bool:
@@ -80,13 +84,14 @@ class ChecksummedWriter(io.BufferedIOBase):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, well or not."""
+        """Whether the file is closed, with or without success."""
         return self._writer.closed
 
     def write(self, data: object, /) -> int:
-        """Take any bytes-like object, as ``Writer.write`` does."""
+        """Write any bytes-like object, as ``Writer.write`` does."""
         view, at = flat(data), 0
-        self.tell()  # closed is closed, also for nothing
+        # Raise for a closed file even if data is empty.
+        self.tell()
         while at < len(view):
             piece = view[at : at + _PIECE_BYTES - self._checksummer.size % _PIECE_BYTES]
             self._writer.write(piece)
@@ -96,37 +101,37 @@ class ChecksummedWriter(io.BufferedIOBase):
         return at
 
     def checksums(self) -> BlockChecksums:
-        """Return the checksums of what was written."""
+        """Return the checksums of the bytes written."""
         return self._checksummer.checksums()
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return this file."""
         self._writer.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Publish, unless the block failed."""
+        """Publish the object, unless the ``with`` block raised."""
         self._writer.__exit__(kind, error, trace)
 
     def close(self) -> None:
-        """Publish the object; closing again does nothing."""
+        """Publish the object; a second call does nothing."""
         self._writer.close()
 
     def __del__(self) -> None:
-        """Publish nothing: the writer knows how to go."""
+        """Publish nothing: the underlying writer cleans up."""
 
 
 class ChecksummedReader(BlockReader):
-    """A read-only, seekable file over a ``Reader`` whose every byte is verified before it is handed out.
+    """Read-only, seekable file over a ``Reader`` that verifies every byte before returning it.
 
-    What is read in whole blocks goes straight into the caller's memory, in parallel ranges, and is verified there; the
-    rest of a block is read along with it. A block that is not what was written is a ``ChecksumMismatch``.
+    Whole blocks are read in parallel ranges directly into the caller's memory and verified there. For a partial block
+    the whole block is read. A block that does not match its checksum raises ``ChecksumMismatch``.
     """
 
     def __init__(self, reader: Reader, checksums: BlockChecksums, url: str) -> None:
-        """Verify ``reader`` by its checksums; raises ``Truncated`` at once where its size is another."""
+        """Verify ``reader`` against ``checksums``; raise ``Truncated`` immediately if its size differs."""
         super().__init__(checksums.size, BLOCK_BYTES)
         self.name = url
         self._reader = reader
@@ -136,7 +141,7 @@ class ChecksummedReader(BlockReader):
             raise Truncated(f"the object has {reader.size} bytes, {checksums.size} were written", url=url)
 
     def close(self) -> None:
-        """Close the reader too."""
+        """Close this file and the underlying reader."""
         self._reader.close()
         self._kept.clear()
         super().close()

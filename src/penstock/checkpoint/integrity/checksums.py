@@ -1,4 +1,4 @@
-"""The checksums of an object: one for each block of its bytes. Pure."""
+"""Block checksums of an object. Pure."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import xxhash
 
 __all__ = ["BLOCK_BYTES", "DIGEST_BYTES", "BlockChecksums"]
 
-BLOCK_BYTES = 1 << 20  # what a digest covers: 8 bytes for each MiB, and a partial read verifies a MiB more at each end
-DIGEST_BYTES = 8  # of an XXH3
+# Bytes per digest. Costs 8 bytes of digest per MiB; a partial read verifies up to 1 MiB more at each end.
+BLOCK_BYTES = 1 << 20
+DIGEST_BYTES = 8  # of an XXH3 digest
 
 
 @dataclass(frozen=True, slots=True)
 class BlockChecksums:
-    """A data object that was written whole.
+    """The size and block checksums of one data object.
 
     Attributes:
         size: Bytes.
-        digests: XXH3 (64 bits, big-endian, seed 0) of each ``BLOCK_BYTES`` of it in turn; the last may be shorter.
+        digests: XXH3 (64 bits, big-endian, seed 0) of each ``BLOCK_BYTES`` of the object, in order; the last block may
+            be shorter.
 
     """
 
@@ -26,5 +28,5 @@ class BlockChecksums:
     digests: bytes
 
     def holds(self, block: int, data: bytes | memoryview) -> bool:
-        """Say whether ``data`` is what was written as a block."""
+        """Return whether ``data`` matches the checksum of block number ``block``."""
         return xxhash.xxh3_64_digest(data) == self.digests[block * DIGEST_BYTES : (block + 1) * DIGEST_BYTES]

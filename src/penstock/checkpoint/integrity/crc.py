@@ -1,4 +1,4 @@
-"""CRC-32, which zips hold: computed as fast as this installation can."""
+"""CRC-32, the checksum of zip files, computed with the fastest library installed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ if TYPE_CHECKING:
 
 __all__ = ["crc32", "fast"]
 
-_PIECE_BYTES = 64 << 20  # no library is asked for more at once: lengths of 32 bits are an old friend
+# Most bytes per library call: a library may hold lengths in 32 bits.
+_PIECE_BYTES = 64 << 20
 
 
 @cache
 def fast() -> Callable[[Any, int], int] | None:
-    """Return isal's: 15 GB/s here against zlib's 2.3; None: it is not installed (``pip install 'penstock[torch]'``)."""
+    """Return isal's CRC-32, or None if isal is not installed (``pip install 'penstock[torch]'``).
+
+    isal computes 15 GB/s, zlib 2.3 GB/s (measured).
+    """
     try:
         from isal import isal_zlib
     except ImportError:
@@ -26,7 +30,7 @@ def fast() -> Callable[[Any, int], int] | None:
 
 
 def crc32(data: memoryview, crc: int = 0) -> int:
-    """Return the CRC-32 of what ``crc`` is of, followed by ``data``; other threads run meanwhile."""
+    """Return the CRC-32 of ``data`` appended to the bytes whose CRC-32 is ``crc``; other threads can run meanwhile."""
     compute = fast() or zlib.crc32
     for at in range(0, len(data), _PIECE_BYTES):
         crc = compute(data[at : at + _PIECE_BYTES], crc)

@@ -1,4 +1,4 @@
-"""What a checkpoint is made of: its names, and the manifest that says that it is whole. Pure."""
+"""Checkpoint manifests and object names: encode, decode and validate. Pure."""
 
 from __future__ import annotations
 
@@ -33,23 +33,24 @@ __all__ = [
 ]
 
 MANIFEST = "checkpoint.json"
-METADATA = ".metadata"  # what torch's own layout has in its place
-MOST_BYTES = 256 << 20  # of a manifest, or of torch's metadata: the digests of 24 TB
+METADATA = ".metadata"  # torch's own layout has this file instead
+MOST_BYTES = 256 << 20  # of a manifest, or of torch's metadata: digests of 24 TB
 _MOST_VALUES = 1 << 24  # in a manifest: a million chunks of tensors
 _VERSION = 1
 _STEP = re.compile(r"[0-9]{1,18}")
-_STEP_DIGITS = 12  # listings are in order of bytes: zeros in front make that the order of steps
+# Listings are in byte order: leading zeros make that the order of steps.
+_STEP_DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What makes a checkpoint of some objects: it is written last, in one request, and who reads begins with it.
+    """The document that commits a set of objects as a checkpoint: written last, in one request, and read first.
 
     Attributes:
-        save: The id of the save that wrote it, 32 hex digits; its objects are named by it, so no two saves meet.
-        kind: Who can read it: ``state``, ``dcp``, …
+        save: Id of the save that wrote it, 32 hex digits. Object names contain it, so two saves never collide.
+        kind: The kind of checkpoint, which selects its reader: ``state``, ``dcp``, …
         objects: Each object's checksums, by its name below the checkpoint's URL.
-        content: What ``kind`` needs besides: JSON.
+        content: JSON data specific to ``kind``.
 
     """
 
@@ -59,10 +60,12 @@ class Manifest:
     content: dict[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Return the document: JSON with sorted keys, no spaces, and last a digest of all before it (then ``}``).
+        """Return the manifest as JSON with sorted keys and no spaces.
+
+        The last key is a digest of all bytes before it, followed by ``}``.
 
         Raises:
-            Unusable: It is larger than a reader accepts.
+            Unusable: The document is larger than a reader accepts.
 
         """
         body = json.dumps(
@@ -89,10 +92,10 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes, url: str) -> Manifest:
-        """Read a document that another program may have written.
+        """Return the manifest that a document holds; another program may have written the document.
 
         Raises:
-            CheckpointError: It is damaged, or of a newer version.
+            CheckpointError: The document is damaged, or has a newer format version.
 
         """
         try:
@@ -106,7 +109,8 @@ class Manifest:
             objects = {name: _block_checksums(name, each) for name, each in document["objects"].items()}
             manifest = cls(_text(document["save"]), _text(document["kind"]), objects, dict(document["content"]))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            shown = f"{type(error).__name__}: {error}"  # its repr would quote all of a document that is not UTF-8
+            # The error's repr would quote the whole document if it is not UTF-8.
+            shown = f"{type(error).__name__}: {error}"
             raise CheckpointError(f"this is no manifest of a checkpoint: {shown:.200}", url=url) from None
         if manifest.encode() != data:
             raise CheckpointError("the manifest is not what Penstock would write", url=url)
@@ -114,7 +118,7 @@ class Manifest:
 
 
 def span(meta: ObjectMeta) -> Span:
-    """Return what to read of a manifest: all of it, or more than ``decode`` takes."""
+    """Return the span to read of a manifest: the whole object, or one byte more than ``decode`` accepts."""
     return Span(meta.key, 0, min(meta.size, MOST_BYTES + 1), meta.etag, whole=meta.size <= MOST_BYTES)
 
 
@@ -144,9 +148,13 @@ def _text(value: object) -> str:
 
 
 def elements(shape: Sequence[int]) -> int | None:
-    """Return how many elements a shape has; None: more than 63 bits can count, where all of its zeros were ones."""
+    """Return the number of elements of a shape.
+
+    Return None if the product of its nonzero dimensions needs more than 63 bits.
+    """
     count = 1
-    for each in filter(None, shape):  # not their product: a file may hold a million numbers, whose product takes hours
+    # Not math.prod: a file may hold a million numbers, whose product takes hours.
+    for each in filter(None, shape):
         count *= each
         if count >> 63:
             return None
@@ -154,7 +162,10 @@ def elements(shape: Sequence[int]) -> int | None:
 
 
 def fits(name: str) -> bool:
-    """Say whether a data object may be named so: a relative path of UTF-8 without NUL, ``.``, ``..`` or empty parts."""
+    """Return whether ``name`` is a valid data object name.
+
+    A valid name is a relative path in UTF-8 without NUL, ``.``, ``..`` or empty parts.
+    """
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -163,10 +174,10 @@ def fits(name: str) -> bool:
 
 
 def step_name(step: int) -> str:
-    """Return a step's folder."""
+    """Return the folder name of a step."""
     return f"{step:0{_STEP_DIGITS}d}"
 
 
 def step_of(folder: str) -> int | None:
-    """Return which step a folder's name says; None: it is no step's."""
+    """Return the step of a folder name, or None if the name is not a step folder's."""
     return int(folder) if _STEP.fullmatch(folder) and step_name(int(folder)) == folder else None

@@ -1,4 +1,4 @@
-"""JSON that contains a digest of itself: any flipped bit shows, and every JSON reader reads the text. Pure."""
+"""JSON documents that contain their own digest: any flipped bit is detected, any JSON reader can read them. Pure."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ import xxhash
 __all__ = ["BLANK", "MOST_VALUES", "document", "limited", "stored_digest", "with_digest"]
 
 BLANK = "0" * 16
-MOST_VALUES = 1 << 22  # of a header or an index: 400,000 tensors, which take 0.4 GB of memory to tell
+# Of a header or an index: 400,000 tensors, parsed in 0.4 GB of memory.
+MOST_VALUES = 1 << 22
 _BEFORE_VALUES = (b"{", b"[", b",")
 
 
 def with_digest(raw: bytes, key: str) -> tuple[bytes, str]:
-    """Return ``raw`` with the XXH3 of all of it in place of the ``BLANK`` that stands under ``key``, and that."""
+    """Replace the ``BLANK`` under ``key`` by the XXH3 of ``raw``; return the result and the digest."""
     digest = xxhash.xxh3_64_hexdigest(raw)
     return _filled(raw, key, digest), digest
 
 
 def stored_digest(raw: bytes, key: str, beside: bytes) -> str:
-    """Return the digest that ``raw`` bears under ``key``; empty where neither that nor ``beside`` is to be seen.
+    """Return the digest stored in ``raw`` under ``key``; empty if ``raw`` contains neither a digest nor ``beside``.
 
-    Both are written, so that a single flip cannot make a text of ours look like one that never had a digest.
+    Penstock writes both, so a single flipped bit cannot make its text look like one that never had a digest.
 
     Raises:
         ValueError: ``raw`` is not what ``with_digest`` returned.
@@ -39,16 +40,17 @@ def stored_digest(raw: bytes, key: str, beside: bytes) -> str:
 
 
 def document(raw: bytes) -> Any:  # noqa: ANN401  any JSON
-    """Read JSON in UTF-8 in which no name comes twice; else ``ValueError``, or ``RecursionError``.
+    """Parse JSON in UTF-8.
 
-    ``ValueError`` also for more than ``MOST_VALUES``.
+    Raise ``ValueError`` for invalid JSON, a repeated name or more than ``MOST_VALUES`` values. Raise
+    ``RecursionError`` if it is nested too deep.
     """
     limited(raw, MOST_VALUES)
     return json.loads(raw.decode(), object_pairs_hook=_unique)
 
 
 def limited(raw: bytes, most: int) -> None:
-    """Raise ``ValueError`` where JSON may hold more than ``most`` values, each of which takes 60 bytes or more."""
+    """Raise ``ValueError`` if JSON may hold more than ``most`` values; each takes 60 bytes of memory or more."""
     if sum(map(raw.count, _BEFORE_VALUES)) > most:
         raise ValueError(f"it has more than {most:,} values")
 

@@ -1,4 +1,4 @@
-"""Lightning's checkpoints on an object store: as one object each, or as a folder that all ranks save."""
+"""Lightning's checkpoints on an object store: each as one object, or as a folder that all ranks save."""
 
 from __future__ import annotations
 
@@ -32,23 +32,24 @@ if TYPE_CHECKING:
 else:
     _Strategy = object
 
-_COLLAPSED = re.compile(r"(^|/)(s3|file|memory):/")  # also where Lightning has made it absolute
+# Also matches a path that Lightning has made absolute.
+_COLLAPSED = re.compile(r"(^|/)(s3|file|memory):/")
 
 __all__ = ["AsyncCheckpointIO", "CheckpointIO", "ModelCheckpoint", "ModelParallelStrategy"]
 
 
 class CheckpointIO(io.CheckpointIO):
-    """Saves and loads by URL or path: ``Trainer(plugins=[CheckpointIO()])``.
+    """Checkpoints by URL or path: ``Trainer(plugins=[CheckpointIO()])``.
 
-    A save is atomic: it replaces the checkpoint at its path when it is complete.
+    A save is atomic: it replaces the checkpoint at its path after it is complete.
     """
 
     def __init__(self, store: StoreOptions | str | None = None) -> None:
-        """Use ``store``'s options for every URL; default: environment and profile."""
+        """Use ``store``'s options for every URL; by default those of the environment and profile."""
         self.store = store
 
     def save_checkpoint(self, checkpoint: Any, path: Path, storage_options: object = None) -> None:  # noqa: ANN401  whatever is saved
-        """Save with ``torch.save``; it is in the store, and compared, when this returns. Takes no options."""
+        """Save with ``torch.save``; on return the object is stored and verified. Takes no storage options."""
         if storage_options is not None:
             raise Unusable("a store's options are the plugin's: CheckpointIO(store=…)", url=str(path))
         _remote(path)
@@ -59,65 +60,67 @@ class CheckpointIO(io.CheckpointIO):
         path: Path,
         map_location: object = "cpu",
         weights_only: bool | None = None,  # noqa: FBT001  as Lightning's
-    ) -> Any:  # noqa: ANN401  whatever was saved
-        """Return what was saved, of whatever type, by default on the CPU, from where Lightning moves it.
+    ) -> Any:  # noqa: ANN401  any saved value
+        """Return the saved value, of any type, by default on the CPU; Lightning moves it to its device.
 
-        ``weights_only=False`` runs whatever code the file names: only for files you trust. None is True. Raises
-        ``NotFound``.
+        ``weights_only=False`` runs any code that the file names: use it only for files you trust. None means True.
+        Raise ``NotFound`` if it does not exist.
         """
         _remote(path)
         return load(path, map_location=map_location, weights_only=weights_only is not False, store=self.store)
 
     def remove_checkpoint(self, path: Path) -> None:
-        """Delete a checkpoint: an object, or of a folder what a checkpoint in it is made of; a missing one is no error.
+        """Delete a checkpoint: an object, or the checkpoint files of a folder. A missing one is not an error.
 
         Raises:
-            InvalidURL: It is a bucket's root, the working directory, the home directory, or one above them.
-            Unusable: It is a folder in which there is no checkpoint; nothing was deleted.
+            InvalidURL: The path is a bucket's root, the working directory, the home directory, or a parent of one of
+                them.
+            Unusable: The path is a folder without a checkpoint; nothing was deleted.
 
         """
         _remote(path)
         remove(path, self.store)
 
     def teardown(self) -> None:
-        """Do nothing: what was saved is there."""
+        """Do nothing: saves are complete when they return."""
 
 
 class AsyncCheckpointIO(io.AsyncCheckpointIO):
-    """Saves and removes in the background, in the order asked for: ``plugins=[AsyncCheckpointIO(CheckpointIO())]``.
+    """Saves and removals in the background, in the requested order.
 
-    Lightning's own removes at once, so that for a while, or for good where the save fails, neither the superseded
-    checkpoint nor its successor is there; here what is superseded goes only after its successor is whole. Memory: one
-    copy of the state, in CPU memory (page-locked where there is a GPU); the next save waits for the one before.
+    Use ``plugins=[AsyncCheckpointIO(CheckpointIO())]``. Lightning's own class removes a superseded checkpoint at once:
+    for a while, or for good if the save fails, neither it nor its successor exists. This class removes it only after
+    its successor is complete. Memory: one copy of the state, in CPU memory (page-locked with a GPU). A save waits for
+    the previous one.
 
-    What went wrong is raised by the next ``save_checkpoint`` or ``load_checkpoint``, or by ``teardown``, once; what was
-    asked for after it is not done.
+    The next ``save_checkpoint`` or ``load_checkpoint``, or ``teardown``, raises an error in the background once.
+    Operations that were requested after the failed one are not done.
     """
 
     def __init__(self, checkpoint_io: io.CheckpointIO | None = None) -> None:
-        """Carry what ``checkpoint_io`` does; default: a ``CheckpointIO()``."""
+        """Run the operations of ``checkpoint_io``; default: a ``CheckpointIO()``."""
         self._carrying = CheckpointIO() if checkpoint_io is None else checkpoint_io
         super().__init__(self._carrying)
         self._stage = Stage()
         self._last: Job | None = None
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Path, storage_options: object = None) -> None:
-        """Wait for what is under way, copy the state aside, and save it in the background."""
+        """Wait for pending operations, copy the state, and save the copy in the background."""
         self._wait()
         copied = self._stage.copy(checkpoint)
         self._last = Job(partial(self._carrying.save_checkpoint, copied, path, storage_options))
 
     def load_checkpoint(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401  whatever is wrapped takes
-        """Wait for what is under way, which it may be, and load."""
+        """Wait for pending operations, which may be the save of this checkpoint, and load."""
         self._wait()
         return self._carrying.load_checkpoint(*args, **kwargs)
 
     def remove_checkpoint(self, path: Path) -> None:
-        """Remove in the background, after all that was asked for before."""
+        """Remove in the background, after all operations requested before."""
         self._last = Job(partial(self._carrying.remove_checkpoint, path), after=self._last)
 
     def teardown(self) -> None:
-        """Wait for everything."""
+        """Wait for all pending operations."""
         self._wait()
 
     def _wait(self) -> None:
@@ -126,23 +129,24 @@ class AsyncCheckpointIO(io.AsyncCheckpointIO):
             if last is not None:
                 last.wait()
         finally:
-            if last is not None and last.complete:  # Ctrl-C ends the wait only: the next one waits again
+            # Ctrl-C ends only this wait: the next call waits again.
+            if last is not None and last.complete:
                 self._last = None
 
 
 class ModelCheckpoint(callbacks.ModelCheckpoint):
-    """Lightning's own, with what it does on a disk done in a bucket too.
+    """Lightning's ``ModelCheckpoint`` with its disk behavior in a bucket, too.
 
-    - ``fit(ckpt_path="last")`` finds the last checkpoint. Lightning (2.6) looks for it on the local disk, says that
-      there is none, and begins anew.
-    - Nothing outside ``dirpath`` is removed, nor what the training went on from. Lightning (2.6) removes the best
-      checkpoint of the run that was resumed, as superseded, also from another ``dirpath``.
-    - A strategy that knows disks only is refused. Lightning's own for FSDP, model parallelism and DeepSpeed would write
-      to a local folder named ``s3:``.
+    - ``fit(ckpt_path="last")`` finds the last checkpoint. Lightning (2.6) looks for it on the local disk, finds
+      nothing, and starts from the beginning.
+    - Nothing outside ``dirpath`` is removed, nor the checkpoint that the training resumed from. Lightning (2.6) removes
+      the best checkpoint of the resumed run as superseded, even from another ``dirpath``.
+    - A strategy that can only use disks is refused. Lightning's own for FSDP, model parallelism and DeepSpeed would
+      write to a local folder named ``s3:``.
     """
 
     def setup(self, trainer: Trainer, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  as Lightning's
-        """Look where to save. ``Unusable`` for a bucket and a strategy that cannot, and for a URL that is a path."""
+        """Set up the directory; raise ``Unusable`` for a bucket with a disk-only strategy, and for a collapsed URL."""
         _remote(self.dirpath)
         super().setup(trainer, *args, **kwargs)
         if _remote(self.dirpath) and _local(trainer.strategy):
@@ -165,16 +169,16 @@ class ModelCheckpoint(callbacks.ModelCheckpoint):
 
 
 class ModelParallelStrategy(strategies.ModelParallelStrategy):
-    """Lightning's for FSDP2 and tensor parallelism, with checkpoints in a bucket; on a disk it is Lightning's.
+    """Lightning's strategy for FSDP2 and tensor parallelism, with checkpoints in a bucket; unchanged on a disk.
 
     ``Trainer(strategy=ModelParallelStrategy(), plugins=[CheckpointIO()])``: the plugin has the store's options. A
-    sharded checkpoint is a folder that all ranks save and one commits (``penstock.checkpoint.dcp``), together with all
-    else that Lightning saves; as many ranks as saved it, or others, load it. With ``save_distributed_checkpoint=False``
-    it is one object, saved by rank 0 and read whole by every rank.
+    sharded checkpoint is a folder that all ranks save and one commits (``penstock.checkpoint.dcp``). It contains
+    everything else that Lightning saves. Any number of ranks can load it. With ``save_distributed_checkpoint=False``
+    a checkpoint is one object, saved by rank 0 and read whole by every rank.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Path, storage_options: object = None) -> None:
-        """Save on all ranks, atomically: the previous checkpoint is replaced when the new one is complete."""
+        """Save on all ranks, atomically: the previous checkpoint is replaced after the new one is complete."""
         url = str(self.broadcast(filepath))
         if not _remote(url):
             super().save_checkpoint(checkpoint, filepath, storage_options)
@@ -188,11 +192,11 @@ class ModelParallelStrategy(strategies.ModelParallelStrategy):
             save_shards(writer, model, optimizers, checkpoint if self.is_global_zero else None)
 
     def load_checkpoint(self, checkpoint_path: Path, weights_only: bool | None = None) -> dict[str, Any]:  # noqa: FBT001  Lightning's
-        """Load on all ranks, each its shards.
+        """Load on all ranks, each rank its own shards.
 
         Raises:
-            NotFound: There is none.
-            CheckpointError: It is not one of Lightning's.
+            NotFound: The checkpoint does not exist.
+            CheckpointError: Lightning did not save it.
 
         """
         url = str(self.broadcast(checkpoint_path))
@@ -210,7 +214,7 @@ class ModelParallelStrategy(strategies.ModelParallelStrategy):
 
 
 def _options(plugin: object) -> StoreOptions | str | None:
-    """Return the options that a trainer's plugin was given, wrapped or not."""
+    """Return the store options of a trainer's plugin, wrapped or not."""
     while isinstance(plugin, io.AsyncCheckpointIO):
         plugin = plugin.checkpoint_io
     if not isinstance(plugin, CheckpointIO):
@@ -224,7 +228,7 @@ def _local(strategy: object) -> bool:
 
 
 def _remote(path: Path | None) -> bool:
-    """Say whether this is a URL. ``InvalidURL`` for one that went through pathlib, which makes a local path of it."""
+    """Return whether a path is a URL; raise ``InvalidURL`` for a URL that pathlib turned into a local path."""
     text = str(path)
     if "://" in text:
         return True

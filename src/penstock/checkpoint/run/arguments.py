@@ -1,4 +1,4 @@
-"""What callers pass: a step, a metric, a loader. Pure."""
+"""Arguments of a run's checkpoints: step, metric, loader. Pure."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Loader", "checked_metric", "checked_step"]
 
-_STEPS = 10**18  # more digits no folder of a step has
+_STEPS = 10**18  # folder names have at most 18 digits
 
 
 class Loader(Protocol):
-    """An object that knows the position in the data, such as a ``penstock.DataLoader``."""
+    """An object with a position in the data, such as a ``penstock.DataLoader``."""
 
     def state_dict(self) -> Mapping[str, Any]:
-        """Return what the training loop has received."""
+        """Return the position after the batches that the training loop has received."""
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
-        """Go on from there."""
+        """Resume at the position in ``state``."""
 
 
 def checked_step(step: int) -> int:
-    """Return a step as Python's int, of whatever kind it is."""
+    """Return a step of any integer type as an int; raise ``Unusable`` if it is not an integer of 0 to 10**18 - 1."""
     try:
         number = operator.index(step)
     except TypeError:
@@ -37,7 +37,7 @@ def checked_step(step: int) -> int:
 
 
 def checked_metric(metric: Any) -> float | None:  # noqa: ANN401  a tensor of one element, a number of NumPy's
-    """Return a metric as Python's float."""
+    """Return a metric as a float, or None for None; raise ``Unusable`` if it is not one number."""
     try:
         return None if metric is None else float(metric)
     except (TypeError, ValueError, RuntimeError):

@@ -1,4 +1,4 @@
-"""Saving while training continues: the state is copied, and a thread saves the copy."""
+"""Saves during training: the state is copied, and a thread saves the copy."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from threading import Thread
 from typing import TYPE_CHECKING, Self
 
 from penstock.checkpoint.transfer.staging import Stage, staged_bytes
+from penstock.engine.waiting import Inbox
 from penstock.errors import Unusable
-from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,22 +21,23 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncCheckpointer", "Job"]
 
-_untold: set[AsyncCheckpointer] = set()  # those with a failure that no caller has seen, kept alive by it
+# Checkpointers with a failure that was not yet raised; the set keeps them alive.
+_untold: set[AsyncCheckpointer] = set()
 
 
 class AsyncCheckpointer:
-    """Saves steps of a ``CheckpointManager`` in the background, one at a time; whole and compared like all others.
+    """Background saves of a ``CheckpointManager``'s steps, one at a time; atomic and verified like all others.
 
-    ``save`` returns once the state is copied to CPU memory (page-locked where there is a GPU): training may change it
-    then. It waits for the save before, and raises what went wrong with that. So do ``wait``, leaving the ``with``
-    block, and the end of the process: no failure is lost. Memory: one copy of the state, kept for the next.
+    ``save`` returns after the state is copied to CPU memory (page-locked with a GPU), so training may change it then.
+    It waits for the previous save, and raises that save's error. ``wait``, leaving the ``with`` block, and the end of
+    the process do the same: no error is lost. Memory: one copy of the state, reused by the next save.
     """
 
     def __init__(self, manager: CheckpointManager, *, staging_bytes: int | None = None) -> None:
-        """Save through ``manager``; a state of more than ``staging_bytes`` is refused (default: any size).
+        """Save through ``manager``; refuse a state of more than ``staging_bytes`` (default: no limit).
 
-        ``Unusable`` for a manager across ranks: collectives in the background are the business of torch's own
-        ``async_save``, with ``penstock.checkpoint.dcp.StorageWriter``.
+        Raise ``Unusable`` for a manager across ranks: for collectives in the background use torch's own ``async_save``
+        with ``penstock.checkpoint.dcp.StorageWriter``.
         """
         if not hasattr(manager, "together"):
             raise Unusable(
@@ -60,13 +61,13 @@ class AsyncCheckpointer:
         overwrite: bool = False,
         weights_only: bool = True,
     ) -> None:
-        """Copy ``state`` and where data and generators stand now, and save them as ``step`` in the background.
+        """Copy ``state``, the data's position and the generators' states, and save them as ``step`` in the background.
 
-        The rest is as ``CheckpointManager.save`` has it.
+        Other arguments are those of ``CheckpointManager.save``.
 
         Raises:
-            Unusable: The state has more bytes than may be staged, or something in it is more than weights.
-            PenstockError: The save before this one failed; this one was not begun.
+            Unusable: The state has more bytes than ``staging_bytes``, or contains more than weights.
+            PenstockError: The previous save failed; this one was not started.
 
         """
         self.wait()
@@ -74,11 +75,12 @@ class AsyncCheckpointer:
         if self._most is not None and size > self._most:
             raise Unusable(f"the state has {size:,} bytes and {self._most:,} may be staged")
         everything = self._manager.gathered(state, loader, weights_only=weights_only)
-        everything["state"] = self._stage.copy(everything["state"])  # as it was encoded: a queue is a tuple by now
+        # The encoded state is copied: for example, a deque is a tuple after encoding.
+        everything["state"] = self._stage.copy(everything["state"])
         self._job = Job(partial(self._save, partial(self._manager.put, step, everything, metric, overwrite=overwrite)))
 
     def wait(self) -> None:
-        """Wait until nothing is under way; raise what went wrong with the last save, once."""
+        """Wait until no save is in progress; raise the last save's error, once."""
         if self._job is not None:
             self._job.wait()
             self._job = None
@@ -95,13 +97,13 @@ class AsyncCheckpointer:
             _untold.add(self)
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return this object."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait; where the block failed, that is what is raised, and a failed save a note on it."""
+        """Wait for the save; if the block raised, add a failed save as a note to its error instead of raising."""
         try:
             self.wait()
         except Exception as failure:
@@ -111,15 +113,15 @@ class AsyncCheckpointer:
 
 
 class Job:
-    """Work on a thread of its own; the interpreter ends only after it.
+    """Work on a separate, non-daemon thread; the interpreter waits for it at exit.
 
     Attributes:
-        complete: Whether the work has ended, well or not.
+        complete: Whether the work has ended, successfully or not.
 
     """
 
     def __init__(self, work: Callable[[], object], after: Job | None = None) -> None:
-        """Begin ``work``, with ``after`` once that job has ended; where that failed, fail like it and do nothing."""
+        """Start ``work``, or start it after the job ``after``; if that failed, fail with its error without work."""
         self.complete = False
         self._work: Callable[[], object] | None = work
         self._after = after
@@ -129,12 +131,12 @@ class Job:
         self._thread.start()
 
     def look(self) -> None:
-        """Do nothing while somebody waits."""
+        """Do nothing; ``Inbox`` calls this repeatedly during a wait."""
 
     def wait(self) -> None:
-        """Block until the work has ended, and raise what it raised. Ctrl-C ends the wait, not the work.
+        """Block until the work has ended, and raise its error. Ctrl-C ends the wait, not the work.
 
-        Python 3.11 counts a thread as ended once Ctrl-C has interrupted a ``join``: hence the inbox.
+        Uses an inbox: Python 3.11 considers a thread ended once Ctrl-C has interrupted ``join``.
         """
         self._inbox.wait(self)
         self._thread.join()
@@ -143,7 +145,7 @@ class Job:
 
     def _run(self) -> None:
         work, after = self._work, self._after
-        self._work = self._after = None  # what was saved is not kept in memory
+        self._work = self._after = None  # do not keep the saved state in memory
         try:
             if after is not None:
                 after._thread.join()  # noqa: SLF001  the same class; its inbox is for callers that wait
@@ -158,7 +160,7 @@ class Job:
 
 
 def _tell_left() -> None:
-    """Report at the end of the process, which waits for the threads, the failures that no caller has seen."""
+    """Report failures that no caller has seen, at the end of the process, after its threads have ended."""
     for each in list(_untold):
         try:
             each.wait()

@@ -1,4 +1,4 @@
-"""A folder of files as one checkpoint: all of it in the store or nothing, and all of it back on a disk or nothing."""
+"""A folder of files as one checkpoint, saved and restored atomically."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ if TYPE_CHECKING:
 __all__ = ["download_folder", "upload_folder"]
 
 _PIECE_BYTES = 16 << 20
-_ASIDE = ".penstock-"  # what has this in front is not listed as an object either
+# Prefix of temporary names; files with it are not listed as objects either.
+_ASIDE = ".penstock-"
 
 
 def upload_folder(folder: str | os.PathLike[str], saving: Saving) -> None:
     """Write each file below ``folder`` as a data object of ``saving``: one after another, each in parallel parts.
 
-    Names and bytes are kept, hidden files too; times, modes and empty folders are not. Links to files are followed.
+    Names and bytes are kept, including hidden files. Times, modes and empty folders are not. Links to files are
+    followed.
 
     Raises:
-        NotFound: There is no such folder.
-        Unusable: It has no file, or something in it cannot be kept: it is named, and nothing was sent.
+        NotFound: The folder does not exist.
+        Unusable: The folder contains no file, or an entry that cannot be kept; the message names it, and nothing was
+            sent.
 
     """
     files = list(_files(Path(folder)))
@@ -45,18 +48,19 @@ def upload_folder(folder: str | os.PathLike[str], saving: Saving) -> None:
 
 
 def download_folder(committed: CommittedCheckpoint, folder: str | os.PathLike[str]) -> None:
-    """Write every data object as a file below ``folder``, verified; the folder appears once all of it is there.
+    """Write every data object as a file below ``folder``, verified; the folder appears after all files are written.
 
-    Until then it is beside it under a hidden name, which only a killed process leaves behind.
+    Until then the files are in a hidden folder beside it; only a killed process leaves that behind.
 
     Raises:
-        AlreadyExists: There is something in ``folder`` already.
-        Unusable: The file system cannot hold a name, or takes two of them for one.
+        AlreadyExists: ``folder`` is not empty.
+        Unusable: The file system cannot hold a name, or treats two names as the same.
 
     """
     target = Path(folder).absolute()
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise AlreadyExists("there is something there already", url=str(target))
+        message = "cannot restore into what is there already: name an empty folder, or one that does not exist"
+        raise AlreadyExists(message, url=str(target))
     with _told(target):
         target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f"{_ASIDE}{uuid4().hex}")
@@ -82,12 +86,13 @@ def _write(committed: CommittedCheckpoint, name: str, path: Path) -> None:
                 rest = rest[file.write(rest) :]
             progress(0, count)
         progress(1, 0)
-        os.fsync(file.fileno())  # it counts as there once it has its name: not before a lost machine would have it
+        # Flush before the rename: a folder under its final name must survive a machine failure.
+        os.fsync(file.fileno())
 
 
 @contextmanager
 def _told(path: Path) -> Iterator[None]:
-    """Raise what the file system refuses as an error of ours."""
+    """Raise Penstock's error for an error of the file system."""
     try:
         yield
     except PenstockError:
@@ -97,12 +102,12 @@ def _told(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in NoSpace.ERRNOS:
             raise NoSpace(f"the folder does not fit there: {error.strerror}", url=str(path)) from error
-        # As where it takes two names for one: by case, by the form of accents, or a file's and a folder's.
+        # For example, two names that it treats as one: by case, by Unicode form, or a file and a folder.
         raise Unusable(f"the file system does not take this file: {error.strerror}", url=str(path)) from error
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield name and path of each file below, in order."""
+    """Yield the name and path of each file below ``folder``, sorted by path."""
     if not folder.is_dir():
         raise NotFound("there is no such folder", url=str(folder))
     found = sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())

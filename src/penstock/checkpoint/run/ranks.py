@@ -1,4 +1,4 @@
-"""Steps whose state lies on several ranks: all of them save and restore together, through torch's own checkpoints."""
+"""Steps whose state is spread over several ranks: all save and restore together, through torch's checkpoints."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ __all__ = ["Ranks"]
 
 T = TypeVar("T")
 
-_OWN = "penstock"  # beside the state's keys: what each rank keeps for itself, by its number
+# The key beside the state's own keys: each rank's private data, by rank number.
+_OWN = "penstock"
 
 
 def _encoded(state: object) -> object:
@@ -42,7 +43,7 @@ def _encoded(state: object) -> object:
 
 
 class _Decoding:
-    """What has a state of its own, as torch fills it: with what was given to ``encoded``."""
+    """A ``Stateful`` for torch to load into, which decodes the state that ``encoded`` made."""
 
     def __init__(self, of: Stateful, at: str) -> None:
         self._of = of
@@ -56,24 +57,24 @@ class _Decoding:
 
 
 class Ranks:
-    """The ranks of ``group``; None: this process alone. Every method but the properties is for all of them at once."""
+    """The ranks of ``group``, or None for this process alone. All ranks must call each method except the properties."""
 
     def __init__(self, group: ProcessGroup | None) -> None:
-        """Speak through ``group``, of any backend that carries objects."""
+        """Communicate through ``group``, of any backend that can send objects."""
         self._group = group
 
     @property
     def rank(self) -> int:
-        """This process's number."""
+        """This process's rank."""
         return 0 if self._group is None else distributed.get_rank(self._group)
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """The number of ranks."""
         return 1 if self._group is None else distributed.get_world_size(self._group)
 
     def agreed(self, ask: Callable[[], T]) -> T:
-        """Have the first rank ask, and return to all the answer; what it raises, all raise."""
+        """Call ``ask`` on the first rank, and return its result, or raise its error, on all ranks."""
         if self._group is None:
             return ask()
         answer: list[Any] = [None, None]
@@ -89,7 +90,7 @@ class Ranks:
         return result
 
     def any(self, happened: bool) -> bool:  # noqa: FBT001  what is asked
-        """Say whether something happened on any rank."""
+        """Return whether something happened on any rank."""
         if self._group is None:
             return happened
         found = [False] * self.size
@@ -97,9 +98,9 @@ class Ranks:
         return True in found
 
     def gathered(self, parts: dict[str, Any], *, weights_only: bool) -> dict[str, Any]:
-        """Return this rank's parts as plain values; what is more than weights on one rank, all raise: ``Unusable``.
+        """Return this rank's parts as plain values; if one rank has more than weights, all raise ``Unusable``.
 
-        What has a state of its own (``state_dict``) is asked for that here, as torch would ask.
+        The ``state_dict`` of a stateful object is taken here, as torch would take it.
         """
         error: Exception | None = None
         plain = dict(parts)
@@ -124,21 +125,21 @@ class Ranks:
     def writer(
         self, url: str, extra: Mapping[str, Any], *, overwrite: bool, store: StoreOptions | str | None
     ) -> StorageWriter:
-        """Return what writes a checkpoint below ``url`` whose manifest holds ``extra`` besides, which is JSON."""
+        """Return a writer of a checkpoint below ``url`` that adds ``extra`` (JSON) to the manifest."""
         writer = StorageWriter(url, overwrite=overwrite, store=store)
         writer.extra = dict(extra)
         return writer
 
     def reader(self, url: str, *, weights_only: bool, store: StoreOptions | str | None) -> StorageReader:
-        """Return what reads a checkpoint below ``url``."""
+        """Return a reader of a checkpoint below ``url``."""
         return StorageReader(url, weights_only=weights_only, store=store)
 
     def save(self, writer: StorageWriter, state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-        """Save ``state``, of which each rank has its part, and what each keeps for itself.
+        """Save ``state``, of which each rank has its part, and each rank's private data ``own``.
 
         Raises:
-            Unusable: The state is no dict, or has a key that is taken.
-            PenstockError: What went wrong on any rank, on all.
+            Unusable: The state is not a dict, or contains the reserved key.
+            PenstockError: An error on any rank is raised on all ranks.
 
         """
         if not isinstance(state, dict) or _OWN in state:
@@ -149,10 +150,10 @@ class Ranks:
         self._together(lambda: save(everything, storage_writer=writer, **self._how()))
 
     def load(self, reader: StorageReader, into: dict[str, Any], saved_by: int, *, weights_only: bool) -> dict[str, Any]:
-        """Fill ``into``'s tensors in place, replace its other values, and return what this rank kept for itself.
+        """Fill ``into``'s tensors in place, replace its other values, and return this rank's private data.
 
-        Where there were fewer ranks when it was saved, the others are given what the first one kept. Of what cannot be
-        read with weights only, the error is returned.
+        Ranks beyond the number that saved get the first rank's data. If that cannot be read with weights only, the
+        error is returned in its place.
         """
         mine = str(self.rank if self.rank < saved_by else 0)
         whole = {
@@ -164,7 +165,8 @@ class Ranks:
         into.update(decoded({key: each for key, each in everything.items() if key not in whole}))
         try:
             own: dict[str, Any] = decoded(torch.load(kept, weights_only=weights_only))
-        except pickle.UnpicklingError as error:  # as before what was saved was checked; the state is whole all the same
+        # From before saves were checked; the state itself is complete.
+        except pickle.UnpicklingError as error:
             return {"loader": error, "rng": error}
         return own
 
@@ -176,7 +178,8 @@ class Ranks:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "torch.distributed is (disabled|unavailable|uninitialized)")
                 act()
-        except CheckpointException as failed:  # a BaseException, that no handler of errors would see
+        # CheckpointException is a BaseException, which no handler of Exception catches.
+        except CheckpointException as failed:
             rank, (error, _) = next(iter(failed.failures.items()))
             error.add_note(f"on rank {rank}, while all {self.size} saved or loaded a checkpoint")
             raise error from None

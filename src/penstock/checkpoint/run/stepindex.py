@@ -1,4 +1,4 @@
-"""The index of a run: its committed steps in one object, which spares the retention rules a look at each step."""
+"""The step index of a run: its committed steps in one object, which saves retention a request for each step."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 __all__ = ["MOST_BYTES", "STEP_INDEX", "StepEntry", "decode", "encode"]
 
 STEP_INDEX = "penstock-steps.json"
-MOST_BYTES = 64 << 20  # of an index: a larger one counts as none
+MOST_BYTES = 64 << 20  # larger indexes are ignored
 _VERSION = 1
 
 
 class StepEntry(NamedTuple):
-    """What the rules must know of a committed step.
+    """The data that retention needs about a committed step.
 
     Attributes:
-        etag: Its manifest's: it tells of that version, and of no other; empty where it is not known.
-        metric: As it was saved with.
-        objects: Names of its data objects below its folder: what goes with it.
+        etag: ETag of the manifest version that this entry describes; empty if unknown.
+        metric: The metric that the step was saved with.
+        objects: Names of its data objects, relative to its folder, which are deleted with it.
 
     """
 
@@ -36,20 +36,20 @@ class StepEntry(NamedTuple):
 
     @classmethod
     def of(cls, manifest: Manifest | None, etag: str) -> Self:
-        """Return what a manifest says of it; of a damaged one nothing is known, and it is read again next time."""
+        """Return a manifest's entry; a damaged manifest (None) gives an empty one, so it is read again next time."""
         if manifest is None:
             return cls("", None, ())
         return cls(etag, _number(manifest.content.get("metric")), tuple(manifest.objects))
 
 
 def encode(entries: Mapping[int, StepEntry]) -> bytes:
-    """Return the document: JSON."""
+    """Return the index as JSON."""
     steps = {str(step): [entry.etag, entry.metric, *entry.objects] for step, entry in sorted(entries.items())}
     return json.dumps({"penstock_steps": _VERSION, "steps": steps}, separators=(",", ":")).encode()
 
 
 def decode(data: bytes) -> dict[int, StepEntry]:
-    """Read an index; nothing where it is damaged or of another version: the manifests have all of it."""
+    """Return the index's entries; empty if it is damaged or of another version, as manifests contain the same data."""
     try:
         limited(data, MOST_VALUES)
         document = json.loads(data)
@@ -68,7 +68,7 @@ def _entry(etag: object, metric: object, *objects: object) -> StepEntry:
 
 
 def _number(metric: object) -> float | None:
-    """Return a metric; None for whatever else a document holds in its place."""
+    """Return a metric as a float; None for any other value."""
     try:
         return float(metric) if isinstance(metric, int | float) else None
     except OverflowError:

@@ -1,34 +1,36 @@
-"""The checkpoints of a run: saves by step, restores the newest complete step, deletes superseded steps and orphans."""
+"""A run's checkpoints: save by step, restore the newest complete step, delete superseded steps and orphans."""
 
 from __future__ import annotations
 
 import os
+import random
 import warnings
 from copy import copy
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
+
+import numpy as np
 
 from penstock.checkpoint.commit.saving import CommittedCheckpoint, Saving
 from penstock.checkpoint.integrity.manifest import step_name
 from penstock.checkpoint.run.arguments import checked_metric, checked_step
-from penstock.checkpoint.run.folder import upload_folder
-from penstock.checkpoint.run.restore import FOLDER, ONE, STATE, Restore
-from penstock.checkpoint.run.retention import Retention
-from penstock.checkpoint.run.rng import generator_states, set_generator_states
+from penstock.checkpoint.run.folder import download_folder, upload_folder
 from penstock.checkpoint.run.stepindex import StepEntry
 from penstock.checkpoint.run.store import StepDescription, StepStore
-from penstock.checkpoint.torchfile.decoding import readable
+from penstock.checkpoint.torchfile.decoding import decoded, readable
 from penstock.checkpoint.torchfile.encoding import encoded
+from penstock.checkpoint.torchfile.load import load_torchfile
 from penstock.checkpoint.torchfile.verbs import dump
 from penstock.checkpoint.transfer.tensors import torch_module
-from penstock.errors import CheckpointError
+from penstock.errors import Changed, CheckpointError, NotFound, PenstockError, Unusable
 from penstock.events import operation
 from penstock.progress import bar
 from penstock.source import open_source
 from penstock.values import as_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from torch.distributed import ProcessGroup
 
@@ -36,20 +38,21 @@ if TYPE_CHECKING:
     from penstock.checkpoint.run.arguments import Loader
     from penstock.checkpoint.run.ranks import Ranks
     from penstock.options import StoreOptions
+    from penstock.source import Source
 
-__all__ = ["CheckpointManager", "StepDescription"]
+__all__ = ["CheckpointManager", "Retention", "StepDescription", "generator_states", "set_generator_states"]
 
 _DAY_S = 86_400.0
 
 
 class CheckpointManager:
-    """Checkpoints below ``url``, one for each step: there once it is whole, and verified when it is read.
+    """Checkpoints below ``url``, one per step: written atomically, verified on read.
 
-    Model, optimizer, the data's position and the generators' states are one object under one commit: a restore never
-    pairs one with another's. Whatever interrupts a save (an exception, Ctrl-C, SIGKILL, a server that fails) leaves the
-    older steps as they were, and objects without a manifest, which ``clean`` frees.
+    Model, optimizer, position in the data and random generator states are one object under one commit: a restore never
+    mixes two saves. A save that is interrupted (an exception, Ctrl-C, SIGKILL, a failing server) leaves older steps
+    unchanged, and objects without a manifest, which ``clean`` deletes.
 
-    One process saves and restores; ``across`` a group all of its ranks do, each its part of the state.
+    One process saves and restores; with ``across`` all ranks of a group do, each its part of the state.
     """
 
     def __init__(
@@ -64,10 +67,10 @@ class CheckpointManager:
     ) -> None:
         """Open nothing yet; a missing ``/`` at the end of ``url`` is added.
 
-        A step stays if it is among the newest ``keep_last``, a multiple of ``keep_every`` or, by the ``metric`` it was
-        saved with, among the ``keep_best``; all stay where none is set. The newest always does, and so does the step
-        that was saved last: an older step that is saved again, as after a restore, goes with the next save at the
-        earliest.
+        A step is kept if it is among the newest ``keep_last``, a multiple of ``keep_every``, or among the ``keep_best``
+        by its ``metric``. All steps are kept if none of these is set. The newest step is always kept, and so is the
+        step that was saved last: an older step that is saved again, as after a restore, is deleted by the next save at
+        the earliest.
         """
         self._source, prefix = open_source(url, store)
         folder = as_folder(prefix)
@@ -78,10 +81,11 @@ class CheckpointManager:
         self._mine: set[str] = set()
 
     def across(self, group: ProcessGroup) -> Self:
-        """Return the same for the ranks of ``group``, that of sharded or replicated models: all save, all restore.
+        """Return this manager for the ranks of ``group`` (that of sharded or replicated models): all save, all restore.
 
-        The state is a dict then, its tensors torch's own, DTensors or sharded: each rank sends what it holds, what all
-        of them hold goes up once, and any number of ranks restores it. The other methods are for any one of them.
+        The state must then be a dict, with torch's own tensors, DTensors or sharded tensors. Each rank sends its part,
+        parts that all ranks hold are sent once, and any number of ranks can restore it. Any single rank may call the
+        other methods.
         """
         torch_module()
         from penstock.checkpoint.run.ranks import Ranks
@@ -105,33 +109,33 @@ class CheckpointManager:
         overwrite: bool = False,
         weights_only: bool = True,
     ) -> None:
-        """Save ``state`` (whatever ``torch.save`` takes) as ``step``, then remove what it supersedes.
+        """Save ``state`` (anything that ``torch.save`` accepts) as ``step``, then delete superseded steps.
 
-        Beside the data's requests a save takes ten at most, with rules and whatever they keep.
+        Costs at most ten requests beside those for the data, with any retention rules.
 
-        With ``loader``, its position goes along; the generators' states always do. When this returns, the step is
-        whole, in the store, and its sizes and ETags were compared. With ``overwrite`` a step that is there is replaced,
-        as after a restore of an older one: who reads it meanwhile gets the old one or the new one, whole.
+        The position of ``loader``, if given, and the random generators' states are saved too. On return the step is
+        complete in the store, and its sizes and ETags were compared. With ``overwrite`` an existing step is replaced,
+        as after a restore of an older one; a concurrent reader gets either the old or the new one, complete.
 
-        NumPy's scalars and arrays, dates, paths, enumerations, ranges and sets are carried as plain values. What only
-        code can make, and ``restore`` would refuse, is refused before anything is sent; ``weights_only=False`` saves it
-        all the same, as ``torch.save`` does, for ``restore(weights_only=False)``.
+        NumPy scalars and arrays, dates, paths, enumerations, ranges and sets are encoded as plain values. A value that
+        only code can make, and ``restore`` would refuse, is refused before anything is sent. ``weights_only=False``
+        saves it anyway, as ``torch.save`` does, for ``restore(weights_only=False)``.
 
         Raises:
-            Unusable: Something is more than weights; it is named by its path.
-            AlreadyExists: The step is committed already, and not to be overwritten.
-            PreconditionFailed: Another process replaced or deleted the step meanwhile; what it left stands.
-            PenstockError: It could not be written; the older steps stand.
+            Unusable: The state contains more than weights; the message names the value by its path.
+            AlreadyExists: The step is already committed, and ``overwrite`` is False.
+            PreconditionFailed: Another process replaced or deleted the step meanwhile; its result stays.
+            PenstockError: The step could not be written; older steps are unchanged.
 
         """
         everything = self.gathered(state, loader, weights_only=weights_only)
         self.put(step, everything, metric, overwrite=overwrite)
 
     def gathered(self, state: object, loader: Loader | None, *, weights_only: bool = True) -> dict[str, Any]:
-        """Return all that belongs into one checkpoint now: ``state``, the data's position, the generators' states.
+        """Return the contents of one checkpoint: ``state``, the position in the data, the random generators' states.
 
         Raises:
-            Unusable: Something is more than weights, and was not to be.
+            Unusable: A part contains more than weights, and ``weights_only`` is True.
 
         """
         parts = {
@@ -144,7 +148,7 @@ class CheckpointManager:
         return {name: encoded(part, name) for name, part in parts.items()} if weights_only else parts
 
     def put(self, step: int, everything: dict[str, Any], metric: float | None, *, overwrite: bool = False) -> None:
-        """Save what ``gathered`` returned; see ``save``. For one thread at a time."""
+        """Save the result of ``gathered``; see ``save``. Not safe for concurrent calls."""
         step, metric = checked_step(step), checked_metric(metric)
         if self._ranks is not None:
             extra = {"step": step, "metric": metric, "ranks": self._ranks.size}
@@ -165,13 +169,14 @@ class CheckpointManager:
     def save_folder(
         self, step: int, folder: str | os.PathLike[str], *, metric: float | None = None, overwrite: bool = False
     ) -> None:
-        """Save the files below ``folder``, which another library wrote, as ``step``; else as ``save``.
+        """Save the files below ``folder``, which another library wrote, as ``step``; otherwise like ``save``.
 
         Names and bytes are kept; times, modes and empty folders are not.
 
         Raises:
-            NotFound: There is no such folder.
-            Unusable: It has no file, or something that cannot be kept; it is named, and nothing was sent.
+            NotFound: The folder does not exist.
+            Unusable: The folder contains no file, or an entry that cannot be kept; the message names it, and nothing
+                was sent.
 
         """
         self._put(step, FOLDER, partial(upload_folder, folder), metric, overwrite=overwrite)
@@ -195,11 +200,11 @@ class CheckpointManager:
             self._supersede(step, manifest, saving.etag)
 
     def steps(self) -> list[int]:
-        """Return the committed steps, oldest first: a listing of folders, and one request for each, in parallel."""
+        """Return the committed steps, oldest first: a listing of folders, and one request per step, in parallel."""
         return self._steps.steps()
 
     def latest(self) -> int | None:
-        """Return the newest committed step; None where there is none. A listing of folders, and a request or two."""
+        """Return the newest committed step, or None: a listing of folders, and a request or two."""
         return self._steps.latest()
 
     def restore(
@@ -210,19 +215,20 @@ class CheckpointManager:
         loader: Loader | None = None,
         map_location: object = None,
         weights_only: bool = True,
-    ) -> Any:  # noqa: ANN401  whatever was saved
-        """Return what ``step`` (default: the newest) was saved with, every byte verified.
+    ) -> Any:  # noqa: ANN401  any saved value
+        """Return the state of ``step`` (default: the newest), every byte verified.
 
-        ``loader`` resumes at the position of the data then, and this process's generators at their states.
-        ``weights_only=False`` runs whatever code the checkpoint names: only for those you trust. What several ranks
-        saved is read ``into`` a state of the same keys, whose tensors say which part each rank holds now; that is what
-        is returned. The generators of a rank that there was not then stay as they are.
+        ``loader`` resumes at the saved position in the data, and this process's random generators at their saved
+        states. ``weights_only=False`` runs any code that the checkpoint names: use it only for checkpoints you trust. A
+        checkpoint of several ranks is read ``into`` a state with the same keys, whose tensors define the part that each
+        rank holds now; ``into`` is then returned. A rank that did not take part in the save keeps its generators'
+        states.
 
         Raises:
-            NotFound: There is no such step, or none at all.
-            ChecksumMismatch: An object is not what was written; it is named. ``Truncated``, ``CheckpointError``: the
-                same.
-            Unusable: Several ranks saved it, and there is no ``into``.
+            NotFound: The step does not exist, or no step exists.
+            ChecksumMismatch: An object's bytes do not match its digests; the message names it. ``Truncated``,
+                ``CheckpointError``: the same.
+            Unusable: Several ranks saved it, and ``into`` is None.
 
         """
         with operation("restore", str, self._url):
@@ -240,44 +246,44 @@ class CheckpointManager:
         return found["state"]
 
     def restore_folder(self, folder: str | os.PathLike[str], step: int | None = None) -> None:
-        """Write what ``save_folder`` saved as ``step`` (default: the newest) to ``folder``, atomically.
+        """Write the files of ``step`` (default: the newest), saved by ``save_folder``, to ``folder``, atomically.
 
         Raises:
-            AlreadyExists: There is something in ``folder`` already. Else as ``restore``.
+            AlreadyExists: ``folder`` is not empty. Other errors are those of ``restore``.
 
         """
         with operation("restore", str, self._url):
             self._restore(None).files(step, folder)
 
     def describe(self, step: int) -> StepDescription:
-        """Describe a committed step: two requests. Raises ``NotFound``."""
+        """Return a committed step's description: two requests. Raise ``NotFound`` if it is not committed."""
         return self._steps.describe(checked_step(step))
 
     def described(self) -> Iterator[tuple[int, StepDescription | None]]:
-        """Yield each committed step and its description, oldest first; None for one whose manifest is damaged.
+        """Yield each committed step and its description, oldest first; the description is None for a damaged manifest.
 
-        A listing of folders, and two requests for each, in parallel.
+        Costs a listing of folders, and two requests per step, in parallel.
         """
         return self._steps.described()
 
     def verify(self, step: int) -> Iterator[str]:
-        """Read a step whole and yield each object's URL once it is verified, as ``CommittedCheckpoint.verify`` does."""
+        """Read a whole step, and yield each object's URL after it is verified, like ``CommittedCheckpoint.verify``."""
         return CommittedCheckpoint(self._source, self._steps.folder(checked_step(step))).verify()
 
     def delete(self, *steps: int) -> None:
-        """Delete committed steps, in parallel; of one whose manifest is damaged the rest is ``clean``'s.
+        """Delete committed steps, in parallel; ``clean`` deletes the objects of a step with a damaged manifest.
 
         Raises:
-            NotFound: One of them is not committed; it is named, and nothing was deleted.
+            NotFound: A step is not committed; the message names it, and nothing was deleted.
 
         """
         self._steps.delete([checked_step(step) for step in steps])
 
     def clean(self, older_than_s: float = _DAY_S) -> list[str]:
-        """Delete what no committed step names, and abort unfinished uploads; return their URLs.
+        """Delete objects that no committed step names, and abort unfinished uploads; return their URLs.
 
-        Whether a save still runs elsewhere cannot be seen: ``older_than_s``, by the store's own clock, must be longer
-        than any save takes. What this object has saved itself stays. Lists everything below the URL.
+        A save that runs in another process cannot be detected: ``older_than_s`` (seconds, by the store's clock) must
+        exceed the duration of any save. Objects that this manager saved itself stay. Lists all objects below the URL.
         """
         return self._steps.clean(older_than_s, self._mine)
 
@@ -285,7 +291,7 @@ class CheckpointManager:
         return Restore(self._source, self._steps, self._url, ranks)
 
     def _supersede(self, step: int, manifest: Manifest | None, etag: str) -> None:
-        """Delete what the rules do not keep, now that ``step`` is committed by ``manifest``."""
+        """Delete the steps that the retention rules do not keep, after ``step`` was committed by ``manifest``."""
         if self._retention == Retention():
             return
         committed = self._steps.survey({step: StepEntry.of(manifest, etag)})
@@ -293,3 +299,240 @@ class CheckpointManager:
         superseded = self._retention.superseded(metrics, saved=step)
         self._steps.drop({number: committed.pop(number) for number in superseded})
         self._steps.note(committed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """The retention rules: a step that any rule matches is kept; without rules all are kept, and always the newest.
+
+    Attributes:
+        last: Keep this many of the newest steps.
+        every: Keep steps whose number is a multiple of this.
+        best: Keep this many steps with the best metric; steps without a metric, or with NaN, never count.
+        mode: ``"min"`` if a smaller metric is better, ``"max"`` if a larger one is.
+
+    """
+
+    last: int | None = None
+    every: int | None = None
+    best: int | None = None
+    mode: Literal["min", "max"] = "min"
+
+    def __post_init__(self) -> None:
+        """Raise ``Unusable`` for a rule that would delete everything, and for an unknown mode."""
+        if any(number is not None and number < 1 for number in (self.last, self.every, self.best)):
+            raise Unusable("keep_last, keep_every and keep_best are 1 or more; None keeps all")
+        if self.mode not in ("min", "max"):
+            raise Unusable(f"the best metric is the 'min' or the 'max', not {self.mode!r}")
+
+    def superseded(self, steps: Mapping[int, float | None], saved: int | None = None) -> list[int]:
+        """Return the committed ``steps`` (with their metrics) that may be deleted, oldest first; never ``saved``.
+
+        ``saved`` is the step of the current save: a save never deletes its own step, even if newer steps exist.
+        """
+        if (self.last, self.every, self.best) == (None, None, None):
+            return []
+        newest_first = sorted(steps, reverse=True)
+        kept = {*newest_first[: self.last or 1], saved}
+        kept.update(step for step in steps if self.every and step % self.every == 0)
+        kept.update(self._best(steps))
+        return sorted(steps.keys() - kept)
+
+    def _best(self, steps: Mapping[int, float | None]) -> list[int]:
+        sign = 1 if self.mode == "min" else -1
+        ranked = [(sign * metric, -step) for step, metric in steps.items() if metric is not None and metric == metric]  # noqa: PLR0124  not NaN
+        return [-step for _, step in sorted(ranked)[: self.best or 0]]
+
+
+def generator_states() -> dict[str, Any]:
+    """Return the states of this process's random generators: Python's, NumPy's, torch's and each CUDA device's."""
+    torch = torch_module()
+
+    name, keys, *rest = np.random.get_state()  # noqa: NPY002  the generator that libraries share
+    return {
+        "python": random.getstate(),
+        "numpy": (name, torch.from_numpy(np.asarray(keys, dtype=np.int64)), *rest),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+    }
+
+
+def set_generator_states(state: dict[str, Any]) -> None:
+    """Restore the generators to a result of ``generator_states``; CUDA's only for the same number of devices."""
+    torch = torch_module()
+
+    name, keys, *rest = state["numpy"]
+    random.setstate(state["python"])
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002  see generator_states
+    torch.set_rng_state(state["torch"])
+    if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])
+
+
+# Kinds of checkpoints: of one process, of several ranks, of files.
+ONE, SEVERAL, FOLDER = "state", "dcp", "folder"
+STATE = "state.pt"
+# Attempts to find the newest step: during a read, saves with keep_last=1 may supersede it.
+_LOOKS = 9
+
+T = TypeVar("T")
+
+
+class _Found(NamedTuple):
+    """A step and its manifest; ``committed`` is None if the first rank looked for all ranks."""
+
+    step: int
+    manifest: Manifest
+    committed: CommittedCheckpoint | None
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """A reader of a run's steps.
+
+    Attributes:
+        source: The source of the steps.
+        steps: The steps in the store.
+        url: The run's URL, ending in ``/``.
+        ranks: The ranks that restore together; None for this process alone.
+
+    """
+
+    source: Source
+    steps: StepStore
+    url: str
+    ranks: Ranks | None
+
+    def state(
+        self, step: int | None, into: dict[str, Any] | None, *, map_location: object, weights_only: bool
+    ) -> tuple[int, dict[str, Any]]:
+        """Return the step that was read, by default the newest, and its parts: ``state``, ``loader``, ``rng``.
+
+        Raises:
+            NotFound: The step does not exist, or no step exists.
+            CheckpointError: The step is damaged, or of another kind.
+            Unusable: Several ranks saved it, and ``into`` is None.
+
+        """
+
+        def read(found: _Found) -> tuple[int, dict[str, Any]]:
+            kind, content = found.manifest.kind, found.manifest.content
+            if kind not in (ONE, SEVERAL) or content.get("step") != found.step:
+                message = f"the checkpoint there is a {kind} of step {content.get('step')}"
+                raise CheckpointError(message, url=self.steps.url(found.step))
+            if kind == SEVERAL:
+                return found.step, self._of_ranks(found, into, weights_only=weights_only)
+            committed = found.committed or CommittedCheckpoint(self.source, self.steps.folder(found.step))
+            return found.step, self._of_one(found.step, committed, map_location=map_location, weights_only=weights_only)
+
+        return self._current(step, read)
+
+    def files(self, step: int | None, folder: str | os.PathLike[str]) -> None:
+        """Write the files of a step, by default the newest, below ``folder``; see ``download_folder``."""
+
+        def read(found: _Found) -> None:
+            if found.manifest.kind != FOLDER or found.committed is None:
+                message = f"the checkpoint there is a {found.manifest.kind}"
+                raise CheckpointError(message, url=self.steps.url(found.step))
+            objects = found.manifest.objects
+            size_bytes = sum(each.size for each in objects.values())
+            with bar(f"restoring {self.steps.url(found.step)}", len(objects), size_bytes):
+                download_folder(found.committed, folder)
+
+        self._current(step, read)
+
+    def _current(self, step: int | None, read: Callable[[_Found], T]) -> T:
+        """Read a step, by default the newest; if the newest is superseded or replaced meanwhile, read the new newest.
+
+        With ranks, the first rank looks for all, and all look again if the step was superseded for any of them.
+        """
+        for left in reversed(range(_LOOKS if step is None else 1)):
+            found = self._find(step)
+            failure: Exception | None = None
+            try:
+                result = read(found)
+            except Exception as error:  # noqa: BLE001  raised below, unless all look again
+                failure = error
+            if not left or not self._superseded(found, failure):
+                break
+        if failure is not None:
+            raise failure
+        return result
+
+    def _superseded(self, found: _Found, failure: Exception | None) -> bool:
+        """Return whether a step could not be read, on any rank, and the newest step is now a different one."""
+        # torch raises AssertionError for missing metadata.
+        gone = isinstance(failure, (NotFound, Changed, AssertionError))
+        if not (gone if self.ranks is None else self.ranks.any(gone)):
+            return False
+        newest = self._find(None)
+        return (newest.step, newest.manifest.save) != (found.step, found.manifest.save)
+
+    def _find(self, step: int | None) -> _Found:
+        """Return a step, by default the newest. All ranks get the same result or error, so none waits for another."""
+        if self.ranks is not None:
+            # The committed checkpoint stays local: its source may hold secrets.
+            return self.ranks.agreed(lambda: self._look(step)._replace(committed=None))
+        return self._look(step)
+
+    def _look(self, step: int | None) -> _Found:
+        """Return a step, by default the newest, with its manifest; raise ``NotFound`` if it is not committed."""
+        for left in reversed(range(_LOOKS)):
+            chosen = self.steps.latest() if step is None else checked_step(step)
+            if chosen is None:
+                break
+            try:
+                committed = CommittedCheckpoint(self.source, self.steps.folder(chosen))
+            except NotFound as error:
+                if step is not None:
+                    raise self._absent(chosen, error) from error
+                if not left:
+                    raise
+            else:
+                return _Found(chosen, committed.manifest, committed)
+        raise NotFound("no checkpoint is committed there", url=self.url)
+
+    def _absent(self, step: int, error: NotFound) -> NotFound:
+        said = f"step {step} is not committed"
+        try:
+            newest = self.steps.latest()
+        # Permission to read steps does not imply permission to list them.
+        except PenstockError as refusal:
+            if isinstance(refusal, NotFound) and refusal.missing == "bucket":  # a HEAD does not tell this
+                return refusal
+        else:
+            said += ", nor is any other" if newest is None else f"; the newest that is has number {newest}"
+        return NotFound(said, url=error.url)
+
+    def _of_one(
+        self, step: int, committed: CommittedCheckpoint, *, map_location: object, weights_only: bool
+    ) -> dict[str, Any]:
+        names = [name for name in committed.manifest.objects if name.endswith(f"/{STATE}")]
+        if len(names) != 1:
+            raise CheckpointError(f"it holds {len(names)} states", url=self.steps.url(step))
+        try:
+            (of,) = committed.objects(names).values()
+            with bar(f"restoring {self.steps.url(step)}", 1, of.size):
+                parts: dict[str, Any] = load_torchfile(
+                    self.source, of, map_location=map_location, weights_only=weights_only
+                )
+        except (NotFound, Changed):
+            now = CommittedCheckpoint(self.source, self.steps.folder(step))
+            if now.etag == committed.etag:
+                raise
+            return self._of_one(step, now, map_location=map_location, weights_only=weights_only)  # it was replaced
+        return {name: decoded(part, name) for name, part in parts.items()}
+
+    def _of_ranks(self, found: _Found, into: dict[str, Any] | None, *, weights_only: bool) -> dict[str, Any]:
+        torch_module()
+        from penstock.checkpoint.run.ranks import Ranks
+
+        url, saved_by = f"{self.url}{step_name(found.step)}/", found.manifest.content.get("ranks")
+        if into is None:
+            raise Unusable("several ranks saved it: say with into= what state to read it into", url=url)
+        if not isinstance(saved_by, int):
+            raise CheckpointError("CheckpointManager did not save it", url=url)
+        ranks = self.ranks or Ranks(None)
+        reader = ranks.reader(url, weights_only=weights_only, store=self.source.options)
+        own = ranks.load(reader, into, saved_by, weights_only=weights_only)
+        return {**own, "rng": own["rng"] if ranks.rank < saved_by else None, "state": into}

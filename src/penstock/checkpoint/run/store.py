@@ -1,4 +1,4 @@
-"""The steps of a run in the store: which are committed, which objects are orphans, and how both are deleted."""
+"""A run's steps in the store: lists committed steps, finds orphaned objects, and deletes both."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ __all__ = ["StepDescription", "StepStore"]
 _LOG = logging.getLogger("penstock")
 
 _CLOCK = "clock"
-_FEW = 16  # manifests in a page of 1,000 keys: with fewer it costs less to look at each than to list what lies between
-_SAVE = re.compile(r"[0-9a-f]{32}")  # below a step's folder: a save's id; below the clock's: a look at it
+# Manifests per page of 1,000 keys: with fewer, one HEAD each costs less than to list the keys between them.
+_FEW = 16
+# A name below a step's folder: a save's id. Below the clock's folder: a probe of the store's time.
+_SAVE = re.compile(r"[0-9a-f]{32}")
 
 
 class StepDescription(NamedTuple):
-    """What is known of a committed step without reading it.
+    """The description of a committed step, without its data.
 
     Attributes:
-        step: Which.
-        size: Bytes of its objects together.
-        objects: How many.
-        metric: As it was saved with.
+        step: The step's number.
+        size: Total bytes of its objects.
+        objects: Number of its objects.
+        metric: The metric that the step was saved with.
 
     """
 
@@ -49,13 +51,13 @@ class StepStore:
     """The steps below ``prefix``, a key that ends in ``/`` or is empty."""
 
     def __init__(self, source: Source, prefix: str) -> None:
-        """Look at nothing yet."""
+        """Start without a request."""
         self._source = source
         self._prefix = prefix
-        self._index: tuple[str, dict[int, StepEntry]] = "", {}  # its ETag, and what it says
+        self._index: tuple[str, dict[int, StepEntry]] = "", {}  # its ETag and entries
 
     def folder(self, step: int) -> str:
-        """Return the key that all of a step's objects begin with."""
+        """Return the key prefix of a step's objects."""
         return f"{self._prefix}{step_name(step)}/"
 
     def url(self, step: int) -> str:
@@ -63,13 +65,14 @@ class StepStore:
         return self._source.url(self.folder(step))
 
     def steps(self) -> list[int]:
-        """Return the committed steps, oldest first: a listing of folders, and one request for each, in parallel."""
+        """Return the committed steps, oldest first: a listing of folders, and one request per step, in parallel."""
         return list(self._found(self._folders()))
 
     def latest(self) -> int | None:
-        """Return the newest committed step; None where there is none. A listing of folders, and a request or two."""
+        """Return the newest committed step, or None: a listing of folders, and a request or two."""
         folders, before = self._folders(), None
-        while folders != before:  # what was listed may be superseded before it is looked at
+        # A listed step may be deleted as superseded before it is checked.
+        while folders != before:
             found = next((step for step in reversed(folders) if self._committed(step)), None)
             if found is not None or not folders:
                 return found
@@ -77,11 +80,11 @@ class StepStore:
         return None
 
     def survey(self, new: Mapping[int, StepEntry] | None = None) -> dict[int, StepEntry]:
-        """Return the committed steps, and what the rules that keep them must know, oldest first.
+        """Return the committed steps, oldest first, with the data that retention needs.
 
-        What is there, and in which version, the store says: a listing, or where steps have many objects a listing of
-        folders and a HEAD for each. What the index, or ``new`` (saved just now), tells of a manifest of that ETag needs
-        no look; any other is read, in parallel. A request for the index where another process wrote it last.
+        The store tells which steps exist, and in which version: by a listing, or by a listing of folders and HEADs if
+        steps have many objects. Entries of the index, or of ``new`` (saved just now), are used for manifests with the
+        same ETag; other manifests are read in parallel. Costs a request for the index if another process wrote it last.
         """
         found, index = self._current()
         indexed = {**self._indexed(index), **(new or {})}
@@ -93,36 +96,36 @@ class StepStore:
         return dict(sorted(known.items()))
 
     def note(self, committed: Mapping[int, StepEntry]) -> None:
-        """Write the index, for the next survey: one request."""
+        """Write the index for the next ``survey``: one request."""
         self._index = self._source.put(self._prefix + STEP_INDEX, encode(committed)), dict(committed)
 
     def drop(self, superseded: Mapping[int, StepEntry]) -> None:
-        """Delete committed steps, in parallel, the manifests first."""
+        """Delete committed steps, in parallel, manifests first."""
         self._source.delete([self.folder(step) + MANIFEST for step in superseded])
         objects = [self.folder(step) + name for step, entry in superseded.items() for name in entry.objects]
         self._source.delete(objects)
 
     def describe(self, step: int) -> StepDescription:
-        """Describe a committed step: two requests. Raises ``NotFound``."""
+        """Return a committed step's description: two requests. Raise ``NotFound`` if it is not committed."""
         return _described(step, CommittedCheckpoint(self._source, self.folder(step)).manifest)
 
     def described(self) -> Iterator[tuple[int, StepDescription | None]]:
-        """Yield each committed step and its description, oldest first; None for one whose manifest is damaged."""
+        """Yield each committed step and its description, oldest first; the latter is None for a damaged manifest."""
         for step, manifest in self.manifests():
             yield step, None if manifest is None else _described(step, manifest)
 
     def readable(self, step: int) -> CommittedCheckpoint | None:
-        """Return a committed step; None where its manifest is damaged. Raises ``NotFound``."""
+        """Return a committed step, or None if its manifest is damaged; raise ``NotFound`` if it is not committed."""
         try:
             return CommittedCheckpoint(self._source, self.folder(step))
         except CheckpointError:
             return None
 
     def delete(self, steps: Sequence[int]) -> None:
-        """Delete committed steps, in parallel; of one whose manifest is damaged the rest is ``clean``'s.
+        """Delete committed steps, in parallel; ``clean`` deletes the objects of a step with a damaged manifest.
 
         Raises:
-            NotFound: One of them is not committed; it is named, and nothing was deleted.
+            NotFound: A step is not committed; the message names it, and nothing was deleted.
 
         """
         found = {step: StepEntry.of(manifest, etag) for step, etag, manifest in self._read(self._found(steps))}
@@ -132,15 +135,15 @@ class StepStore:
         self.drop(found)
 
     def clean(self, older_than_s: float, mine: Container[str]) -> list[str]:
-        """Delete what no committed step names, and abort unfinished uploads; return their URLs.
+        """Delete objects that no committed step names, and abort unfinished uploads; return their URLs.
 
-        Whether a save still runs elsewhere cannot be seen: ``older_than_s``, by the store's own clock, must be longer
-        than any save takes. What the saves ``mine`` wrote stays. Lists everything below the prefix.
+        A save that runs in another process cannot be detected: ``older_than_s`` (seconds, by the store's clock) must
+        exceed the duration of any save. Objects of the saves ``mine`` stay. Lists all objects below the prefix.
         """
         named, unknown = set[str](), set[str]()
         for step, manifest in self.manifests():
             if manifest is None:
-                unknown.add(self.folder(step))  # what it named is not known
+                unknown.add(self.folder(step))  # its objects are not known
             else:
                 named.update(self.folder(step) + name for name in (MANIFEST, *manifest.objects))
         latest = self._clock() - older_than_s
@@ -154,7 +157,7 @@ class StepStore:
         entries = [entry for page in self._source.pages(self._prefix) for entry in page.entries]
         unknown.update(self._torchs(each.key for each in entries))
         unread = [each.key for each in entries if old(each.key, each.modified) and orphaned(each.key)]
-        # What is named is whole, so an upload to it is one whose beginning was answered too late and made again.
+        # A named object is complete, so an unfinished upload to it is a retried request that was answered late.
         uploads = [
             each
             for each in self._unfinished()
@@ -166,12 +169,12 @@ class StepStore:
         return [self._source.url(key) for key in [*unread, *(upload.key for upload in uploads)]]
 
     def manifests(self) -> Iterator[tuple[int, Manifest | None]]:
-        """Yield each committed step and its manifest, in order; None for one that is damaged."""
+        """Yield each committed step and its manifest, in order; None for a damaged manifest."""
         for step, _, manifest in self._read(self._found(self._folders())):
             yield step, manifest
 
     def _read(self, found: Mapping[int, ObjectMeta]) -> Iterator[tuple[int, str, Manifest | None]]:
-        """Yield each step's manifest and its ETag, in order: its present one, and none where it is gone meanwhile."""
+        """Yield each step with its manifest and ETag, in order; rereads a replaced manifest and skips a deleted one."""
         with self._source.lookahead(span(meta) for meta in found.values()) as documents:
             for step, meta in found.items():
                 try:
@@ -190,7 +193,7 @@ class StepStore:
         yield (step, "", None) if now is None else (step, now.etag, now.manifest)
 
     def _current(self) -> tuple[dict[int, ObjectMeta], ObjectMeta | None]:
-        """Return each committed step's manifest as the store tells of it now, oldest first, and the index."""
+        """Return the metadata of each committed step's current manifest, oldest first, and of the index, or None."""
         found, index = dict[int, ObjectMeta](), None
         for pages, page in enumerate(self._source.pages(self._prefix), 1):
             for meta in page.entries:
@@ -205,12 +208,12 @@ class StepStore:
         return found, index
 
     def _found(self, folders: Sequence[int]) -> dict[int, ObjectMeta]:
-        """Return what the store says of the manifest of each step that is committed, in order."""
+        """Return the metadata of each committed step's manifest, in order."""
         manifests = self._source.stat_existing([self.folder(step) + MANIFEST for step in folders])
         return {step: manifest for step, manifest in zip(folders, manifests, strict=True) if manifest is not None}
 
     def _foreign(self, key: str, mine: Container[str]) -> bool:
-        """Say whether a key is of some save, and none of ``mine``; what is no checkpoint's is left alone."""
+        """Return whether a key belongs to a save that is not one of ``mine``; other keys are left alone."""
         folder, _, rest = key.removeprefix(self._prefix).partition("/")
         if folder == _CLOCK:
             return _SAVE.fullmatch(rest) is not None
@@ -218,26 +221,26 @@ class StepStore:
         return step_of(folder) is not None and _SAVE.fullmatch(save) is not None and save not in mine
 
     def _aside(self, key: str) -> bool:
-        """Say whether this is how a disk holds a manifest or an index that is being written: beside it."""
+        """Return whether a key is the temporary file of a manifest or an index that a disk is writing."""
         folder, _, name = key.removeprefix(self._prefix).rpartition("/")
         return name.startswith(".penstock-") and (not folder or step_of(folder) is not None)
 
     def _torchs(self, keys: Iterable[str]) -> Iterator[str]:
-        """Yield the folders of steps that are checkpoints in torch's layout, whose objects no manifest names."""
+        """Yield the folders of steps in torch's layout, whose objects no manifest names."""
         for key in keys:
             folder, _, rest = key.removeprefix(self._prefix).partition("/")
             if rest == METADATA and step_of(folder) is not None:
                 yield f"{self._prefix}{folder}/"
 
     def _unfinished(self) -> Iterator[Upload]:
-        """Yield unfinished uploads; none where the store cannot list them, which is logged."""
+        """Yield unfinished uploads; log a warning and yield none if the store cannot list them."""
         try:
             yield from self._source.unfinished(self._prefix)
         except Unusable as error:
             _LOG.warning("unfinished uploads are left as they are, for this store does not list them: %s", error)
 
     def _clock(self) -> float:
-        """Return the store's time: when an object written just now was."""
+        """Return the store's current time: the modification time of an object written just now."""
         key = f"{self._prefix}{_CLOCK}/{uuid4().hex}"
         self._source.put(key, b"")
         try:
@@ -252,7 +255,7 @@ class StepStore:
         return self._listed()[0]
 
     def _listed(self) -> tuple[list[int], ObjectMeta | None]:
-        """Return which steps have folders, oldest first, and the index, if there is one: one listing."""
+        """Return the steps with folders, oldest first, and the index, if it exists: one listing."""
         prefixes, index = list[str](), None
         for page in self._source.pages(self._prefix, delimiter="/"):
             prefixes += page.prefixes
@@ -261,7 +264,7 @@ class StepStore:
         return sorted(step for step in found if step is not None), index
 
     def _indexed(self, meta: ObjectMeta | None) -> dict[int, StepEntry]:
-        """Return what the index says; nothing where there is none, or it is replaced just now."""
+        """Return the index's entries; empty if it does not exist, or was replaced during the read."""
         if meta is None or meta.size > MOST_BYTES:
             return {}
         if not meta.etag or meta.etag != self._index[0]:

@@ -1,4 +1,4 @@
-"""Which tensors a safetensors file can hold, by dtype and shape, and tensors of a file's dtypes."""
+"""Conversion between torch tensors and safetensors dtypes and shapes."""
 
 from __future__ import annotations
 
@@ -40,14 +40,15 @@ _NAMES = {
     "F8_E5M2FNUZ": "float8_e5m2fnuz",
     "F4": "float4_e2m1fn_x2",
 }
-_TWO_IN_ONE = "F4"  # torch has two of them in an element, the file counts them one by one
+# torch packs two F4 values into one element; the file counts each value.
+_TWO_IN_ONE = "F4"
 
 
 def described(tensors: Mapping[str, Tensor]) -> list[tuple[str, str, tuple[int, ...]]]:
-    """Return name, dtype and shape of each, as a file says them.
+    """Return the name, file dtype and file shape of each tensor.
 
     Raises:
-        Unusable: One is nothing that a file can hold, or two share memory; they are named.
+        Unusable: A tensor cannot be stored in a file, or two share memory; the message names them.
 
     """
     torch = torch_module()
@@ -63,7 +64,7 @@ def described(tensors: Mapping[str, Tensor]) -> list[tuple[str, str, tuple[int, 
 
 
 def _refusal(name: object, tensor: object, dtypes: Mapping[Any, str]) -> str:
-    """Say why a file cannot hold a tensor; empty: it can."""
+    """Return the reason why a file cannot hold a tensor; empty if it can."""
     torch = torch_module()
     if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
         return f"names are text and values are tensors, not {type(name).__name__} and {type(tensor).__name__}"
@@ -77,7 +78,7 @@ def _refusal(name: object, tensor: object, dtypes: Mapping[Any, str]) -> str:
 
 
 def _refuse_shared(tensors: Mapping[str, Tensor]) -> None:
-    """Refuse tensors that lie over each other: loaded again they would be two, and no longer change together."""
+    """Raise ``Unusable`` if tensors overlap in memory: once loaded, they would be independent copies."""
     places = sorted((str(tensor.device), *_bounds(tensor), name) for name, tensor in tensors.items() if tensor.numel())
     for (place, _, stop, one), (other_place, start, _, other) in pairwise(places):
         if place == other_place and start < stop:
@@ -94,12 +95,15 @@ def _bounds(tensor: Tensor) -> tuple[int, int]:
 
 
 def shape_of(entry: TensorEntry) -> tuple[int, ...]:
-    """Return a tensor's shape as torch has it."""
+    """Return the shape that a file's tensor has in torch."""
     return (*entry.shape[:-1], entry.shape[-1] // 2) if entry.dtype == _TWO_IN_ONE and entry.shape else entry.shape
 
 
 def empty(entry: TensorEntry, shape: tuple[int, ...], on: device) -> Tensor:
-    """Return a new tensor of an entry's dtype with undefined elements. ``CheckpointError``: this torch has no such."""
+    """Return a new tensor of an entry's dtype with undefined elements.
+
+    Raise ``CheckpointError`` if this version of torch lacks the dtype.
+    """
     torch = torch_module()
     dtype = getattr(torch, _NAMES.get(entry.dtype, ""), None)
     if dtype is None or (entry.dtype == _TWO_IN_ONE and (not entry.shape or entry.shape[-1] % 2)):

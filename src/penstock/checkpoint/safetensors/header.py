@@ -1,4 +1,4 @@
-"""The header of a safetensors file: read and checked, or written with digests of all that follows. Pure."""
+"""The header of a safetensors file: parsed and checked, or encoded with digests of the data. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DTYPES", "Header", "TensorEntry", "encode", "layout", "parse", "stop_of"]
 
-# Bits of an element by dtype, in the order of the reference implementation, which lays out the last ones first.
+# Bits per element by dtype, in the order of the reference implementation, which lays out the last dtypes first.
 DTYPES = {
     dtype: bits
     for bits, dtypes in (
@@ -35,12 +35,13 @@ DTYPES = {
 }
 _ORDER = {dtype: -number for number, dtype in enumerate(DTYPES)}
 _LENGTH_BYTES = 8
-_MOST_BYTES = 100_000_000  # of JSON: the reference implementation refuses more
-_ALIGNED_BYTES = 64  # where the data begins: whole cache lines, and whole elements of any dtype
+_MOST_BYTES = 100_000_000  # of JSON: the limit of the reference implementation
+# Alignment of the data section: whole cache lines, and whole elements of any dtype.
+_ALIGNED_BYTES = 64
 _METADATA = "__metadata__"
 _OURS = "penstock."
 _HEADER = "penstock.header"
-_BLOCKS = "penstock.blocks"
+_BLOCKS = "penstock.engine.blocks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +66,14 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a file says of itself.
+    """The parsed header of a file.
 
     Attributes:
-        entries: Its tensors by name, in the order of their bytes, without a hole.
-        metadata: What the saving program added; Penstock's own left out.
-        begin: The byte of the file at which the data section begins.
-        digest: What the header says of itself; empty where Penstock did not write it.
-        checksums: The digests of the data section; None where Penstock did not write it.
+        entries: Tensors by name, in the order of their bytes, which leave no gaps.
+        metadata: Metadata that the saving program added, without Penstock's own.
+        begin: Byte offset of the data section in the file.
+        digest: Digest stored in the header; empty if Penstock did not write the file.
+        checksums: Checksums of the data section; None if Penstock did not write the file.
 
     """
 
@@ -84,7 +85,7 @@ class Header:
 
 
 def layout(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> list[TensorEntry]:
-    """Lay out ``(name, dtype, shape)`` without holes, as the reference implementation does: largest elements first."""
+    """Lay out ``(name, dtype, shape)`` without gaps in the reference implementation's order: largest elements first."""
     entries: list[TensorEntry] = []
     at = 0
     for name, dtype, shape in sorted(tensors, key=lambda each: (_ORDER[each[1]], each[0])):
@@ -94,10 +95,10 @@ def layout(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> list[TensorEn
 
 
 def encode(entries: Iterable[TensorEntry], metadata: Mapping[str, str], digests: bytes) -> tuple[bytes, str]:
-    """Return the header of a file, all bytes before its data, and the digest it bears.
+    """Return the header of a file, which is all bytes before its data, and the digest stored in it.
 
     Raises:
-        Unusable: A name or metadata cannot be written, or all together is more than 100 MB.
+        Unusable: A name or metadata cannot be encoded, or the header is larger than 100 MB.
 
     """
     if _METADATA in (names := {entry.name for entry in entries}):
@@ -128,7 +129,7 @@ def encode(entries: Iterable[TensorEntry], metadata: Mapping[str, str], digests:
 
 
 def stop_of(raw: bytes, size: int, url: str) -> int:
-    """Return where the header of a file of ``size`` bytes ends, given its first bytes. Raises ``CheckpointError``."""
+    """Return the offset at which a header ends, from a file's first bytes; raise ``CheckpointError`` if invalid."""
     if size < _LENGTH_BYTES:
         raise CheckpointError(f"this is no safetensors file: it has {size} bytes", url=url)
     length = int.from_bytes(raw[:_LENGTH_BYTES], "little")
@@ -139,15 +140,15 @@ def stop_of(raw: bytes, size: int, url: str) -> int:
 
 
 def parse(raw: bytes, size: int, url: str) -> Header:
-    """Read and check a header (``raw`` up to ``stop_of``) of a file of ``size`` bytes.
+    """Return the checked header of a file of ``size`` bytes; ``raw`` holds its bytes up to ``stop_of``.
 
     Raises:
-        CheckpointError: It breaks a rule of the format, the file is longer or shorter than it says, or Penstock wrote
-            it and it is not what was written.
+        CheckpointError: The header breaks a rule of the format, the file's size does not match it, or Penstock wrote it
+            and it was changed since.
 
     """
     try:
-        digest = stored_digest(raw, _HEADER, b'"penstock.blocks":"')
+        digest = stored_digest(raw, _HEADER, b'"penstock.engine.blocks":"')
         if not raw.startswith(b"{", _LENGTH_BYTES):
             raise ValueError("it does not begin with '{'")
         described = document(raw[_LENGTH_BYTES:])
@@ -169,7 +170,7 @@ def _texts(metadata: object) -> dict[str, str]:
 
 
 def _entry(name: str, described: Any) -> TensorEntry:  # noqa: ANN401  any JSON
-    """Read one tensor's description; every ValueError names the tensor."""
+    """Return one tensor's entry; every ``ValueError`` names the tensor."""
     described = described if isinstance(described, dict) else {}
     dtype, shape, offsets = (described.get(key) for key in ("dtype", "shape", "data_offsets"))
     if not isinstance(dtype, str) or dtype not in DTYPES:
@@ -187,7 +188,7 @@ def _naturals(value: Any) -> bool:  # noqa: ANN401  any JSON
 
 
 def _contiguous(entries: list[TensorEntry], size: int) -> None:
-    """Refuse holes and overlaps, as the format does: each tensor begins where the one before it ends."""
+    """Raise ``ValueError`` for gaps and overlaps: the format requires each tensor to begin where the previous ends."""
     ends = [TensorEntry("", "", (), 0, 0), *entries]
     for before, entry in pairwise(ends):
         if entry.start != before.stop:

@@ -1,4 +1,4 @@
-"""A state in several safetensors files, as Hugging Face lays them out: which tensor goes where, and the index. Pure."""
+"""Sharded safetensors in Hugging Face's layout: which file holds which tensor, and the index. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _SHARDS = "penstock.shards"
 
 
 def split(sizes: Mapping[str, int], most_bytes: int) -> list[list[str]]:
-    """Deal names into files of at most ``most_bytes``, in order; what is larger gets a file of its own.
+    """Split names into files of at most ``most_bytes``, in order; a larger tensor gets its own file.
 
-    There is always a file, also for no names.
+    There is always at least one file, even without names.
     """
     files: list[list[str]] = [[]]
     filled = 0
@@ -37,19 +37,19 @@ def split(sizes: Mapping[str, int], most_bytes: int) -> list[list[str]]:
 
 
 def file_names(count: int, save: str = "") -> list[str]:
-    """Name ``count`` files; with ``save``, an id, so that no other save uses them."""
+    """Return ``count`` file names; with ``save``, an id, they are unique to that save."""
     stem = f"model-{save}" if save else "model"
     return [f"{stem}-{number:05}-of-{count:05}.safetensors" for number in range(1, count + 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Which file holds which tensor.
+    """The index of a sharded save: which file holds which tensor.
 
     Attributes:
-        files: The file's name, in the index's own folder, by the tensor's.
-        digests: What each file's header says of itself, by the file's name; empty where Penstock did not write it.
-        size: Bytes of all tensors together; 0 in what is read.
+        files: File name, in the index's own folder, by tensor name.
+        digests: Digest stored in each file's header, by file name; empty if Penstock did not write the index.
+        size: Bytes of all tensors together; 0 in a decoded index.
 
     """
 
@@ -58,18 +58,18 @@ class Index:
     size: int = 0
 
     def encode(self) -> bytes:
-        """Return the document, with a digest of its own."""
+        """Return the index as JSON, with its own digest."""
         metadata = {"total_size": self.size, _SHARDS: self.digests, _MARK: BLANK}
         described = {"metadata": metadata, "weight_map": self.files}
         return with_digest(json.dumps(described, indent=2, ensure_ascii=False).encode() + b"\n", _MARK)[0]
 
     @classmethod
     def decode(cls, raw: bytes, url: str) -> Index:
-        """Read an index that another program may have written.
+        """Return the index that JSON holds; another program may have written it.
 
         Raises:
-            CheckpointError: It is none, it names a file outside its folder, or Penstock wrote it and it is not what
-                was written.
+            CheckpointError: ``raw`` is not an index, it names a file outside its folder, or Penstock wrote it and it
+                was changed since.
 
         """
         try:
@@ -91,5 +91,5 @@ def _texts(value: object) -> dict[str, str]:
 
 
 def _plain(name: str) -> bool:
-    """Say whether a name is a file's, and no way to somewhere else."""
+    """Return whether a name is a plain file name, not a path to another folder."""
     return name.endswith(".safetensors") and not set(name) & {"/", "\\", "\0"}

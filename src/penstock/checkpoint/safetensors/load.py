@@ -1,4 +1,4 @@
-"""Brings spans of safetensors files to where their tensors live: a GPU's by way of page-locked memory."""
+"""Loading of spans of safetensors files into tensors; data for a GPU passes through page-locked memory."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 __all__ = ["SafetensorsFile", "TensorSpan", "load_tensors"]
 
-_NAMED = 3  # tensors in a message
+_NAMED = 3  # tensors named in a message
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SafetensorsFile(Object):
-    """A safetensors file: the checksums are of its data section, from ``origin`` on."""
+    """A safetensors file; its checksums cover the data section, from ``origin`` on."""
 
     header: Header = field(kw_only=True)
 
     def within(self, start: int, stop: int) -> str:
-        """Name bytes of the file, and the tensors that they are of."""
+        """Return a message's name for bytes of the file, with the tensors that they belong to."""
         low, high = start - self.origin, stop - self.origin
         hit = [each.name for each in self.header.entries.values() if each.start < high and each.stop > low]
         more = f" and {len(hit) - _NAMED} more" if len(hit) > _NAMED else ""
@@ -49,7 +49,7 @@ class TensorSpan(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Bytes ``[start, stop)`` of a file, and the bytes of a tensor they belong in."""
+    """Bytes ``[start, stop)`` of a file, and the tensor bytes that receive them."""
 
     start: int
     stop: int
@@ -58,7 +58,7 @@ class _Part(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Stage:
-    """Bytes ``[start, stop)`` of a file that are carried together, and which tensors they are for."""
+    """Bytes ``[start, stop)`` of a file that share one buffer, and the tensors that receive them."""
 
     of: SafetensorsFile
     start: int
@@ -69,14 +69,14 @@ class _Stage:
 def load_tensors(
     source: Source, spans: Iterable[TensorSpan], device: torch.device, *, by_stages: bool
 ) -> list[torch.Tensor]:
-    """Return a tensor on ``device`` for each span, in order; best in the order of their bytes.
+    """Return a tensor on ``device`` for each span, in order; fastest if spans are in the order of their bytes.
 
-    With ``by_stages`` by way of page-locked buffers of 16 MiB, at most 192 MiB of them (and one more), else, for the
-    CPU, straight into the tensors' own memory. Every byte is compared with its digest where there are digests.
+    With ``by_stages`` the data passes through page-locked buffers of 16 MiB, at most 192 MiB of them plus one. Without,
+    for the CPU, it is read directly into the tensors' memory. Bytes are verified if the file has digests.
 
     Raises:
-        ChecksumMismatch: Bytes are not what was written; their file and tensors are named.
-        CheckpointError: A tensor has a dtype that this torch has not.
+        ChecksumMismatch: Bytes differ from their digest; the message names the file and the tensors.
+        CheckpointError: This version of torch lacks a tensor's dtype.
 
     """
     tensors: list[torch.Tensor] = []
@@ -107,7 +107,7 @@ def _steps(made: Iterator[tuple[TensorSpan, torch.Tensor]], *, pin: bool) -> Ite
 
 
 def _stages(made: Iterator[tuple[TensorSpan, torch.Tensor]]) -> Iterator[_Stage]:
-    """Join adjacent ranges, and cut them where 16 MiB of the data section end."""
+    """Join adjacent ranges, and cut them at each 16 MiB of the data section."""
     stage: _Stage | None = None
     for span, tensor in made:
         to, of = flat(tensor), span.of
@@ -125,9 +125,10 @@ def _stages(made: Iterator[tuple[TensorSpan, torch.Tensor]]) -> Iterator[_Stage]
 
 
 def _carry(want: Want) -> None:
-    """Copy what was staged to where it belongs; nothing to do for what is there already."""
+    """Copy a staged buffer to its tensors; do nothing if the data was read in place."""
     if want.tag is not None:
         stage, buffer = want.tag
         for part in stage.parts:
             piece = buffer[part.start - stage.start : part.stop - stage.start]
-            part.to.copy_(piece, non_blocking=part.to.is_cuda)  # elsewhere the buffer may be gone before it is read
+            # Asynchronous for CUDA only: on other devices the buffer may be freed before the copy reads it.
+            part.to.copy_(piece, non_blocking=part.to.is_cuda)

@@ -1,4 +1,4 @@
-"""Resolves a URL to safetensors files, and reads and verifies their headers; reads no byte of a tensor."""
+"""Resolution of a URL to safetensors files: reads and verifies their headers, no tensor data."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ if TYPE_CHECKING:
 
 __all__ = ["absent", "resolve", "stored_index"]
 
-_FIRST_BYTES = 128 << 10  # holds most headers, with the digests of a few GB of tensors, and takes some milliseconds
-_INDEX_BYTES = 100_000_000  # the most that is read of an index: what a header may have
+# Holds most headers, including the digests of a few GB of tensors; takes a few milliseconds.
+_FIRST_BYTES = 128 << 10
+_INDEX_BYTES = 100_000_000  # largest index that is read: the limit of a header
 
 
 def resolve(source: Source, key: str, names: Collection[str] | None = None) -> dict[str, SafetensorsFile]:
-    """Return the file of each tensor below ``key``: a file, an index, or a folder (its index, else its one file).
+    """Return the file of each tensor below ``key``: a file, an index, or a folder (its index, else its only file).
 
-    Two requests for each file, all at once, and another for a long header; two more for an index, and for a folder. Of
-    an index only files with tensors of ``names`` are opened.
+    Costs two requests per file, sent for all files at once, and one more for a long header; two more for an index, and
+    two more for a folder. Of an index only files with tensors of ``names`` are opened.
 
     Raises:
-        NotFound: There is none, a file is missing, or the index has no tensor of a name; it is named.
-        CheckpointError: A header or the index is damaged, or a file is of another save than the index; it is named.
+        NotFound: Nothing is there, a file is missing, or the index lacks one of ``names``; the message names it.
+        CheckpointError: A header or the index is damaged, or a file belongs to another save than the index; the message
+            names it.
 
     """
     if key.endswith(".safetensors"):
@@ -49,7 +51,7 @@ def resolve(source: Source, key: str, names: Collection[str] | None = None) -> d
 
 
 def stored_index(source: Source, key: str, meta: ObjectMeta | None = None) -> Index:
-    """Read an index: one request, and a HEAD where ``meta`` is not known. ``NotFound``, ``CheckpointError``."""
+    """Return an index: one request, and a HEAD if ``meta`` is None. Raise ``NotFound`` or ``CheckpointError``."""
     with source.open_read(key, meta) as reader:
         if reader.size > _INDEX_BYTES:
             raise CheckpointError(f"this is no index: it has {reader.size:,} bytes", url=source.url(key))
@@ -57,14 +59,14 @@ def stored_index(source: Source, key: str, meta: ObjectMeta | None = None) -> In
 
 
 def absent(name: str, known: Collection[str], url: str) -> NotFound:
-    """Return the error for a tensor that is not there."""
+    """Return the error for a missing tensor, with the closest known name as a hint."""
     near = difflib.get_close_matches(name, known, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return NotFound(f"there is no tensor {name!r} among the {len(known)}{hint}", url=url)
 
 
 def _indexed(source: Source, key: str, index: Index, names: Collection[str] | None) -> dict[str, SafetensorsFile]:
-    """Open the files of an index and hold them to it."""
+    """Open the files of an index and check that each matches it."""
     url = source.url(key)
     wanted = dict.fromkeys(index.files if names is None else names)
     if missing := [name for name in wanted if name not in index.files]:
@@ -83,11 +85,11 @@ def _indexed(source: Source, key: str, index: Index, names: Collection[str] | No
 
 
 def _opened(source: Source, keys: Sequence[str]) -> list[SafetensorsFile]:
-    """Read and check the headers of files, each held to the version that is there now."""
+    """Open files: read and check their headers, and bind each to its current version."""
     metas = source.stat_many(keys)
     urls = [source.url(key) for key in keys]
     for meta, url in zip(metas, urls, strict=True):
-        stop_of(b"", meta.size, url)  # refuses what is shorter than any
+        stop_of(b"", meta.size, url)  # raises if a file is too short
     firsts = source.read_many(Span(meta.key, 0, min(meta.size, _FIRST_BYTES), meta.etag) for meta in metas)
     stops = [stop_of(first, meta.size, url) for first, meta, url in zip(firsts, metas, urls, strict=True)]
     known = list(zip(metas, urls, firsts, stops, strict=True))

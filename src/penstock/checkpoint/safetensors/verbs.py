@@ -1,36 +1,43 @@
-"""Safetensors by URL: saved with digests, loaded straight into the tensors' memory, or read piece by piece."""
+"""Safetensors by URL: save with digests, load directly into tensor memory, or read single tensors and slices."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import prod
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from uuid import uuid4
 
-from penstock.checkpoint.safetensors.dtypes import shape_of
+from penstock.checkpoint.integrity.checksummed import Checksummer
+from penstock.checkpoint.safetensors.dtypes import described, shape_of
+from penstock.checkpoint.safetensors.header import encode, layout
+from penstock.checkpoint.safetensors.index import INDEX, WHOLE, Index, file_names, split
 from penstock.checkpoint.safetensors.load import SafetensorsFile, TensorSpan, load_tensors
-from penstock.checkpoint.safetensors.resolve import absent, resolve
-from penstock.checkpoint.safetensors.save import SafetensorsSave
-from penstock.checkpoint.safetensors.slices import cut
-from penstock.checkpoint.transfer.tensors import torch_module
-from penstock.errors import InvalidURL, Unusable
-from penstock.progress import bar
+from penstock.checkpoint.safetensors.resolve import absent, resolve, stored_index
+from penstock.checkpoint.transfer.tensors import pieces, torch_module
+from penstock.engine.contracts.driver import Put
+from penstock.errors import AlreadyExists, CheckpointError, InvalidURL, Unusable
+from penstock.progress import bar, current
 from penstock.source import open_source
 from penstock.values import as_folder
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
 
     import torch
     from torch import Tensor
 
+    from penstock.checkpoint.safetensors.header import TensorEntry
     from penstock.options import StoreOptions
     from penstock.source import Source
+    from penstock.values import ObjectMeta
 
-__all__ = ["Safetensors", "Slice", "load_safetensors", "open_safetensors", "save_safetensors"]
+__all__ = ["Cut", "Safetensors", "Slice", "cut", "load_safetensors", "open_safetensors", "save_safetensors"]
 
-_SHARD_BYTES = 5_000_000_000  # what Hugging Face's libraries cut at
+_SHARD_BYTES = 5_000_000_000  # default of Hugging Face's libraries
 _PLAIN = (int, slice, type(...), type(None))
 
 
@@ -46,16 +53,19 @@ def save_safetensors(  # noqa: PLR0913  see design/0049
 ) -> None:
     """Save tensors as one file (``url`` ends in ``.safetensors``) or in Hugging Face's layout (a folder).
 
-    A folder's URL ends in ``/``, or ``max_shard_bytes`` is given. In it is ``model.safetensors``, or, beyond
-    ``max_shard_bytes`` (default 5 GB) of tensors, several files and ``model.safetensors.index.json``, written last.
-    Every safetensors reader reads them; Penstock's finds every damaged byte. The save is atomic; what was
-    there stays until then, and is replaced only with ``overwrite``. The tensors are read twice; memory is what
-    ``ps.open`` takes to write, and no copy of them. Requests: those of ``ps.open``, and HEADs of what may be there.
-    ``progress`` shows a line on standard error; by default where that is a terminal and rich is installed.
+    A folder's URL ends in ``/``, or ``max_shard_bytes`` is given. A folder holds ``model.safetensors``. Beyond
+    ``max_shard_bytes`` (default 5 GB) of tensors it holds several files and ``model.safetensors.index.json``, which is
+    written last. Every safetensors reader can read them; Penstock's detects every damaged byte.
+
+    The save is atomic. An existing save stays until then, and is replaced only with ``overwrite``. Tensors are read
+    twice and never copied; the memory used is that of writing with ``ps.open``. Costs the requests of ``ps.open``, and
+    HEADs for files that may exist.
+
+    ``progress`` shows a progress line on standard error; the default is to show it on a terminal if rich is installed.
 
     Raises:
-        AlreadyExists: There is one, and ``overwrite`` is False.
-        Unusable: A tensor is nothing that the format holds, two share memory, or one was changed meanwhile.
+        AlreadyExists: A save exists there, and ``overwrite`` is False.
+        Unusable: The format cannot hold a tensor, two tensors share memory, or one was changed during the save.
 
     """
     source, key = open_source(url, store)
@@ -88,18 +98,18 @@ def load_safetensors(
     progress: bool | None = None,
     store: StoreOptions | str | None = None,
 ) -> dict[str, Tensor]:
-    """Load all tensors, or those of ``names``, of a file, an index or a folder, in parallel ranges.
+    """Load all tensors, or those of ``names``, from a file, an index or a folder, in parallel ranges.
 
-    The bytes go straight into the tensors' memory; to a GPU by way of page-locked buffers, at most 192 MiB of them (and
-    one more). Only the files and bytes that are asked for are read. Requests: two for each file, two more for an index,
-    two for a folder; then one for each 8 MiB. Where Penstock saved them, every byte is verified.
+    The bytes are read directly into the tensors' memory. For a GPU they pass through page-locked buffers, at most 192
+    MiB plus one buffer. Only the files and bytes that are needed are read. Files that Penstock saved are verified.
+    Costs two requests per file, two more for an index, two more for a folder, then one per 8 MiB.
     ``progress`` is that of ``save_safetensors``.
 
     Raises:
-        NotFound: A file, or a tensor of ``names``, is not there.
-        ChecksumMismatch: Bytes are not what was written; the file and the tensors are named.
-        CheckpointError: A header or the index is damaged or lies, or a file is of another save than the index.
-        Changed: A file was replaced meanwhile.
+        NotFound: A file, or a tensor of ``names``, does not exist.
+        ChecksumMismatch: Bytes differ from their digest; the message names the file and the tensors.
+        CheckpointError: A header or the index is damaged or wrong, or a file belongs to another save than the index.
+        Changed: A file was replaced during the load.
 
     """
     if isinstance(names, str):
@@ -114,25 +124,25 @@ def load_safetensors(
 def open_safetensors(
     url: str | os.PathLike[str], *, device: str | int | torch.device = "cpu", store: StoreOptions | str | None = None
 ) -> Safetensors:
-    """Open a file, an index or a folder: its headers are read, tensors and slices when they are asked for.
+    """Open a file, an index or a folder: reads the headers now, and tensors and slices on access.
 
-    Raises ``NotFound`` and ``CheckpointError`` as ``load_safetensors`` does.
+    Raise ``NotFound`` and ``CheckpointError`` as ``load_safetensors`` does.
     """
     source, key = open_source(url, store)
     return Safetensors(source, resolve(source, key), source.url(key), device)
 
 
 class Safetensors:
-    """The tensors of one safetensors file, or of several with an index, by name; nothing of them is read yet.
+    """The tensors of one safetensors file, or of several with an index, by name; read on access.
 
-    Thread-safe, and held to the version of each file that was opened. Where Penstock wrote them, every byte is verified
-    before it is handed out. Nothing is held that must be closed; after the ``with`` block it reads no more.
+    Thread-safe, and bound to the version of each file that was opened. Files that Penstock wrote are verified before
+    data is returned. There is nothing to close; after the ``with`` block reads raise ``ValueError``.
     """
 
     def __init__(
         self, source: Source, files: Mapping[str, SafetensorsFile], url: str, device: str | int | torch.device
     ) -> None:
-        """Hand out tensors of ``files``, by their names, on ``device``."""
+        """Serve the tensors of ``files``, by name, on ``device``."""
         self._source = source
         self._files = files
         self._url = url
@@ -140,50 +150,53 @@ class Safetensors:
         self._closed = False
 
     def keys(self) -> list[str]:
-        """Return the tensors' names: of a file in the order of their bytes, else in the index's."""
+        """Return the tensors' names: those of one file in the order of their bytes, else in the index's order."""
         return list(self._files)
 
     def metadata(self) -> dict[str, str]:
-        """Return what was saved with them; of several files all of it together."""
+        """Return the metadata saved with the tensors; metadata of several files is merged."""
         found: dict[str, str] = {}
         for file in dict.fromkeys(self._files.values()):
             found |= file.header.metadata
         return found
 
     def get_tensor(self, name: str) -> Tensor:
-        """Read a tensor. Raises ``NotFound`` for a name that is not there, ``ChecksumMismatch``."""
+        """Return one tensor; raise ``NotFound`` for an unknown name and ``ChecksumMismatch`` for damaged bytes."""
         return self.get_tensors([name])[name]
 
     def get_tensors(self, names: Iterable[str] | None = None) -> dict[str, Tensor]:
-        """Read some tensors, or all, at once. Raises as ``get_tensor`` does, ``NotFound`` before anything is read."""
+        """Return some tensors, or all, read together.
+
+        Raise as ``get_tensor`` does; ``NotFound`` is raised before anything is read.
+        """
         wanted = [self._span(name) for name in dict.fromkeys(self._files if names is None else names)]
         in_order = sorted(wanted, key=attrgetter("of.key", "start"))
         read = dict(zip((each.entry.name for each in in_order), self.load_tensors(in_order), strict=True))
         return {each.entry.name: read[each.entry.name] for each in wanted}
 
     def size_bytes(self, names: Iterable[str] | None = None) -> int:
-        """Return the bytes of some tensors, or of all. Raises ``NotFound`` for a name that is not there."""
+        """Return the size in bytes of some tensors, or of all; raise ``NotFound`` for an unknown name."""
         wanted = [self._span(name) for name in dict.fromkeys(self._files if names is None else names)]
         return sum(each.stop - each.start for each in wanted)
 
     def get_slice(self, name: str) -> Slice:
-        """Return what reads parts of a tensor when it is indexed. Raises ``NotFound``."""
+        """Return a ``Slice`` that reads parts of a tensor when indexed; raise ``NotFound`` for an unknown name."""
         return Slice(self, self._span(name))
 
     def load_tensors(self, spans: Sequence[TensorSpan]) -> list[Tensor]:
-        """Read spans of the files as tensors; ``ValueError`` after the ``with`` block."""
+        """Return spans of the files as tensors; raise ``ValueError`` after the ``with`` block."""
         if self._closed:
             raise ValueError("read from closed safetensors")
         return load_tensors(self._source, spans, self._device, by_stages=self._device.type != "cpu")
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return this object."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Read no more."""
+        """Refuse further reads."""
         self._closed = True
 
     def _span(self, name: str) -> TensorSpan:
@@ -195,10 +208,10 @@ class Safetensors:
 
 
 class Slice:
-    """A tensor that is not read before it is indexed, and then no more of it than lies between what is asked for."""
+    """A tensor that is read when it is indexed, and only between the first and last byte that the index needs."""
 
     def __init__(self, of: Safetensors, whole: TensorSpan) -> None:
-        """Read from ``of``."""
+        """Read the span ``whole`` through ``of``."""
         self._of = of
         self._whole = whole
 
@@ -207,14 +220,14 @@ class Slice:
         return list(self._whole.shape)
 
     def get_dtype(self) -> str:
-        """Return its dtype as the file names it: ``F32``."""
+        """Return the dtype as the file names it, such as ``F32``."""
         return self._whole.entry.dtype
 
-    def __getitem__(self, index: Any) -> Tensor:  # noqa: ANN401  whatever a tensor may be indexed by
-        """Return what the tensor itself would return, contiguous and with memory of its own.
+    def __getitem__(self, index: Any) -> Tensor:  # noqa: ANN401  any index of a tensor
+        """Return the same elements as indexing the tensor itself, contiguous and in separate memory.
 
-        Whole numbers in front and a slice after them read just those bytes; whatever comes then is chosen from them
-        once they are here. Raises ``IndexError`` as torch does, before anything is read.
+        Leading integers and one slice after them read exactly those bytes. The rest of the index is applied after the
+        read. Raise ``IndexError`` as torch does, before anything is read.
         """
         torch, whole = torch_module(), self._whole
         if all(isinstance(each, _PLAIN) for each in (index if isinstance(index, tuple) else (index,))):
@@ -227,3 +240,153 @@ class Slice:
         if chosen.numel() < run.numel() or not chosen.is_contiguous():
             chosen = chosen.clone(memory_format=torch.contiguous_format)
         return chosen
+
+
+class Cut(NamedTuple):
+    """Elements ``[start, stop)`` of a tensor, in its order.
+
+    Attributes:
+        start: First element, inclusive.
+        stop: Last element, exclusive.
+        shape: Shape of the run of elements.
+        rest: The index that remains to be applied to the run.
+
+    """
+
+    start: int
+    stop: int
+    shape: tuple[int, ...]
+    rest: tuple[Any, ...]
+
+
+def cut(shape: tuple[int, ...], index: Any) -> Cut:  # noqa: ANN401  any index of a tensor
+    """Return the shortest run of elements that contains what ``index`` selects from a tensor of ``shape``.
+
+    Leading integers select from the leading dimensions, and a slice from the next one, exactly. The remaining index
+    becomes ``rest``. The index must be valid for the tensor.
+    """
+    rest = index if isinstance(index, tuple) else (index,)
+    start, count = 0, prod(shape)
+    while rest and type(rest[0]) is int and count:
+        count //= shape[0]
+        start += (rest[0] % shape[0]) * count
+        shape, rest = shape[1:], rest[1:]
+    if rest and isinstance(rest[0], slice) and count:
+        chosen = range(shape[0])[rest[0]]
+        count //= shape[0]
+        first, last = (chosen[0], chosen[-1] + 1) if chosen else (0, 0)
+        start += first * count
+        return Cut(
+            start,
+            start + (last - first) * count,
+            (last - first, *shape[1:]),
+            (slice(None, None, chosen.step), *rest[1:]),
+        )
+    return Cut(start, start + count, shape, rest)
+
+
+@dataclass(frozen=True, slots=True)
+class SafetensorsSave:
+    """A save of tensors to a store; create it with ``checked``.
+
+    Attributes:
+        source: The store to save to.
+        tensors: The tensors, by name.
+        metadata: Metadata for each file's header.
+        overwrite: Replace an existing save; otherwise raise ``AlreadyExists``.
+
+    """
+
+    source: Source
+    tensors: Mapping[str, torch.Tensor]
+    metadata: Mapping[str, str]
+    overwrite: bool
+
+    @classmethod
+    def checked(
+        cls, source: Source, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str], *, overwrite: bool
+    ) -> Self:
+        """Create a save; raise ``Unusable`` for tensors or metadata that cannot be written, before any request."""
+        encode(layout(described(tensors)), metadata, b"")
+        return cls(source, tensors, metadata, overwrite)
+
+    def file(self, key: str) -> None:
+        """Write all tensors as one file."""
+        self._vacant([key])
+        self._write(key, self.tensors, create_only=not self.overwrite)
+
+    def folder(self, folder: str, most_bytes: int) -> None:
+        """Write all tensors below ``folder``: as one file if they fit, else as several files, then the index.
+
+        Files of a replaced save stay until the new save is complete, and are then deleted.
+        """
+        index, whole = self._vacant([folder + INDEX, folder + WHOLE])
+        old = [] if index is None else _files(self.source, index)
+        sizes = {name: tensor.nbytes for name, tensor in self.tensors.items()}
+        shards = split(sizes, most_bytes)
+        if len(shards) == 1:
+            self._write(folder + WHOLE, self.tensors, create_only=not self.overwrite)
+            names = [WHOLE]
+            self.source.delete([folder + INDEX] if index else [])
+        else:
+            names = self._free(folder, len(shards))
+            self._shards(folder, dict(zip(names, shards, strict=True)), sum(sizes.values()))
+            self.source.delete([folder + WHOLE] if whole else [])
+        self.source.delete([folder + name for name in old if name not in names])
+
+    def _vacant(self, keys: list[str]) -> list[ObjectMeta | None]:
+        """Return the metadata of existing objects, before any write; raise ``AlreadyExists`` unless ``overwrite``."""
+        self.source.require(Put, keys[0])
+        found = self.source.stat_existing(keys)
+        taken = [meta.key for meta in found if meta is not None]
+        if taken and not self.overwrite:
+            message = "there is one already: pass overwrite=True to replace it"
+            raise AlreadyExists(message, url=self.source.url(taken[0]))
+        return found
+
+    def _free(self, folder: str, count: int) -> list[str]:
+        """Return unused file names: the usual ones, unless a file of another save has one of them."""
+        names = file_names(count)
+        free = not any(self.source.stat_existing([folder + name for name in names]))
+        return names if free else file_names(count, uuid4().hex[:8])
+
+    def _shards(self, folder: str, shards: Mapping[str, list[str]], size: int) -> None:
+        digests = {
+            file: self._write(folder + file, {name: self.tensors[name] for name in names}, create_only=True)
+            for file, names in shards.items()
+        }
+        files = {name: file for file, names in shards.items() for name in names}
+        with self.source.open_write(folder + INDEX, create_only=not self.overwrite) as writer:
+            writer.write(Index(files, digests, size).encode())
+
+    def _write(self, key: str, tensors: Mapping[str, torch.Tensor], *, create_only: bool) -> str:
+        """Write a file and return the digest in its header; reads the tensors twice and holds no copy."""
+        entries = layout(described(tensors))
+        checksummer = Checksummer()
+        for piece in _bytes(entries, tensors):
+            checksummer.update(piece)
+        header, digest = encode(entries, self.metadata, checksummer.checksums().digests)
+        with self.source.open_write(key, create_only=create_only) as writer:
+            writer.write(header)
+            again, count = Checksummer(), current()
+            for piece in _bytes(entries, tensors):
+                writer.write(piece)
+                count(0, len(piece))
+                again.update(piece)
+            if again.checksums() != checksummer.checksums():
+                message = "the tensors were changed while they were saved, so nothing was written"
+                raise Unusable(message, url=self.source.url(key))
+        return digest
+
+
+def _files(source: Source, index: ObjectMeta) -> list[str]:
+    """Return the files that an index names, which are to be replaced; empty if the index is damaged."""
+    try:
+        return sorted(set(stored_index(source, index.key, index).files.values()))
+    except CheckpointError:
+        return []
+
+
+def _bytes(entries: Iterable[TensorEntry], tensors: Mapping[str, torch.Tensor]) -> Iterator[memoryview]:
+    for entry in entries:
+        yield from pieces(tensors[entry.name])

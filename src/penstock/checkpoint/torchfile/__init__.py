@@ -1,1 +1,1 @@
-"""Files of ``torch.save``: written, loaded and checked record by record."""
+"""``torch.save`` files: written, loaded and verified record by record."""

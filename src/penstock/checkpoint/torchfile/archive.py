@@ -1,59 +1,82 @@
-"""A ``torch.save`` file as what it is: a zip of records, whose directory is read first and each compared with its CRC.
+"""A ``torch.save`` file as a zip of records: the directory is read first, and records are verified by their CRC.
 
-The file is not trusted: nothing of it runs here, and every number in it is checked before it is used.
+The file is not trusted: none of its code runs here, and every number in it is checked before use.
 """
 
 from __future__ import annotations
 
+import io
 import pickle
 import re
 import struct
 import sys
 import zipfile
 from bisect import bisect_right
+from contextlib import contextmanager
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.checkpoint.integrity.crc import crc32
-from penstock.checkpoint.torchfile.fragments import HEAD_BYTES, Fragments, fetched
 from penstock.checkpoint.torchfile.scanner import Call, Name, PickleScan
-from penstock.errors import CheckpointError, ChecksumMismatch
+from penstock.checkpoint.transfer.gather import Want, gather
+from penstock.engine.blocks import moved
+from penstock.engine.buffer import flat
+from penstock.errors import CheckpointError, ChecksumMismatch, Unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
     from penstock.checkpoint.transfer.plan import Object
     from penstock.source import Source
 
-__all__ = ["ENDING", "ENDING_BYTES", "MAGIC", "Archive", "Record", "Use", "archive", "compare"]
+__all__ = [
+    "ENDING",
+    "ENDING_BYTES",
+    "HEAD_BYTES",
+    "MAGIC",
+    "Archive",
+    "Fragments",
+    "Record",
+    "Use",
+    "archive",
+    "compare",
+    "fetched",
+]
 
-_TAIL_BYTES = 256 << 10  # where the directory lies, 80 bytes for each tensor; data.pkl comes first
-_LOCAL = struct.Struct("<4s22xHH")  # a record's own header: magic, …, the lengths of name and of what follows it
+# Covers the directory, 80 bytes per tensor. data.pkl comes first in the file.
+_TAIL_BYTES = 256 << 10
+# A record's own header: magic, …, the length of the name and of the extra field.
+_LOCAL = struct.Struct("<4s22xHH")
 MAGIC = b"PK\3\4"
 ENDING, ENDING_BYTES = b"PK\5\6", 22  # the last structure of a zip without a comment
-_PICKLED = b"\x80"  # how what torch wrote before 1.6 begins
-_ALIGNED = 64  # where torch lets data begin; what follows the name fills up to there, with 28 bytes for long files
+_PICKLED = b"\x80"  # first byte of a file of torch before 1.6
+# Alignment of data in torch's files. The extra field pads up to it, with 28 more bytes for long files.
+_ALIGNED = 64
 _FOLLOWING = range(4, 4 + 28 + _ALIGNED)
-_DESCRIBED = 8  # the flag for a descriptor after the data, of 16 bytes or, for long files, 24
+# The flag for a descriptor after the data, of 16 bytes or, for long files, 24.
+_DESCRIBED = 8
 _ENCRYPTED = 1  # another flag
-_STORED = 0  # the way of compressing that torch writes
-_FOLDER = 0x10  # among the attributes: torch would read nothing of it
-_MOST = (1 << 16) - 1  # of a length in a header
+_STORED = 0  # the compression method that torch writes
+# A file attribute: torch would read no data of such a record.
+_FOLDER = 0x10
+_MOST = (1 << 16) - 1  # largest length in a header
 
-# What torch reads besides storages, as it lies; anything else that a file may hold is ignored.
+# Records that torch reads as they are, besides storages; any other record is ignored.
 _READ = ("data.pkl", ".format_version", ".storage_alignment", "byteorder", "version", ".data/serialization_id")
-# What makes the objects of most files, and neither looks at another file nor at where torch means to put a storage.
+# The callables of most files. They look neither at another file nor at the location that torch restores a storage to.
 _KNOWN = re.compile(
     r"torch\._utils _rebuild_(tensor|tensor_v2|tensor_v3|parameter|parameter_with_state|qtensor|sparse_tensor)"
     r"|torch \w+|torch\.storage UntypedStorage|torch\.serialization _get_layout|collections (OrderedDict|defaultdict)"
     r"|_codecs encode|numpy(\.\w+)* \w+|(__builtin__|builtins) (set|frozenset|bytearray|complex|slice|range)"
 )
-# What torch calls with weights only, too, and neither torch nor Python writes with a number.
+# Callables that torch also allows with weights only; neither torch nor Python writes them with a number.
 _FILLING = re.compile(r"(__builtin__|builtins) bytearray|torch(\.\w+)? \w*(Storage|Tensor)")
 
 
 class Record(NamedTuple):
-    """Bytes ``[start, stop)`` of the file, behind their header at ``header``, by their name in the archive.
+    """Bytes ``[start, stop)`` of the file after their header at ``header``, with their name in the archive.
 
-    ``crc`` is 0 where none was computed.
+    ``crc`` is 0 if none was computed.
     """
 
     name: str
@@ -64,12 +87,12 @@ class Record(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The record's size in bytes."""
         return self.stop - self.start
 
 
 class Use(NamedTuple):
-    """A storage that is asked for while the objects are made: its record, and where it lay (``cpu``, ``cuda:0``, …)."""
+    """A use of a storage while objects are made: its record, and the location saved for it (``cpu``, ``cuda:0``, …)."""
 
     record: Record
     location: str
@@ -80,15 +103,15 @@ class Archive:
 
     Attributes:
         of: The file.
-        records: By name: ``data.pkl``, ``byteorder``, ``data/0``, …
-        uses: The storages in the order in which they are asked for, as often as they are; None: not known.
-        names: What ``data.pkl`` calls for, ``module name``.
-        file: The file for torch to read from, once ``fill_storage`` says where the storages' bytes come from.
+        records: Records by name: ``data.pkl``, ``byteorder``, ``data/0``, …
+        uses: The storages in their order of use, repeated if used again; None if unknown.
+        names: The callables that ``data.pkl`` names, as ``module name``.
+        file: The file that torch reads from, once ``fill_storage`` provides the storages' bytes.
 
     """
 
     def __init__(self, of: Object, file: Fragments) -> None:
-        """Read what ``file`` holds besides the storages; see ``archive``."""
+        """Read the records of ``file`` besides the storages; see ``archive``."""
         self.of, self.file = of, file
         self.records = {record.name: record for record in _records(of, file)}
         for name in _READ:
@@ -96,25 +119,25 @@ class Archive:
                 self.read(self.records[name])
         self._data = [record for record in self.records.values() if record.name.startswith("data/") and record.size]
         self._starts = [record.start for record in self._data]
-        # torch reads each record's own header, and of that only where the data begin: so that costs no request.
+        # torch reads each record's own header only to find its data: known headers make that cost no request.
         file.known.update((record.header, _header(record)) for record in self.records.values())
         self.uses, self.names = self._foretold()
 
     def read(self, record: Record) -> memoryview:
-        """Return a record's bytes, compared with its CRC: ``ChecksumMismatch``."""
+        """Return a record's bytes, verified by its CRC; raise ``ChecksumMismatch`` if they differ."""
         data = self.file.held(record.start, record.stop)
         compare(self.of, record, crc32(data))
         return data
 
     @property
     def plain(self) -> bool:
-        """Whether torch would give out the storages' bytes as they are, and what makes the objects is known."""
+        """Whether torch would use the storages' bytes unchanged, and all callables are known ones."""
         order = self.records.get("byteorder")
         little = order is not None and bytes(self.read(order)) == b"little" and sys.byteorder == "little"
         return little and self.uses is not None and all(map(_KNOWN.fullmatch, self.names))
 
     def storage(self, at: int) -> Record | None:
-        """Return the storage's record that a byte of the file is in."""
+        """Return the storage record that contains a byte of the file, or None."""
         number = bisect_right(self._starts, at) - 1
         return self._data[number] if number >= 0 and at < self._data[number].stop else None
 
@@ -137,7 +160,7 @@ class Archive:
 
 
 def _storage(asked: object) -> tuple[str, str]:
-    """Return the key and the location of a storage that a pickle asks for."""
+    """Return the key and the location of a storage that a pickle refers to."""
     match asked:
         case ("storage", _, str() as key, str() as location, _):
             return key, location
@@ -145,27 +168,27 @@ def _storage(asked: object) -> tuple[str, str]:
 
 
 def _fills(made: Call) -> bool:
-    """Say whether a few bytes of a pickle make torch fill memory of any size."""
+    """Return whether a call makes torch fill memory of any size from a few bytes of pickle."""
     sized = isinstance(made.args, tuple) and any(type(each) is int for each in made.args)
     return sized and isinstance(made.by, Name) and _FILLING.fullmatch(" ".join(made.by)) is not None
 
 
 def compare(of: Object, record: Record, crc: int) -> None:
-    """Raise ``ChecksumMismatch`` where a record's bytes have another CRC than they were written with."""
+    """Raise ``ChecksumMismatch`` if a record's CRC-32 is not ``crc``."""
     if record.crc not in (0, crc):
         shown = f"record {record.name!r} (bytes {record.start} to {record.stop})"
         raise ChecksumMismatch(f"{shown} is not what was written: its CRC-32 is {crc:08x}", url=of.url)
 
 
 def archive(source: Source, of: Object) -> Archive | None:
-    """Open a file: its two ends at once, and what of ``data.pkl`` and the directory does not lie there.
+    """Return an open archive: reads both ends of the file at once, then missing parts of ``data.pkl`` and directory.
 
-    None: it is no zip of plain records that ``torch.load`` would read as such (the format before torch 1.6,
-    TorchScript, compressed).
+    Return None if the file is not a zip of plain records that ``torch.load`` would read as such: the format before
+    torch 1.6, TorchScript, a compressed file.
 
     Raises:
-        CheckpointError: The directory is damaged, or there is none: the file was cut.
-        ChecksumMismatch: A record other than a storage is not what was written.
+        CheckpointError: The directory is damaged, or missing because the file was cut.
+        ChecksumMismatch: A record that is not a storage does not match its CRC-32.
 
     """
     ends = [(0, min(HEAD_BYTES, of.size)), (max(HEAD_BYTES, of.size - _TAIL_BYTES), of.size)]
@@ -188,17 +211,20 @@ def archive(source: Source, of: Object) -> Archive | None:
 
 
 class _OtherFormatError(Exception):
-    """A zip that is not for us."""
+    """A zip that Penstock does not read itself."""
 
 
 def _records(of: Object, file: Fragments) -> list[Record]:
-    """Return the records in the order in which they lie; ``CheckpointError`` where they cannot lie so."""
+    """Return the records in file order; raise ``CheckpointError`` if their positions are impossible."""
     try:
         with zipfile.ZipFile(file) as directory:
             infos = sorted(directory.infolist(), key=lambda info: info.header_offset)
             bounds = [*(info.header_offset for info in infos), directory.start_dir]
         root = infos[0].filename.partition("/")[0] + "/" if infos else ""
         records = [_record(info, until, file, root) for info, until in zip(infos, bounds[1:], strict=True)]
+    except Unsupported:
+        # The store raised it; the file is not damaged.
+        raise
     except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError, struct.error) as error:
         raise CheckpointError(f"it is cut, or its directory damaged: {error}", url=of.url) from None
     if any(info.compress_type != _STORED or info.flag_bits & _ENCRYPTED for info in infos):
@@ -219,7 +245,10 @@ def _records(of: Object, file: Fragments) -> list[Record]:
 
 
 def _record(info: zipfile.ZipInfo, until: int, file: Fragments, root: str) -> Record:
-    """Place a record: its data end where the next begins, but for a descriptor. That saves reading its own header."""
+    """Return a record with its position.
+
+    Its data end where the next record begins, except for a descriptor. That saves reading the record's own header.
+    """
     name_ends = info.header_offset + _LOCAL.size + len(info.orig_filename.encode())
     described = info.flag_bits & _DESCRIBED
     starts = [until - info.file_size - after for after in ((16, 24) if described else (0,))]
@@ -240,3 +269,114 @@ def _begins(info: zipfile.ZipInfo, file: Fragments) -> int:
     if magic != MAGIC:
         raise zipfile.BadZipFile(f"the header of record {info.filename!r} is damaged")
     return int(info.header_offset + _LOCAL.size + name_bytes + following_bytes)
+
+
+_AHEAD_BYTES = 4 << 10  # small records lie near each other
+_DAMAGED = "PytorchStreamReader failed"
+# Fetched and held at least, for any read of bytes that are not held yet.
+HEAD_BYTES = 64 << 10
+
+
+def fetched(source: Source, of: Object, spans: list[tuple[int, int]]) -> list[bytearray]:
+    """Return ranges of an object, read in parallel."""
+    wants = [Want(of, start, stop, bytearray(stop - start)) for start, stop in spans]
+    return [want.memory for want in gather(source, wants)]
+
+
+class Fragments(io.RawIOBase):
+    """A seekable file over ranges held in memory; other ranges are fetched, or come from ``fill_storage``.
+
+    Attributes:
+        known: Bytes served at some positions without a request.
+        fill_storage: Fills a view with the bytes from a position on, if it can, and returns their number.
+
+    """
+
+    def __init__(self, source: Source, of: Object) -> None:
+        super().__init__()
+        self.known: dict[int, bytes] = {}
+        self.fill_storage: Callable[[int, memoryview], int] = lambda _at, _view: 0
+        self._source = source
+        self._of = of
+        self._at = 0
+        self._held: list[tuple[int, memoryview]] = []
+        self._failure: BaseException | None = None
+
+    def hold(self, ranges: Iterable[tuple[int, memoryview]]) -> None:
+        """Keep data that begins at the given positions."""
+        self._held += ranges
+
+    def held(self, start: int, stop: int) -> memoryview:
+        """Return bytes ``[start, stop)`` and keep them; costs a request if they are not held yet."""
+        for at, data in self._held:
+            if at <= start and stop <= at + len(data):
+                return data[start - at : stop - at]
+        ahead = min(self._of.size, stop + _AHEAD_BYTES)
+        self.hold([(start, memoryview(fetched(self._source, self._of, [(start, ahead)])[0]))])
+        return self._held[-1][1][: stop - start]
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Set the position; costs no request."""
+        self._at = moved(offset, whence, self._at, self._of.size)
+        return self._at
+
+    def readinto(self, buffer: Any, /) -> int:  # noqa: ANN401  any writable buffer
+        """Fill a writable buffer; return the number of bytes read, fewer only at the end."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return self._read(buffer)
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Raise the error of a failed read, and ``CheckpointError`` if torch reports a damaged file.
+
+        torch discards the error of a read, Ctrl-C too, and fails with a different one.
+        """
+        try:
+            yield
+        except BaseException as error:
+            if self._failure is not None and self._failure is not error:
+                raise self._failure from None
+            if isinstance(error, RuntimeError) and _DAMAGED in str(error):
+                message = f"it is damaged: {str(error).partition('. ')[0]}"
+                raise CheckpointError(message, url=self._of.url) from None
+            raise
+
+    def _read(self, buffer: Any) -> int:  # noqa: ANN401  see readinto
+        view = flat(buffer)
+        view = view[: max(0, self._of.size - self._at)]
+        done = 0
+        while done < len(view):
+            done += self._some(self._at + done, view[done:])
+        self._at += done
+        return done
+
+    def _some(self, start: int, view: memoryview) -> int:
+        if filled := self.fill_storage(start, view):
+            return filled
+        known = self.known.get(start, b"")
+        if len(view) == len(known):
+            view[:] = known
+            return len(known)
+        at, data = next((each for each in self._held if each[0] <= start < each[0] + len(each[1])), (start, None))
+        if data is None:
+            data = self.held(start, min(self._of.size, start + max(len(view), HEAD_BYTES)))
+        piece = data[start - at : start - at + len(view)]
+        view[: len(piece)] = piece
+        return len(piece)

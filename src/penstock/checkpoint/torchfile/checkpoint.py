@@ -1,4 +1,4 @@
-"""Checkpoints as files: for ``torch.save``, ``torch.load`` and anything else that takes a file."""
+"""Checkpoints as file objects: for ``torch.save``, ``torch.load`` and any other function that takes a file."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["Checkpoint"]
 
 
 class Checkpoint:
-    """Opens checkpoints of one store by URL."""
+    """Access to checkpoints of one store by URL, as file objects."""
 
     def __init__(self, store: StoreOptions | str | None = None) -> None:
-        """Use ``store``'s options for every URL; default: environment and profile."""
+        """Use ``store``'s options for every URL; by default those of the environment and profile."""
         self._store = store
 
     def writer(self, url: str | os.PathLike[str]) -> Writer:
-        """Open a new object to write; it appears, whole, when the ``with`` block ends well, and never otherwise."""
+        """Open a new object to write; it is published, complete, only if the ``with`` block ends without an error."""
         return open_object(url, "wb", store=self._store)
 
     def reader(self, url: str | os.PathLike[str]) -> Reader:
-        """Open an object to read, seekable, held to its present version: one HEAD. Raises ``NotFound``."""
+        """Open the current version of an object to read, seekable: one HEAD. Raise ``NotFound`` if it is missing."""
         return open_object(url, "rb", store=self._store)

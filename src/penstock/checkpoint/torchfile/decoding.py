@@ -1,4 +1,4 @@
-"""Restores the values that ``encoded`` described by plain values; no code of a file is run."""
+"""Decoding of the plain values that ``encoded`` made; runs no code of a file."""
 
 from __future__ import annotations
 
@@ -25,21 +25,20 @@ if TYPE_CHECKING:
 __all__ = ["DTYPE", "FACTORIES", "MAKERS", "MARK", "decoded", "marked", "readable"]
 
 MARK = "penstock.value"
-DTYPE = re.compile(r"[<>|=]?([biufcSU]\d+|[mM]8(\[\w+\])?)")  # none with fields, objects or memory of its own
+DTYPE = re.compile(r"[<>|=]?([biufcSU]\d+|[mM]8(\[\w+\])?)")  # without fields, objects or separate memory
 _PATHS = ("PosixPath", "WindowsPath", "PurePosixPath", "PureWindowsPath")
 FACTORIES: dict[str | None, Any] = {None: None, "list": list, "int": int, "float": float, "dict": dict, "set": set}
 _SHOWN = 3  # values in a warning
 
 
-def decoded(value: Any, at: str = "state") -> Any:  # noqa: ANN401  whatever was saved
-    """Return what ``encoded`` was given; dicts and lists in it are changed in place.
+def decoded(value: Any, at: str = "state") -> Any:  # noqa: ANN401  any saved value
+    """Return the value that ``encoded`` was given; dicts and lists in it are changed in place.
 
-    A tuple that cannot be made into what it stands for (an enumeration whose module is not imported, or what
-    ``encoded`` never returned) stays as it is, and a warning names its path, which begins with ``at``: one value does
-    not keep the rest from being restored.
+    A tuple that cannot be decoded stays as it is: an enumeration whose module is not imported, or a tuple that
+    ``encoded`` never makes. A warning names its path, which begins with ``at``; the other values are still restored.
 
     Raises:
-        CheckpointError: It is nested deeper than ``encoded`` takes.
+        CheckpointError: The value is nested deeper than ``encoded`` accepts.
 
     """
     decoder = _Decoder(at)
@@ -54,8 +53,8 @@ def decoded(value: Any, at: str = "state") -> Any:  # noqa: ANN401  whatever was
     return result
 
 
-def readable(part: Any, what: str, url: str) -> Any:  # noqa: ANN401  whatever was saved
-    """Return a part of a checkpoint; raise ``Unusable`` where it stands for what it could not be read for."""
+def readable(part: Any, what: str, url: str) -> Any:  # noqa: ANN401  any saved value
+    """Return a part of a checkpoint; raise ``Unusable`` if the part is the exception that reading it raised."""
     if isinstance(part, Exception):
         message = f"{what} is more than weights: restore without it, or pass weights_only=False if you trust all of it"
         raise Unusable(message, url=url) from part
@@ -63,15 +62,18 @@ def readable(part: Any, what: str, url: str) -> Any:  # noqa: ANN401  whatever w
 
 
 def marked(value: tuple[Any, ...]) -> bool:
-    """Say whether a tuple stands for something; its first element may be an array, which no text is compared with."""
+    """Return whether a tuple is an encoded value.
+
+    The type is checked first: an element may be an array, which cannot be compared with text.
+    """
     return bool(value) and type(value[0]) is str and value[0] == MARK
 
 
 class _Decoder:
-    """Remembers what was seen, and where it is.
+    """A recursive decoder that remembers decoded containers and tracks the current path.
 
     Attributes:
-        left: What could not be made, and why.
+        left: Path and error of each value that could not be decoded.
 
     """
 
@@ -151,7 +153,7 @@ def _whole(dtype: str, shape: tuple[int, ...], data: Any) -> np.ndarray[Any, Any
     torch = torch_module()
     if not isinstance(data, torch.Tensor):
         return _read(dtype, data).reshape(shape).copy()
-    # Contiguous: one that repeats itself takes no memory in a file, and what is made of it does.
+    # Contiguous only: an expanded tensor is small in the file, but the array made of it is not.
     if data.dtype != torch.uint8 or data.layout != torch.strided or not data.is_contiguous():
         raise ValueError("an array's bytes are a line of bytes")
     if not DTYPE.fullmatch(dtype):
@@ -161,7 +163,7 @@ def _whole(dtype: str, shape: tuple[int, ...], data: Any) -> np.ndarray[Any, Any
 
 
 def _member(module: str, qualname: str, name: str) -> Enum:
-    """Find a member of an enumeration that is imported already: nothing is imported because a file says so."""
+    """Return a member of an enumeration that is already imported; a file must not cause an import."""
     found: Any = sys.modules.get(module)
     if found is None:
         raise LookupError(f"import {module} before it is restored, which {qualname}.{name} is of")
@@ -173,7 +175,7 @@ def _member(module: str, qualname: str, name: str) -> Enum:
 
 
 def _file(data: bytes, at: int) -> io.BytesIO:
-    if type(data) is not bytes:  # a number would be a size
+    if type(data) is not bytes:  # a number would be a size for BytesIO
         raise TypeError("a file's content is bytes")
     file = io.BytesIO(data)
     file.seek(at)
@@ -190,7 +192,7 @@ def _path(kind: str, text: str) -> pathlib.PurePath:
     if kind not in _PATHS:
         raise ValueError(kind)
     pure = kind.startswith("Pure") or kind == type(pathlib.Path()).__name__
-    path: pathlib.PurePath = getattr(pathlib, kind if pure else f"Pure{kind}")(text)  # another system's has no files
+    path: pathlib.PurePath = getattr(pathlib, kind if pure else f"Pure{kind}")(text)  # of another system: pure
     return path
 
 
@@ -201,7 +203,8 @@ def _dictionary(name: str | None, items: Any) -> defaultdict[Any, Any]:  # noqa:
 
 
 def _parts(of: Any) -> tuple[Any, ...]:  # noqa: ANN401  whatever a file says
-    if type(of) is not tuple:  # a range takes no memory, and what is made of it does
+    # A range is small in the file, but the elements made of it are not.
+    if type(of) is not tuple:
         raise TypeError("its elements are a tuple")
     return of
 

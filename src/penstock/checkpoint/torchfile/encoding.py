@@ -1,7 +1,7 @@
-"""Encodes values that ``torch.load`` refuses with weights only as tuples of plain values; ``decoding`` is the inverse.
+"""Encoding of values that ``torch.load`` refuses with weights only, as tuples of plain values; see ``decoding``.
 
-``(MARK, kind, …)`` stands for a NumPy scalar or array, a date, a path, a member of an enumeration and the like. Tuples
-are used because torch's distributed checkpoints save a tuple as it is, while they take dicts and lists apart.
+``(MARK, kind, …)`` encodes a NumPy scalar or array, a date, a path, a member of an enumeration and the like. It is a
+tuple because torch's distributed checkpoints save tuples unchanged, but take dicts and lists apart.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ if TYPE_CHECKING:
 
 __all__ = ["encoded"]
 
-_PICKLED_BYTES = 4096  # an array of up to these is pickled with the rest: as a storage it would take a request
+# Arrays up to this size are pickled with the rest: as a storage each would cost a request.
+_PICKLED_BYTES = 4096
 
 
 def encoded(value: Any, at: str, *, apart: bool = False) -> Any:  # noqa: ANN401  whatever is to be saved
-    """Return a value as what ``torch.load`` takes with weights only; what holds nothing else is returned itself.
+    """Return a value in a form that ``torch.load`` accepts with weights only; unchanged if it needs no encoding.
 
-    ``apart``: torch's distributed checkpoints save it, which take dicts and lists apart: a dict's class and its keys'
-    classes are not saved, and of a tensor nothing but its elements.
+    With ``apart`` the value is for torch's distributed checkpoints, which take dicts and lists apart: they save neither
+    the class of a dict nor the classes of its keys, and only the elements of a tensor.
 
     Raises:
-        Unusable: There is something in it that only code can make; it is named by its path, which begins with ``at``.
+        Unusable: A value in it can only be made by code; the message names its path, which begins with ``at``.
 
     """
     try:
@@ -49,18 +50,19 @@ def encoded(value: Any, at: str, *, apart: bool = False) -> Any:  # noqa: ANN401
 
 
 class _Encoder:
-    """Remembers what was seen, so that what is shared stays so."""
+    """A recursive encoder that remembers encoded values, so that shared values stay shared."""
 
     def __init__(self, *, apart: bool) -> None:
         self._seen: dict[int, tuple[Any, Any]] = {}
         self._apart = apart
-        self._within = _Encoder(apart=False) if apart else self  # for what torch saves as it is
+        self._within = _Encoder(apart=False) if apart else self  # for parts that torch saves unchanged
 
     def encode(self, value: Any) -> Any:  # noqa: ANN401  see encoded
         if type(value) in ATOMS:
             return value
         if id(value) not in self._seen:
-            self._seen[id(value)] = value, value  # where it holds itself, it stays as it is there
+            # A value that contains itself stays as it is at that place.
+            self._seen[id(value)] = value, value
             self._seen[id(value)] = value, self._new(value)
         return self._seen[id(value)][1]
 
@@ -78,7 +80,7 @@ class _Encoder:
             same = all(one is other for one, other in zip(parts, value, strict=True))
             return value if same else kind(parts)
         description = ("bytes",) if kind is bytes and not value else self._description(value)
-        # torch pickles no bytes at all as a call of bytes(), which it then refuses.
+        # torch pickles empty bytes as a call of bytes(), which it then refuses to load.
         return value if description is None else (MARK, *map(_filled, description))
 
     def _dict(self, value: dict[Any, Any]) -> dict[Any, Any]:
@@ -119,7 +121,7 @@ def _filled(part: Any) -> Any:  # noqa: ANN401  a part of what stands for a valu
 
 
 def _understood(value: Any, description: tuple[Any, ...]) -> tuple[Any, ...] | None:  # noqa: ANN401  see encoded
-    """Return what stands for a value unless ``decoded`` would make another of it, or nothing."""
+    """Return ``description``, or None if ``decoded`` could not make the same kind of value from it."""
     try:
         again = MAKERS[description[0]](*description[1:])
     except Exception:  # noqa: BLE001  whatever a class of somebody else's does: the value is refused by its path
@@ -135,14 +137,15 @@ def _array(value: Any) -> tuple[Any, ...] | None:  # noqa: ANN401  an array or a
         return "scalar", value.dtype.str, value.tobytes()
     if value.nbytes <= _PICKLED_BYTES:
         return "array", value.dtype.str, value.shape, value.tobytes()
-    # As a tensor its bytes go as they are: pickled ones take 1.5 times as many, and none beyond 2.7 GiB can be. It is a
-    # copy, for torch refuses to save one memory under two dtypes, and the array may change while it is saved.
+    # Stored as a tensor, the bytes are written unchanged. Pickled they take 1.5 times as many, and more than 2.7 GiB
+    # cannot be pickled. The array is copied: torch refuses to save one memory under two dtypes, and the array may
+    # change while it is saved.
     line = np.array(value, order="C", subok=False).reshape(-1).view(np.uint8)
     return "array", value.dtype.str, value.shape, torch_module().from_numpy(line)
 
 
 def _zone(zone: Any) -> Any:  # noqa: ANN401  a tzinfo
-    """Tell a time zone: a name, an offset, or none; one of other code as itself, which is refused by its path."""
+    """Return a time zone's name or offset, or None; another tzinfo is returned itself, and refused by its path."""
     if isinstance(zone, timezone):
         return zone.utcoffset(None).total_seconds()
     return zone.key if isinstance(zone, ZoneInfo) and zone.key else zone

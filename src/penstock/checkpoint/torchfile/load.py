@@ -1,4 +1,4 @@
-"""Loads ``torch.save`` files: torch makes the objects, and Penstock reads the storages, in parallel and verified."""
+"""Loading of ``torch.save`` files: torch makes the objects, Penstock reads the storages, in parallel and verified."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import struct
 import zipfile
 import zlib
 from collections import deque
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.integrity.checksummed import ChecksummedReader
 from penstock.checkpoint.torchfile.archive import MAGIC, Record, archive
 from penstock.checkpoint.torchfile.storages import COPIED_BYTES, StoragePrefetch, nowhere
-from penstock.errors import CheckpointError, ChecksumMismatch, PenstockError
+from penstock.errors import CheckpointError, ChecksumMismatch, PenstockError, Unsupported
 from penstock.values import ObjectMeta
 
 if TYPE_CHECKING:
@@ -23,28 +23,30 @@ if TYPE_CHECKING:
 
     import torch
 
-    from penstock.checkpoint.torchfile.archive import Use
+    from penstock.checkpoint.torchfile.archive import Archive, Use
     from penstock.checkpoint.transfer.plan import Object
     from penstock.source import Reader, Source
 
 __all__ = ["load_torchfile", "refused"]
 
-# What torch raises for a file of its older format that is cut or damaged; with weights only no code of others runs.
+# Errors that torch raises for a cut or damaged file of its older format. The second group counts with weights only:
+# then no foreign code runs that could raise it.
 _BROKEN = (EOFError, pickle.UnpicklingError, struct.error, UnicodeDecodeError, RuntimeError)
 _BROKEN_WEIGHTS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+_MACHINE = re.compile(r"CUDA|accelerator|device|backend|memory", re.IGNORECASE)  # the machine's fault, not the file's
 _REFUSED = re.compile(r"Unsupported (global|class)|Attempting to deserialize|map_location|don't know how to restore")
 
 
 def load_torchfile(source: Source, of: Object, *, map_location: Any, weights_only: bool) -> Any:  # noqa: ANN401  as torch.load
-    """Return what ``torch.load`` does, each record compared with its CRC-32 where the file has one.
+    """Return the result of ``torch.load``, with each record verified by its CRC-32 if the file has one.
 
-    Storages are read in the order in which they are asked for, ahead of that by 192 MiB; those that stay in CPU memory
-    go straight to where they stay, those that go to a GPU by way of page-locked memory.
+    Storages are read in the order of use, up to 192 MiB ahead. A storage that stays in CPU memory is read directly to
+    its place; one for a GPU passes through page-locked memory.
 
     Raises:
-        ChecksumMismatch: A record is not what was written; it is named.
-        CheckpointError: The file's directory is damaged, or the file was cut; or, with weights only, its pickle is none
-            of torch's.
+        ChecksumMismatch: A record does not match its CRC-32; the message names it.
+        CheckpointError: The file's directory is damaged, or the file was cut; or, with weights only, torch did not
+            write its pickle.
 
     """
     torch = _torch()
@@ -55,8 +57,17 @@ def load_torchfile(source: Source, of: Object, *, map_location: Any, weights_onl
                 return torch.load(reader, map_location=map_location, weights_only=weights_only)
             with _without_sums(reader, of, weights_only=weights_only):
                 return torch.load(reader, map_location=map_location, weights_only=weights_only)
-    if weights_only and opened.uses is None:  # it might fill memory of any size
+    # Loading might allocate any amount of memory.
+    if weights_only and opened.uses is None:
         raise CheckpointError("what its data.pkl would make is not known: torch.save did not write it", url=of.url)
+    # Foreign code may run then, and its errors are raised unchanged.
+    theirs = not weights_only or _is_function(map_location)
+    with nullcontext() if theirs else _understood(of):
+        return _loaded(source, opened, map_location=map_location, weights_only=weights_only)
+
+
+def _loaded(source: Source, opened: Archive, *, map_location: Any, weights_only: bool) -> Any:  # noqa: ANN401  as torch.load
+    torch, of = _torch(), opened.of
     if _no_bytes(map_location):
         with opened.file.telling():
             return torch.load(opened.file, map_location=map_location, weights_only=weights_only)
@@ -80,11 +91,12 @@ def _handing(
     map_location: Any,  # noqa: ANN401  as torch.load
     url: str,
 ) -> Callable[[Any, str], Any]:
-    """Return the ``map_location`` that hands out filled storages, in the order in which torch asks for them."""
+    """Return a ``map_location`` function that returns filled storages, in the order in which torch asks for them."""
     upcoming, known = deque(uses), set[Record]()
 
     def hand(empty: torch.UntypedStorage, location: str) -> Any:  # noqa: ANN401  what a caller's own returns
-        while upcoming and upcoming[0].record in known:  # torch asks again only for what has no memory
+        # torch asks for a storage again only if it has no memory.
+        while upcoming and upcoming[0].record in known:
             upcoming.popleft()
         if not upcoming or upcoming[0].location != location or empty.nbytes() != upcoming[0].record.size:
             raise CheckpointError(f"a storage of {empty.nbytes()} bytes is not among its records", url=url)
@@ -99,7 +111,7 @@ def _handing(
 
 
 def _restored(storage: torch.UntypedStorage, location: str, map_location: Any) -> Any:  # noqa: ANN401  see _handing
-    """Put a storage where torch would."""
+    """Return a storage at the location where torch would restore it."""
     torch = _torch()
     result = map_location(storage, location) if _is_function(map_location) else None
     if result is None:
@@ -108,7 +120,7 @@ def _restored(storage: torch.UntypedStorage, location: str, map_location: Any) -
 
 
 def _gpus(map_location: Any) -> Callable[[str], torch.device | None]:  # noqa: ANN401  as torch.load
-    """Return what says which GPU a location leads to; None: to none, or a caller's function alone knows."""
+    """Return a function from a location to its GPU, or to None: for no GPU, or if ``map_location`` is a function."""
     torch = _torch()
 
     @cache
@@ -136,15 +148,15 @@ def _is_function(map_location: Any) -> bool:  # noqa: ANN401  as torch.load
 
 
 def _no_bytes(map_location: Any) -> bool:  # noqa: ANN401  as torch.load
-    """Say whether no bytes are wanted at all; torch looks only at these two, too."""
+    """Return whether no bytes are wanted at all; torch too checks only these two forms."""
     torch = _torch()
     return map_location == "meta" if isinstance(map_location, str) else map_location == torch.device("meta")
 
 
 def _tested(reader: Reader | ChecksummedReader, of: Object) -> bool:
-    """Read a zip of another kind once before, and compare what is in it; TorchScript is such, and compressed files.
+    """Read a zip of another kind once in advance and verify its records: TorchScript or a compressed file.
 
-    False: it is no zip, and has no sums.
+    Return False if the file is not a zip and so has no checksums.
     """
     magic = reader.read(len(MAGIC))
     reader.seek(0)
@@ -153,6 +165,9 @@ def _tested(reader: Reader | ChecksummedReader, of: Object) -> bool:
     try:
         with zipfile.ZipFile(reader) as whole:
             bad = whole.testzip()
+    except Unsupported:
+        # The store raised it; the file is not damaged.
+        raise
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
         raise CheckpointError(f"it is damaged: {error}", url=of.url) from None
     if bad is not None:
@@ -162,15 +177,29 @@ def _tested(reader: Reader | ChecksummedReader, of: Object) -> bool:
 
 
 def refused(error: Exception) -> bool:
-    """Say whether torch understood a file, and would not, or could not, make what is in it."""
+    """Return whether torch could read a file but refused, or was unable, to make an object in it."""
     return _REFUSED.search(str(error)) is not None
 
 
 @contextmanager
-def _without_sums(reader: Reader | ChecksummedReader, of: Object, *, weights_only: bool) -> Iterator[None]:
-    """Tell damage in a file of the format before torch 1.6, as far as it shows, from what torch refuses to run.
+def _understood(of: Object) -> Iterator[None]:
+    """Raise ``CheckpointError`` if torch fails at a file with intact records; pass on its refusals and limits."""
+    try:
+        yield
+    except (*_BROKEN, *_BROKEN_WEIGHTS) as error:
+        mine = isinstance(error, RuntimeError) and _MACHINE.search(str(error))
+        if isinstance(error, PenstockError | OSError) or mine or refused(error):
+            raise
+        message = f"torch cannot make what its data.pkl describes ({type(error).__name__}): torch.save did not write it"
+        raise CheckpointError(message, url=of.url) from error
 
-    torch answers most of it with the advice to pass ``weights_only=False``: also a name that the file's end cuts off.
+
+@contextmanager
+def _without_sums(reader: Reader | ChecksummedReader, of: Object, *, weights_only: bool) -> Iterator[None]:
+    """Raise ``CheckpointError`` for damage in a file of the format before torch 1.6, as far as torch detects it.
+
+    Errors for code that torch refuses to run are passed on. torch answers most damage with the advice to pass
+    ``weights_only=False``, even for a name that is cut off at the end of the file.
     """
     broken = _BROKEN + _BROKEN_WEIGHTS if weights_only else _BROKEN
     try:
@@ -183,7 +212,7 @@ def _without_sums(reader: Reader | ChecksummedReader, of: Object, *, weights_onl
 
 
 def _reader(source: Source, of: Object) -> Reader | ChecksummedReader:
-    """Open the file to be read from the beginning to the end."""
+    """Open the file to be read sequentially."""
     reader = source.open_read(of.key, ObjectMeta(of.key, of.size, of.etag))
     return reader if of.checksums is None else ChecksummedReader(reader, of.checksums, of.url)
 

@@ -1,9 +1,9 @@
 # ruff: noqa: SLF001  the table of opcodes is a part of the class
-"""Reads a pickle without running any of it: values of our own describe what the pickle would make.
+"""A pickle reader that runs no code: it describes the objects that a pickle would make.
 
-``pickle``'s own unpickler takes 16 bytes of memory for each number below one that a file names, and calls what it
-names. Here nothing is made but lists, tuples and three small classes, for each opcode one at most, so time and memory
-are some multiple of the pickle's length (100 bytes for each of it at the worst).
+``pickle``'s own unpickler calls the functions that a file names, and takes 16 bytes of memory for each number below
+one that a file names. This reader makes only lists, tuples and three small classes, at most one per opcode. Time and
+memory are proportional to the pickle's length (at worst 100 bytes per byte).
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ class Name(NamedTuple):
 
 
 class Pairs(list[tuple[Any, Any]]):
-    """A dict's keys and values, as often as they come; nothing is hashed, which a key may make as dear as it likes."""
+    """The keys and values of a dict, duplicates included; nothing is hashed, because a hash can be made expensive."""
 
     __slots__ = ()
 
 
 class Call:
-    """What calling something would make.
+    """The description of an object that a call would make.
 
     Attributes:
-        by: What is called: a ``Name``, in a sane pickle.
-        args: With what.
-        new: Whether it is the class's ``__new__`` that is called, and no more.
-        state: What is set then, if anything.
-        content: What is added to it then: items, or ``Pairs``.
+        by: The callable: a ``Name``, in a valid pickle.
+        args: The arguments.
+        new: Whether only the class's ``__new__`` is called.
+        state: The state that is set afterwards, if any.
+        content: The items that are added afterwards, or ``Pairs``.
 
     """
 
@@ -56,21 +56,21 @@ class Call:
 
 
 class PickleScan:
-    """Reads a pickle of torch's or Python's, of protocols 2 to 5.
+    """The contents of a pickle that torch or Python wrote, of protocols 2 to 5.
 
     Attributes:
         asked: Persistent ids, in order: the storages of a ``torch.save`` file.
-        names: Each class or function, ``module name``.
+        names: Each class or function, as ``module name``.
         calls: Each ``Call``, in order.
-        result: What the whole is.
+        result: The description of the whole object.
 
     Raises:
-        pickle.UnpicklingError: It is damaged, too long, or has what neither torch nor Python writes.
+        pickle.UnpicklingError: The pickle is damaged, too long, or contains opcodes that torch and Python do not write.
 
     """
 
     def __init__(self, data: bytes | memoryview) -> None:
-        """Read all of it."""
+        """Read the whole pickle."""
         self.asked: list[Any] = []
         self.names: set[str] = set()
         self.calls: list[Call] = []
@@ -113,7 +113,7 @@ class PickleScan:
         return int.from_bytes(self._bytes(size), "little")
 
     def _marked(self) -> list[Any]:
-        """Return what is above the last mark, which goes."""
+        """Remove the items above the last mark, with the mark, and return them."""
         above, self._stack = self._stack, self._under.pop()
         return above
 
@@ -124,7 +124,7 @@ class PickleScan:
         self._stack.append(Name(module, name))
 
     def _made(self, args: object, *, new: bool = False) -> None:
-        """Put what would be made in the place of its maker."""
+        """Replace the callable on the stack by the description of its result."""
         self._stack[-1] = Call(self._stack[-1], args, new=new)
         self.calls.append(self._stack[-1])
 
@@ -136,7 +136,7 @@ class PickleScan:
             raise TypeError("a state of what has none")
 
     def _added(self, items: list[Any]) -> None:
-        """Add to a list, a set, or an object that is like one."""
+        """Add items to a list, a set, or a list-like object."""
         held = self._stack[-1]
         if isinstance(held, Call):
             held.content = [] if held.content is None else held.content
@@ -146,7 +146,7 @@ class PickleScan:
         held.extend(items)
 
     def _paired(self, items: list[Any]) -> None:
-        """Add to a dict, or an object that is like one."""
+        """Add items to a dict or a dict-like object."""
         held = self._stack[-1]
         if isinstance(held, Call):
             held.content = Pairs() if held.content is None else held.content
@@ -195,7 +195,7 @@ def _push(make: Callable[[PickleScan], object]) -> Callable[[PickleScan], None]:
 
 
 def _counted(size: int, make: Callable[[bytes], object]) -> Callable[[PickleScan], None]:
-    """Push what is made of as many bytes as a number of ``size`` bytes says."""
+    """Return an opcode that reads a length of ``size`` bytes, then that many bytes, and pushes ``make`` of them."""
     return lambda self: self._stack.append(make(self._bytes(self._natural(size))))
 
 

@@ -1,4 +1,4 @@
-"""Brings storages of ``torch.save`` files to where tensors live, each compared with its CRC-32."""
+"""Reading of storages of ``torch.save`` files to their devices, each verified by its CRC-32."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ if TYPE_CHECKING:
 
 __all__ = ["COPIED_BYTES", "StoragePrefetch", "storages"]
 
-COPIED_BYTES = 32 << 20  # where torch reads into memory of its own, longer storages are not read ahead of that
+# If torch reads into its own memory, longer storages are not prefetched.
+COPIED_BYTES = 32 << 20
 
 
 def nowhere(_location: str) -> None:
-    """Lead to no GPU."""
+    """Return no GPU for any location."""
 
 
 def storages(
     source: Source, of: Object, uses: Iterable[Use], gpu: Callable[[str], torch.device | None] = nowhere
 ) -> Generator[torch.Tensor]:
-    """Yield the bytes of the records of ``uses``, in order, 192 MiB ahead of what was yielded.
+    """Yield the bytes of the records of ``uses``, in order, read up to 192 MiB ahead of the consumer.
 
-    ``gpu`` says to which one a location leads: by way of page-locked memory then, and there once its current stream has
-    come so far. Else they are read right to where they stay, in the CPU's memory.
+    ``gpu`` returns the GPU of a location. Data for a GPU passes through page-locked memory, and is there once the GPU's
+    current stream has reached that point. Other data is read directly to its place in CPU memory.
 
     Raises:
-        ChecksumMismatch: A record is not what was written.
+        ChecksumMismatch: A record does not match its CRC-32.
 
     """
     import torch
@@ -56,25 +57,25 @@ def storages(
 
 
 def _wants(of: Object, record: Record, memory: memoryview, storage: torch.Tensor | None = None) -> Iterator[Want]:
-    """Ask for a record's bytes in ``memory``."""
+    """Yield the wants that read a record into ``memory``."""
     for start, stop in _pieces(record):
         yield Want(of, start, stop, memory[start - record.start : stop - record.start], (record, storage, None))
 
 
 def _staged(of: Object, record: Record, storage: torch.Tensor) -> Iterator[Want]:
-    """Ask for a record's bytes in page-locked memory."""
+    """Yield the wants that read a record into page-locked memory."""
     for start, stop in _pieces(record):
         stage = staged(stop - start, page_locked=storage.is_cuda)
         yield Want(of, start, stop, stage.numpy().data, (record, storage, stage))
 
 
 def _pieces(record: Record) -> list[tuple[int, int]]:
-    """Cut a record into pieces that are compared while the next arrive; an empty one is one piece."""
+    """Return the ranges of a record that are verified while the next ones arrive; an empty record is one range."""
     return list(cuts(record.start, record.stop)) or [(record.start, record.stop)]
 
 
 def _verified(source: Source, of: Object, wants: Iterable[Want]) -> Generator[Any]:
-    """Fill ``wants``, compare each record they are of, and yield what it was filled into."""
+    """Fill ``wants``, verify each record, and yield the storage it was read into."""
     crc = 0
     with closing(gather(source, wants)) as filled:
         for want in filled:
@@ -89,9 +90,9 @@ def _verified(source: Source, of: Object, wants: Iterable[Want]) -> Generator[An
 
 
 class StoragePrefetch:
-    """The storages of one file, read ahead in the order in which they will be asked for. Close it: no write follows.
+    """The storages of one file, prefetched in the expected order of use. After ``close`` nothing is written.
 
-    Expects ``uses``; for ``gpu`` see ``storages``.
+    ``uses`` is the expected order; for ``gpu`` see ``storages``.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class StoragePrefetch:
         uses: Iterable[Use],
         gpu: Callable[[str], torch.device | None] = nowhere,
     ) -> None:
-        """Begin; nothing is read before the first is asked for."""
+        """Start without a read; the first ``take`` begins to read."""
         self._source = source
         self._of = of
         firsts: dict[Record, Use] = {}
@@ -113,7 +114,7 @@ class StoragePrefetch:
         self._last: tuple[Record, memoryview] | None = None
 
     def take(self, record: Record) -> torch.Tensor:
-        """Return a storage's bytes; one that was not expected next is read now, into the CPU's memory."""
+        """Return a storage's bytes; a storage that is not the expected next one is read now, into CPU memory."""
         if not self._expected or self._expected[0] != record:
             return next(storages(self._source, self._of.of, [Use(record, "")]))
         self._expected.popleft()
@@ -123,9 +124,9 @@ class StoragePrefetch:
         return storage
 
     def serve(self, at: int, view: memoryview) -> int:
-        """Fill ``view`` with a storage's bytes where one begins at ``at``, or goes on; returns how many they were.
+        """Fill ``view`` with a storage's bytes if one begins at ``at`` or continues there; return the number of bytes.
 
-        Any other read is of what lies around them: a search for the directory begins within a storage.
+        Return 0 for any other read: torch's search for the directory begins within a storage.
         """
         record = self._of.storage(at)
         last = None if self._last is None else self._last[0]
@@ -142,7 +143,7 @@ class StoragePrefetch:
         return len(piece)
 
     def settle(self) -> None:
-        """Wait until every GPU has what is its."""
+        """Wait until every GPU has received its data."""
         import torch
 
         for gpu in self._gpus:

@@ -1,4 +1,4 @@
-"""Finds what ``torch.load`` would refuse with weights only before it is saved, and says where it is."""
+"""Checks for values that ``torch.load`` would refuse with weights only, made before a save."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from penstock.errors import Unusable
 
 __all__ = ["ATOMS", "check_weights_only", "shown"]
 
-ATOMS = frozenset((bool, int, float, complex, str, type(None)))  # what holds nothing, and is not worth remembering
+ATOMS = frozenset((bool, int, float, complex, str, type(None)))  # hold no other objects; not worth caching
 _INSTEAD = "save plain values, or say weights_only=False when it is saved and when it is restored"
 
 
 def check_weights_only(value: Any, at: str, *, apart: bool) -> None:  # noqa: ANN401  whatever is to be saved
-    """Make sure that ``torch.load`` takes a value with weights only; of tensors no bytes are copied.
+    """Raise ``Unusable`` unless ``torch.load`` accepts a value with weights only; copies no tensor data.
 
-    ``apart``: torch's distributed checkpoints save it, which take dicts and lists apart.
+    With ``apart`` the value is for torch's distributed checkpoints, which take dicts and lists apart.
 
     Raises:
-        Unusable: It would not. The innermost thing that it refuses is named by its path, which begins with ``at``.
+        Unusable: torch would refuse it. The message names the innermost refused value by its path, which begins with
+            ``at``.
 
     """
     parts = _apart(value) if apart else value
@@ -33,12 +34,12 @@ def check_weights_only(value: Any, at: str, *, apart: bool) -> None:  # noqa: AN
 
 
 def shown(error: Exception) -> str:
-    """Return an error's kind and text, shortened."""
+    """Return an error's type and text, shortened to 200 characters."""
     return f"{type(error).__name__}: {error}"[:200]
 
 
 def _apart(value: Any) -> Any:  # noqa: ANN401  see check_weights_only
-    """Return what torch's distributed checkpoints pickle of a value, in dicts and lists by the same keys."""
+    """Return the part of a value that torch's distributed checkpoints pickle, in dicts and lists by the same keys."""
     if isinstance(value, torch_module().Tensor):
         return None
     if isinstance(value, Mapping):
@@ -51,7 +52,7 @@ def _plain(key: object) -> object:
 
 
 def _unsafe(value: object) -> str:
-    """Return why torch would not load a value with weights only, or nothing; of a tensor no bytes are copied."""
+    """Return why torch would not load a value with weights only, or an empty string; copies no tensor data."""
     torch, file = torch_module(), io.BytesIO()
     try:
         torch.save(value, file, pickle_module=_PICKLING)
@@ -66,7 +67,7 @@ def _unsafe(value: object) -> str:
 
 
 def _refuse(value: Any, at: str, why: str, seen: set[int]) -> None:  # noqa: ANN401  see check_weights_only
-    """Raise ``Unusable`` that names the innermost thing which torch would not load."""
+    """Raise ``Unusable`` with the path of the innermost value that torch would not load."""
     seen.add(id(value))
     inner: dict[Any, Any] = {}
     if isinstance(value, dict):
@@ -83,7 +84,7 @@ def _refuse(value: Any, at: str, why: str, seen: set[int]) -> None:  # noqa: ANN
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves out tensors' bytes; their attributes stay, and of those that are not torch's own their class."""
+    """A pickler that omits tensor data but keeps tensors' attributes, and their class if it is not torch's own."""
 
     def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401  pickle's
         torch = torch_module()
@@ -95,4 +96,4 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-_PICKLING = SimpleNamespace(__name__="pickle", Pickler=_Pickler)  # what torch.save takes for the module
+_PICKLING = SimpleNamespace(__name__="pickle", Pickler=_Pickler)  # the pickle module that torch.save is given

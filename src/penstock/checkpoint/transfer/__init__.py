@@ -1,1 +1,1 @@
-"""How pieces of objects reach memory: which requests bring them, where they are staged, tensors as bytes."""
+"""Transfer of object ranges into memory: request planning, staging buffers, verification, tensors as bytes."""

@@ -1,4 +1,4 @@
-"""Brings many pieces of objects into memory, in parallel and verified."""
+"""Parallel, verified reads of many object ranges into memory."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Object", "Want", "gather"]
 
-_WINDOW_BYTES = 192 << 20  # on their way or waiting: with what surrounds it, below 256 MiB beyond the state itself
+# Bytes in flight or waiting. With the overhead around it, memory stays below 256 MiB beyond the state itself.
+_WINDOW_BYTES = 192 << 20
 
 
 def gather(source: Source, wants: Iterable[Want], window_bytes: int = _WINDOW_BYTES) -> Generator[Want]:
-    """Fill the memory of ``wants`` and yield them, in order, each once its bytes are there and were verified.
+    """Fill the memory of ``wants``, and yield each want in order after its bytes arrived and were verified.
 
-    ``wants`` is drawn from lazily, ``window_bytes`` ahead of what was yielded and a want more: memory that is made
-    while drawing stays within that. Long runs of whole blocks go straight into a want's memory, one request for each
-    8 MiB; small wants, and the blocks at both ends, share requests and are copied. Where there are checksums, a want
-    costs up to a MiB more at each end. On any way out, Ctrl-C and closing included, nothing writes into any memory any
-    more.
+    ``wants`` is consumed lazily, ``window_bytes`` plus one want ahead of the consumer, so memory allocated by the
+    iterator stays within that. Long runs of whole blocks are read directly into a want's memory, one request per 8 MiB.
+    Small wants, and partial blocks at both ends, share requests and are copied. With checksums, a want costs up to 1
+    MiB more at each end. After the generator ends in any way, Ctrl-C and ``close`` included, nothing writes into any
+    memory.
 
     Raises:
-        ChecksumMismatch: A block is not what was written; its object is named.
-        NotFound: An object is gone. ``Changed``: it is another version.
+        ChecksumMismatch: A block does not match its checksum; the message names its object.
+        NotFound: An object no longer exists. ``Changed``: it was replaced.
 
     """
     sent: deque[tuple[Run, memoryview]] = deque()
@@ -62,7 +63,7 @@ def _scratch(size: int) -> memoryview:
 
 
 def _view(piece: tuple[Want, int, int]) -> memoryview:
-    """Return the part of a want's memory that a piece belongs in."""
+    """Return the part of a want's memory that receives a piece."""
     want, start, stop = piece
     whole = memoryview(want.memory)
     return whole.cast("B")[start - want.start : stop - want.start] if whole.nbytes else memoryview(bytearray())

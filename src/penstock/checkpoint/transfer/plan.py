@@ -1,6 +1,6 @@
-"""Which requests bring many pieces of objects: long runs straight to where they belong, the rest by way of scratch.
+"""Planning of requests for many object ranges: long runs go directly to their memory, the rest through scratch.
 
-Pure: bytes and blocks in, runs out.
+Pure: takes byte ranges and blocks, returns runs.
 """
 
 from __future__ import annotations
@@ -17,22 +17,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Object", "Piece", "Run", "Want", "runs"]
 
-_MOST_BYTES = 8 * BLOCK_BYTES  # of one request: a connection to S3 gives 50 to 100 MB/s, so many in parallel pay
-_STRAIGHT_BYTES = 2 * BLOCK_BYTES  # from here on a run of whole blocks is worth a request of its own, and no copy
-_GAP_BYTES = 256 << 10  # of bytes not wanted, read to save a request: 30 ms at 10 MB/s
+# Bytes per request: one connection to S3 gives 50 to 100 MB/s, so many in parallel pay.
+_MOST_BYTES = 8 * BLOCK_BYTES
+# From this size on a run of whole blocks gets its own request and is not copied.
+_STRAIGHT_BYTES = 2 * BLOCK_BYTES
+# Unwanted bytes that are read to save a request: 30 ms at 10 MB/s.
+_GAP_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Object:
-    """A data object, and what its bytes are held to.
+    """A data object and the checksums to verify it with.
 
     Attributes:
-        key: Its full key.
-        etag: The version to read; empty to take any.
+        key: The full key.
+        etag: The version to read; empty for any version.
         size: Bytes.
-        url: Its name in messages.
-        checksums: The digests of its blocks; None: there are none.
-        origin: The byte at which block 0 of ``checksums`` begins.
+        url: Its URL, for messages.
+        checksums: Its block checksums; None if there are none.
+        origin: Byte offset at which block 0 of ``checksums`` begins.
 
     """
 
@@ -44,11 +47,11 @@ class Object:
     origin: int = 0
 
     def within(self, start: int, stop: int) -> str:
-        """Name bytes in messages."""
+        """Return a message's name for a range of bytes."""
         return f"bytes {start} to {stop}"
 
     def whole(self, start: int, stop: int) -> tuple[int, int]:
-        """Return the whole blocks within ``[start, stop)``; all of it where there are no checksums."""
+        """Return the range of whole blocks within ``[start, stop)``; the same range without checksums."""
         if self.checksums is None:
             return start, stop
         first = start + (self.origin - start) % BLOCK_BYTES
@@ -56,7 +59,7 @@ class Object:
         return first, max(first, last)
 
     def around(self, start: int, stop: int) -> tuple[int, int]:
-        """Return the whole blocks around ``[start, stop)``; just that where there are no checksums."""
+        """Return the range of whole blocks around ``[start, stop)``; the same range without checksums."""
         if self.checksums is None:
             return start, stop
         last = min(self.size, stop + (self.origin - stop) % BLOCK_BYTES)
@@ -64,14 +67,14 @@ class Object:
 
 
 class Want(NamedTuple):
-    """A piece of an object, and the memory it belongs in.
+    """A range of an object, and the memory that receives it.
 
     Attributes:
         of: The object.
-        start: Its first byte in the object, inclusive.
-        stop: Its last, exclusive.
+        start: First byte in the object, inclusive.
+        stop: Last byte, exclusive.
         memory: A writable, contiguous buffer of ``stop - start`` bytes.
-        tag: Whatever its owner wants to find it by.
+        tag: Any value of the caller's, to recognize the want by.
 
     """
 
@@ -83,7 +86,7 @@ class Want(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Bytes ``[start, stop)`` of the object that belong into a want's memory."""
+    """Bytes ``[start, stop)`` of the object that belong in a want's memory."""
 
     want: Want
     start: int
@@ -92,15 +95,15 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """One request: bytes ``[start, stop)`` of an object.
+    """A request: bytes ``[start, stop)`` of an object.
 
     Attributes:
         of: The object.
         start: First byte.
         stop: Last byte, exclusive.
-        straight: Read into the memory of its one piece, and not into scratch.
-        pieces: What lies in it.
-        done: The wants whose last bytes these are.
+        straight: Whether it is read directly into the memory of its only piece, not into scratch memory.
+        pieces: The pieces in it.
+        done: The wants that are complete after this run.
 
     """
 
@@ -112,17 +115,17 @@ class Run:
     done: list[Want] = field(default_factory=list)
 
     def reaches(self, of: Object, start: int, stop: int) -> bool:
-        """Say whether ``[start, stop)`` is best read along with this run."""
+        """Return whether to read ``[start, stop)`` as part of this run."""
         near = self.of is of and self.start <= start <= self.stop + _GAP_BYTES
         return near and max(stop, self.stop) - self.start <= _MOST_BYTES
 
 
 def runs(wants: Iterable[Want]) -> Iterator[Run]:
-    """Return the requests for ``wants``, drawn lazily; each want is done in its turn.
+    """Yield the requests for ``wants``, which are consumed lazily; wants complete in their order.
 
-    What lies near each other is read together as long as starts ascend; any other order only costs requests.
+    Nearby ranges are read together while starts ascend; any other order only costs more requests.
     """
-    waiting: Run | None = None  # for more that lies in it
+    waiting: Run | None = None  # open for more pieces nearby
     for want in wants:
         for piece, straight in _pieces(want):
             low, high = (piece.start, piece.stop) if straight else want.of.around(piece.start, piece.stop)
@@ -143,11 +146,11 @@ def runs(wants: Iterable[Want]) -> Iterator[Run]:
 
 
 def _pieces(want: Want) -> Iterator[tuple[Piece, bool]]:
-    """Cut a want: what goes straight into its memory, and what is left at its ends."""
+    """Cut a want into pieces for direct reads and the remainders at its ends; yield each with its ``straight`` flag."""
     of, start, stop, *_ = want
     first, last = of.whole(start, stop)
     if start == stop:
-        yield Piece(want, start, stop), True  # no request, but its turn
+        yield Piece(want, start, stop), True  # no request, but keeps the order
         return
     if last - first < _STRAIGHT_BYTES:
         first = last = stop

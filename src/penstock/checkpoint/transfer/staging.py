@@ -1,4 +1,4 @@
-"""Memory that tensors pass through: page-locked where that is faster, and kept where it is used again."""
+"""Staging memory for tensors: page-locked if that is faster, and reused."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 __all__ = ["STAGE_BYTES", "Stage", "cuts", "staged", "staged_bytes"]
 
-STAGE_BYTES = 16 << 20  # of one buffer: whole blocks of checksums; gather holds up to twelve of them
+# Bytes of one buffer: a multiple of the checksum block. gather holds up to twelve buffers.
+STAGE_BYTES = 16 << 20
 
 
 def staged(size_bytes: int, *, page_locked: bool) -> Tensor:
-    """Return new CPU memory to read into, as a line of bytes; ``page_locked`` on the way to a GPU.
+    """Return new CPU memory as a one-dimensional byte tensor; use ``page_locked`` for data on its way to a GPU.
 
-    torch keeps page-locked memory for the next, and knows which copies out of it are still under way.
+    torch caches page-locked memory for reuse, and tracks copies out of it that are still in progress.
     """
     torch = torch_module()
     buffer: Tensor = torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=page_locked)
@@ -28,7 +29,7 @@ def staged(size_bytes: int, *, page_locked: bool) -> Tensor:
 
 
 def cuts(start: int, stop: int, origin: int = 0) -> Iterator[tuple[int, int]]:
-    """Cut ``[start, stop)`` where each ``STAGE_BYTES`` from ``origin`` end: no checksummed block is read twice."""
+    """Cut ``[start, stop)`` at each ``STAGE_BYTES`` from ``origin``, so that no checksummed block is read twice."""
     while start < stop:
         end = min(stop, start + STAGE_BYTES - (start - origin) % STAGE_BYTES)
         yield start, end
@@ -36,19 +37,19 @@ def cuts(start: int, stop: int, origin: int = 0) -> Iterator[tuple[int, int]]:
 
 
 class Stage:
-    """CPU memory that one state after another is copied to; page-locked for what comes from a GPU.
+    """Reusable CPU memory for copies of successive states; page-locked for tensors from a GPU.
 
-    What one copy leaves, the next of the same shapes takes: fresh memory costs more than the copy.
+    A copy reuses the memory of the previous one for tensors of the same shape: new memory costs more than the copy.
     """
 
     def __init__(self) -> None:
-        """Hold nothing yet."""
+        """Start without memory."""
         self._held: list[Any] = []
 
     def copy(self, state: Any) -> Any:  # noqa: ANN401  any nest of tensors
-        """Return nested dicts, lists and tuples with each tensor copied; the rest stays itself.
+        """Return nested dicts, lists and tuples with each tensor copied; other values are the same objects.
 
-        The copy before this one is gone then.
+        This overwrites the previous copy.
         """
         torch = torch_module()
         spare: dict[object, list[Any]] = {}
@@ -57,7 +58,8 @@ class Stage:
         copies: dict[int, Any] = {}
 
         def aside(tensor: Any) -> Any:  # noqa: ANN401  torch is not imported where this is read
-            if id(tensor) not in copies:  # tied weights stay tied
+            # Tied weights stay tied.
+            if id(tensor) not in copies:
                 fitting = spare.get(_kind(tensor)) if type(tensor.detach()) is torch.Tensor else None
                 empty = fitting.pop() if fitting else torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
                 copies[id(tensor)] = empty.copy_(tensor.detach(), non_blocking=True)
@@ -71,13 +73,13 @@ class Stage:
 
 
 def _kind(tensor: Any) -> object:  # noqa: ANN401  see Stage
-    """Say what memory a tensor's copy takes."""
+    """Return a key that is equal for tensors whose copies can share memory."""
     strides = tensor.stride() if tensor.layout is torch_module().strided else None
     return tensor.dtype, tensor.shape, strides, tensor.layout, tensor.is_cuda or tensor.is_pinned()
 
 
 def staged_bytes(state: Any) -> int:  # noqa: ANN401  see Stage
-    """Return how many bytes the tensors of a state have."""
+    """Return the total bytes of a state's tensors."""
     sizes: dict[int, int] = {}
 
     def measure(tensor: Any) -> Any:  # noqa: ANN401  see Stage

@@ -1,1 +1,1 @@
-"""``penstock cache``: what is kept on this machine, and what fills it ahead of a training."""
+"""``penstock cache``: the cache on this machine, and filling it before a training."""

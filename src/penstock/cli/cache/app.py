@@ -1,4 +1,4 @@
-"""The commands over the cache as typer sees them: names, options, help with an example."""
+"""Cache commands for typer: names, options, and help with an example."""
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +18,7 @@ _PREFIX = "Only objects whose URL begins with this: s3://bucket/train/. Default:
 
 
 def cache(app: "typer.Typer") -> None:
-    """Add ``cache`` with its own commands."""
+    """Add ``cache`` with its subcommands."""
     import typer
 
     group = typer.Typer(
@@ -33,7 +33,7 @@ def cache(app: "typer.Typer") -> None:
 
 
 def _with_cache(command: "Callable[..., None]") -> "Callable[..., None]":
-    """Give ``command`` the options that say which cache; it takes it as one keyword, ``choice``."""
+    """Add the options that select the cache to ``command``, which receives them as the keyword ``choice``."""
     from typer import Option
 
     def choice(

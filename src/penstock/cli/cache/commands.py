@@ -1,4 +1,4 @@
-"""``penstock cache``: the objects that are kept, objects read ahead, damage found, room made."""
+"""``penstock cache``: list, warm, verify and clear the cache."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import penstock as ps
-from penstock.bulk.warm import Warmed, warm_into
 from penstock.cli.exits import CODES, write
 from penstock.cli.text import harmless, moment, readable
 from penstock.errors import Damaged, NoSpace, NotFound, PenstockError, Unusable, printable
+from penstock.jobs.warm import Warmed, warm_into
 from penstock.progress import bar
-from penstock.providers.profiles.effective import cache_of
+from penstock.stores.profiles.effective import cache_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,11 +25,11 @@ __all__ = ["CacheChoice", "Row", "as_json", "as_long", "as_url", "cached", "clea
 
 
 class CacheChoice(NamedTuple):
-    """Which cache a command means.
+    """Cache that a command uses.
 
     Attributes:
-        path: Its directory; None: not said.
-        profile: The profile whose cache it is; None: not said.
+        path: Directory of the cache; None: not given.
+        profile: Profile that has the cache; None: not given.
 
     """
 
@@ -37,7 +37,7 @@ class CacheChoice(NamedTuple):
     profile: str | None
 
     def open(self) -> ps.Cache:
-        """Return the cache; nothing is read yet. Raises ``ConfigError`` for a profile that is not there."""
+        """Return the cache; nothing is read yet. Raises ``ConfigError`` for an unknown profile."""
         options = None if self.profile is None else cache_of(self.profile)
         if self.path is not None:
             options = replace(options or ps.CacheOptions(), path=self.path)
@@ -46,7 +46,7 @@ class CacheChoice(NamedTuple):
 
 @dataclass(slots=True)
 class Row:
-    """One version of an object, as far as it is in the cache."""
+    """Cached part of one version of an object."""
 
     url: str
     etag: str
@@ -58,10 +58,10 @@ class Row:
 
 
 def ls(prefix: str, line: Callable[[Row], str], choice: CacheChoice) -> None:
-    """Print the objects whose URLs begin with ``prefix``, in order of their URLs, and how full the cache is.
+    """Print the objects whose URLs begin with ``prefix``, sorted by URL, and how full the cache is.
 
     Raises:
-        NotFound: There are none.
+        NotFound: No object matches.
         Unusable: The directory cannot be read.
 
     """
@@ -110,10 +110,10 @@ def as_json(row: Row) -> str:
 
 
 def cached(store: StoreOptions | str, path: str | None) -> StoreOptions | str:
-    """Return a store's options with the cache in the directory ``path``; as they are, where that is None.
+    """Return a store's options with the cache in the directory ``path``; without ``path``, unchanged.
 
     Raises:
-        Unusable: The store is a profile's.
+        Unusable: The store is given as a profile.
 
     """
     if path is None:
@@ -124,11 +124,11 @@ def cached(store: StoreOptions | str, path: str | None) -> StoreOptions | str:
 
 
 def warm(urls: Sequence[str], store: StoreOptions | str, *, catalogs: bool, as_json: bool) -> None:
-    """Read what ``urls`` mean into the cache: see ``ps.warm``.
+    """Read the objects that ``urls`` name into the cache: see ``ps.warm``.
 
     Raises:
-        PenstockError: One of ``urls`` means nothing, or the store has no cache.
-        SystemExit: Something failed, or does not fit: the code of the worst.
+        PenstockError: One of ``urls`` matches nothing, or the store has no cache.
+        SystemExit: Some objects failed or do not fit: the code of the worst error.
 
     """
     done = Warmed()
@@ -162,10 +162,10 @@ def _tell(done: Warmed, *, as_json: bool) -> None:
 
 
 def verify(choice: CacheChoice, *, as_json: bool) -> None:
-    """Compare everything with its checksums and remove what is damaged.
+    """Verify the checksums of all entries and remove damaged ones.
 
     Raises:
-        SystemExit: Something was damaged.
+        SystemExit: An entry was damaged.
         Unusable: The directory cannot be read.
 
     """
@@ -180,7 +180,7 @@ def verify(choice: CacheChoice, *, as_json: bool) -> None:
 
 
 def clear(prefix: str, choice: CacheChoice, *, as_json: bool) -> None:
-    """Remove the objects whose URLs begin with ``prefix``. Raises ``Unusable`` where the directory is not writable."""
+    """Remove the objects whose URLs begin with ``prefix``. Raises ``Unusable`` if the directory is not writable."""
     with _directory(choice) as cache, bar("clearing", None, None) as count:
         found = cache.clear(prefix, count)
     record = {"entries": found.entries, "stored": found.stored_bytes}
@@ -189,7 +189,7 @@ def clear(prefix: str, choice: CacheChoice, *, as_json: bool) -> None:
 
 @contextmanager
 def _directory(choice: CacheChoice) -> Iterator[ps.Cache]:
-    """Open the cache; what the disk refuses is told as every other mistake is."""
+    """Open the cache; raise ``Unusable`` for errors of the disk."""
     cache = choice.open()
     try:
         yield cache

@@ -1,1 +1,1 @@
-"""What each command does, apart from what the commands share."""
+"""Implementations of the commands, without their shared parts."""

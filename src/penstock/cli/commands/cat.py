@@ -7,9 +7,9 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.bulk.selection import select_objects
 from penstock.cli.exits import outgoing
 from penstock.errors import Unusable
+from penstock.jobs.selection import select_objects
 from penstock.values import Span
 
 if TYPE_CHECKING:
@@ -21,21 +21,22 @@ if TYPE_CHECKING:
 __all__ = ["cat"]
 
 _PIECE_BYTES = 8 << 20
-_READERS = 4  # share options.read.ahead_bytes, 256 MiB, as that many
+# Number of equal shares of options.read.ahead_bytes (256 MiB); this command uses one of them.
+_READERS = 4
 _RANGE = re.compile(r"(\d*):(\d*)")
 
 
 def cat(urls: Sequence[str], span: str, store: StoreOptions | str) -> None:
-    """Write objects to standard output, one after another, a glob's in the order of their keys.
+    """Write objects to standard output, one after another; the matches of a glob are in key order.
 
     64 MiB are read ahead, one request for each 8 MiB.
 
-    ``span`` is ``START:STOP``, half-open, of each of them; either may be left out, and what lies past the end is
-    nothing. Every object is held to the version it had at first, and the first error ends it all.
+    ``span`` is the half-open range ``START:STOP`` of bytes of each object; either may be left out, and bytes past the
+    end are ignored. All reads of an object are pinned to its first version. The first error ends the command.
 
     Raises:
-        Unusable: ``span`` is no such range.
-        NotFound: One of ``urls`` names nothing; what stands before it has been written.
+        Unusable: ``span`` is not a valid range.
+        NotFound: One of ``urls`` matches nothing; the objects before it have been written.
 
     """
     start, stop = _bounds(span)
@@ -61,7 +62,7 @@ def _spans(meta: ObjectMeta, start: int, stop: int | None) -> Iterator[Span]:
 
 
 def _out(data: bytes) -> None:
-    """Write bytes past Python's buffer, which would hold what a reader that has gone did not take."""
+    """Write bytes without Python's buffer, which would keep the bytes that a closed reader did not take."""
     view = memoryview(data)
     with outgoing():
         while view:

@@ -1,4 +1,4 @@
-"""``penstock config``: every setting and where it comes from; what is wrong with a configuration file."""
+"""``penstock config``: settings and where they come from; validation of configuration files."""
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 import json as javascript
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS"]
 
-_INVALID = 2  # as of a ConfigError
+_INVALID = 2  # as for a ConfigError
 
 
 def config(app: "typer.Typer") -> None:
-    """Add the commands."""
+    """Add ``config`` with its subcommands."""
     import typer
 
     inner = typer.Typer(no_args_is_help=True)
@@ -40,7 +40,7 @@ def _show(app: "typer.Typer") -> None:
 
         Secrets are shown as set or unset. No request is made.
         """
-        from penstock.providers.profiles.effective import profiles, settings
+        from penstock.stores.profiles.effective import profiles, settings
 
         rows = settings(place) if place else profiles()
         if not rows:
@@ -70,7 +70,7 @@ def _validate(app: "typer.Typer") -> None:
 
         A variable that is not set here is reported, and is no failure. No request is made.
         """
-        from penstock.providers.profiles.effective import check_files
+        from penstock.stores.profiles.effective import check_files
 
         count, problems = check_files(file)
         for name, text, note in problems:

@@ -1,15 +1,15 @@
-"""``penstock cp`` and ``penstock mv``: many objects from anywhere to anywhere, each of them atomically."""
+"""``penstock cp`` and ``penstock mv``: copy or move many objects between any two places, each atomically."""
 
 from __future__ import annotations
 
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from penstock.bulk.transfer import How, transfer
 from penstock.cli.exits import write
 from penstock.cli.report import Report
 from penstock.cli.text import harmless
 from penstock.errors import Unusable
+from penstock.jobs.transfer import How, transfer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,11 +20,11 @@ __all__ = ["How", "cp"]
 
 
 def cp(urls: Sequence[str], dest: str, how: How, store: StoreOptions | str) -> None:
-    """Copy or move what ``urls`` mean to ``dest``: see ``bulk.transfer``.
+    """Copy or move the objects that ``urls`` name to ``dest``: see ``jobs.transfer``.
 
     Raises:
-        PenstockError: A source or DEST is not usable as it is; nothing was done then.
-        SystemExit: Something failed: the code of the worst.
+        PenstockError: A source or DEST is not usable as given; nothing was done.
+        SystemExit: Some objects failed: the code of the worst error.
 
     """
     if "-" in (*urls, dest):

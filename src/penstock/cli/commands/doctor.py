@@ -1,4 +1,4 @@
-"""``penstock doctor``: what works with a store and what does not, step by step, with what to do."""
+"""``penstock doctor``: step-by-step examination of a store, with remedies."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from penstock.cli.doctor import examine
 from penstock.cli.exits import CODES, write
-from penstock.doctor import examine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.doctor import Finding
+    from penstock.cli.doctor import Finding
     from penstock.options import StoreOptions
 
 __all__ = ["as_json", "as_text", "doctor"]
@@ -21,7 +21,7 @@ _SIGNS = {"passed": "✓", "failed": "✗", "warned": "!", "skipped": "-"}
 
 
 def doctor(url: str, shown: Callable[[Finding], str], store: StoreOptions | str, *, read_only: bool) -> None:
-    """Print each finding as soon as there is one; exit with the code of the first failure."""
+    """Print each finding as soon as it is available; exit with the code of the first failure."""
     code = 0
     for finding in examine(url, store, read_only=read_only):
         write(shown(finding))
@@ -32,7 +32,7 @@ def doctor(url: str, shown: Callable[[Finding], str], store: StoreOptions | str,
 
 
 def as_text(finding: Finding) -> str:
-    """Return a line for people: a sign, the step, milliseconds, and what was found."""
+    """Return a readable line: a sign, the step, milliseconds, and the detail."""
     return f"{_SIGNS[finding.outcome]} {finding.name:<25} {finding.elapsed_s * 1000:>6,.0f} ms  {finding.detail}\n"
 
 

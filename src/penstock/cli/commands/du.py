@@ -1,4 +1,4 @@
-"""``penstock du``: how many objects and bytes there are, by what comes next in their keys."""
+"""``penstock du``: number of objects and bytes, grouped by the next key component."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.bulk.selection import sized
 from penstock.cli.commands.ls import nothing
 from penstock.cli.exits import write
 from penstock.cli.text import harmless
+from penstock.jobs.selection import sized
 from penstock.source import open_source
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ __all__ = ["Row", "as_json", "as_text", "du"]
 
 @dataclass(slots=True)
 class Row:
-    """A sum: of what lies under one prefix, of what lies under none (``objects``), or of all (``total``)."""
+    """Sum over one prefix, over the objects in no prefix (``objects``), or over all objects (``total``)."""
 
     kind: str
     url: str
@@ -31,7 +31,7 @@ class Row:
     size_bytes: int = 0
 
     def add(self, size_bytes: int) -> None:
-        """Count one more."""
+        """Count an object."""
         self.objects += 1
         self.size_bytes += size_bytes
 
@@ -39,10 +39,11 @@ class Row:
 def du(url: str, line: Callable[[Row], str], store: StoreOptions | str, *, summary: bool) -> None:
     """Print sums of the objects whose URL begins with ``url``; one request for each 1,000, memory for one page.
 
-    A line for each key up to its next ``/`` (not with ``summary``), one for what has none, and one for all.
+    One line for each prefix up to the next ``/``, one for the objects without such a prefix, and one for all objects.
+    With ``summary``, only the last one.
 
     Raises:
-        NotFound: There are none.
+        NotFound: No object matches.
 
     """
     source, prefix = open_source(url, store)
@@ -73,7 +74,7 @@ def as_json(row: Row) -> str:
 def _groups(
     entries: Iterable[ObjectMeta], depth: int, url: Callable[[str], str], others: tuple[Row, Row]
 ) -> Iterator[Row]:
-    """Yield a row for each prefix as soon as it is past, for keys in order; count ``others``: the rest, and all."""
+    """Yield a row for each prefix after its last key, for sorted keys; add to ``others``: the rest, and all objects."""
     loose, total = others
     group, named = Row("prefix", ""), ""
     for entry in entries:

@@ -12,7 +12,7 @@ from penstock.errors import NotFound
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.bulk.find import FindKeywords
+    from penstock.jobs.find import FindKeywords
     from penstock.options import StoreOptions
     from penstock.values import ObjectMeta
 
@@ -20,11 +20,11 @@ __all__ = ["as_json", "as_long", "as_url", "find"]
 
 
 def find(url: str, wanted: FindKeywords, line: Callable[[str, ObjectMeta], str], store: StoreOptions | str) -> None:
-    """Print a line for each object that is wanted, as soon as it is found.
+    """Print a line for each matching object as soon as it is found.
 
     Raises:
-        NotFound: There are none.
-        PenstockError: As ``ps.find``.
+        NotFound: No object matches.
+        PenstockError: Errors of ``ps.find``.
 
     """
     found = False

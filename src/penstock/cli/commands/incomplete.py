@@ -1,16 +1,18 @@
-"""``penstock rm --incomplete``: frees what unfinished uploads hold."""
+"""``penstock rm --incomplete``: abort unfinished uploads to free their space."""
 
 from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from time import time
 from typing import TYPE_CHECKING
 
-from penstock.bulk.selection import local
 from penstock.cli.exits import write
 from penstock.cli.text import harmless, moment
 from penstock.errors import NotFound, Unusable
+from penstock.jobs.guard import clock_beside
+from penstock.jobs.selection import local
 from penstock.source import open_source
 
 if TYPE_CHECKING:
@@ -23,20 +25,20 @@ if TYPE_CHECKING:
 __all__ = ["incomplete"]
 
 _HOUR_S = 3600
-_SHOWN = 20  # uploads that are left
+_SHOWN = 20  # uploads named as left
 
 
 def incomplete(
     urls: Sequence[str], hours: float, store: StoreOptions | str, *, dry_run: bool, as_json: bool = False
 ) -> None:
-    """Abort uploads to keys that begin with one of ``urls`` and were begun more than ``hours`` ago.
+    """Abort uploads to keys that begin with one of ``urls`` and were started more than ``hours`` ago.
 
-    Whether an upload's process still runs cannot be seen, so the age must be more than any upload takes; those whose
-    age the store does not tell are left, and named on standard error. One request for each thousand uploads, and one
-    for each that is aborted.
+    Nothing shows whether the process of an upload still runs, so ``hours`` must be longer than any upload takes.
+    Uploads whose age the store does not report are left, and named on standard error. One request for each 1,000
+    uploads, and one for each aborted upload.
 
     Raises:
-        NotFound: There are none.
+        NotFound: No upload matches.
 
     """
     found, ageless = 0, []
@@ -60,12 +62,16 @@ def incomplete(
 
 
 def _old(urls: Sequence[str], hours: float, store: StoreOptions | str) -> Iterator[tuple[Source, Upload]]:
-    latest = time() - hours * _HOUR_S
     for url in urls:
         source, prefix = open_source(url, store)
         if local(source) and not prefix:
             raise Unusable("this is every file of this machine: name a directory", url=source.root)
-        # Listed whole first: a page's token may not survive that what it names is aborted.
+        # List all uploads first: a page token may become invalid when the upload that it names is aborted.
         for upload in list(source.unfinished(prefix)):
-            if upload.begun is None or upload.begun <= latest:
+            now = time()
+            if local(source):
+                # If nothing can be written there, nothing can be removed either.
+                with suppress(OSError):
+                    now = clock_beside(upload.id)
+            if upload.begun is None or upload.begun <= now - hours * _HOUR_S:
                 yield source, upload

@@ -1,4 +1,4 @@
-"""``penstock index``: writes the catalog of a prefix, and goes on where an interrupted one was."""
+"""``penstock index``: write the catalog of a prefix, and continue an interrupted run."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 from typing import TYPE_CHECKING
 
 import penstock as ps
-from penstock.catalog.storage.saved import load
 from penstock.cli.exits import write
 from penstock.cli.text import harmless, readable
+from penstock.data.catalog.storage.saved import load
 from penstock.errors import Damaged
-from penstock.providers.urls import parse
+from penstock.stores.urls import parse
 
 if TYPE_CHECKING:
-    from penstock.catalog.index import IndexKeywords
+    from penstock.data.catalog.index import IndexKeywords
     from penstock.options import StoreOptions
 
 __all__ = ["index"]
@@ -23,14 +23,14 @@ __all__ = ["index"]
 def index(
     url: str, to: str, how: IndexKeywords, store: StoreOptions | str, *, refresh: bool = False, as_json: bool = False
 ) -> None:
-    """Write the catalog of ``url`` to ``to`` as ``ps.index`` does, and print what there is.
+    """Write the catalog of ``url`` to ``to`` as ``ps.index`` does, and print a summary.
 
-    ``refresh`` reads the catalog that is there, and lists only what sorts after its last key.
+    ``refresh`` reads the existing catalog and lists only the keys that sort after its last key.
 
     Raises:
-        NotFound: Nothing is there; with ``refresh``, no catalog.
-        Unusable: With ``refresh``, that catalog is not of ``url``.
-        PenstockError: As ``ps.index``.
+        NotFound: No object exists; with ``refresh``, the catalog does not exist.
+        Unusable: With ``refresh``, the catalog is not of ``url``.
+        PenstockError: Errors of ``ps.index``.
 
     """
     if refresh:
@@ -52,7 +52,7 @@ def index(
 
 
 def _saved(to: str, store: StoreOptions | str | None) -> ps.Catalog:
-    """Return the catalog in a file, of the objects where they were listed: ``refresh`` compares that with the URL."""
+    """Return a saved catalog with the URL where its objects were listed, which ``refresh`` compares."""
     try:
         with ps.open(to, "rb", store=store) as file:
             found = load(file)

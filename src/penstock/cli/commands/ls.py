@@ -1,4 +1,4 @@
-"""``penstock ls``: what is there, one line an object, page by page."""
+"""``penstock ls``: list objects, one per line, page by page."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.bulk.selection import elsewhere
 from penstock.cli.exits import write
 from penstock.cli.text import harmless, moment, readable
 from penstock.errors import NotFound
+from penstock.jobs.selection import elsewhere
 from penstock.progress import tally
 from penstock.source import open_source
 from penstock.values import UNKNOWN_SIZE
@@ -28,15 +28,15 @@ __all__ = ["as_json", "as_long", "as_url", "ls", "nothing"]
 def ls(url: str, line: Line, store: StoreOptions | str) -> None:
     """Print a line for each object whose URL begins with ``url``; memory for one page, one request for each 1,000.
 
-    On a terminal, standard error tells how it goes and, at the end, how many objects and bytes there were.
+    On a terminal, standard error shows the progress and, at the end, the number of objects and bytes.
 
     Raises:
-        NotFound: There are none.
+        NotFound: No object matches.
 
     """
     source, prefix = open_source(url, store)
     count = size_bytes = 0
-    # Lines that run over the same terminal are progress enough.
+    # Lines on the same terminal already show the progress.
     with tally("listing", shown=False if sys.stdout.isatty() else None) as tell:
         for page in source.pages(prefix):
             write("".join(f"{line(source.url(entry.key), entry)}\n" for entry in page.entries))
@@ -50,7 +50,7 @@ def ls(url: str, line: Line, store: StoreOptions | str) -> None:
 
 
 def nothing(url: str) -> NotFound:
-    """Return the error that says so."""
+    """Return the error for a URL without objects."""
     glob = " (it is taken as it stands, not as a glob)" if "*" in url else ""
     return NotFound(f"nothing there begins with this URL{glob}{elsewhere(url)}", url=url)
 
@@ -67,7 +67,7 @@ def as_long(url: str, entry: ObjectMeta) -> str:
 
 
 def as_json(url: str, entry: ObjectMeta) -> str:
-    """Return a JSON object on one line: whatever a key holds, it is escaped."""
+    """Return a JSON object on one line; special characters in a key are escaped."""
     modified = moment(entry.modified)
     size = None if entry.size == UNKNOWN_SIZE else entry.size
     return json.dumps({"url": url, "key": entry.key, "size": size, "etag": entry.etag, "modified": modified})

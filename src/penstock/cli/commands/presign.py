@@ -1,4 +1,4 @@
-"""``penstock presign``: an address at which one object may be read or written without credentials."""
+"""``penstock presign``: a URL to read or write one object without credentials."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["as_json", "as_text", "presign"]
 def presign(
     url: str, method: str, expires: str | None, shown: Callable[[Presigned], str], store: StoreOptions | str
 ) -> None:
-    """Print the address. What must be sent with it, and what may end it sooner, goes to standard error.
+    """Print a presigned URL; the headers to send, and a note on earlier expiry, go to standard error.
 
     Raises:
-        Unusable: As ``ps.presign``; ``expires`` is no time.
+        Unusable: Errors of ``ps.presign``; ``expires`` is not a valid time.
 
     """
     expires_s = None if expires is None else seconds(expires, "--expires")
@@ -43,7 +43,7 @@ def presign(
 
 
 def as_text(signed: Presigned) -> str:
-    """Return the address."""
+    """Return the URL."""
     return f"{signed}\n"
 
 

@@ -1,4 +1,4 @@
-"""``penstock rm``: deletes objects, and asks first where that may be a mistake."""
+"""``penstock rm``: delete objects, and ask first if that may be a mistake."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING
 
-from penstock.bulk.guard import check_tree, link
-from penstock.bulk.selection import require, select
-from penstock.bulk.tasks import steps
-from penstock.bulk.tasks.pool import run_jobs
 from penstock.cli.exits import write
 from penstock.cli.report import Report
 from penstock.cli.text import harmless, readable
+from penstock.engine.contracts.driver import Delete
 from penstock.errors import Cancelled, PenstockError, printable
+from penstock.jobs.guard import check_tree, link
+from penstock.jobs.selection import require, select
+from penstock.jobs.tasks import steps
+from penstock.jobs.tasks.pool import run_jobs
 from penstock.progress import tally
-from penstock.protocols.driver import Delete
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,17 +44,17 @@ class How:
 
 
 def rm(urls: Sequence[str], how: How, store: StoreOptions | str) -> None:
-    """Delete what ``urls`` mean; one request for each 1,000 listed, and one for each object.
+    """Delete the objects that ``urls`` name; one request for each 1,000 listed, and one for each object.
 
-    On a terminal it asks before it deletes more than one, unless ``yes``. What fails does not stop the others. A link
-    is deleted itself, whatever it leads to.
+    On a terminal, the user must confirm the deletion of more than one object, unless ``yes``. A failure does not stop
+    the other deletions. A link itself is deleted, not its target.
 
     Raises:
         NotFound: Nothing matches one of ``urls``.
-        Unusable: A whole bucket, without ``whole_bucket``; the home directory, the working one, or
-            one above them; a link with a ``/`` behind it.
+        Unusable: A whole bucket, without ``whole_bucket``; the home or working directory, or a directory above them; a
+            link with a ``/`` at the end.
         Cancelled: The answer was no; nothing was deleted.
-        SystemExit: Something could not be deleted: the code of the worst.
+        SystemExit: Some objects could not be deleted: the code of the worst error.
 
     """
     for url in urls:
@@ -81,7 +81,7 @@ def _planned(url: str, size_bytes: int, *, as_json: bool) -> str:
 
 
 def _ask(victims: Sequence[Victim]) -> None:
-    if len(victims) < 2:  # noqa: PLR2004  one was named, and is not asked for
+    if len(victims) < 2:  # noqa: PLR2004  a single object needs no question
         return
     size = readable(sum(meta.size for _, meta in victims))
     first, last = (printable(source.url(meta.key)) for source, meta in (victims[0], victims[-1]))

@@ -1,4 +1,4 @@
-"""``penstock stat``: what a store says of objects, one by one."""
+"""``penstock stat``: metadata of objects, one by one."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from penstock.bulk.selection import select_objects
 from penstock.cli.exits import write
 from penstock.cli.text import harmless, readable
 from penstock.cli.text import moment as time
+from penstock.jobs.selection import select_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,12 +23,12 @@ _AT_ONCE = 256
 
 
 def stat(urls: Sequence[str], shown: Callable[[str, ObjectMeta], str], store: StoreOptions | str) -> None:
-    """Print what is known of each object, in the order of ``urls`` and of a glob's keys; the first error ends it all.
+    """Print the metadata of each object, in the order of ``urls`` and of a glob's keys; the first error ends it.
 
-    One request for each object, 256 in parallel, and for a glob one for each 1,000 that are listed for it.
+    One request for each object, 256 in parallel; a glob also takes one for each 1,000 listed objects.
 
     Raises:
-        NotFound: One of ``urls`` names nothing; what stands before it has been told, of a glob all but up to 255.
+        NotFound: One of ``urls`` matches nothing. Objects before it have been printed, of a glob all but up to 255.
 
     """
     for url in urls:
@@ -40,7 +40,7 @@ def stat(urls: Sequence[str], shown: Callable[[str, ObjectMeta], str], store: St
 
 
 def as_text(url: str, meta: ObjectMeta) -> str:
-    """Return lines for people."""
+    """Return readable lines."""
     rows = {
         "size": f"{meta.size} bytes" + (f" ({readable(meta.size)})" if meta.size >= 1024 else ""),  # noqa: PLR2004  KiB
         "modified": time(meta.modified) or "-",

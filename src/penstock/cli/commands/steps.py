@@ -1,4 +1,4 @@
-"""``penstock checkpoint``: a run's checkpoints listed, verified, removed."""
+"""``penstock checkpoint``: list, verify, delete and clean the checkpoints of a run."""
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 import json as javascript
@@ -26,7 +26,7 @@ _HOUR_S = 3600
 
 
 def steps(app: "typer.Typer") -> None:
-    """Add ``checkpoint`` with its own commands."""
+    """Add ``checkpoint`` with its subcommands."""
     import typer
 
     group = typer.Typer(
@@ -94,7 +94,7 @@ def _verify(app: "typer.Typer") -> None:
 
 
 def _one(url: str, store: ps.StoreOptions | str) -> "Iterator[str]":
-    """Verify the one checkpoint that a URL itself names, if there is none of a run's below it."""
+    """Verify the single checkpoint at ``url``, for a URL without steps of a run below it."""
     source, key = open_source(url, store)
     try:
         from penstock.checkpoint.commit.saving import CommittedCheckpoint

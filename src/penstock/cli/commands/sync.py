@@ -1,19 +1,19 @@
-"""``penstock sync``: makes one tree of objects equal to another."""
+"""``penstock sync``: make one tree of objects equal to another."""
 
 from __future__ import annotations
 
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from penstock.bulk.ledger import ledger
-from penstock.bulk.sync import Run
 from penstock.cli.exits import write
 from penstock.cli.report import Report
 from penstock.cli.text import harmless
+from penstock.jobs.ledger import ledger
+from penstock.jobs.sync import Run
 
 if TYPE_CHECKING:
-    from penstock.bulk.mirror import SyncOptions
-    from penstock.bulk.outcome import Outcome
+    from penstock.jobs.mirror import SyncOptions
+    from penstock.jobs.outcome import Outcome
     from penstock.options import StoreOptions
 
 __all__ = ["sync"]
@@ -28,11 +28,11 @@ def sync(
     json: bool,
     processes: int | None,
 ) -> None:
-    """Make the second of two URLs equal to the first: see ``ps.sync``. ``report`` is a file.
+    """Make the tree at the second URL equal to the first: see ``ps.sync``. ``report`` is the path of a file.
 
     Raises:
-        PenstockError: One of the two is not usable as it is; nothing was done then.
-        SystemExit: Something failed: the code of the worst.
+        PenstockError: One of the two URLs is not usable as given; nothing was done.
+        SystemExit: Some objects failed: the code of the worst error.
 
     """
     run = Run(*urls, options, store)

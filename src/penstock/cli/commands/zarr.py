@@ -1,4 +1,4 @@
-"""``penstock zarr``: an array or group copied into other chunks, shards and codecs; what an epoch costs."""
+"""``penstock zarr``: copy an array or group into other chunks, shards and codecs; estimate the cost of an epoch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.cli.page import save
 from penstock.cli.text import harmless, readable
 
 if TYPE_CHECKING:
-    from penstock.datasets.planning.plan import ZarrPlan
+    from penstock.data.zarr.planning.plan import ZarrPlan
     from penstock.interop.zarr.rechunk.documents import Form
     from penstock.interop.zarr.rechunk.run import ArrayCopy, CopyOptions
     from penstock.options import StoreOptions
@@ -22,10 +22,12 @@ __all__ = ["copy", "plan"]
 
 
 def copy(source: str, dest: str, options: CopyOptions, store: StoreOptions | str, *, as_json: bool) -> None:
-    """Copy: see ``penstock.interop.zarr.copy``. A line for each array: what is planned, or was done.
+    """Copy an array or group: see ``penstock.interop.zarr.copy``.
+
+    A dry run or ``as_json`` prints a line for each array. Otherwise a summary goes to standard error.
 
     Raises:
-        PenstockError: As ``penstock.interop.zarr.copy``.
+        PenstockError: Errors of ``penstock.interop.zarr.copy``.
 
     """
     from penstock.interop.zarr.rechunk.run import Run
@@ -38,8 +40,8 @@ def copy(source: str, dest: str, options: CopyOptions, store: StoreOptions | str
     try:
         run.execute()
     except KeyboardInterrupt:
-        # The interpreter would wait for the threads of executors, and they for a store that may not answer: all that a
-        # reader sees of it is whole objects, and the journal is written.
+        # The interpreter would wait for the threads of executors, which wait for a store that may not answer. Ending
+        # now is safe: readers see only whole objects, and the journal is written.
         sys.stderr.flush()
         os._exit(INTERRUPTED)
     if as_json:
@@ -53,7 +55,7 @@ def copy(source: str, dest: str, options: CopyOptions, store: StoreOptions | str
 
 
 def plan(found: ZarrPlan, html: str | None, *, as_json: bool) -> None:
-    """Print a plan, and write it as a page. Raises ``Unusable`` where the file cannot be written."""
+    """Print a plan and, with ``html``, write it as a page. Raises ``Unusable`` if the file cannot be written."""
     if html is not None:
         save(html, found.to_html())
     write((json.dumps(found.as_record()) if as_json else repr(found)) + "\n")

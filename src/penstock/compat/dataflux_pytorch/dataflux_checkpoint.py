@@ -15,28 +15,28 @@ __all__ = ["DatafluxCheckpoint", "DatafluxCheckpointBuffer"]
 
 
 class DatafluxCheckpoint:
-    """Opens objects of a bucket for ``torch.save`` and ``torch.load``, in bounded memory.
+    """Files for ``torch.save`` and ``torch.load`` on the objects of a bucket, in bounded memory.
 
     Attributes:
-        project_name: As given; objects are found without it.
+        project_name: As given; not needed to find objects.
         bucket_name: As given.
         storage_client: As given.
 
     """
 
     def __init__(self, project_name: str | None, bucket_name: str, storage_client: Any = None) -> None:  # noqa: ANN401  a google.cloud.storage.Client
-        """Open nothing yet."""
+        """Keep the arguments; nothing is opened yet."""
         self.project_name = project_name
         self.bucket_name = bucket_name
         self.storage_client = storage_client
         self._store = store_options(storage_client)
 
     def reader(self, object_name: str) -> Reader:
-        """Return a seekable file over the object: one HEAD. ``NotFound`` where there is none."""
+        """Return a seekable file over the object: one HEAD. Raise ``NotFound`` if it does not exist."""
         return open_object(self._url(object_name), "rb", store=self._store)
 
     def writer(self, object_name: str) -> DatafluxCheckpointBuffer:
-        """Return a file that becomes the object, whole, when it is closed well, and never otherwise."""
+        """Return a writable file; the complete object appears on a successful close, and never otherwise."""
         return open_object(self._url(object_name), "wb", store=self._store)
 
     def _url(self, object_name: str) -> str:

@@ -5,26 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.compat.dataflux_pytorch.listing import Bytes, Config, Listed, data_format_default, listed
-from penstock.datasets.batched import Batched
-from penstock.datasets.iterable import IterableDataset
-from penstock.datasets.objects import singles
+from penstock.data.datasets.batched import Batched
+from penstock.data.datasets.iterable import IterableDataset
+from penstock.data.datasets.objects import singles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.order.partition import Tail
+    from penstock.data.order.partition import Tail
 
 __all__ = ["Config", "DataFluxIterableDataset", "data_format_default"]
 
 
 class DataFluxIterableDataset(Listed, IterableDataset):
-    """Yields what ``data_format_fn`` makes of the bytes of each object, by default the bytes, in order, read ahead.
+    """Iterable dataset: yields ``data_format_fn(data)`` for the bytes of each object, in order, reading ahead.
 
-    A loader's workers take one run of the objects each, and every rank yields all, as in the original: assign
-    ``objects`` to share them among ranks, or let ``penstock.IterableDataset`` do it.
+    By default the bytes themselves are yielded. As in the original, each worker of a loader takes one run of the
+    objects, and every rank yields all of them. To shard across ranks, assign ``objects``, or use
+    ``penstock.IterableDataset``.
 
     Attributes:
-        project_name: As given; objects are found without it.
+        project_name: As given; not needed to find objects.
         bucket_name: As given.
         config: As given.
         storage_client: As given; None in workers.
@@ -52,8 +53,8 @@ class DataFluxIterableDataset(Listed, IterableDataset):
         self.data_format_fn = data_format_fn
         self.hold(project_name, bucket_name, config, storage_client)
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # it has no state: a worker's run is its own
-        """Begin at the first object, or the first of this worker's run."""
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # stateless: each worker reads its own run
+        """Return an iterator over all objects; in a worker, over its run of them."""
         place, count = self._iterations.place(), len(self.catalog)
         run = -(-count // place.workers)
         rows = range(min(place.worker * run, count), min((place.worker + 1) * run, count))
@@ -62,5 +63,5 @@ class DataFluxIterableDataset(Listed, IterableDataset):
     def batched(
         self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
     ) -> Batched:
-        """Return batches that are formed here: see ``penstock.IterableDataset.batched``."""
+        """Return a dataset of collated batches: see ``penstock.IterableDataset.batched``."""
         return Batched(self, self._plan(batch_size, tail), self._iterations, collate_fn)

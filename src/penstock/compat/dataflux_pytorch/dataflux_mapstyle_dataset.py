@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.compat.dataflux_pytorch import listing
 from penstock.compat.dataflux_pytorch.listing import Bytes, Listed, data_format_default, listed
-from penstock.datasets.map import MapDataset
+from penstock.data.datasets.map import MapDataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,10 +15,10 @@ __all__ = ["Config", "DataFluxMapStyleDataset", "data_format_default"]
 
 
 class Config(listing.Config):
-    """What to list, and how: see ``listing.Config``.
+    """Settings of a listing: see ``listing.Config``.
 
     Attributes:
-        threads_per_process: Changes nothing: a batch is read with all its requests in flight.
+        threads_per_process: No effect: a batch is read with all its requests in flight.
 
     """
 
@@ -34,7 +34,7 @@ class Config(listing.Config):
         list_retry_config: Any = None,  # noqa: ANN401  an object of google.api_core
         download_retry_config: Any = None,  # noqa: ANN401  the same
     ) -> None:
-        """Hold the settings."""
+        """Store the settings."""
         super().__init__(
             sort_listing_results,
             max_composite_object_size,
@@ -49,13 +49,13 @@ class Config(listing.Config):
 
 
 class DataFluxMapStyleDataset(Listed, MapDataset):
-    """``dataset[i]`` is what ``data_format_fn`` makes of the bytes of object ``i``, by default the bytes.
+    """Map-style dataset: ``dataset[i]`` is ``data_format_fn(data)`` for the bytes of object ``i``.
 
-    The bucket is listed when the dataset is made. A DataLoader's batch is read with all its requests in flight;
-    ``penstock.DataLoader`` takes it, too.
+    By default the bytes themselves are returned. The bucket is listed when the dataset is created. A DataLoader's batch
+    is read with all its requests in flight; ``penstock.DataLoader`` accepts this dataset, too.
 
     Attributes:
-        project_name: As given; objects are found without it.
+        project_name: As given; not needed to find objects.
         bucket_name: As given.
         config: As given.
         storage_client: As given; None in workers.

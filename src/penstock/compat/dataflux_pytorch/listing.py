@@ -1,37 +1,37 @@
-"""What both of Dataflux's datasets are made of: a bucket that is listed once, and bytes that are formatted."""
+"""Common parts of Dataflux's two datasets: the settings, one listing of the bucket, and the transform of bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
-from penstock.catalog.catalog import Catalog, Entry
 from penstock.compat.dataflux_pytorch.options import store_options
+from penstock.data.catalog.catalog import Catalog, Entry
 from penstock.errors import Unusable
-from penstock.providers.urls import parse
+from penstock.stores.urls import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from penstock.datasets.sample import Sample
+    from penstock.data.datasets.sample import Sample
     from penstock.options import StoreOptions
 
 __all__ = ["Bytes", "Config", "Listed", "Objects", "data_format_default", "listed"]
 
-_COMPOSED = "dataflux-composed-objects/"  # what the original leaves in a bucket
+# Prefix of the composed objects that the original leaves in a bucket.
+_COMPOSED = "dataflux-composed-objects/"
 _SIZE, _RETRIES = 100_000_000, 3  # the original's defaults
 
 
 class Config:
-    """What to list, and how. Only ``prefix`` and the retry settings change anything here.
+    """Settings of a listing. Only ``prefix`` and the retry settings have an effect.
 
     Attributes:
-        sort_listing_results: Objects are always sorted.
-        max_composite_object_size: Nothing is ever composed: nothing is written to the bucket.
-        num_processes: The listing goes in parallel requests of this process.
-        prefix: List the objects whose names begin with it; None: all of the bucket.
-        max_listing_retries: Requests are tried again, each for itself; see ``list_retry_config``.
-        list_retry_config: A ``google.api_core.retry.Retry`` for the listing; None: Penstock's own.
+        sort_listing_results: No effect: objects are always sorted.
+        max_composite_object_size: No effect: objects are never composed, and nothing is written to the bucket.
+        num_processes: No effect: this process lists with parallel requests.
+        prefix: List only objects whose names begin with it; None: the whole bucket.
+        max_listing_retries: No effect: each request is retried separately; see ``list_retry_config``.
+        list_retry_config: A ``google.api_core.retry.Retry`` for the listing; None: Penstock's own settings.
         download_retry_config: The same for reads.
 
     """
@@ -47,7 +47,7 @@ class Config:
         list_retry_config: Any = None,  # noqa: ANN401  an object of google.api_core
         download_retry_config: Any = None,  # noqa: ANN401  the same
     ) -> None:
-        """Hold the settings."""
+        """Store the settings."""
         self.sort_listing_results = sort_listing_results
         self.max_composite_object_size = 0 if disable_compose else max_composite_object_size
         self.num_processes = num_processes
@@ -58,57 +58,56 @@ class Config:
 
 
 def data_format_default(data: bytes) -> bytes:
-    """Return the bytes themselves."""
+    """Return the bytes unchanged."""
     return data
 
 
 class Bytes:
-    """A transform of samples: what formats bytes."""
+    """Transform of samples that applies ``data_format_fn`` to their bytes."""
 
     def __init__(self, data_format_fn: Callable[[bytes], Any]) -> None:
-        """Format with ``data_format_fn``."""
+        """Use ``data_format_fn``."""
         self._format = data_format_fn
 
-    def __call__(self, sample: Sample) -> Any:  # noqa: ANN401  whatever the function returns
-        """Return what the function makes of a sample's bytes."""
+    def __call__(self, sample: Sample) -> Any:  # noqa: ANN401  the function's result
+        """Return the function's result for a sample's bytes."""
         return self._format(sample.read())
 
 
-class Objects(Sequence[tuple[str, int]]):
-    """The objects of a dataset as (name, size) pairs, in order; they take no memory of their own."""
+class Objects(list[tuple[str, int]]):
+    """Objects of a dataset as (name, size) pairs, in order; changes to the list change the dataset.
 
-    def __init__(self, catalog: Catalog) -> None:
-        """Show a catalog."""
-        self._catalog = catalog
+    Attributes:
+        changed: Whether a method has changed the list.
 
-    @overload
-    def __getitem__(self, index: int) -> tuple[str, int]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[tuple[str, int]]: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        """Return one pair, or a list of them."""
-        if isinstance(index, slice):
-            return [*Objects(self._catalog[index])]
-        entry = self._catalog[index]
-        return entry.key, int(entry.size)
+    """
 
-    def __len__(self) -> int:
-        """Return how many there are."""
-        return len(self._catalog)
+    changed = False
 
-    def __eq__(self, other: object) -> bool:
-        """Compare with any sequence of pairs."""
-        return isinstance(other, Sequence) and [*self] == [*other]
 
-    __hash__ = None  # type: ignore[assignment]  # as a list's
+def _noting(name: str) -> Callable[..., Any]:
+    change = getattr(list, name)
 
-    def __repr__(self) -> str:
-        """Say how many."""
-        return f"<{len(self):,} objects below {self._catalog.root}>"
+    def method(self: Objects, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401  those of a list
+        self.changed = True
+        return change(self, *arguments, **options)
+
+    method.__name__, method.__doc__ = name, change.__doc__
+    return method
+
+
+for _name in (
+    *("append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"),
+    *("__delitem__", "__iadd__", "__imul__", "__setitem__"),
+):
+    setattr(Objects, _name, _noting(_name))
 
 
 def listed(bucket_name: str, config: Config, storage_client: object) -> tuple[Catalog, StoreOptions]:
-    """List a bucket, without directory markers and what the original composed; return how to read it, too."""
+    """Return the catalog of a bucket, and the store options to read it.
+
+    Directory markers are left out, and so are objects that the original composed, unless ``prefix`` contains a ``/``.
+    """
     if not isinstance(config, Config):
         raise Unusable(f"config is a Config of this package, not {config!r}")
     prefix = config.prefix or ""
@@ -120,34 +119,54 @@ def listed(bucket_name: str, config: Config, storage_client: object) -> tuple[Ca
 
 
 class Listed:
-    """What both datasets have besides being datasets: the arguments as attributes, and the objects as a list."""
+    """Mixin of both datasets: the arguments as attributes, and the objects as a list."""
 
-    catalog: Catalog
+    _catalog: Catalog
+    _objects: Objects | None = None
 
     def hold(self, project_name: str | None, bucket_name: str, config: Config, storage_client: object) -> None:
-        """Keep the arguments as the original does."""
+        """Store the arguments as attributes, as the original does."""
         self.project_name = project_name
         self.bucket_name = bucket_name
         self.config = config
         self.storage_client: Any = storage_client
 
     @property
+    def catalog(self) -> Catalog:
+        """The catalog to read, with the current ``objects``."""
+        if self._objects is not None and self._objects.changed:
+            self._choose(self._objects)
+        return self._catalog
+
+    @catalog.setter
+    def catalog(self, catalog: Catalog) -> None:
+        self._catalog, self._objects = catalog, None
+
+    @property
     def objects(self) -> Objects:
-        """The objects as (name, size) pairs; assign a list of some to read only those."""
-        return Objects(self.catalog)
+        """The objects as (name, size) pairs; to read only some, assign another list or change this one."""
+        if self._objects is None:
+            self._objects = Objects((each.key, int(each.size)) for each in self._catalog)
+        return self._objects
 
     @objects.setter
     def objects(self, objects: Iterable[tuple[str, int]]) -> None:
-        chosen = [Entry(name, size) for name, size in objects]
-        self.catalog = Catalog.build(self.catalog.root, "", chosen)
+        self._choose(objects if isinstance(objects, Objects) else Objects(objects))
+
+    def _choose(self, objects: Objects) -> None:
+        # Objects of the listing stay bound to the listed version.
+        known = {(each.key, int(each.size)): each for each in self._catalog}
+        chosen = [known.get((name, size)) or Entry(name, size) for name, size in objects]
+        self._catalog = Catalog.build(self._catalog.root, "", chosen)
+        self._objects, objects.changed = objects, False
 
     @classmethod
-    def from_prefix(cls, *_: object, **__: object) -> Any:  # noqa: ANN401  it returns nothing
-        """Refuse: the original has no such constructor."""
+    def from_prefix(cls, *_: object, **__: object) -> Any:  # noqa: ANN401  never returns
+        """Raise ``Unusable``: the original has no such constructor."""
         raise Unusable(f"{cls.__name__} is made by its class: ps.MapDataset and ps.IterableDataset have constructors")
 
     from_objects = from_manifest = from_catalog = from_prefix
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the client behind, which cannot be pickled; its credentials go to workers."""
-        return self.__dict__ | {"storage_client": None}
+        """Return the state without the client, which cannot be pickled; workers receive its credentials."""
+        return self.__dict__ | {"_catalog": self.catalog, "_objects": None, "storage_client": None}

@@ -1,20 +1,21 @@
-"""``multistorageclient`` (NVIDIA's Multi-Storage Client, 1.3) by its own names: change the import, and nothing else.
+"""``multistorageclient`` (NVIDIA's Multi-Storage Client, 1.3) over Penstock: change the import, and nothing else.
 
     import penstock.compat.multistorageclient as msc
 
-What differs from the original:
+Differences from the original:
 
-- Errors are Penstock's: a missing object is ``NotFound`` (a ``FileNotFoundError``), an unknown profile ``ConfigError``.
-- Files are Penstock's (``ps.open``): reads go in parallel ranges of one version and in bounded memory, and a write is
-  atomic. They have no ``resolve_filesystem_path``; ``Path.as_posix`` gives a local copy.
-- The cache of a file is Penstock's (docs/cache.md). ``CacheConfig``, replicas, metadata providers, telemetry and
-  provider bundles are left out: what names them in code raises ``Unsupported``; in a file they are named in a warning
-  (docs/profiles.md).
-- ``glob`` gives its answers sorted, for local files too, and no ``/`` at the end.
+- Errors are Penstock's: a missing object raises ``NotFound`` (a ``FileNotFoundError``), an unknown profile
+  ``ConfigError``.
+- Files are Penstock's (``ps.open``): reads use parallel ranges of one version in bounded memory, and writes are atomic.
+  ``fileno`` of an object's file is that of a local copy, which is created on request.
+- The table ``cache`` of a configuration file sets up Penstock's cache (docs/cache.md). ``CacheConfig``, replicas,
+  metadata providers, telemetry and provider bundles are left out: code that names them raises ``Unsupported``. A
+  configuration file that names them raises ``ConfigError``, except for settings that only tune (docs/profiles.md).
+- ``glob`` returns sorted results, also for local files, without a trailing ``/``.
 - ``delete(recursive=True)`` deletes objects in parallel, and leaves empty directories of local files in place.
-- Distributed checkpoints are Penstock's own format; those of the original are read.
-- Clients and paths travel to forked and spawned processes, which open their own connections.
-- Files in YAML need the extra ``msc``.
+- Distributed checkpoints are in Penstock's own format; those of the original can be read.
+- Clients and paths can be passed to forked and spawned processes, which open their own connections.
+- YAML files require the extra ``msc``.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ from penstock.compat.multistorageclient.shortcuts import (
     info,
     is_empty,
     is_file,
-    list,  # noqa: A004  as there
+    list,  # noqa: A004  the original's name
     list_recursive,
     make_symlink,
-    open,  # noqa: A004  as there
+    open,  # noqa: A004  the original's name
     resolve_storage_client,
     set_telemetry_provider,
     sync,
@@ -94,11 +95,13 @@ __all__ = [
     "write",
 ]
 
+__version__ = "1.3.1"  # version of the interface
+
 _MODULES = ("numpy", "os", "pickle", "torch", "xarray", "zarr")
 
 
 def __getattr__(name: str) -> Any:
-    """Load a module for another library when it is first named."""
+    """Import the module of another library on first access; raise ``Unsupported`` if it is left out."""
     if name in _MODULES:
         return import_module(f"{__name__}.{name}")
     if name in MODULES:

@@ -1,4 +1,4 @@
-"""Names of Multi-Storage Client that Penstock does not have: each raises ``Unsupported`` and says what to use."""
+"""Names of Multi-Storage Client that Penstock does not implement: each raises ``Unsupported`` with an alternative."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def refuse(name: str, instead: str) -> NoReturn:
 
 
 class _Absent:
-    """A class that refuses to be made."""
+    """Base of classes that are not implemented; their constructor raises ``Unsupported``."""
 
     _instead = ""
 
@@ -39,26 +39,26 @@ class _Absent:
 
 
 class CacheConfig(_Absent):
-    """A cache on disk."""
+    """Settings of a disk cache, not implemented."""
 
     _instead = "write the table cache into the configuration, or pass store=ps.StoreOptions(cache=ps.CacheOptions(…))"
 
 
 class ProviderBundleV2(_Absent):
-    """Providers in code."""
+    """Providers in code, not implemented."""
 
     _instead = "name a profile with a storage_provider, or add a provider to Penstock (penstock.providers)"
 
 
 class StorageBackend(ProviderBundleV2):
-    """A store in code."""
+    """A store in code, not implemented."""
 
 
 class ResolvedPath(_Absent):
-    """A path that a metadata provider has resolved."""
+    """A path that a metadata provider has resolved, not implemented."""
 
     _instead = "there are no metadata providers: list a dataset once and save it as a ps.Catalog"
 
 
 class ResolvedPathState(ResolvedPath):
-    """The state of such a path."""
+    """The state of a resolved path, not implemented."""

@@ -7,14 +7,15 @@ from contextlib import suppress
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-from penstock.bulk.presign import presign
 from penstock.compat.multistorageclient.absent import refuse
 from penstock.compat.multistorageclient.config import FILESYSTEM, StorageClientConfig
+from penstock.compat.multistorageclient.file import ObjectFile, PosixFile
 from penstock.compat.multistorageclient.listing import Listing
+from penstock.compat.multistorageclient.local import local_copy
 from penstock.compat.multistorageclient.transfer import chosen_by, each, fetched, sent, synced
-from penstock.compat.multistorageclient.types import ExecutionMode, SymlinkHandling, SyncResult
+from penstock.compat.multistorageclient.types import ExecutionMode, InvalidMode, SymlinkHandling, SyncResult
 from penstock.errors import InvalidURL, NotFound, Unusable
-from penstock.providers.urls import LOCAL_ROOT, parse
+from penstock.jobs.presign import presign
 from penstock.source import object_at
 from penstock.values import Span
 from penstock.verbs import copy, delete, stat
@@ -31,10 +32,11 @@ __all__ = ["StorageClient"]
 
 _PIECE_BYTES = 8 << 20
 _AT_ONCE = 16
+_MODES = ("r", "w", "a", "x")
 
 
 class StorageClient:
-    """The objects of one profile by their paths below it. It pickles as its profile; it need not be closed."""
+    """Objects of one profile, by their paths below it. A client is pickled as its profile, and need not be closed."""
 
     def __init__(self, config: StorageClientConfig) -> None:
         """Use a profile: see ``StorageClientConfig``."""
@@ -45,7 +47,7 @@ class StorageClient:
         self._listing = Listing(config)
 
     def __repr__(self) -> str:
-        """Name the profile."""
+        """Return a text with the profile's name."""
         return f"<StorageClient {self.profile}>"
 
     @property
@@ -55,11 +57,11 @@ class StorageClient:
 
     @property
     def replicas(self) -> list[StorageClient]:
-        """[]: there are no replicas."""
+        """An empty list: replicas do not exist here."""
         return []
 
     def is_default_profile(self) -> bool:
-        """Return whether paths are those of this machine."""
+        """Return whether the profile is that of local files."""
         return self.profile == FILESYSTEM
 
     def url(self, path: str) -> str:
@@ -67,10 +69,8 @@ class StorageClient:
         return self._listing.url(path)
 
     def get_posix_path(self, path: str) -> str | None:
-        """Return the path on this machine, where the profile's objects are files; None elsewhere."""
-        location = parse(self.url(path))
-        root = location.provider.target or location.root
-        return f"/{root.removeprefix(LOCAL_ROOT)}{location.key}" if root.startswith(LOCAL_ROOT) else None
+        """Return the local path if the profile's objects are local files, else None."""
+        return self._listing.local(path)
 
     def open(
         self,
@@ -87,24 +87,31 @@ class StorageClient:
         errors: str | None = None,
         newline: str | None = None,
     ) -> Any:
-        """Open an object as ``ps.open`` does; "a" and "ab" publish the old bytes and the new ones as a new object.
+        """Open an object as ``ps.open`` does; "a" and "ab" publish the old and the new bytes as a new object.
 
-        Arguments of buffers, memory, caches and versions are accepted and change nothing: a reader reads ahead in
-        bounded memory, held to one version, through the profile's cache, and a write is always atomic.
+        Arguments for buffers, memory, caches and versions are accepted and ignored: a reader reads ahead in bounded
+        memory, bound to one version, through the profile's cache, and a write is always atomic.
 
         Raises:
-            NotFound: To read, and there is no such object.
-            ConfigError: Another mode.
+            NotFound: The object to read does not exist.
+            InvalidMode: ``mode`` is not "r", "w", "a" or "x", with "b" for bytes.
 
         """
+        if mode.replace("b", "", 1).replace("t", "", 1) not in _MODES:
+            raise InvalidMode(f"mode must be 'r', 'w', 'a' or 'x', and 'b' for bytes, got {mode!r}")
+        file = self._opened(path, mode, attributes, {"encoding": encoding, "errors": errors, "newline": newline})
+        if (local := self._listing.local(path)) is not None:
+            return PosixFile(path, mode, file, lambda: local)
+        return ObjectFile(path, mode, file, partial(local_copy, self.download_file, path))
+
+    def _opened(self, path: str, mode: str, attributes: dict[str, Any] | None, text: dict[str, str | None]) -> Any:
         opened: Any = partial(open_object, self.url(path), store=self._store)
-        text = {"encoding": encoding, "errors": errors, "newline": newline}
         opened = partial(opened, **{name: value for name, value in text.items() if value is not None})
         if "r" in mode:
             return opened(mode)
-        if "a" in mode and newline not in (None, "", "\n"):
+        if "a" in mode and text["newline"] not in (None, "", "\n"):
             refuse(
-                f"newline={newline!r} in mode {mode!r}",
+                f"newline={text['newline']!r} in mode {mode!r}",
                 "the old lines would be translated, too: write '\\r\\n' yourself",
             )
         file = opened(mode.replace("a", "w"), metadata=attributes or None)
@@ -115,7 +122,10 @@ class StorageClient:
         return file
 
     def read(self, path: str, byte_range: Range | None = None, check_source_version: object = None) -> bytes:
-        """Read an object, verified: one request for each 16 MiB; of a part of it, a HEAD too. Raises ``NotFound``."""
+        """Return the verified bytes of an object, or of a range of it. Raise ``NotFound`` if it does not exist.
+
+        Costs one request for each 16 MiB, and for a range also a HEAD.
+        """
         if byte_range is None:
             source, key = object_at(self.url(path), self._store)
             return source.read(Span(key))
@@ -124,20 +134,20 @@ class StorageClient:
             return file.read(byte_range.size)
 
     def write(self, path: str, body: bytes, attributes: dict[str, Any] | None = None) -> None:
-        """Write an object, atomically; ``attributes`` are its user metadata."""
+        """Write an object atomically; ``attributes`` are its user metadata."""
         with open_object(self.url(path), "wb", metadata=attributes or None, store=self._store) as file:
             file.write(body)
 
     def copy(self, src_path: str, dest_path: str) -> None:
-        """Copy an object: see ``ps.copy``. Raises ``NotFound``."""
+        """Copy an object: see ``ps.copy``. Raise ``NotFound`` if it does not exist."""
         copy(self.url(src_path), self.url(dest_path), store=self._store)
 
     def delete(self, path: str, recursive: bool = False) -> None:
-        """Delete an object; with ``recursive``, all below a directory.
+        """Delete an object; with ``recursive``, all objects below a directory.
 
         Raises:
-            NotFound: There is neither.
-            InvalidURL: A directory, and ``recursive`` is False.
+            NotFound: Neither an object nor a directory exists.
+            InvalidURL: ``path`` is a directory, and ``recursive`` is False.
 
         """
         if self.info(path).type == "file":
@@ -145,30 +155,30 @@ class StorageClient:
         elif not recursive:
             raise InvalidURL("this is a directory: pass recursive=True to delete all below it", url=self.url(path))
         else:
-            self.delete_many([found.key for found in self.list(path)])
+            self.delete_many(list(self._listing.all_below(path)))
 
     def delete_many(self, paths: Sequence[str]) -> None:
-        """Delete objects, in parallel; missing ones are no error."""
+        """Delete objects in parallel; missing ones are not an error."""
         delete([self.url(path) for path in paths], store=self._store)
 
     def info(self, path: str, strict: bool = True) -> ObjectMetadata:
-        """Describe an object: a HEAD; or with ``strict`` a directory, which is a prefix of keys: a LIST more.
+        """Return the metadata of an object (a HEAD), or with ``strict`` of a directory, a prefix of keys (also a LIST).
 
         Raises:
-            NotFound: There is neither.
+            NotFound: Neither exists.
 
         """
         return self._listing.info(path, strict=strict)
 
     def is_file(self, path: str) -> bool:
-        """Return whether there is an object of this name."""
+        """Return whether an object with this path exists."""
         try:
             return not path.endswith("/") and bool(stat(self.url(path), store=self._store).key)
         except NotFound:
             return False
 
     def is_empty(self, path: str) -> bool:
-        """Return whether nothing lies at or below a path."""
+        """Return whether nothing exists at or below a path."""
         return next(self.list(path), None) is None
 
     def list(
@@ -183,18 +193,18 @@ class StorageClient:
         patterns: PatternList | None = None,
         symlink_handling: SymlinkHandling = SymlinkHandling.FOLLOW,
     ) -> Iterator[ObjectMetadata]:
-        """Yield what lies below a directory, in the order of keys; of an object's path, that object.
+        """Yield the objects below a directory, in key order; for an object's path, that object.
 
         Args:
-            path: A directory, with or without ``/`` at its end, or an object.
-            start_after: Yield keys after this one.
-            end_at: Yield keys up to this one.
-            include_directories: Yield one level, with its directories, and not all below.
-            include_url_prefix: Begin keys with ``msc://profile/``.
-            attribute_filter_expression: Refused.
-            show_attributes: Ask for each object's metadata, too: a HEAD for each.
-            patterns: Pairs of ``PatternType`` and glob (``fnmatch``'s) of the whole key; the last that matches counts.
-            symlink_handling: FOLLOW.
+            path: A directory, with or without a trailing ``/``, or an object.
+            start_after: Yield only keys after this one.
+            end_at: Yield only keys up to and including this one.
+            include_directories: Yield one level with its directories, instead of everything below.
+            include_url_prefix: Prefix keys with ``msc://profile/``.
+            attribute_filter_expression: Not supported: raises ``Unsupported``.
+            show_attributes: Also request each object's metadata: a HEAD for each.
+            patterns: Pairs of ``PatternType`` and glob (of ``fnmatch``) for the whole key; the last match decides.
+            symlink_handling: Must be FOLLOW.
 
         """
         if attribute_filter_expression is not None:
@@ -216,7 +226,7 @@ class StorageClient:
         patterns: PatternList | None = None,
         symlink_handling: SymlinkHandling = SymlinkHandling.FOLLOW,
     ) -> Iterator[ObjectMetadata]:
-        """Yield all objects below a directory: see ``list``. Penstock chooses how it lists."""
+        """Yield all objects below a directory: see ``list``. Ignores ``max_workers`` and ``look_ahead``."""
         return self.list(
             path,
             start_after,
@@ -229,7 +239,7 @@ class StorageClient:
     def glob(
         self, pattern: str, include_url_prefix: bool = False, attribute_filter_expression: str | None = None
     ) -> builtins.list[str]:
-        """Return the keys of objects and directories that match: ``*``, ``?``, ``**``, ``[a-z]``; sorted."""
+        """Return the sorted keys of matching objects and directories; wildcards: ``*``, ``?``, ``**``, ``[a-z]``."""
         if attribute_filter_expression is not None:
             refuse("attribute_filter_expression", "filter by what StorageClient.info returns")
         keys = self._listing.glob(pattern)
@@ -238,13 +248,13 @@ class StorageClient:
     def upload_file(
         self, remote_path: str, local_path: str | os.PathLike[str] | IO[Any], attributes: dict[str, Any] | None = None
     ) -> None:
-        """Write a file of this machine, or what a file-like object holds, as an object; atomically."""
+        """Write a local file, or the rest of a file-like object, as an object, atomically."""
         sent(self.url(remote_path), local_path, attributes, self._store)
 
     def download_file(
         self, remote_path: str, local_path: str | os.PathLike[str] | IO[Any], metadata: object = None
     ) -> None:
-        """Write an object to a file of this machine, or to a file-like object. Raises ``NotFound``."""
+        """Write an object to a local file or a file-like object. Raise ``NotFound`` if it does not exist."""
         fetched(self.url(remote_path), local_path, self._store)
 
     def upload_files(
@@ -255,7 +265,7 @@ class StorageClient:
         max_workers: int = 16,
         transfer_callback: object = None,
     ) -> None:
-        """Upload files, ``max_workers`` at once. Raises the first failure, in order, when all have ended."""
+        """Upload files, ``max_workers`` at once. Raise the first failure, in order, after all have ended."""
         _no_callback(transfer_callback)
         extra = [None] * len(remote_paths) if attributes is None else attributes
         each(self.upload_file, remote_paths, local_paths, extra, workers=max_workers)
@@ -268,7 +278,7 @@ class StorageClient:
         max_workers: int = 16,
         transfer_callback: object = None,
     ) -> None:
-        """Download objects, ``max_workers`` at once. Raises the first failure, in order, when all have ended."""
+        """Download objects, ``max_workers`` at once. Raise the first failure, in order, after all have ended."""
         _no_callback(transfer_callback)
         each(self.download_file, remote_paths, local_paths, workers=max_workers)
 
@@ -280,9 +290,9 @@ class StorageClient:
         signer_type: object = None,
         signer_options: dict[str, Any] | None = None,
     ) -> str:
-        """Return an address at which an object may be read or written for an hour: see ``ps.presign``.
+        """Return a presigned URL that reads or writes an object for one hour: see ``ps.presign``.
 
-        ``signer_options={"expires_in": seconds}`` is another time.
+        ``signer_options={"expires_in": seconds}`` sets another duration.
         """
         options = dict(signer_options or {})
         expires_s = options.pop("expires_in", None)
@@ -308,28 +318,28 @@ class StorageClient:
         dryrun_output_path: str | None = None,
         symlink_handling: SymlinkHandling = SymlinkHandling.FOLLOW,
     ) -> SyncResult:
-        """Make what lies below ``target_path`` what lies below ``source_path`` of another client: see ``ps.sync``.
+        """Make ``target_path`` equal to ``source_path`` of ``source_client``: see ``ps.sync``.
 
         Args:
-            source_client: The other client; both are of profiles in a file.
-            source_path: What is copied: a directory.
-            target_path: Where it goes.
-            delete_unmatched_files: Delete here what is not there, after all copies, if none failed.
-            description: Accepted, and changes nothing.
-            num_worker_processes: Accepted, and changes nothing: threads copy.
-            execution_mode: LOCAL.
-            patterns: Pairs of ``PatternType`` and glob of the relative key: includes alone, or excludes after them.
-            preserve_source_attributes: Accepted, and changes nothing: user metadata goes with an object.
-            source_files: Copy these, by their paths below ``source_path``, and compare nothing.
+            source_client: The client to copy from. Both clients must use profiles in a file.
+            source_path: Directory to copy.
+            target_path: Destination directory.
+            delete_unmatched_files: Delete objects that the source does not have, after all copies, if none failed.
+            description: Accepted and ignored.
+            num_worker_processes: Accepted and ignored: threads copy.
+            execution_mode: Must be LOCAL.
+            patterns: Pairs of ``PatternType`` and glob of the relative key: includes only, or excludes after includes.
+            preserve_source_attributes: Accepted and ignored: user metadata is always copied.
+            source_files: Copy these paths below ``source_path``, without a comparison.
             ignore_hidden: Leave out names that begin with a dot.
-            commit_metadata: Accepted, and changes nothing.
-            dryrun: Change nothing, and write what would be done into two files.
-            dryrun_output_path: The folder of these files; default a new temporary one.
-            symlink_handling: FOLLOW.
+            commit_metadata: Accepted and ignored.
+            dryrun: Change nothing, and write the planned changes into two files.
+            dryrun_output_path: Folder of these files; default: a new temporary folder.
+            symlink_handling: Must be FOLLOW.
 
         Raises:
-            NotFound: Nothing is there to be copied. Nothing was changed.
-            Unsupported: Another mode, or patterns that take back what others exclude.
+            NotFound: The source is empty; nothing was changed.
+            Unsupported: Another mode, or a pattern that includes again what an earlier one excludes.
 
         """
         _follows(symlink_handling)
@@ -356,7 +366,7 @@ class StorageClient:
         return SyncResult(total_work_units=len(names), total_files_added=len(names))
 
     def sync_replicas(self, *_args: object, **_options: object) -> NoReturn:
-        """Raise ``Unsupported``: there are no replicas."""
+        """Raise ``Unsupported``: replicas do not exist here."""
         refuse("sync_replicas", "sync to each store by its own profile")
 
     def make_symlink(self, path: str, target: str) -> NoReturn:
@@ -364,7 +374,7 @@ class StorageClient:
         refuse("make_symlink", "copy the object")
 
     def commit_metadata(self, prefix: str | None = None) -> None:
-        """Do nothing: there is no metadata provider, and what is written is there."""
+        """Do nothing: metadata providers do not exist here, and written objects are visible immediately."""
 
 
 def _follows(handling: SymlinkHandling) -> None:

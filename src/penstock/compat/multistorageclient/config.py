@@ -1,24 +1,32 @@
-"""Profiles of Multi-Storage Client: by name from its files, or from a dictionary."""
+"""Profiles of Multi-Storage Client, from its configuration files by name, or from a dictionary."""
 
 from __future__ import annotations
 
 import json
 import os
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock.compat.multistorageclient.types import MSC_PROTOCOL
-from penstock.config.profiles.multistorage import candidates, translated, translations
-from penstock.errors import ConfigError, MissingExtra, Unsupported
-from penstock.providers.profiles.effective import place_of
-from penstock.providers.urls import parse
+from penstock.errors import ConfigError, Unsupported
+from penstock.stores.profiles.effective import place_of
+from penstock.stores.profiles.multistorage import (
+    candidates,
+    content_of,
+    implicit,
+    translated,
+    translations,
+    yaml_of,
+)
+from penstock.stores.urls import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from penstock.config.profiles.table import Table
     from penstock.options import StoreOptions
+    from penstock.options.table import Table
 
 __all__ = ["FILESYSTEM", "StorageClientConfig"]
 
@@ -27,12 +35,12 @@ FILESYSTEM = "__filesystem__"
 
 @dataclass(frozen=True, slots=True)
 class StorageClientConfig:
-    """One profile. One that ``from_file`` finds by the environment is pickled as its name, and read where it is loaded.
+    """Profile. If ``from_file`` finds it through the environment, it is pickled by name and read again on load.
 
     Attributes:
-        profile: Its name.
-        base: URL below which its paths lie.
-        store: Options; None where the URL's profile has them.
+        profile: Name of the profile.
+        base: Base URL of the profile's paths.
+        store: Store options; None if the URL's profile has them.
 
     """
 
@@ -46,19 +54,23 @@ class StorageClientConfig:
         profile: str = FILESYSTEM,
         telemetry_provider: Callable[[], Any] | None = None,
     ) -> StorageClientConfig:
-        """Take a profile of the first of these files that is there; default: where Multi-Storage Client looks.
+        """Return a profile from the first existing file; default: the files where Multi-Storage Client looks.
 
         Raises:
-            ConfigError: There is no such profile, or Penstock cannot carry it out.
-            MissingExtra: A YAML file, and no PyYAML.
+            ConfigError: The profile or file does not exist, or Penstock does not support the profile.
+            MissingExtra: The file is YAML, and PyYAML is not installed.
 
         """
         _no_telemetry(telemetry_provider)
-        path = None if config_file_paths is None else _first(config_file_paths)
-        if path is None:
-            parse(f"{MSC_PROTOCOL}{profile}/bucket/key")  # raises where there is no such profile
+        named = list(config_file_paths or ())
+        path = _first(named)
+        if path is None and named and implicit(profile) is None:
+            raise ConfigError(f"no profile {profile!r}: config_file_paths names {', '.join(named)}, and none is there")
+        found = {} if path is None else translations(path)
+        if not named or (profile not in found and implicit(profile) is not None):
+            # Raises if the profile does not exist.
+            parse(f"{MSC_PROTOCOL}{profile}/bucket/key")
             return StorageClientConfig(profile, f"{MSC_PROTOCOL}{profile}/")
-        found = translations(path)
         if profile not in found:
             raise ConfigError(f"{path} has no profile {profile!r}; there are {', '.join(found) or 'none'}")
         return _of(profile, found[profile]())
@@ -70,16 +82,16 @@ class StorageClientConfig:
         skip_validation: bool = False,
         telemetry_provider: Callable[[], Any] | None = None,
     ) -> StorageClientConfig:
-        """Take a profile of a dictionary, as a configuration file holds it; nothing of it is written to a file.
+        """Return a profile from the dictionary of a configuration file; nothing is written to a file.
 
         Raises:
-            ConfigError: There is no such profile, or Penstock cannot carry it out.
+            ConfigError: The profile does not exist, or Penstock does not support it.
 
         """
         _no_telemetry(telemetry_provider)
         profiles = config_dict.get("profiles") or {}
         if profile not in profiles:
-            if profile == FILESYSTEM or profile.startswith("_"):
+            if implicit(profile) is not None:
                 return StorageClientConfig.from_file(profile=profile)
             raise ConfigError(f"config_dict has no profile {profile!r}; there are {', '.join(profiles) or 'none'}")
         return _of(profile, translated(profile, profiles[profile], "config_dict", config_dict))
@@ -88,19 +100,20 @@ class StorageClientConfig:
     def from_json(
         config_json: str, profile: str = FILESYSTEM, telemetry_provider: Callable[[], Any] | None = None
     ) -> StorageClientConfig:
-        """Take a profile of a text in JSON. Raises as ``from_dict``, and ``ValueError`` for other text."""
+        """Return a profile from JSON text. Raise the errors of ``from_dict``, and ``ValueError`` for invalid JSON."""
         return StorageClientConfig.from_dict(json.loads(config_json), profile, telemetry_provider=telemetry_provider)
 
     @staticmethod
     def from_yaml(
         config_yaml: str, profile: str = FILESYSTEM, telemetry_provider: Callable[[], Any] | None = None
     ) -> StorageClientConfig:
-        """Take a profile of a text in YAML. Raises as ``from_dict``, and ``MissingExtra`` without PyYAML."""
-        return StorageClientConfig.from_dict(_yaml(config_yaml), profile, telemetry_provider=telemetry_provider)
+        """Return a profile from YAML text. Raise the errors of ``from_dict``, and ``MissingExtra`` without PyYAML."""
+        content: Any = yaml_of(config_yaml, "config_yaml") or {}
+        return StorageClientConfig.from_dict(content, profile, telemetry_provider=telemetry_provider)
 
     @staticmethod
     def from_provider_bundle(*_args: object, **_options: object) -> NoReturn:
-        """Raise ``Unsupported``: a bundle is run by Multi-Storage Client's own code."""
+        """Raise ``Unsupported``: only Multi-Storage Client's own code can run a bundle."""
         raise Unsupported(
             "StorageClientConfig.from_provider_bundle is not a part of penstock.compat.multistorageclient: name a "
             "profile with a storage_provider, or add a provider to Penstock (penstock.providers)"
@@ -108,12 +121,9 @@ class StorageClientConfig:
 
     @staticmethod
     def read_msc_config(config_file_paths: Iterable[str] | None = None) -> tuple[dict[str, Any], str | None]:
-        """Return the first file's content and its path; ({}, None) without a file."""
-        path = _first(candidates(os.environ) if config_file_paths is None else config_file_paths)
-        if path is None:
-            return {}, None
-        text = Path(path).read_text("utf-8")
-        return (json.loads(text) if path.endswith(".json") else _yaml(text)), path
+        """Return the first file's content and path; ({}, None) without a file. Raise the errors of ``from_file``."""
+        path = _first(list(config_file_paths or ()) or candidates(os.environ))
+        return ({}, None) if path is None else (deepcopy(dict(content_of(path))), path)
 
 
 def _of(profile: str, table: Table) -> StorageClientConfig:
@@ -130,11 +140,3 @@ def _no_telemetry(provider: object) -> None:
             "telemetry_provider is not honoured: open the sink "
             "penstock.observe.OpenTelemetry(namespace='multistorageclient')"
         )
-
-
-def _yaml(text: str) -> dict[str, Any]:
-    try:
-        import yaml
-    except ModuleNotFoundError:
-        raise MissingExtra("a configuration in YAML needs PyYAML: pip install 'penstock[msc]'") from None
-    return yaml.safe_load(text) or {}

@@ -1,4 +1,4 @@
-"""Objects as files of this machine, for libraries that take a path alone."""
+"""Local copies of objects, for libraries that take only a path."""
 
 from __future__ import annotations
 
@@ -10,23 +10,32 @@ from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.compat.multistorageclient.client import StorageClient
+    from collections.abc import Callable
 
 __all__ = ["local_copy"]
 
 
-def local_copy(client: StorageClient, path: str) -> str:
-    """Return the path of a copy, which lies in the temporary folder until the process ends. Raises ``NotFound``."""
+def local_copy(download: Callable[[str, str], None], path: str) -> str:
+    """Copy an object to a temporary file, kept until the process ends, and return its path.
+
+    Args:
+        download: Function that writes an object to a file: ``StorageClient.download_file``.
+        path: The object's path below the profile.
+
+    Raises:
+        NotFound: The object does not exist.
+
+    """
     suffix = path.rpartition("/")[2][-64:]
     handle, name = tempfile.mkstemp(dir=_folder(os.getpid()), suffix=suffix)
     os.close(handle)
-    client.download_file(path, name)
+    download(path, name)
     return name
 
 
 @lru_cache(maxsize=1)
 def _folder(process: int) -> str:
-    """Return this process's folder, which goes when the process ends, a worker's too; a forked child has its own."""
+    """Return this process's folder, deleted when the process ends, also a worker; a forked child has a separate one."""
     name = tempfile.mkdtemp(prefix=f"penstock-{process}-")
     Finalize(None, shutil.rmtree, (name,), {"ignore_errors": True}, exitpriority=0)
     return name

@@ -1,4 +1,4 @@
-"""``numpy.load``, ``save`` and ``memmap`` by URL; what is no URL or path goes to numpy as it is."""
+"""``numpy.load``, ``save`` and ``memmap`` by URL; files that are not URLs or paths go to NumPy unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["load", "memmap", "save"]
 
 
 def load(file: Any, *args: Any, **kwargs: Any) -> Any:
-    """Load an array, or several; with ``mmap_mode`` of a copy on this machine, where it is not there already."""
+    """Load one or several arrays; with ``mmap_mode`` from a local copy, unless the file is local."""
     if not isinstance(file, str | MultiStoragePath):
         return np.load(file, *args, **kwargs)
     if args[:1] != () or kwargs.get("mmap_mode") is not None:
@@ -22,11 +22,12 @@ def load(file: Any, *args: Any, **kwargs: Any) -> Any:
         found = np.load(opened, *args, **kwargs)
         if not isinstance(found, np.lib.npyio.NpzFile):
             return found
-    return np.load(_path(file), *args, **kwargs)  # an archive is read as its arrays are asked for
+    # An archive reads its arrays on access, after ``opened`` is closed.
+    return np.load(_path(file), *args, **kwargs)
 
 
 def save(file: Any, *args: Any, **kwargs: Any) -> None:
-    """Save an array, atomically; ``attributes`` are its object's metadata."""
+    """Save an array atomically; ``attributes`` are its object's metadata."""
     attributes = kwargs.pop("attributes", None)
     if not isinstance(file, str | MultiStoragePath):
         np.save(file, *args, **kwargs)
@@ -36,7 +37,7 @@ def save(file: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def memmap(file: Any, *args: Any, **kwargs: Any) -> Any:
-    """Map a file, read-only by default; of an object a copy on this machine."""
+    """Map a file, read-only by default; for an object, map a local copy."""
     if not isinstance(file, str | MultiStoragePath):
         return np.memmap(file, *args, **kwargs)
     if len(args) < 2:  # noqa: PLR2004  dtype, mode

@@ -1,40 +1,53 @@
-"""``msc.Path``: paths of profiles and of this machine, with the manners of ``pathlib``."""
+"""``msc.Path``: paths of profiles and of this machine, with the interface of ``pathlib``."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.compat.multistorageclient.local import local_copy
 from penstock.compat.multistorageclient.shortcuts import resolve_storage_client
+from penstock.copies import move_object
 from penstock.errors import InvalidURL, NotFound, Unsupported
+from penstock.source import object_at
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterator
+
+    from penstock.compat.multistorageclient.types import ObjectMetadata
 
 __all__ = ["MultiStoragePath", "StatResult"]
 
 _MODES = {"file": 0o100644, "directory": 0o040755}
 
 
-class StatResult(NamedTuple):
-    """What ``os.stat`` says, as far as a store knows it."""
+class StatResult:
+    """Result of ``stat``, as far as a store knows it: kind, size and modification time.
 
-    st_mode: int
-    st_size: int
-    st_mtime: float
+    The other fields of ``os.stat_result`` exist, with the values of a file of this user.
+    """
+
+    def __init__(self, metadata: ObjectMetadata) -> None:
+        """Convert the result of ``StorageClient.info``; a directory has the time 0."""
+        self.st_mode = _MODES[metadata.type]
+        self.st_size = metadata.content_length
+        modified = 0.0 if metadata.type == "directory" else metadata.last_modified.timestamp()
+        self.st_mtime = self.st_atime = self.st_ctime = modified
+        self.st_mtime_ns = self.st_atime_ns = self.st_ctime_ns = int(modified * 1e9)
+        self.st_ino, self.st_dev, self.st_nlink = 0, 0, 1
+        self.st_uid, self.st_gid = os.getuid(), os.getgid()
 
 
 class MultiStoragePath:
-    """A path of a profile, or of this machine; always absolute. What is below an object store's prefix is a directory.
+    """Absolute path of a profile, or of this machine. In an object store, a prefix with objects below is a directory.
 
-    What only file systems have (owners, links, permissions) raises ``Unsupported`` for paths of other profiles, also
-    where their objects are files.
+    Features that only file systems have (owners, links, permissions) raise ``Unsupported`` for paths of other profiles,
+    even if their objects are local files.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Take a URL or a path; a relative one is of the working directory. No request is made."""
+        """Parse a URL or a path, without a request; a relative path refers to the working directory."""
         self._client, inner = resolve_storage_client(str(path))
         self._inner = PurePosixPath(inner)
         if self._client.is_default_profile():
@@ -55,13 +68,13 @@ class MultiStoragePath:
         return MultiStoragePath(f"msc://{self._client.profile}/{'' if str(inner) == '.' else inner}")
 
     def __str__(self) -> str:
-        """Return the URL, or the path of this machine."""
+        """Return the URL, or the local path."""
         return str(self._inner) if self._local is not None else f"msc://{self._client.profile}/{self._key}"
 
     __fspath__ = __str__
 
     def __repr__(self) -> str:
-        """Return how it is made."""
+        """Return the constructor call."""
         return f"MultiStoragePath({str(self)!r})"
 
     def _order(self) -> tuple[str, PurePosixPath]:
@@ -107,11 +120,11 @@ class MultiStoragePath:
         return self.joinpath(key)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle as text: a profile is looked up where it is loaded."""
+        """Pickle as text; the profile is looked up on load."""
         return MultiStoragePath, (str(self),)
 
     def __getattr__(self, name: str) -> Any:
-        """Return what pathlib has for local paths; ``Unsupported`` when it is called, for others."""
+        """Return pathlib's attribute; for paths that are not local, its file system methods raise ``Unsupported``."""
         if name in _PURE:
             return getattr(self._inner, name)
         if name.startswith("_") or not hasattr(Path, name):
@@ -123,24 +136,24 @@ class MultiStoragePath:
 
     @property
     def parent(self) -> MultiStoragePath:
-        """The directory that it lies in."""
+        """The parent directory."""
         return self._with(self._inner.parent)
 
     @property
     def parents(self) -> list[MultiStoragePath]:
-        """All directories above, the nearest first."""
+        """All parent directories, the nearest first."""
         return [self._with(each) for each in self._inner.parents]
 
     def with_name(self, name: str) -> MultiStoragePath:
-        """Return its sibling of this name."""
+        """Return the sibling with this name."""
         return self._with(self._inner.with_name(name))
 
     def with_stem(self, stem: str) -> MultiStoragePath:
-        """Return its sibling of this name with its suffix."""
+        """Return the sibling with this stem and the same suffix."""
         return self._with(self._inner.with_stem(stem))
 
     def with_suffix(self, suffix: str) -> MultiStoragePath:
-        """Return it with another suffix."""
+        """Return the path with a different suffix."""
         return self._with(self._inner.with_suffix(suffix))
 
     def is_absolute(self) -> bool:
@@ -152,54 +165,67 @@ class MultiStoragePath:
         return self
 
     def resolve(self, strict: bool = False) -> MultiStoragePath:
-        """Return it with links followed, where it is local; else itself."""
+        """Return the path with links followed if it is local, else itself."""
         return self if self._local is None else self._with(self._local.resolve(strict))
 
-    def is_relative_to(self, other: MultiStoragePath) -> bool:
-        """Return whether it is a path of the same profile below ``other``."""
-        same = other._client.profile == self._client.profile
-        return same and self._inner.is_relative_to(other._inner)
+    def is_relative_to(self, other: object) -> bool:
+        """Return whether ``other``, of the same profile, is this path or a parent; False if it is of another class."""
+        if not isinstance(other, MultiStoragePath) or other._client.profile != self._client.profile:
+            return False
+        return self._inner.is_relative_to(other._inner)
 
     def relative_to(self, other: MultiStoragePath) -> PurePosixPath:
-        """Return the path below ``other``; ``ValueError`` where it is not below it."""
+        """Return the path below ``other``. Raise ``ValueError`` if it is not below, ``TypeError`` for another class."""
+        if not isinstance(other, MultiStoragePath):
+            raise TypeError(f"relative_to takes a MultiStoragePath, got {type(other).__name__}: wrap it in msc.Path(…)")
         if not self.is_relative_to(other):
             raise ValueError(f"{str(self)!r} is not below {str(other)!r}")
         return self._inner.relative_to(other._inner)
 
     def as_posix(self) -> str:
-        """Return the path of a file on this machine with its content: itself, or a copy that lasts for the process."""
+        """Return the path of a local file with the content: the file itself, or a copy kept until the process ends."""
         local = self._client.get_posix_path(self._key)
-        return local_copy(self._client, self._key) if local is None else local
+        return local_copy(self._client.download_file, self._key) if local is None else local
 
     def stat(self) -> Any:
-        """Return size, time and kind. Raises ``NotFound``."""
+        """Return size, time and kind. Raise ``NotFound`` if the path does not exist."""
         if self._local is not None:
             return self._local.stat()
-        found = self._client.info(self._key)
-        modified = 0.0 if found.type == "directory" else found.last_modified.timestamp()
-        return StatResult(_MODES[found.type], found.content_length, modified)
+        return StatResult(self._client.info(self._key))
 
-    lstat = stat
+    def lstat(self) -> Any:
+        """Return the result of ``stat``; for a local link, that of the link itself."""
+        return self.stat() if self._local is None else self._local.lstat()
 
-    def _kind(self, strict: bool) -> str:
+    def samefile(self, other_path: Any) -> bool:
+        """Return whether both are the same file; for paths that are not local, whether they are equal."""
+        return self == other_path if self._local is None else self._local.samefile(other_path)
+
+    def readlink(self) -> MultiStoragePath:
+        """Return the target of a local link. Raise ``Unsupported`` for other profiles."""
+        if self._local is None:
+            _Refusal("readlink", str(self))()
+        return self._with(Path(self._inner).readlink())
+
+    def _kind(self, key: str, strict: bool) -> str:
         try:
-            return self._client.info(self._key, strict=strict).type
+            return self._client.info(key, strict=strict).type
         except NotFound:
             return ""
 
     def exists(self) -> bool:
-        """Return whether there is an object, or something below it."""
-        return self._local.exists() if self._local is not None else bool(self._kind(strict=True))
+        """Return whether an object exists at the path, or anything below it."""
+        return self._local.exists() if self._local is not None else bool(self._kind(self._key, strict=True))
 
     def is_file(self, strict: bool = True) -> bool:
-        """Return whether there is an object."""
-        return self._local.is_file() if self._local is not None else self._kind(strict) == "file"
+        """Return whether an object exists at the path."""
+        return self._local.is_file() if self._local is not None else self._kind(self._key, strict) == "file"
 
     def is_dir(self, strict: bool = True) -> bool:
-        """Return whether something lies below it."""
+        """Return whether anything exists below the path."""
         if self._local is not None:
             return self._local.is_dir()
-        return not self._client.is_empty(f"{self._key}/")
+        return self._kind(f"{self._key}/" if self._key else "", strict) == "directory"
 
     def open(
         self,
@@ -210,34 +236,34 @@ class MultiStoragePath:
         newline: str | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Open it as a file: see ``StorageClient.open``."""
+        """Open the file: see ``StorageClient.open``."""
         return self._client.open(self._key, mode, buffering, encoding, errors=errors, newline=newline, **kwargs)
 
     def read_bytes(self) -> bytes:
-        """Return all of it."""
+        """Return the whole content."""
         return self._client.read(self._key)
 
     def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """Return all of it as text."""
+        """Return the whole content as text."""
         return self.read_bytes().decode(encoding, errors)
 
     def write_bytes(self, data: bytes) -> None:
-        """Write it, atomically."""
+        """Write the bytes atomically."""
         self._client.write(self._key, data)
 
     def write_text(self, data: str, encoding: str = "utf-8", errors: str = "strict") -> None:
-        """Write it as text, atomically."""
+        """Write the text atomically."""
         self.write_bytes(data.encode(encoding, errors))
 
     def touch(self, mode: int = 0o666, exist_ok: bool = False) -> None:
-        """Write an empty object where there is none; one that is there stays as it is."""
+        """Write an empty object if it does not exist; an existing object stays unchanged."""
         if self._local is not None:
             self._local.touch(mode, exist_ok)
         elif not self.exists():
             self.write_bytes(b"")
 
     def iterdir(self) -> Iterator[MultiStoragePath]:
-        """Yield what lies in a directory."""
+        """Yield the paths directly in a directory."""
         if self._local is not None:
             yield from (self._with(each) for each in self._local.iterdir())
             return
@@ -245,34 +271,34 @@ class MultiStoragePath:
             yield self._with(PurePosixPath(found.key))
 
     def glob(self, pattern: str) -> list[MultiStoragePath]:
-        """Return what matches below it."""
+        """Return the matching paths below this one."""
         if self._local is not None:
             return [self._with(each) for each in self._local.glob(pattern)]
         return [self._with(PurePosixPath(key)) for key in self._client.glob(str(self._inner / pattern))]
 
     def rglob(self, pattern: str) -> list[MultiStoragePath]:
-        """Return what matches at any depth below it."""
+        """Return the matching paths at any depth below this one."""
         return self.glob(f"**/{pattern}")
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
-        """Make a directory of this machine; elsewhere do nothing, for what is written makes it."""
+        """Create a local directory; elsewhere do nothing, because writes create directories."""
         if self._local is not None:
             self._local.mkdir(mode, parents, exist_ok)
 
     def rename(self, target: str | os.PathLike[str]) -> MultiStoragePath:
-        """Copy it within its profile, and delete it here. Raises ``NotFound``; ``InvalidURL`` for another profile."""
+        """Move the object within its profile (copy, delete). Raise ``NotFound``, or ``InvalidURL`` across profiles."""
         new = target if isinstance(target, MultiStoragePath) else MultiStoragePath(target)
         if new._client.profile != self._client.profile:
             raise InvalidURL(f"rename stays within {self._client.profile}: ps.copy goes elsewhere", url=str(new))
         if self._local is not None:
             self._local.rename(new._inner)
         else:
-            self._client.copy(self._key, new._key)
-            self._client.delete(self._key)
+            place, into = (object_at(each._client.url(each._key), each._client._store) for each in (self, new))
+            move_object(*place, *into)
         return new
 
     def unlink(self, missing_ok: bool = False) -> None:
-        """Delete it. Raises ``NotFound`` without ``missing_ok``."""
+        """Delete the object. Raise ``NotFound`` for a missing one without ``missing_ok``."""
         if self._local is not None:
             self._local.unlink(missing_ok)
             return
@@ -284,7 +310,7 @@ class MultiStoragePath:
 
     @classmethod
     def home(cls) -> Path:
-        """Return the user's directory."""
+        """Return the user's home directory."""
         return Path.home()
 
     @classmethod
@@ -297,7 +323,7 @@ _PURE = ("anchor", "match", "name", "parts", "stem", "suffix", "suffixes")
 
 
 class _Refusal(NamedTuple):
-    """A method that only local files have."""
+    """Method that only local files have; a call raises ``Unsupported``."""
 
     name: str
     url: str

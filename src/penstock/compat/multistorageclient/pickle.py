@@ -1,4 +1,4 @@
-"""``pickle.load`` and ``dump`` by URL. Load only what you trust: a pickle runs code."""
+"""``pickle.load`` and ``dump`` by URL. Load only trusted files: a pickle runs code."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["dump", "load"]
 
 
 def load(file: Any, **options: Any) -> Any:
-    """Load what a URL, a path or an open file holds."""
+    """Load the pickle at a URL or a path, or in an open file."""
     if not isinstance(file, str | MultiStoragePath):
-        return pickle.load(file, **options)  # noqa: S301  what was asked for
+        return pickle.load(file, **options)  # noqa: S301  the caller's request
     with open_url(str(file)) as opened:
         return pickle.load(opened, **options)  # noqa: S301  the same
 
@@ -29,7 +29,7 @@ def dump(
     buffer_callback: Any = None,
     attributes: dict[str, Any] | None = None,
 ) -> None:
-    """Save an object, atomically; ``attributes`` are its metadata. Raises ``Unusable`` for an open file."""
+    """Save a value atomically; ``attributes`` are its object's metadata. Raise ``Unusable`` for an open file."""
     if not isinstance(file_path, str | MultiStoragePath):
         raise Unusable("dump takes a URL or a path; pickle.dump writes to an open file")
     with open_url(str(file_path), "wb", attributes=attributes) as opened:

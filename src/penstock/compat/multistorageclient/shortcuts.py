@@ -1,4 +1,4 @@
-"""Multi-Storage Client's functions by URL: of a profile, of a store, or a path of this machine."""
+"""Multi-Storage Client's functions, by the URL of a profile or a store, or by local path."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from penstock.compat.multistorageclient.client import StorageClient
 from penstock.compat.multistorageclient.config import FILESYSTEM, StorageClientConfig
 from penstock.compat.multistorageclient.types import MSC_PROTOCOL, ExecutionMode, SymlinkHandling
 from penstock.errors import InvalidURL
+from penstock.stores.profiles.mapping import mapped
 
 if TYPE_CHECKING:
     import builtins
@@ -44,14 +45,14 @@ _IMPLICIT = ("s3", "gs", "ais")
 
 
 def resolve_storage_client(url: str | os.PathLike[str]) -> tuple[StorageClient, str]:
-    """Return the client of a URL's profile, and the path below it; no request.
+    """Return the client of a URL's profile, and the path below it, without a request.
 
-    ``s3://bucket/key`` (``gs``, ``ais``) is of the profile ``_s3-bucket``, and a path of this machine, or
-    ``file://…``, of ``__filesystem__``.
+    A URL or path in ``path_mapping`` belongs to the profile that the mapping names. Otherwise ``s3://bucket/key`` (also
+    ``gs``, ``ais``) belongs to the profile ``_s3-bucket``, and a local path, or ``file://…``, to ``__filesystem__``.
 
     Raises:
-        InvalidURL: Another scheme.
-        ConfigError: There is no such profile, or Penstock cannot carry it out.
+        InvalidURL: The scheme is unknown.
+        ConfigError: The profile does not exist, or Penstock does not support it; or a mapping is invalid.
 
     """
     profile, path = _resolved(os.fspath(url))
@@ -59,21 +60,23 @@ def resolve_storage_client(url: str | os.PathLike[str]) -> tuple[StorageClient, 
 
 
 def _resolved(url: str) -> tuple[str, str]:
-    scheme, mark, rest = url.partition("://")
-    if not mark and url.startswith("msc:/"):  # as pathlib writes it
-        scheme, mark, rest = "msc", "://", url.removeprefix("msc:/")
+    if url.startswith("msc:/") and not url.startswith(MSC_PROTOCOL):  # as pathlib writes it
+        url = MSC_PROTOCOL + url.removeprefix("msc:/")
+    # The import shows that the program knows the configuration file: its mappings apply wherever it was found,
+    # as in the original.
+    scheme, mark, rest = mapped(url, os.environ).partition("://")
     if not mark:
-        return FILESYSTEM, os.path.abspath(url)  # noqa: PTH100  a text
+        return FILESYSTEM, os.path.abspath(url)  # noqa: PTH100  a str
     bucket, _, path = rest.partition("/")
     path = re.sub("/+", "/", path).removeprefix("/")
     if scheme == "msc":
         return bucket, path
     if scheme == "file":
         return FILESYSTEM, f"/{path}"
-    if scheme not in _IMPLICIT or not bucket:
+    if scheme.lower() not in _IMPLICIT or not bucket:
         known = ", ".join(f"{each}://bucket/" for each in _IMPLICIT)
         raise InvalidURL(f"write {MSC_PROTOCOL}profile/path, {known} or a path of this machine, not {url!r}")
-    return f"_{scheme}-{bucket}", path
+    return f"_{scheme.lower()}-{bucket}", path
 
 
 def open(url: str | os.PathLike[str], mode: str = "rb", **kwargs: Any) -> Any:
@@ -83,7 +86,7 @@ def open(url: str | os.PathLike[str], mode: str = "rb", **kwargs: Any) -> Any:
 
 
 def glob(pattern: str, attribute_filter_expression: str | None = None) -> builtins.list[str]:
-    """Return the URLs of objects and directories that match, and paths for a path: see ``StorageClient.glob``."""
+    """Return the URLs of matching objects and directories, or paths for a path: see ``StorageClient.glob``."""
     client, path = resolve_storage_client(pattern)
     return client.glob(path, include_url_prefix=True, attribute_filter_expression=attribute_filter_expression)
 
@@ -103,13 +106,13 @@ def download_file(url: str, local_path: str | os.PathLike[str] | IO[Any]) -> Non
 
 
 def is_empty(url: str) -> bool:
-    """Return whether nothing lies at or below a URL."""
+    """Return whether nothing exists at or below a URL."""
     client, path = resolve_storage_client(url)
     return client.is_empty(path)
 
 
 def is_file(url: str) -> bool:
-    """Return whether there is an object of this name."""
+    """Return whether an object with this URL exists."""
     client, path = resolve_storage_client(url)
     return client.is_file(path)
 
@@ -126,7 +129,7 @@ def sync(
     dryrun_output_path: str | None = None,
     symlink_handling: SymlinkHandling = SymlinkHandling.FOLLOW,
 ) -> SyncResult:
-    """Make what lies below one URL what lies below another: see ``StorageClient.sync_from``."""
+    """Make the objects below ``target_url`` equal to those below ``source_url``: see ``StorageClient.sync_from``."""
     source, source_path = resolve_storage_client(source_url)
     target, target_path = resolve_storage_client(target_url)
     return target.sync_from(
@@ -145,7 +148,7 @@ def sync(
 
 
 def sync_replicas(source_url: str, *_args: object, **_options: object) -> NoReturn:
-    """Raise ``Unsupported``: there are no replicas."""
+    """Raise ``Unsupported``: replicas do not exist here."""
     refuse("sync_replicas", "sync to each store by its own profile")
 
 
@@ -159,7 +162,7 @@ def list(
     patterns: PatternList | None = None,
     symlink_handling: SymlinkHandling = SymlinkHandling.FOLLOW,
 ) -> Iterator[ObjectMetadata]:
-    """Yield what lies below a URL, with URLs as keys: see ``StorageClient.list``."""
+    """Yield the objects below a URL, with URLs as keys: see ``StorageClient.list``."""
     client, path = resolve_storage_client(url)
     return client.list(
         path,
@@ -188,19 +191,19 @@ def list_recursive(
 
 
 def write(url: str, body: bytes, attributes: dict[str, Any] | None = None) -> None:
-    """Write an object, atomically."""
+    """Write an object atomically."""
     client, path = resolve_storage_client(url)
     client.write(path, body, attributes)
 
 
 def delete(url: str, recursive: bool = False) -> None:
-    """Delete an object, or with ``recursive`` all below a directory: see ``StorageClient.delete``."""
+    """Delete an object, or with ``recursive`` all objects below a directory: see ``StorageClient.delete``."""
     client, path = resolve_storage_client(url)
     client.delete(path, recursive)
 
 
 def info(url: str) -> ObjectMetadata:
-    """Describe an object or a directory. Raises ``NotFound``."""
+    """Return the metadata of an object or a directory. Raise ``NotFound`` if neither exists."""
     client, path = resolve_storage_client(url)
     return client.info(path)
 
@@ -211,22 +214,22 @@ def make_symlink(url: str, target_url: str) -> NoReturn:
 
 
 def commit_metadata(url: str) -> None:
-    """Do nothing: there is no metadata provider, and what is written is there."""
+    """Do nothing: metadata providers do not exist here, and written objects are visible immediately."""
 
 
 def generate_presigned_url(
     url: str, *, method: str = "GET", signer_type: object = None, signer_options: dict[str, Any] | None = None
 ) -> str:
-    """Return an address at which an object may be read or written: see ``StorageClient.generate_presigned_url``."""
+    """Return a presigned URL that reads or writes an object: see ``StorageClient.generate_presigned_url``."""
     client, path = resolve_storage_client(url)
     return client.generate_presigned_url(path, method=method, signer_type=signer_type, signer_options=signer_options)
 
 
 def get_telemetry_provider() -> None:
-    """Return None: there is none."""
+    """Return None: telemetry providers do not exist here."""
 
 
 def set_telemetry_provider(telemetry_provider: Callable[[], Any] | None) -> None:
-    """Raise ``Unsupported`` for any but None."""
+    """Accept only None; raise ``Unsupported`` for a provider."""
     if telemetry_provider is not None:
         refuse("set_telemetry_provider", "open penstock.observe.OpenTelemetry(namespace='multistorageclient')")

@@ -1,26 +1,31 @@
-"""``torch.load`` and ``save`` by URL, and the storage of Distributed Checkpoint."""
+"""``torch.load`` and ``save`` by URL, and storage for Distributed Checkpoint."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from penstock.checkpoint.dcp import StorageReader, StorageWriter
-from penstock.compat.filesystem import ObjectFileSystem
 from penstock.compat.multistorageclient.pathlib import MultiStoragePath
 from penstock.compat.multistorageclient.shortcuts import open as open_url
 from penstock.compat.multistorageclient.shortcuts import resolve_storage_client
+from penstock.errors import ConfigError, needing
 from penstock.options import StoreOptions
+
+with needing("penstock.compat.multistorageclient.torch needs torch", torch="torch"):
+    import torch
+
+    from penstock.checkpoint.dcp import StorageReader, StorageWriter
+    from penstock.compat.filesystem import ObjectFileSystem
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Generator
 
 __all__ = ["MultiStorageFileSystem", "MultiStorageFileSystemReader", "MultiStorageFileSystemWriter", "load", "save"]
 
 
 def load(f: Any, *args: Any, **kwargs: Any) -> Any:
-    """Load what a URL, a path or an open file holds, with ``torch.load``'s arguments."""
+    """Load the file at a URL or a path, or an open file, with ``torch.load``'s arguments."""
     if not isinstance(f, str | MultiStoragePath):
         return torch.load(f, *args, **kwargs)
     with open_url(str(f)) as opened:
@@ -28,7 +33,7 @@ def load(f: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def save(obj: object, f: Any, *args: Any, **kwargs: Any) -> None:
-    """Save an object, atomically, with ``torch.save``'s arguments; ``attributes`` are its object's metadata."""
+    """Save a value atomically, with ``torch.save``'s arguments; ``attributes`` are its object's metadata."""
     attributes = kwargs.pop("attributes", None)
     if not isinstance(f, str | MultiStoragePath):
         torch.save(obj, f, *args, **kwargs)
@@ -38,16 +43,21 @@ def save(obj: object, f: Any, *args: Any, **kwargs: Any) -> None:
 
 
 class MultiStorageFileSystemReader(StorageReader):
-    """Loads a distributed checkpoint: one of Penstock's, or of Multi-Storage Client's."""
+    """Reader of distributed checkpoints of Penstock or of Multi-Storage Client."""
 
     def __init__(self, path: str | os.PathLike[str], thread_count: int = 1) -> None:
-        """Read below ``path``; ``thread_count`` is accepted and changes nothing: ranges are read in parallel."""
+        """Read below ``path``; ``thread_count`` is accepted and ignored: ranges are read in parallel."""
         client, inner = resolve_storage_client(str(path))
         super().__init__(client.url(inner))
 
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Return the result of ``MultiStorageFileSystem.validate_checkpoint_id``."""
+        return MultiStorageFileSystem.validate_checkpoint_id(checkpoint_id)
+
 
 class MultiStorageFileSystemWriter(StorageWriter):
-    """Saves a distributed checkpoint, in Penstock's format."""
+    """Writer of a distributed checkpoint, in Penstock's format."""
 
     def __init__(
         self,
@@ -59,24 +69,52 @@ class MultiStorageFileSystemWriter(StorageWriter):
         cache_staged_state_dict: bool = False,
         overwrite: bool = True,
     ) -> None:
-        """Write below ``path``, and replace what is there unless ``overwrite`` is False; the rest changes nothing."""
+        """Write below ``path``; replace an existing checkpoint unless ``overwrite`` is False; ignore the rest."""
         client, inner = resolve_storage_client(str(path))
         super().__init__(client.url(inner), overwrite=overwrite)
 
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Return the result of ``MultiStorageFileSystem.validate_checkpoint_id``."""
+        return MultiStorageFileSystem.validate_checkpoint_id(checkpoint_id)
+
 
 class MultiStorageFileSystem(ObjectFileSystem):
-    """Files for torch's own reader and writer, by URL and by path."""
+    """Files for torch's own reader and writer, by URL or path."""
 
     def __init__(self) -> None:
-        """Take each URL's profile."""
+        """Use the profile of each URL."""
         super().__init__(StoreOptions())
 
     @classmethod
     def url(cls, path: str | os.PathLike[str]) -> str:
-        """Return Penstock's URL of a path. Raises ``InvalidURL`` for another scheme."""
+        """Return Penstock's URL of a path. Raise ``InvalidURL`` for an unknown scheme."""
         client, inner = resolve_storage_client(str(path))
         return client.url(inner)
 
+    @contextmanager
+    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Generator[Any, None, None]:
+        """Open a file as ``StorageClient.open`` does; a writer publishes its object if the ``with`` block succeeds."""
+        with MultiStoragePath(path).open(mode) as file:
+            yield file
+
+    def exists(self, path: str | os.PathLike[str]) -> bool:
+        """Return whether an object exists at the path, or anything below it."""
+        return MultiStoragePath(path).exists()
+
+    def mkdir(self, path: str | os.PathLike[str]) -> None:
+        """Create a local directory; elsewhere do nothing."""
+        MultiStoragePath(path).mkdir(parents=True, exist_ok=True)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Return whether ``checkpoint_id`` is a path, or a URL of a usable profile, without a request."""
+        try:
+            MultiStoragePath(checkpoint_id)
+        except (ValueError, ConfigError):
+            return False
+        return True
+
     def ls(self, path: str | os.PathLike[str]) -> list[str]:
-        """Return what lies in a directory."""
+        """Return the paths directly in a directory."""
         return [str(each) for each in MultiStoragePath(path).iterdir()]

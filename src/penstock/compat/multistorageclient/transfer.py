@@ -1,4 +1,4 @@
-"""Files of this machine to objects and back, one or many; and trees made equal."""
+"""Uploads and downloads of one or many files, and synchronization of trees."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from penstock.bulk.sync import sync
 from penstock.compat.multistorageclient.absent import refuse
 from penstock.compat.multistorageclient.types import DryrunResult, PatternType, SyncResult, described
 from penstock.errors import Unusable
+from penstock.jobs.sync import sync
 from penstock.values import ObjectMeta
 from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.bulk.mirror import SyncKeywords
     from penstock.compat.multistorageclient.types import PatternList
+    from penstock.jobs.mirror import SyncKeywords
     from penstock.options import StoreOptions
 
 __all__ = ["chosen_by", "each", "fetched", "sent", "synced"]
@@ -37,9 +37,9 @@ def sent(
     attributes: Mapping[str, Any] | None,
     store: StoreOptions | None,
 ) -> None:
-    """Write a file, or what is left of an open one, as an object; atomically. ``FileNotFoundError`` without a file."""
+    """Write a file, or the rest of an open one, as an object, atomically. Raise ``FileNotFoundError`` if missing."""
     if isinstance(file, str | os.PathLike):
-        with open(file, "rb") as reader:  # noqa: PTH123  a name as its caller has it
+        with open(file, "rb") as reader:  # noqa: PTH123  the caller's name
             sent(url, reader, attributes, store)
         return
     with open_object(url, "wb", metadata=attributes or None, store=store) as writer:
@@ -48,7 +48,7 @@ def sent(
 
 
 def fetched(url: str, file: str | os.PathLike[str] | IO[Any], store: StoreOptions | None) -> None:
-    """Write an object to a file, which appears when it is complete, or to an open one. Raises ``NotFound``."""
+    """Write an object to a file, which appears when complete, or to an open file. Raise ``NotFound`` if missing."""
     with open_object(url, store=store) as reader:
         if not isinstance(file, str | os.PathLike):
             shutil.copyfileobj(reader, file, _PIECE_BYTES)
@@ -58,7 +58,7 @@ def fetched(url: str, file: str | os.PathLike[str] | IO[Any], store: StoreOption
 
 
 def each(transfer: Callable[..., None], *arguments: Sequence[Any], workers: int) -> None:
-    """Carry transfers out, some at once. Raises the first failure, in order, when all have ended.
+    """Run transfers, ``workers`` at once. Raise the first failure, in order, after all have ended.
 
     Raises:
         Unusable: The sequences differ in length.
@@ -75,7 +75,7 @@ def chosen_by(patterns: PatternList | None, *, ignore_hidden: bool) -> SyncKeywo
     """Return ``include`` and ``exclude`` of ``ps.sync`` for ordered patterns of ``fnmatch``.
 
     Raises:
-        Unsupported: An include after an exclude takes some of the excluded back.
+        Unsupported: An include after an exclude would include excluded names again.
 
     """
     kinds = [kind for kind, _ in patterns or ()]
@@ -93,7 +93,7 @@ def chosen_by(patterns: PatternList | None, *, ignore_hidden: bool) -> SyncKeywo
 def synced(
     source: str, target: str, chosen: SyncKeywords, *, delete: bool, dry_run: bool, output: str | None
 ) -> SyncResult:
-    """Make what lies below ``target`` equal to what lies below ``source``: see ``ps.sync``, whose errors it raises."""
+    """Make the objects below ``target`` equal to those below ``source``. Raise the errors of ``ps.sync``."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         report = Path(folder, "report.jsonl")
@@ -114,7 +114,7 @@ def synced(
 
 
 def _listed(added: list[Any], deleted: list[Any], source: str, target: str, output: str | None) -> DryrunResult:
-    """Write what a dry run has found as lines of JSON, in a folder that is the caller's to delete."""
+    """Write the result of a dry run as JSON lines, in a folder that the caller must delete."""
     folder = Path(tempfile.mkdtemp(prefix="msc-dryrun-") if output is None else output)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []

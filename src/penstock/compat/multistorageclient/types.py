@@ -1,4 +1,4 @@
-"""Values of Multi-Storage Client that its functions take and give."""
+"""Types of Multi-Storage Client's arguments and results."""
 
 from __future__ import annotations
 
@@ -7,32 +7,73 @@ from datetime import UTC, datetime
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any
 
+from penstock.compat.multistorageclient.absent import (
+    ProviderBundleV2,
+    ResolvedPath,
+    ResolvedPathState,
+    StorageBackend,
+    refuse,
+)
+from penstock.errors import ConfigError, PenstockError, PreconditionFailed, Transient
+from penstock.values import MARK
+
 if TYPE_CHECKING:
     from penstock.values import ObjectMeta
 
 __all__ = [
+    "AWARE_DATETIME_MIN",
     "MSC_PROTOCOL",
+    "MSC_PROTOCOL_NAME",
     "DryrunResult",
     "ExecutionMode",
+    "InvalidMode",
     "ObjectMetadata",
     "PatternList",
     "PatternType",
+    "PreconditionFailedError",
+    "ProviderBundleV2",
     "Range",
+    "ResolvedPath",
+    "ResolvedPathState",
+    "RetryableError",
     "SignerType",
     "SourceVersionCheckMode",
+    "StorageBackend",
     "SymlinkHandling",
+    "SyncError",
     "SyncResult",
     "described",
     "directory",
 ]
 
+MSC_PROTOCOL_NAME = "msc"
 MSC_PROTOCOL = "msc://"
-_MARK = "penstockwrite"  # metadata of Penstock's own
-_UNKNOWN = datetime.min.replace(tzinfo=UTC)
+AWARE_DATETIME_MIN = datetime.min.replace(tzinfo=UTC)
+_UNKNOWN = AWARE_DATETIME_MIN
+# Exceptions that programs catch: Penstock's, by the original's names.
+PreconditionFailedError = PreconditionFailed
+RetryableError = Transient
+SyncError = PenstockError
+_CODE = "name a profile in the configuration, or add a provider to Penstock (penstock.providers)"
+_ABSENT = {
+    **dict.fromkeys(("Credentials", "CredentialsProvider", "StorageProvider", "StorageProviderConfig"), _CODE),
+    "ProviderBundle": _CODE,
+    "MetadataProvider": "list a dataset once and save it as a ps.Catalog",
+    "AutoCommitConfig": "what is written is there at once",
+    "Replica": "sync to each store by its own profile",
+    "RetryConfig": "write retry into the profile, or pass store=ps.StoreOptions(retry=ps.RetryOptions(…))",
+    "BatchTransferError": "the first failure is raised as it is",
+    "BatchTransferCallback": "subscribe to penstock.events",
+    "NotModifiedError": "compare the etag that info gives",
+}
+
+
+class InvalidMode(ConfigError, ValueError):
+    """Invalid mode of ``open``; a ``ValueError``, as in the original."""
 
 
 class PatternType(Enum):
-    """What a pattern does."""
+    """Effect of a pattern."""
 
     INCLUDE = "include"
     EXCLUDE = "exclude"
@@ -42,7 +83,7 @@ PatternList = list[tuple[PatternType, str]]
 
 
 class SymlinkHandling(StrEnum):
-    """What is done with symbolic links of local files: Penstock follows them."""
+    """Treatment of symbolic links of local files; Penstock follows them."""
 
     FOLLOW = "follow"
     FOLLOW_STRICT = "follow_strict"
@@ -52,7 +93,7 @@ class SymlinkHandling(StrEnum):
 
 
 class SourceVersionCheckMode(Enum):
-    """Whether a cached object is compared with its source: here the configuration of the cache says it."""
+    """Comparison of a cached object with its source; in Penstock, the cache's configuration decides."""
 
     INHERIT = "inherit"
     ENABLE = "enable"
@@ -60,14 +101,14 @@ class SourceVersionCheckMode(Enum):
 
 
 class ExecutionMode(Enum):
-    """Where ``sync`` works: in this process."""
+    """Location where ``sync`` runs; in Penstock, always this process."""
 
     LOCAL = "local"
     RAY = "ray"
 
 
 class SignerType(StrEnum):
-    """What signs an address: the store's own way, whichever it is."""
+    """Signer of a presigned URL; Penstock uses the store's own method."""
 
     S3 = "s3"
     CLOUDFRONT = "cloudfront"
@@ -76,11 +117,11 @@ class SignerType(StrEnum):
 
 @dataclass
 class Range:
-    """A part of an object.
+    """Byte range of an object.
 
     Attributes:
         offset: First byte.
-        size: Bytes.
+        size: Number of bytes.
 
     """
 
@@ -90,17 +131,17 @@ class Range:
 
 @dataclass
 class ObjectMetadata:
-    """What is known of an object, or of a directory.
+    """Metadata of an object or a directory.
 
     Attributes:
-        key: Path within the profile; with ``msc://profile/`` before it where that is asked for.
+        key: Path within the profile, prefixed with ``msc://profile/`` on request.
         content_length: Bytes.
-        last_modified: By the server's clock; year 1 where unknown.
+        last_modified: Time by the server's clock; year 1 if unknown.
         type: "file" or "directory".
-        content_type: MIME type; only ``info`` knows it.
+        content_type: MIME type; only from ``info``.
         etag: Version tag without quotes.
-        storage_class: None: Penstock does not ask.
-        metadata: User metadata; only ``info`` knows it.
+        storage_class: None: Penstock does not request it.
+        metadata: User metadata; only from ``info``.
         symlink_target: None: Penstock follows links.
 
     """
@@ -117,18 +158,18 @@ class ObjectMetadata:
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> ObjectMetadata:
-        """Return what ``to_dict`` was called on. ``ValueError`` where a field lacks that has no default."""
+        """Return the metadata that ``to_dict`` converted. Raise ``ValueError`` if a required field is missing."""
         if lacking := [name for name in ("key", "content_length", "last_modified") if data.get(name) is None]:
             raise ValueError(f"no {', '.join(lacking)}")
         fields = {name: value for name, value in data.items() if name in ObjectMetadata.__dataclass_fields__}
         return ObjectMetadata(**fields | {"last_modified": datetime.fromisoformat(data["last_modified"])})
 
     def replace(self, **changes: Any) -> ObjectMetadata:
-        """Return a copy with other values."""
+        """Return a copy with changed values."""
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what is known as JSON has it."""
+        """Return the known values as a dictionary for JSON."""
         modified = self.last_modified.astimezone(UTC) if self.last_modified != _UNKNOWN else _UNKNOWN
         text = modified.replace(tzinfo=None).isoformat(timespec="microseconds")
         data = asdict(self) | {"last_modified": f"{text}Z"}
@@ -136,7 +177,7 @@ class ObjectMetadata:
 
 
 def described(meta: ObjectMeta, key: str) -> ObjectMetadata:
-    """Return what Penstock knows of an object."""
+    """Return Penstock's metadata of an object as an ``ObjectMetadata``."""
     modified = _UNKNOWN if meta.modified is None else datetime.fromtimestamp(meta.modified, UTC)
     return ObjectMetadata(
         key,
@@ -144,18 +185,18 @@ def described(meta: ObjectMeta, key: str) -> ObjectMetadata:
         modified,
         content_type=meta.content_type or None,
         etag=meta.etag or None,
-        metadata={name: value for name, value in meta.metadata.items() if name != _MARK} or None,
+        metadata={name: value for name, value in meta.metadata.items() if name != MARK} or None,
     )
 
 
 def directory(key: str) -> ObjectMetadata:
-    """Return a directory."""
+    """Return the metadata of a directory."""
     return ObjectMetadata(key, 0, _UNKNOWN, type="directory")
 
 
 @dataclass
 class DryrunResult:
-    """Files of lines of JSON: what a ``sync`` would do.
+    """JSON lines files with the planned changes of a ``sync``.
 
     Attributes:
         files_to_add: Path of the file that lists objects to copy.
@@ -169,16 +210,16 @@ class DryrunResult:
 
 @dataclass
 class SyncResult:
-    """What a ``sync`` did.
+    """Result of a ``sync``.
 
     Attributes:
-        total_work_units: Objects copied and deleted.
+        total_work_units: Objects copied, deleted and left unchanged.
         total_files_added: Objects copied.
         total_files_deleted: Objects deleted.
         total_bytes_added: Bytes copied.
         total_bytes_deleted: Bytes deleted.
-        total_time_seconds: Seconds.
-        dryrun: What would be done; None where it was done.
+        total_time_seconds: Duration in seconds.
+        dryrun: Planned changes of a dry run; None if the changes were made.
 
     """
 
@@ -189,3 +230,11 @@ class SyncResult:
     total_bytes_deleted: int = 0
     total_time_seconds: float = 0.0
     dryrun: DryrunResult | None = None
+
+
+def __getattr__(name: str) -> Any:
+    """Raise ``Unsupported`` with an alternative for a name that is left out."""
+    if name in _ABSENT:
+        refuse(f"types.{name}", _ABSENT[name])
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)

@@ -1,4 +1,4 @@
-"""``xarray.open_zarr`` by URL, as Multi-Storage Client had it up to 0.20; xarray takes ``msc://`` too."""
+"""``xarray.open_zarr`` by URL, as in Multi-Storage Client up to 0.20; xarray itself accepts ``msc://``, too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["open_zarr"]
 
 
 def open_zarr(store: Any, *args: Any, msc_max_workers: int | None = None, **kwargs: Any) -> Any:
-    """Open a dataset of arrays; ``msc_max_workers`` is accepted and changes nothing.
+    """Open a dataset of arrays; ``msc_max_workers`` is accepted and ignored.
 
     Raises:
         MissingExtra: zarr or xarray is not installed.

@@ -1,4 +1,4 @@
-"""``zarr.open_consolidated`` by URL, as Multi-Storage Client had it up to 0.20; ``zarr.open`` takes ``msc://`` too."""
+"""``zarr.open_consolidated`` by URL, as in Multi-Storage Client up to 0.20; ``zarr.open`` accepts ``msc://``, too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["open_consolidated", "stored"]
 
 
 def open_consolidated(store: Any, *args: Any, msc_max_workers: int | None = None, **kwargs: Any) -> Any:
-    """Open a group whose metadata lies in one object; ``msc_max_workers`` is accepted and changes nothing.
+    """Open a group whose metadata is in one object; ``msc_max_workers`` is accepted and ignored.
 
     Raises:
         MissingExtra: zarr is not installed.
@@ -22,7 +22,7 @@ def open_consolidated(store: Any, *args: Any, msc_max_workers: int | None = None
 
 
 def stored(store: Any) -> Any:
-    """Return Penstock's store for a URL or an ``msc.Path``; what is neither stays what it is."""
+    """Return Penstock's store for a URL or an ``msc.Path``; return anything else unchanged."""
     if not (isinstance(store, MultiStoragePath) or (isinstance(store, str) and "://" in store)):
         return store
     from penstock.interop.zarr import Store

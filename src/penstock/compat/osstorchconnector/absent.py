@@ -1,4 +1,4 @@
-"""Names of the connector that Penstock does not have: each raises ``Unsupported`` and says what to use."""
+"""Names of the connector that Penstock does not implement: each raises ``Unsupported`` and names an alternative."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _refuse(name: str, instead: str) -> NoReturn:
 
 
 class OssClient:
-    """The connector's internal client: use Penstock's verbs."""
+    """The connector's internal client, not implemented; use Penstock's functions."""
 
     def __init__(self, *_args: object, **_options: object) -> None:
         """Raise ``Unsupported``."""
@@ -24,7 +24,7 @@ class OssClient:
 
 
 def new_data_object(*_args: object, **_options: object) -> NoReturn:
-    """Raise ``Unsupported``: datasets make their items themselves."""
+    """Raise ``Unsupported``: datasets create their items themselves."""
     _refuse("new_data_object", "make a DataObject(key, data, label)")
 
 

@@ -1,4 +1,4 @@
-"""Where objects are and who asks for them: the connector's arguments as Penstock's URLs and options."""
+"""Translation of the connector's arguments into Penstock's URLs and store options."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from penstock.compat.hints import WrongArgument
+from penstock.engine.contracts.credentials import Credentials
 from penstock.errors import ConfigError, InvalidURL
-from penstock.options import OSSOptions
-from penstock.protocols.credentials import Credentials
+from penstock.stores.oss.options import OSSOptions
 
 __all__ = ["Access", "Connected"]
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The arguments that all of the connector's classes share. Without an endpoint, objects are local files.
+    """Arguments shared by all of the connector's classes. Without an endpoint, objects are local files.
 
     Attributes:
         endpoint: Base URL of the service; empty for local files.
-        cred_path: File of credentials in JSON.
-        config_path: Accepted and not read.
+        cred_path: Path of a JSON file with credentials.
+        config_path: Accepted and ignored.
         cred_provider: An object whose ``get_credentials()`` returns credentials, as Alibaba's SDKs have them.
-        region: The bucket's region; default what the endpoint says.
+        region: The bucket's region; default: the region that the endpoint names.
 
     """
 
@@ -36,7 +37,7 @@ class Access:
         """Return the URL of ``oss://bucket/key`` or ``/bucket/key``; without an endpoint, the path of a local file.
 
         Raises:
-            InvalidURL: Neither.
+            InvalidURL: ``uri`` has neither form.
 
         """
         rest = uri.removeprefix("oss://") if uri.startswith("oss://") else uri.removeprefix("/")
@@ -59,7 +60,7 @@ class Access:
 
 
 class Connected:
-    """What opens objects by URI has the connector's arguments."""
+    """Base of classes that open objects by URI, with the connector's arguments."""
 
     def __init__(
         self,
@@ -69,15 +70,20 @@ class Connected:
         cred_provider: Any = None,  # noqa: ANN401  any SDK's
         region: str = "",
     ) -> None:
-        """Use these for every URI: see ``OssMapDataset.from_prefix``. Raises ``ConfigError`` without an endpoint."""
+        """Use these options for every URI: see ``OssMapDataset.from_prefix``.
+
+        Raises:
+            ValueError: ``endpoint`` is empty.
+
+        """
         if not endpoint:
-            raise ConfigError("the endpoint is empty: pass one such as https://oss-cn-beijing.aliyuncs.com")
+            raise WrongArgument("the endpoint is empty: pass one such as https://oss-cn-beijing.aliyuncs.com")
         self.access = Access(endpoint, cred_path, config_path, cred_provider, region)
 
 
 @dataclass(frozen=True, slots=True)
 class _Provided:
-    """A provider of Alibaba's SDKs as a function that returns ``ps.Credentials``."""
+    """Adapter of a credentials provider of Alibaba's SDKs: a function that returns ``ps.Credentials``."""
 
     provider: Any
 

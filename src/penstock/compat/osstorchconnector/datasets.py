@@ -9,23 +9,25 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from penstock.compat.osstorchconnector.absent import TAR
 from penstock.compat.osstorchconnector.access import Access
-from penstock.compat.osstorchconnector.catalogs import of_manifest, of_objects, of_prefix
 from penstock.compat.osstorchconnector.items import DataObject, Transform, identity
-from penstock.datasets.iterable import IterableDataset
-from penstock.datasets.map import MapDataset
-from penstock.errors import Unsupported
+from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.manifest import read_manifest
+from penstock.data.datasets.constructors import listed
+from penstock.data.datasets.iterable import IterableDataset
+from penstock.data.datasets.map import MapDataset
+from penstock.errors import NotFound, Unsupported
+from penstock.stores.urls import parse
+from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import BinaryIO
 
-    from penstock.catalog.catalog import Catalog
-
-__all__ = ["OssIterableDataset", "OssMapDataset"]
+__all__ = ["OssIterableDataset", "OssMapDataset", "of_manifest", "of_objects", "of_prefix"]
 
 
 class _Constructors:
-    """How both datasets are made; the signatures are the connector's."""
+    """Constructors of both datasets, with the connector's signatures."""
 
     @classmethod
     def from_prefix(  # noqa: PLR0913  the connector's
@@ -39,20 +41,20 @@ class _Constructors:
         transform: Callable[[DataObject], Any] = identity,
         region: str = "",
     ) -> Self:
-        """Make a dataset of every object whose key begins with that of ``oss_uri``; one LIST for each 1,000.
+        """Return a dataset of all objects whose key begins with that of ``oss_uri``; one LIST for each 1,000.
 
         Args:
             oss_uri: ``oss://bucket/prefix`` or ``/bucket/prefix``; without an endpoint, the path of local files.
             endpoint: Base URL of the service; "" for local files.
-            cred_path: File of credentials in JSON.
+            cred_path: Path of a JSON file with credentials.
             cred_provider: An object whose ``get_credentials()`` returns credentials, as Alibaba's SDKs have them.
-            config_path: Accepted and not read.
-            transform: Makes of a ``DataObject`` what is yielded.
-            region: The bucket's region; default what the endpoint says, then ``OSS_REGION``.
+            config_path: Accepted and ignored.
+            transform: Function that makes a sample of a ``DataObject``.
+            region: The bucket's region; default: the region that the endpoint names, then ``OSS_REGION``.
 
         Raises:
-            NotFound: Nothing is there.
-            InvalidURL: Another kind of URI.
+            NotFound: No object matches.
+            InvalidURL: ``oss_uri`` has another form.
 
         """
         access = Access(endpoint, cred_path, config_path, cred_provider, region)
@@ -70,11 +72,11 @@ class _Constructors:
         transform: Callable[[DataObject], Any] = identity,
         region: str = "",
     ) -> Self:
-        """Make a dataset of objects of one bucket, in the order given, without a request; see ``from_prefix``.
+        """Return a dataset of objects of one bucket, in the given order, without a request; see ``from_prefix``.
 
         Raises:
-            NotFound: No URI.
-            InvalidURL: Another kind of URI, or URIs of several buckets.
+            NotFound: ``object_uris`` is empty.
+            InvalidURL: A URI has another form, or the URIs are of several buckets.
 
         """
         access = Access(endpoint, cred_path, config_path, cred_provider, region)
@@ -94,14 +96,14 @@ class _Constructors:
         transform: Callable[[DataObject], Any] = identity,
         region: str = "",
     ) -> Self:
-        """Make a dataset of the objects that a file names, a local one or ``oss://…``; see ``from_prefix``.
+        """Return a dataset of the objects in a manifest, a local file or ``oss://…``; see ``from_prefix``.
 
-        ``manifest_parser(file)`` yields pairs of key and label. An object's URI is ``oss_base_uri`` and the key, put
-        together as they are: a base of a folder ends in ``/``.
+        ``manifest_parser(file)`` yields pairs of key and label. An object's URI is ``oss_base_uri`` followed directly
+        by the key, so the base of a folder must end in ``/``.
 
         Raises:
-            NotFound: No manifest, or one that names nothing.
-            ManifestError: An item of the parser that is no pair, or names no object of the base's bucket.
+            NotFound: The manifest does not exist, or is empty.
+            ManifestError: The parser yields an item that is not a pair, or not an object of the base's bucket.
 
         """
         access = Access(endpoint, cred_path, config_path, cred_provider, region)
@@ -118,10 +120,10 @@ class _Constructors:
 
 
 class OssMapDataset(_Constructors, Dataset[Any]):
-    """A map-style dataset of objects; made by ``from_prefix``, ``from_objects`` or ``from_manifest_file``."""
+    """Map-style dataset of objects, created by ``from_prefix``, ``from_objects`` or ``from_manifest_file``."""
 
     def __init__(self, dataset: MapDataset) -> None:
-        """Read by ``dataset``; programs call a constructor with a name."""
+        """Wrap ``dataset``; programs call a named constructor instead."""
         self._dataset = dataset
 
     @classmethod
@@ -132,27 +134,27 @@ class OssMapDataset(_Constructors, Dataset[Any]):
         """Return the number of objects."""
         return len(self._dataset)
 
-    def __getitem__(self, i: int) -> Any:  # noqa: ANN401  whatever the transform returns
-        """Read one object. Raises ``NotFound`` where it is gone."""
+    def __getitem__(self, i: int) -> Any:  # noqa: ANN401  the transform's result
+        """Read one object. Raise ``NotFound`` if it does not exist."""
         return self._dataset[i]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Read a batch, all requests in flight together."""
+        """Read a batch, with all requests in flight at once."""
         return self._dataset.__getitems__(indices)
 
     def __iter__(self) -> Iterator[Any]:
-        """Read all objects in order, reading ahead."""
+        """Return an iterator over all objects in order, which reads ahead."""
         return iter(self._dataset)
 
 
 class OssIterableDataset(_Constructors, TorchIterableDataset[Any]):
-    """An iterable dataset of objects, shared by a loader's workers; made by a constructor with a name.
+    """Iterable dataset of objects, shared by a loader's workers; created by a named constructor.
 
     Every rank reads all objects, in the order of the listing, as with the connector.
     """
 
     def __init__(self, dataset: IterableDataset) -> None:
-        """Read by ``dataset``; programs call a constructor with a name."""
+        """Wrap ``dataset``; programs call a named constructor instead."""
         self._dataset = dataset
 
     @classmethod
@@ -162,7 +164,7 @@ class OssIterableDataset(_Constructors, TorchIterableDataset[Any]):
         return cls(dataset)
 
     def __iter__(self) -> Iterator[Any]:
-        """Read all objects, or this worker's share of them, reading ahead."""
+        """Return an iterator over all objects, or this worker's share of them, which reads ahead."""
         return iter(self._dataset)
 
     def shuffle(self, generator: object = None) -> NoReturn:  # noqa: ARG002  the connector's
@@ -171,3 +173,49 @@ class OssIterableDataset(_Constructors, TorchIterableDataset[Any]):
             "OssIterableDataset.shuffle is for archives (from_tar), which are not a part of "
             "penstock.compat.osstorchconnector: penstock.IterableDataset.from_prefix(…, shuffle=True) shuffles objects"
         )
+
+
+def of_prefix(uri: str, access: Access) -> Catalog:
+    """List the objects below a prefix. Raise ``NotFound`` if none exist."""
+    catalog = Catalog.scan(access.url(uri), allow_empty=True, store=access.store)
+    return _full(catalog, "no object's key begins with this prefix", uri)
+
+
+def of_objects(uris: str | Iterable[str], access: Access) -> Catalog:
+    """Return the catalog of objects of one bucket by URI; no request.
+
+    Raises:
+        NotFound: ``uris`` is empty.
+        InvalidURL: A URI has another form, or the URIs are of several buckets.
+
+    """
+    each = [uris] if isinstance(uris, str) else uris
+    return _full(listed([access.url(uri) for uri in each], labels=None, allow_empty=True), "object_uris is empty", "")
+
+
+def of_manifest(
+    path: str, parser: Callable[[BinaryIO], Iterable[tuple[str, str]]], base: str, access: Access
+) -> Catalog:
+    """Read a manifest, a local file or an object, and return the catalog of its objects, below ``base``.
+
+    Raises:
+        NotFound: The manifest does not exist, or is empty.
+        ManifestError: An item is not a pair of key and label, or is not in the base's bucket.
+
+    """
+    remote = path.startswith("oss://")
+    with open_object(access.url(path) if remote else path, store=access.store if remote else None) as file:
+        data = file.read()
+
+    def named(reader: BinaryIO) -> Iterator[tuple[str, str]]:
+        return ((access.url(f"{base}{key}"), label) for key, label in parser(reader))
+
+    below = parse(access.url(base))
+    catalog = Catalog.build(below.root, "", read_manifest(data, path, below, named))
+    return _full(catalog, "this manifest names no objects", path)
+
+
+def _full(catalog: Catalog, otherwise: str, url: str) -> Catalog:
+    if not len(catalog):
+        raise NotFound(otherwise, url=url)
+    return catalog

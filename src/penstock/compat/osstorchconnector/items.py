@@ -1,4 +1,4 @@
-"""What a dataset yields: an object's bytes as a file with key, size and label; and a parser of manifests."""
+"""Items of a dataset (an object's bytes as a file with key, size and label), and a manifest parser."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import BinaryIO
 
-    from penstock.datasets.sample import Sample
+    from penstock.data.datasets.sample import Sample
 
 __all__ = ["DataObject", "Transform", "identity", "imagenet_manifest_parser"]
 
 
 class DataObject(io.BytesIO):
-    """An object, whole and verified, as a file in memory. It pickles, so it crosses a worker's queue.
+    """Complete, verified object as an in-memory file. It can be pickled for the queue of a worker.
 
     Attributes:
         key: ``/bucket/key``.
         size: Bytes.
-        label: What the manifest says; "" without one.
+        label: Label in the manifest; "" without one.
 
     """
 
@@ -33,32 +33,32 @@ class DataObject(io.BytesIO):
         self.label = label
 
     def copy(self) -> DataObject:
-        """Return another file of the same bytes, at its start."""
+        """Return a new file with the same bytes, at position 0."""
         return DataObject(self.key, self.getvalue(), self.label)
 
 
 def identity(item: DataObject) -> DataObject:
-    """Return the item."""
+    """Return the item unchanged."""
     return item
 
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """A transform of the connector's items as one of Penstock's samples."""
+    """Transform of Penstock's samples that calls a transform of the connector's items."""
 
     function: Callable[[DataObject], Any]
 
-    def __call__(self, sample: Sample) -> Any:  # noqa: ANN401  whatever the transform returns
-        """Wrap a sample and transform it."""
+    def __call__(self, sample: Sample) -> Any:  # noqa: ANN401  the transform's result
+        """Wrap a sample as a ``DataObject``, and return the transform's result."""
         scheme, _, rest = sample.url.partition("://")
         key = f"/{rest.removeprefix('/')}" if scheme == "file" else f"/{rest}"
         return self.function(DataObject(key, sample.read(), "" if sample.label is None else sample.label))
 
 
 def imagenet_manifest_parser(reader: BinaryIO) -> Iterator[tuple[str, str]]:
-    """Yield key and label of each line, which a tab separates; "" where a line has no label. Blank lines are skipped.
+    """Yield key and label of each line, separated by a tab; "" for a missing label. Blank lines are skipped.
 
-    The connector's own parser; yours takes the same file and yields the same pairs.
+    This is the connector's own parser; a custom parser takes the same file and yields such pairs.
     """
     for line in reader.read().decode().split("\n"):
         if text := line.strip():

@@ -1,4 +1,4 @@
-"""The S3 connector's checkpoints: files to read and to write by URL."""
+"""The S3 connector's checkpoints: files for reading and writing by URL."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ __all__ = ["S3Checkpoint"]
 
 
 class S3Checkpoint:
-    """Opens objects for ``torch.save`` and ``torch.load``."""
+    """Files for ``torch.save`` and ``torch.load``, by URL."""
 
     def __init__(
         self, region: str | None, endpoint: str | None = None, s3client_config: S3ClientConfig | None = None
     ) -> None:
-        """Open nothing yet."""
+        """Keep the arguments; nothing is opened yet."""
         self.region = region
         self.endpoint = endpoint
         self._store = store_options(region, endpoint, s3client_config)
 
     def reader(self, s3_uri: str) -> S3Reader:
-        """Return a seekable file over the object; it is opened with the first read, which raises ``NotFound``."""
+        """Return a seekable file over the object. The first read opens it, and raises ``NotFound`` if it is missing."""
         return S3ReaderConstructor.default().open(*object_at(s3_url(s3_uri), self._store))
 
     def writer(self, s3_uri: str) -> Writer:
-        """Return a file that becomes the object, whole, when it is closed well, and never otherwise."""
+        """Return a writable file; the complete object appears on a successful close, and never otherwise."""
         return open_object(s3_url(s3_uri), "wb", store=self._store)

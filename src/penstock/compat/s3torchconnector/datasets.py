@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.catalog.catalog import Catalog
 from penstock.compat.s3torchconnector.config import s3_url, store_options
 from penstock.compat.s3torchconnector.s3reader import SampleReader, reader_kind
-from penstock.datasets.batched import Batched
-from penstock.datasets.constructors import listed
-from penstock.datasets.iterable import IterableDataset
-from penstock.datasets.map import MapDataset
-from penstock.datasets.objects import singles
+from penstock.data.catalog.catalog import Catalog
+from penstock.data.datasets.batched import Batched
+from penstock.data.datasets.constructors import listed
+from penstock.data.datasets.iterable import IterableDataset
+from penstock.data.datasets.map import MapDataset
+from penstock.data.datasets.objects import singles
 from penstock.errors import Unusable
 from penstock.values import ObjectMeta, Place
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from penstock.compat.s3torchconnector.config import S3ClientConfig
     from penstock.compat.s3torchconnector.s3reader import ReaderKind, S3Reader
-    from penstock.datasets.positions.place import PlaceLike
-    from penstock.datasets.sample import Sample
-    from penstock.options import S3Options
-    from penstock.order.partition import Tail
+    from penstock.data.datasets.positions.place import PlaceLike
+    from penstock.data.datasets.sample import Sample
+    from penstock.data.order.partition import Tail
+    from penstock.stores.s3.options import S3Options
 
     Objects = Callable[[S3Options], Catalog]
 
@@ -33,17 +33,17 @@ __all__ = ["S3IterableDataset", "S3MapDataset", "identity"]
 
 
 def identity(obj: S3Reader) -> S3Reader:
-    """Return a reader itself: what datasets yield without a transform."""
+    """Return the reader unchanged; the default ``transform``."""
     return obj
 
 
 class _OfSample:
-    """A transform of samples: the one of readers that was given."""
+    """Transform of samples that calls a given transform of readers."""
 
     def __init__(self, transform: Callable[[Any], Any]) -> None:
         self._transform = transform
 
-    def __call__(self, sample: Sample) -> Any:  # noqa: ANN401  whatever the transform returns
+    def __call__(self, sample: Sample) -> Any:  # noqa: ANN401  the transform's result
         return self._transform(SampleReader(sample))
 
 
@@ -68,7 +68,7 @@ def _found(get_dataset_objects: Objects, store: S3Options) -> Catalog:
 
 
 class _Objects:
-    """What both datasets have: the region and the endpoint, and a way to read."""
+    """Mixin of both datasets: the region, the endpoint and range-based reads."""
 
     _region: str | None
     _endpoint: str | None
@@ -88,17 +88,17 @@ class _Objects:
         return self._endpoint
 
     @classmethod
-    def from_manifest(cls, *_: object, **__: object) -> Any:  # noqa: ANN401  it returns nothing
-        """Refuse: the original has no manifests."""
+    def from_manifest(cls, *_: object, **__: object) -> Any:  # noqa: ANN401  never returns
+        """Raise ``Unusable``: the original has no manifests."""
         raise Unusable(f"{cls.__name__} has no from_manifest: ps.MapDataset and ps.IterableDataset have")
 
     @classmethod
-    def from_catalog(cls, *_: object, **__: object) -> Any:  # noqa: ANN401  it returns nothing
-        """Refuse: the original has no catalogs."""
+    def from_catalog(cls, *_: object, **__: object) -> Any:  # noqa: ANN401  never returns
+        """Raise ``Unusable``: the original has no catalogs."""
         raise Unusable(f"{cls.__name__} has no from_catalog: ps.MapDataset and ps.IterableDataset have")
 
-    def _ranged(self, index: SupportsIndex) -> Any:  # noqa: ANN401  whatever the transform returns
-        """Return what is yielded of an object that the transform reads in parts."""
+    def _ranged(self, index: SupportsIndex) -> Any:  # noqa: ANN401  the transform's result
+        """Return the transform's result for an object that the transform reads in ranges."""
         span = self.catalog.span(index.__index__())
         known = span.stop is not None and span.etag
         meta = ObjectMeta(span.key, span.stop or 0, span.etag) if known else None
@@ -106,9 +106,9 @@ class _Objects:
 
 
 class S3MapDataset(_Objects, MapDataset):
-    """``dataset[i]`` is object ``i``: an ``S3Reader``, or what ``transform(reader)`` returns.
+    """Map-style dataset: ``dataset[i]`` is an ``S3Reader`` of object ``i``, or ``transform(reader)``.
 
-    A DataLoader's batch is read with all its requests in flight. ``penstock.DataLoader`` takes it, too.
+    A DataLoader's batch is read with all its requests in flight. ``penstock.DataLoader`` accepts this dataset, too.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class S3MapDataset(_Objects, MapDataset):
         s3client_config: S3ClientConfig | None = None,
         reader_constructor: ReaderKind | None = None,
     ) -> None:
-        """Use ``from_prefix`` or ``from_objects``."""
+        """Create a dataset; programs call ``from_prefix`` or ``from_objects`` instead."""
         store = store_options(region, endpoint, s3client_config)
         self.check_arguments(transform=transform)
         self._region, self._endpoint = region, endpoint
@@ -138,10 +138,10 @@ class S3MapDataset(_Objects, MapDataset):
         s3client_config: S3ClientConfig | None = None,
         reader_constructor: ReaderKind | None = None,
     ) -> Self:
-        """Make a dataset of objects of one bucket by URL, in the order given: no request.
+        """Return a dataset of objects of one bucket by URL, in the given order, without a request.
 
         Raises:
-            InvalidURL: A URL that is not of S3, or of another bucket than the first.
+            InvalidURL: A URL is not of S3, or is of a different bucket than the first URL.
 
         """
         return cls(
@@ -164,10 +164,10 @@ class S3MapDataset(_Objects, MapDataset):
         s3client_config: S3ClientConfig | None = None,
         reader_constructor: ReaderKind | None = None,
     ) -> Self:
-        """Make a dataset of every object whose key begins with the URL's: one LIST request for each 1,000, at once.
+        """Return a dataset of all objects whose key begins with the URL's, listed immediately: one LIST for each 1,000.
 
         Raises:
-            InvalidURL: It is no URL of S3.
+            InvalidURL: ``s3_uri`` is not a URL of S3.
 
         """
         return cls(
@@ -181,7 +181,7 @@ class S3MapDataset(_Objects, MapDataset):
 
     @property
     def overrides(self) -> str:
-        """The method that reads instead of ``MapDataset``'s: a subclass's; with a range-based reader this class's."""
+        """The name of the method that reads: ``__getitems__`` with a range-based reader, else as in ``MapDataset``."""
         return "__getitems__" if self._kind.ranges else super().overrides
 
     def _read(self, indices: Sequence[SupportsIndex]) -> list[Any]:
@@ -189,10 +189,11 @@ class S3MapDataset(_Objects, MapDataset):
 
 
 class S3IterableDataset(_Objects, IterableDataset):
-    """Yields every object in key order, read ahead: an ``S3Reader`` each, or what ``transform(reader)`` returns.
+    """Iterable dataset: yields an ``S3Reader`` per object in order, or ``transform(reader)``, reading ahead.
 
-    With ``enable_sharding`` ranks and a loader's workers share the objects, in turn; without, each yields all of them.
-    ``penstock.DataLoader`` takes it, too: there workers always share the objects, and an epoch can be resumed.
+    The order is that of the keys, or for ``from_objects`` the given one. With ``enable_sharding`` the objects are
+    distributed round-robin over ranks and a loader's workers; without it, each worker yields all objects.
+    ``penstock.DataLoader`` accepts it, too: its workers always share the objects, and an epoch can be resumed.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917  the original's signature: design/0036
@@ -205,7 +206,7 @@ class S3IterableDataset(_Objects, IterableDataset):
         enable_sharding: bool = False,  # noqa: FBT001, FBT002  the original's
         reader_constructor: ReaderKind | None = None,
     ) -> None:
-        """Use ``from_prefix`` or ``from_objects``."""
+        """Create a dataset; programs call ``from_prefix`` or ``from_objects`` instead."""
         store = store_options(region, endpoint, s3client_config)
         self.check_arguments(transform=transform)
         self._region, self._endpoint = region, endpoint
@@ -227,10 +228,10 @@ class S3IterableDataset(_Objects, IterableDataset):
         enable_sharding: bool = False,
         reader_constructor: ReaderKind | None = None,
     ) -> Self:
-        """Make a dataset of objects of one bucket by URL, in the order given: no request.
+        """Return a dataset of objects of one bucket by URL, in the given order, without a request.
 
         Raises:
-            InvalidURL: A URL that is not of S3, or of another bucket than the first.
+            InvalidURL: A URL is not of S3, or is of a different bucket than the first URL.
 
         """
         return cls(
@@ -255,10 +256,10 @@ class S3IterableDataset(_Objects, IterableDataset):
         enable_sharding: bool = False,
         reader_constructor: ReaderKind | None = None,
     ) -> Self:
-        """Make a dataset of every object whose key begins with the URL's: one LIST request for each 1,000, at once.
+        """Return a dataset of all objects whose key begins with the URL's, listed immediately: one LIST for each 1,000.
 
         Raises:
-            InvalidURL: It is no URL of S3.
+            InvalidURL: ``s3_uri`` is not a URL of S3.
 
         """
         return cls(
@@ -271,8 +272,8 @@ class S3IterableDataset(_Objects, IterableDataset):
             reader_constructor=reader_constructor,
         )
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # with sharding it is the parent's, and has a state
-        """Begin at the first object."""
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # stateful only with sharding
+        """Return an iterator from the first object."""
         if self._sharded and not self._kind.ranges:
             return super().__iter__()
         here = self._iterations.place()
@@ -283,7 +284,7 @@ class S3IterableDataset(_Objects, IterableDataset):
     def batched(
         self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
     ) -> Batched:
-        """Return batches that are formed here: see ``penstock.IterableDataset.batched``."""
+        """Return a dataset of collated batches: see ``penstock.IterableDataset.batched``."""
         if self._kind.ranges:
             raise Unusable("a range-based reader reads when transform asks: form its batches in torch's DataLoader")
         return Batched(self, self._plan(batch_size, tail), self._iterations, collate_fn)

@@ -1,6 +1,6 @@
 """``s3torchconnector.lightning`` over Penstock: Lightning's checkpoints on S3.
 
-What differs: a save is atomic and compared; a load goes in parallel ranges straight into the tensors. Needs
+Differences: a save is atomic and verified; a load reads parallel ranges directly into the tensors. Requires
 ``penstock[torch]`` and Lightning.
 """
 
@@ -18,16 +18,16 @@ __all__ = ["S3LightningCheckpoint"]
 
 
 class S3LightningCheckpoint(CheckpointIO):
-    """Saves and loads by URL: ``Trainer(plugins=[S3LightningCheckpoint(region)])``."""
+    """Checkpoints by URL: ``Trainer(plugins=[S3LightningCheckpoint(region)])``."""
 
     def __init__(
         self, region: str | None, s3client_config: S3ClientConfig | None = None, endpoint: str | None = None
     ) -> None:
-        """Open nothing yet."""
+        """Keep the arguments; nothing is opened yet."""
         super().__init__(store_options(region, endpoint, s3client_config))
         self.region = region
 
-    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: object = None) -> None:  # noqa: ANN401, ARG002  the original's: it takes options and ignores them
+    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: object = None) -> None:  # noqa: ANN401, ARG002  the original ignores options, too
         """Save with ``torch.save``; the write is atomic."""
         super().save_checkpoint(checkpoint, _text(path))
 
@@ -36,12 +36,12 @@ class S3LightningCheckpoint(CheckpointIO):
         path: Any,  # noqa: ANN401  a URL; anything else is refused
         map_location: object = None,
         weights_only: bool | None = None,  # noqa: FBT001  the original's
-    ) -> Any:  # noqa: ANN401  whatever was saved
-        """Return what was saved. ``weights_only=None`` is True, as in torch; ``NotFound`` where there is none."""
+    ) -> Any:  # noqa: ANN401  the saved value, of any type
+        """Return the saved value. ``weights_only=None`` is True, as in torch. Raise ``NotFound`` if it is missing."""
         return super().load_checkpoint(_text(path), map_location, weights_only)
 
     def remove_checkpoint(self, path: Any) -> None:  # noqa: ANN401  a URL; anything else is refused
-        """Delete a checkpoint; a missing one is no error."""
+        """Delete a checkpoint; a missing one is not an error."""
         super().remove_checkpoint(_text(path))
 
 

@@ -1,4 +1,4 @@
-"""Readers of one object with the manners of the S3 connector's, and the choice between them."""
+"""Readers of one object with the S3 connector's interface, and the constructors that select them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,38 @@ import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from penstock.blocks import moved
-from penstock.buffer import flat
-from penstock.errors import Unusable
+from penstock.compat.hints import WrongArgument
+from penstock.engine.blocks import moved
+from penstock.engine.buffer import flat
+from penstock.errors import Unsupported, Unusable
 from penstock.values import Span
 
 if TYPE_CHECKING:
-    from penstock.datasets.sample import Sample
+    from penstock.data.datasets.sample import Sample
     from penstock.source import Reader, Source
     from penstock.values import ObjectMeta
 
-__all__ = ["ObjectReader", "ReaderKind", "S3Reader", "S3ReaderConstructor", "SampleReader", "reader_kind"]
+__all__ = [
+    "DCPOptimizedConstructor",
+    "DCPOptimizedS3Reader",
+    "DCPS3ReaderConstructorProtocol",
+    "ObjectReader",
+    "RangedS3Reader",
+    "ReaderKind",
+    "S3Reader",
+    "S3ReaderConstructor",
+    "S3ReaderConstructorProtocol",
+    "SampleReader",
+    "SequentialS3Reader",
+    "reader_kind",
+]
 
-_BUFFER_BYTES = 8 << 20  # the original's, of a range-based reader
-_GAP_BYTES = 32 << 20  # the original's, of one for distributed checkpoints
+_BUFFER_BYTES = 8 << 20  # the original's default, range-based
+_GAP_BYTES = 32 << 20  # the original's default, distributed checkpoints
 
 
 class S3Reader(io.BufferedIOBase):
-    """A read-only, seekable file over one version of one object: what datasets yield and ``S3Checkpoint`` opens.
+    """Read-only, seekable file over one version of one object, from a dataset or from ``S3Checkpoint``.
 
     Attributes:
         bucket: The object's bucket.
@@ -34,8 +48,20 @@ class S3Reader(io.BufferedIOBase):
     bucket: str
     key: str
 
+    def read(self, size: int | None = None) -> bytes:  # noqa: ARG002  the interface
+        """Return up to ``size`` bytes; for None or a negative size, all remaining bytes."""
+        raise io.UnsupportedOperation("read")
+
+    def readinto(self, buf: Any) -> int:  # noqa: ANN401, ARG002  any buffer
+        """Fill a writable buffer, and return the number of bytes read: 0 at the end."""
+        raise io.UnsupportedOperation("readinto")
+
+    def tell(self) -> int:
+        """Return the position."""
+        raise io.UnsupportedOperation("tell")
+
     def prefetch(self) -> None:
-        """Begin to read."""
+        """Do nothing; a subclass may open the object."""
 
     def readable(self) -> bool:
         """Return True."""
@@ -50,29 +76,60 @@ class S3Reader(io.BufferedIOBase):
         return False
 
 
-class SampleReader(io.BytesIO, S3Reader):
-    """An object that a dataset has read whole and verified. It pickles; ``sample`` is what Penstock knows of it."""
+class _Made(S3Reader):
+    """Base of readers that ``S3ReaderConstructor`` selects; programs cannot create them by their class."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        """Raise ``Unsupported``: the original's arguments are functions of its own client."""
+        message = (
+            f"{type(self).__name__} takes functions of a client that is not here: datasets and S3Checkpoint make it"
+        )
+        raise Unsupported(message)
+
+
+class SequentialS3Reader(_Made):
+    """Reader of whole objects, selected by ``S3ReaderConstructor.sequential()``, the default."""
+
+
+class RangedS3Reader(_Made):
+    """Reader of requested ranges, selected by ``S3ReaderConstructor.range_based()``."""
+
+
+class DCPOptimizedS3Reader(_Made):
+    """Reader of a distributed checkpoint's objects, selected by ``S3ReaderConstructor.dcp_optimized()``."""
+
+
+class SampleReader(io.BytesIO, SequentialS3Reader):
+    """In-memory reader of an object that a dataset has read whole and verified. It can be pickled."""
 
     def __init__(self, sample: Sample) -> None:
-        """Share the sample's bytes."""
+        """Read the bytes of ``sample``, without a copy."""
         super().__init__(sample.read())
         self.bucket = sample.url.removesuffix(sample.key).split("/")[2]
         self.key = sample.key
         self.url = sample.url
         self.etag = sample.etag
 
+    def read(self, size: int | None = None) -> bytes:
+        """Return up to ``size`` bytes; for None or a negative size, all remaining bytes."""
+        return io.BytesIO.read(self, size)
+
+    def readinto(self, buf: Any) -> int:  # noqa: ANN401  any buffer
+        """Fill a writable buffer, and return the number of bytes read: 0 at the end."""
+        return io.BytesIO.readinto(self, buf)
+
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Move; past the end is the end, as the original has it."""
+        """Set the position, at most to the end, as in the original; return it."""
         to = super().seek(offset, whence)
         end = super().seek(0, io.SEEK_END)
         return super().seek(min(to, end))
 
     def write(self, data: object, /) -> NoReturn:  # noqa: ARG002  the signature is a file's
-        """Refuse."""
+        """Raise ``io.UnsupportedOperation``."""
         raise io.UnsupportedOperation("write")
 
     def truncate(self, size: int | None = None, /) -> NoReturn:  # noqa: ARG002  the same
-        """Refuse."""
+        """Raise ``io.UnsupportedOperation``."""
         raise io.UnsupportedOperation("truncate")
 
     writelines = write
@@ -83,15 +140,17 @@ class SampleReader(io.BytesIO, S3Reader):
 
 
 class ObjectReader(S3Reader):
-    """An object that is opened with the first read, held to the version that was listed or is there then.
+    """Reader that opens the object on the first read, bound to the listed version or else to the current one.
 
-    Opening costs a HEAD where neither size nor version was listed. The errors of a missing or forbidden object are
-    raised by the first read, as in the original.
+    Opening costs a HEAD unless size and version were listed. As in the original, the first read raises the errors of a
+    missing or forbidden object.
     """
 
     def __init__(self, source: Source, key: str, meta: ObjectMeta | None = None, buffer_bytes: int = -1) -> None:
-        """Open nothing yet. ``buffer_bytes``: of small reads, 0 for none; negative reads ahead as ``ps.open`` does."""
-        super().__init__()
+        """Keep the arguments; nothing is opened yet.
+
+        ``buffer_bytes`` is the buffer of small reads; 0 means no buffer, negative means to read ahead as ``ps.open``.
+        """
         self.bucket = source.root.split("/")[2]
         self.key = key
         self.url = source.url(key)
@@ -104,8 +163,8 @@ class ObjectReader(S3Reader):
         """Open the object."""
         self._opened()
 
-    def read(self, size: int | None = None, /) -> bytes:
-        """Return up to ``size`` bytes; all that is left for None or a negative size."""
+    def read(self, size: int | None = None) -> bytes:
+        """Return up to ``size`` bytes; for None or a negative size, all remaining bytes."""
         return self._opened().read(size)
 
     def read1(self, size: int | None = -1, /) -> bytes:
@@ -113,21 +172,21 @@ class ObjectReader(S3Reader):
         return self._opened().read1(-1 if size is None else size)
 
     def readline(self, size: int | None = -1, /) -> bytes:
-        """Return the next line with its end, or what is left."""
+        """Return the next line with its line ending, or the remaining bytes."""
         return self._opened().readline(size)
 
-    def readinto(self, buffer: Any, /) -> int:  # noqa: ANN401  whatever has memory
-        """Fill a writable buffer; returns the bytes read, 0 at the end."""
-        return self._opened().readinto(buffer)
+    def readinto(self, buf: Any) -> int:  # noqa: ANN401  any buffer
+        """Fill a writable buffer, and return the number of bytes read: 0 at the end."""
+        return self._opened().readinto(buf)
 
     readinto1 = readinto
 
     def peek(self, size: int = 0, /) -> bytes:
-        """Return bytes that come next, without moving."""
+        """Return the next bytes without changing the position."""
         return self._opened().peek(size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Move; past the end is the end, as the original has it."""
+        """Set the position, at most to the end, as in the original; return it."""
         file = self._opened()
         to, end = file.seek(offset, whence), self._meta.size if self._meta else 0
         return to if to <= end else file.seek(end)
@@ -137,20 +196,20 @@ class ObjectReader(S3Reader):
         return 0 if self._file is None else self._file.tell()
 
     def close(self) -> None:
-        """Cancel reads in flight."""
+        """Close the reader, and cancel reads in flight."""
         if self._file is not None:
             self._file.close()
         super().close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle what names the object: the copy begins at the start."""
-        return ObjectReader, (self._source, self.key, self._meta, self._buffer_bytes)
+        """Pickle the location of the object; the copy starts at the beginning."""
+        return type(self), (self._source, self.key, self._meta, self._buffer_bytes)
 
     def _opened(self) -> Reader | io.BufferedReader:
         if self.closed:
             raise ValueError(f"this reader is closed: {self.url}")
         if self._file is None:
-            meta = self._meta = self._meta or self._source.head(self.key)
+            meta = self._meta = self._meta or self._source.head(self.key, sums=True)
             if self._buffer_bytes < 0:
                 self._file = self._source.open_read(self.key, meta)
             else:
@@ -158,8 +217,23 @@ class ObjectReader(S3Reader):
         return self._file
 
 
+class _Sequential(ObjectReader, SequentialS3Reader):
+    pass
+
+
+class _Ranged(ObjectReader, RangedS3Reader):
+    pass
+
+
+class _DCPOptimized(ObjectReader, DCPOptimizedS3Reader):
+    pass
+
+
+_READERS = {"sequential": _Sequential, "range_based": _Ranged, "dcp_optimized": _DCPOptimized}
+
+
 class _Ranges(io.RawIOBase):
-    """One version of an object, each read one request for just its bytes (several in parallel where they are many)."""
+    """Raw file over one version of an object: a read requests exactly its bytes, in parallel parts if they are many."""
 
     def __init__(self, source: Source, meta: ObjectMeta) -> None:
         super().__init__()
@@ -188,7 +262,7 @@ class _Ranges(io.RawIOBase):
         return len(view)
 
     def readall(self) -> bytes:
-        """Return all that is left: the base class would ask for 8 KiB at a time."""
+        """Return all remaining bytes in one read; the base class would request 8 KiB at a time."""
         left = self._meta.size - self._at
         data = self._source.read(self._span(left)) if left else b""
         self._at += left
@@ -202,11 +276,11 @@ class _Ranges(io.RawIOBase):
 
 @dataclass(frozen=True)
 class ReaderKind:
-    """How objects are read; ``S3ReaderConstructor`` makes it. A value: it pickles.
+    """Reader constructor, created by ``S3ReaderConstructor``; a value, which can be pickled.
 
     Attributes:
         name: ``sequential``, ``range_based`` or ``dcp_optimized``.
-        buffer_bytes: Of a range-based reader: what a small read fetches; 0: what it asks for.
+        buffer_bytes: Bytes that a small read of a range-based reader fetches; 0: exactly the requested bytes.
 
     """
 
@@ -215,42 +289,75 @@ class ReaderKind:
 
     @property
     def ranges(self) -> bool:
-        """Whether objects are read in parts, when they are asked for."""
+        """Whether objects are read in ranges, on request."""
         return self.name == "range_based"
 
     def open(self, source: Source, key: str, meta: ObjectMeta | None = None) -> ObjectReader:
-        """Return a reader of an object, which is opened with the first read."""
-        return ObjectReader(source, key, meta, self.buffer_bytes if self.ranges else -1)
+        """Return a reader of an object; the first read opens it."""
+        return _READERS[self.name](source, key, meta, self.buffer_bytes if self.ranges else -1)
+
+    def __call__(self, bucket: str, key: str, get_object_info: object, get_stream: object) -> NoReturn:
+        """Raise ``Unsupported``: the arguments are functions of the original's client."""
+        SequentialS3Reader(bucket, key, get_object_info, get_stream)
+        raise AssertionError
+
+
+class DCPOptimizedConstructor(ReaderKind):
+    """Reader constructor for distributed checkpoints, created by ``S3ReaderConstructor.dcp_optimized()``.
+
+    Args:
+        max_gap_size: No effect: Penstock reads each piece directly into its destination memory.
+
+    Raises:
+        ValueError: ``max_gap_size`` is negative.
+
+    """
+
+    def __init__(self, max_gap_size: float = _GAP_BYTES) -> None:
+        """Check the arguments."""
+        if max_gap_size < 0:
+            raise WrongArgument(f"max_gap_size must not be negative, got {max_gap_size}")
+        super().__init__("dcp_optimized")
+
+    def set_item_ranges_by_file(self, plan_items: object, storage_data: object, base_path: object) -> None:
+        """Do nothing: ``S3StorageReader`` always reads what the plan specifies."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle as a call without arguments."""
+        return DCPOptimizedConstructor, ()
+
+
+# The original's names, for annotations and isinstance.
+S3ReaderConstructorProtocol = ReaderKind
+DCPS3ReaderConstructorProtocol = DCPOptimizedConstructor
 
 
 class S3ReaderConstructor:
-    """Chooses how objects are read: ``reader_constructor=S3ReaderConstructor.range_based()``."""
+    """Factory of reader constructors: ``reader_constructor=S3ReaderConstructor.range_based()``."""
 
     @staticmethod
     def sequential() -> ReaderKind:
-        """Read objects whole: a dataset reads them ahead, in parallel, before ``transform`` is called."""
+        """Select whole objects: a dataset reads them ahead, in parallel, before it calls ``transform``."""
         return ReaderKind("sequential")
 
     @staticmethod
     def range_based(buffer_size: int | None = None) -> ReaderKind:
-        """Read only what is asked for, when it is: for transforms that need little of a large object.
+        """Select requested ranges, read on request: for transforms that need little of a large object.
 
-        Nothing is read ahead. A read below ``buffer_size`` (bytes, default 8 MiB) fetches the block of that size that
-        it lies in; a longer one, or any with 0, exactly what it asks for.
+        Nothing is read ahead. A read below ``buffer_size`` (bytes, default 8 MiB) fetches a block of that size. A
+        longer read, or any read with 0, fetches exactly the requested bytes.
         """
         if buffer_size is not None and buffer_size < 0:
-            raise Unusable(f"buffer_size is 0 or more bytes, not {buffer_size}")
+            raise WrongArgument(f"buffer_size must be 0 or more bytes, got {buffer_size}")
         return ReaderKind("range_based", _BUFFER_BYTES if buffer_size is None else buffer_size)
 
     @staticmethod
-    def dcp_optimized(max_gap_size: float = _GAP_BYTES) -> ReaderKind:
-        """Read what a rank loads of a distributed checkpoint: ``S3StorageReader`` does so in any case.
+    def dcp_optimized(max_gap_size: float = _GAP_BYTES) -> DCPOptimizedConstructor:
+        """Select the parts of a distributed checkpoint that a rank loads; ``S3StorageReader`` always reads them so.
 
-        ``max_gap_size`` changes nothing: Penstock reads each piece into the memory that it belongs in.
+        ``max_gap_size`` has no effect: Penstock reads each piece directly into its destination memory.
         """
-        if max_gap_size < 0:
-            raise Unusable(f"max_gap_size is 0 or more bytes, not {max_gap_size}")
-        return ReaderKind("dcp_optimized")
+        return DCPOptimizedConstructor(max_gap_size)
 
     @staticmethod
     def default() -> ReaderKind:
@@ -259,13 +366,13 @@ class S3ReaderConstructor:
 
     @staticmethod
     def get_reader_type_string(constructor: ReaderKind | None) -> str:
-        """Return the name of a kind: "sequential", "range_based", "dcp_optimized", or "unknown"."""
+        """Return the name of a constructor: "sequential", "range_based", "dcp_optimized", or "unknown"."""
         kind: Any = constructor or S3ReaderConstructor.default()
         return kind.name if isinstance(kind, ReaderKind) else "unknown"
 
 
 def reader_kind(constructor: object) -> ReaderKind:
-    """Return the kind that ``reader_constructor=`` names. ``Unusable`` for a constructor of one's own."""
+    """Return the constructor that ``reader_constructor=`` selects. Raise ``Unusable`` for a custom constructor."""
     if constructor is None:
         return S3ReaderConstructor.default()
     if not isinstance(constructor, ReaderKind):

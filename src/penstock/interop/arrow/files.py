@@ -1,4 +1,4 @@
-"""The file that pyarrow reads from: exactly the bytes it asks for, and in Parquet what it will ask for next."""
+"""A file for pyarrow: reads exactly the requested bytes, and reads ahead the expected columns of Parquet files."""
 
 from __future__ import annotations
 
@@ -7,48 +7,55 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.blocks import moved
+from penstock.engine.blocks import moved
+from penstock.engine.waiting import Inbox
 from penstock.interop.arrow.layout import Layout
 from penstock.values import Span
-from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
+    from penstock.engine.contracts.fetching import PendingRead
     from penstock.interop.recent import Recent
-    from penstock.protocols.fetching import PendingRead
     from penstock.source import Source
     from penstock.values import ObjectMeta
 
 __all__ = ["RandomFile"]
 
-_WHOLE_BYTES = 1 << 20  # files up to here are one request: a second one takes longer than their bytes
-_ASKED_BYTES = 64 << 10  # of a Parquet file's end pyarrow asks for first (kDefaultFooterReadSize)
-_TAIL_BYTES = 128 << 10  # that are read then, as the footer may be longer
+# Files up to this size are read in one request: a second request takes longer than the transfer of the bytes.
+_WHOLE_BYTES = 1 << 20
+# pyarrow first reads this much of a Parquet file's end (kDefaultFooterReadSize).
+_ASKED_BYTES = 64 << 10
+# Read instead of _ASKED_BYTES, because the footer may be longer.
+_TAIL_BYTES = 128 << 10
 _MAGIC = b"PAR1"
-_ENDING = 8  # bytes of a Parquet file after its footer: the footer's length, and the magic
+# Bytes of a Parquet file after its footer: the footer's length and the magic number.
+_ENDING = 8
 _AHEAD_READS = 32
-_PATIENCE = 48  # reads that come before one that was expected: six for each of pyarrow's 8 threads
-_BEHIND = 4  # row groups: these threads get their turns in any order
-_HIT, _SCAN = 2, 8  # more reads ahead for one that was asked for; for columns of a second row group
+# A read ahead is given up after this many other reads: six for each of pyarrow's 8 threads.
+_PATIENCE = 48
+# Reads ahead begin up to this many row groups before the current one: pyarrow's threads read in any order.
+_BEHIND = 4
+# Additional reads ahead: after a read ahead was used; when columns are requested in a second row group.
+_HIT, _SCAN = 2, 8
 _AHEAD_BYTES = 64 << 20
 
 
 class _Ahead(NamedTuple):
-    """A read on its way, and how many had been asked for when it began."""
+    """A read ahead, and the number of requested reads when it began."""
 
     read: PendingRead
     at: int
 
 
 class RandomFile(io.RawIOBase):
-    """One version of an object, read where it is asked for, without blocks; pyarrow's threads take turns at it.
+    """A random-access file of one version of an object, without blocks; pyarrow's threads use it in turn.
 
-    pyarrow lets one thread at a time read from a file of Python's. So the requests for a Parquet file's columns would
-    follow one another. Once its footer was read, the columns that were asked for so far are therefore read in the next
-    row groups, too: one read ahead for each run of columns, eight more when a run is asked for in a second row group,
-    and two more for each that was asked for; up to 32, and 64 MiB. Where others are asked for, as a filter leaves out
-    row groups, there are fewer.
+    pyarrow lets only one thread at a time read from a Python file, so the requests for a Parquet file's columns would
+    run one after another. Therefore, once the footer was read, the columns requested so far are read ahead in the next
+    row groups. The limit of reads ahead grows by one for each run of columns, by eight when a run is requested in a
+    second row group, and by two for each read ahead that is used; up to 32 reads and 64 MiB. The limit shrinks when
+    reads ahead are not used, for example because a filter skips row groups.
 
-    A file of up to ``whole_bytes`` is one request, whatever is read of it.
+    A file of up to ``whole_bytes`` is read in one request, even if only a part is needed.
     """
 
     mode = "rb"
@@ -56,24 +63,25 @@ class RandomFile(io.RawIOBase):
     def __init__(
         self, source: Source, meta: ObjectMeta, layouts: Recent[Layout], *, whole_bytes: int = _WHOLE_BYTES
     ) -> None:
-        """Read the object ``meta`` describes; ``layouts`` keeps what the footers of Parquet files say.
+        """Open the object that ``meta`` describes; ``layouts`` caches the layouts from Parquet footers.
 
-        pyarrow reads a footer through one file, and the columns through another one.
+        The cache is shared by files because pyarrow reads the footer through one file and the columns through another.
         """
         super().__init__()
         self._source = source
         self._meta = meta
         self._at = 0
-        self._tail = b""  # the file's last bytes; all of a small file
+        self._tail = b""  # the file's last bytes; for a small file all bytes
         self._tail_bytes = meta.size if meta.size <= whole_bytes else _TAIL_BYTES
         self._inbox = Inbox()
         self._ahead: OrderedDict[tuple[int, int], _Ahead] = OrderedDict()
         self._layouts = layouts
         self._layout = layouts.get(self._version)
-        self._asked: set[tuple[int, int]] = set()  # of a Parquet file, also by reading ahead
-        self._runs: dict[tuple[int, ...], None] = {}  # of columns that were asked for, in this order
-        self._first = 0  # row group of these
-        self._most = self._count = self._given_up = 0  # reads ahead at once; reads so far; those in vain
+        self._asked: set[tuple[int, int]] = set()  # ranges requested or read ahead
+        self._runs: dict[tuple[int, ...], None] = {}  # requested runs of columns, in order
+        self._first = 0  # lowest row group requested
+        # Limit of parallel reads ahead; requested reads so far; reads ahead that were given up.
+        self._most = self._count = self._given_up = 0
 
     @property
     def name(self) -> str:
@@ -97,12 +105,12 @@ class RandomFile(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Move; costs nothing."""
+        """Set and return the position; no request."""
         self._at = moved(offset, whence, self._at, self._meta.size)
         return self._at
 
     def read(self, size: int | None = -1, /) -> bytes | memoryview:  # pyarrow takes any buffer
-        """Return up to ``size`` bytes, fewer only at the end: one request, or none."""
+        """Return up to ``size`` bytes, fewer only at the end of the file: at most one request."""
         left = max(0, self._meta.size - self._at)
         count = left if size is None or size < 0 else min(size, left)
         data = self._range(self._at, self._at + count) if count else b""
@@ -110,7 +118,7 @@ class RandomFile(io.RawIOBase):
         return data
 
     def readinto(self, buffer: object, /) -> int:
-        """Fill a writable buffer: one request, or none."""
+        """Fill a writable buffer and return the number of bytes: at most one request."""
         view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
         data = self.read(len(view))
         view[: len(data)] = data
@@ -142,12 +150,12 @@ class RandomFile(io.RawIOBase):
         return ahead.read.take()
 
     def _is_footer(self, start: int, stop: int) -> bool:
-        """Say whether this is a Parquet file's footer, as its last bytes have it; these were read before."""
+        """Return whether the range is a Parquet footer, by the length in the file's last bytes, if already read."""
         ends = stop == self._meta.size - _ENDING and self._tail.endswith(_MAGIC)
         return ends and stop - start == int.from_bytes(self._tail[-_ENDING:-4], "little")
 
     def _hold(self, start: int) -> None:
-        """Keep the file's bytes from ``start`` on; what is kept already is not read again."""
+        """Load the file's bytes from ``start`` on into memory, except those already in memory."""
         held = self._meta.size - len(self._tail)
         if start < held:
             self._tail = self._source.read(self._span(start, held)) + self._tail
@@ -155,19 +163,20 @@ class RandomFile(io.RawIOBase):
                 self._learn()
 
     def _learn(self) -> None:
-        """Read a Parquet file's footer, where the end of the file holds all of it."""
+        """Parse a Parquet file's footer if the bytes in memory contain all of it."""
         tail = self._tail
         footer = int.from_bytes(tail[-_ENDING:-4], "little") if tail.endswith(_MAGIC) else len(tail)
         if self._layout is None and len(tail) >= footer + _ENDING:
             from pyarrow import ArrowException, BufferReader
             from pyarrow.parquet import read_metadata
 
-            with suppress(ArrowException, OSError, ValueError):  # no Parquet after all: its reader will say so
+            # Not a valid Parquet file after all: its reader will report that.
+            with suppress(ArrowException, OSError, ValueError):
                 self._layout = Layout(read_metadata(BufferReader(tail)))
                 self._layouts.keep(self._version, self._layout)
 
     def _predict(self, start: int, stop: int, *, hit: bool) -> None:
-        """Begin to read what will be asked for, as these bytes are."""
+        """Start reads ahead of the bytes expected after the requested range."""
         place = self._layout.place(start, stop) if self._layout else None
         if self._layout is None or place is None:
             return
@@ -186,7 +195,7 @@ class RandomFile(io.RawIOBase):
                 self._begin(first, end)
 
     def _expect(self, columns: tuple[int, ...], *, hit: bool) -> None:
-        """Read more ahead where that is of use: as was asked for, or as all row groups seem to be."""
+        """Raise the limit of reads ahead: after a hit, for new columns, or if all row groups seem to be read."""
         if hit:
             more = _HIT
         elif columns not in self._runs:
@@ -197,7 +206,7 @@ class RandomFile(io.RawIOBase):
         self._runs[columns] = None
 
     def _forget(self) -> None:
-        """Give up reads ahead that were not asked for while many others were."""
+        """Give up reads ahead that were not requested during many other reads."""
         while self._ahead and self._count - next(iter(self._ahead.values())).at > _PATIENCE:
             _, (read, _) = self._ahead.popitem(last=False)
             self._most -= 1

@@ -1,4 +1,4 @@
-"""What pyarrow asks of a file system, answered by Penstock's stores."""
+"""File system handler for pyarrow over Penstock's stores."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from pyarrow import PythonFile
 from pyarrow.fs import FileInfo, FileSystemHandler, FileType, PyFileSystem
 
+from penstock.copies import copy_object, delete_sources
 from penstock.errors import InvalidURL, NotFound, Unsupported
 from penstock.interop.arrow.files import RandomFile
 from penstock.interop.recent import Recent
 from penstock.options import StoreOptions
-from penstock.providers.protected import check_deletable
-from penstock.providers.urls import parse, scheme_provider
 from penstock.source import open_source
+from penstock.stores.protected import check_deletable
+from penstock.stores.urls import parse, scheme_provider
 from penstock.values import UNKNOWN_SIZE, as_folder
 from penstock.verbs import copy
 
@@ -30,14 +31,15 @@ if TYPE_CHECKING:
 __all__ = ["PenstockHandler", "filesystem", "from_url"]
 
 _DESCRIBED = 20_000  # files
-_OPENINGS = 2  # pq.read_table opens a file for its footer, and again for its columns
+# pq.read_table opens a file for its footer, and again for its columns.
+_OPENINGS = 2
 _LAYOUTS = 64  # of Parquet files
 
 
 def filesystem(scheme: str = "s3", *, store: StoreOptions | str | None = None) -> PyFileSystem:
-    """Return a file system of a scheme's buckets: its paths are ``bucket/key``, with or without ``s3://`` before them.
+    """Return a file system for a scheme's buckets; its paths are ``bucket/key``, with or without ``s3://`` in front.
 
-    ``store`` is options or a profile, for every path; default: environment. No request is made.
+    ``store`` gives the options or the profile of every path; default: environment. No request is made.
 
     Raises:
         UnknownScheme: No provider has ``scheme``.
@@ -52,7 +54,7 @@ def filesystem(scheme: str = "s3", *, store: StoreOptions | str | None = None) -
 
 
 def from_url(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> tuple[PyFileSystem, str]:
-    """Return a file system and the path in it that a URL names, as ``pyarrow.fs.FileSystem.from_uri`` does.
+    """Return a file system and the path of a URL in it, as ``pyarrow.fs.FileSystem.from_uri`` does.
 
     Raises:
         InvalidURL: The URL cannot be parsed.
@@ -65,10 +67,10 @@ def from_url(url: str | os.PathLike[str], *, store: StoreOptions | str | None = 
 
 
 class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships no type information
-    """Answers pyarrow from any thread. Errors are Penstock's; those of missing files are ``FileNotFoundError``, too."""
+    """A thread-safe handler for pyarrow. Errors are Penstock's; for missing files also ``FileNotFoundError``."""
 
     def __init__(self, scheme: str, store: StoreOptions | str | None = None) -> None:
-        """Open nothing yet."""
+        """Keep the scheme and the options; open nothing yet."""
         self.scheme = scheme
         self.store = store
         self._described: Recent[ObjectMeta] = Recent(_DESCRIBED, _OPENINGS)
@@ -85,7 +87,7 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
         return hash(self.scheme)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle as scheme and options, which refuse where they hold secrets."""
+        """Pickle as scheme and options; options refuse to be pickled if they hold secrets."""
         return PenstockHandler, (self.scheme, self.store)
 
     def get_type_name(self) -> str:
@@ -93,7 +95,7 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
         return f"penstock+{self.scheme}"
 
     def normalize_path(self, path: str) -> str:
-        """Return a path without the scheme, and without ``/`` at its end. ``InvalidURL`` for another scheme's."""
+        """Return a path without scheme and trailing ``/``; raise ``InvalidURL`` for a path of another scheme."""
         own = f"{self.scheme}://"
         if "://" in path and not path.startswith(own):
             message = f"this file system has paths of {own}: make another one with arrow.from_url(url)"
@@ -102,7 +104,7 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
         return bare.rstrip("/") or bare[:1]
 
     def get_file_info(self, paths: Sequence[str]) -> list[FileInfo]:
-        """Describe files and directories: one HEAD each, all at once; for what is no file a listing of one page."""
+        """Describe files and directories: one HEAD each, in parallel; if it finds no file, a listing of one page."""
         places = [self._place(path) for path in paths]
         metas = dict(self._looked_up(places))
         return [
@@ -112,11 +114,11 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
         ]
 
     def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
-        """Describe what lies below a directory: one request for each 1,000 objects; two more where there is nothing.
+        """Describe the entries below a directory: one request per 1,000 objects; two more if there are none.
 
         Raises:
-            NotFound: There is nothing, unless ``selector.allow_not_found``.
-            NotADirectoryError: It is a file.
+            NotFound: Nothing exists at the path, unless ``selector.allow_not_found``.
+            NotADirectoryError: The path is a file.
 
         """
         base = self.normalize_path(selector.base_dir)
@@ -127,18 +129,18 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
         return found
 
     def create_dir(self, path: str, recursive: bool) -> None:  # noqa: FBT001  pyarrow's signature
-        """Do nothing: a prefix needs no making."""
+        """Do nothing: a prefix need not be created."""
 
     def delete_dir(self, path: str) -> None:
-        """Delete all that lies below, one request each, many at once. ``InvalidURL`` for a whole bucket."""
+        """Delete all objects below, one request each, in parallel; raise ``InvalidURL`` for a whole bucket."""
         self.delete_dir_contents(path, missing_dir_ok=False)
 
     def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:  # noqa: FBT001, FBT002  pyarrow's
-        """Delete all that lies below, one request each, many at once.
+        """Delete all objects below, one request each, in parallel.
 
         Raises:
-            InvalidURL: A whole bucket.
-            NotFound: There is nothing, unless ``missing_dir_ok``.
+            InvalidURL: The path is a whole bucket.
+            NotFound: Nothing exists below, unless ``missing_dir_ok``.
 
         """
         source, key = self._place(path)
@@ -149,18 +151,24 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
         source.delete(keys)
 
     def delete_root_dir_contents(self) -> None:
-        """Refuse: these would be all buckets."""
+        """Raise ``InvalidURL``: this would delete all buckets."""
         raise InvalidURL("these are all buckets: name what is to be deleted", url=f"{self.scheme}://")
 
     def delete_file(self, path: str) -> None:
-        """Delete a file: a HEAD and a DELETE. ``NotFound`` where there is none."""
+        """Delete a file: a HEAD and a DELETE; raise ``NotFound`` if it does not exist."""
         source, key = self._file(path)
         source.head(key)
         self._described.forget(path)
         source.delete([key])
 
     def move(self, src: str, dest: str) -> None:
-        """Copy a file, or all that lies below a directory, and delete it then: not atomic. ``NotFound``."""
+        """Copy a file, or all files below a directory, then delete the sources; not atomic.
+
+        Raises:
+            NotFound: Nothing exists at ``src``.
+            Unusable: A copy may be its source under another name; nothing was deleted.
+
+        """
         source, key = self._file(src)
         if source.stat_existing([key])[0] is not None:
             pairs = {src: dest}
@@ -169,35 +177,37 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
             pairs = {each.path: dest + each.path[len(src) :] for each in below if each.type == FileType.File}
         if not pairs:
             raise NotFound("nothing there", url=source.url(key))
+        copies = []
         for path, to in pairs.items():
-            self.copy_file(path, to)
+            self._described.forget(to)
+            copies.append(copy_object(*self._place(path), *self._place(to)))
             self._described.forget(path)
-        source.delete([self._place(path)[1] for path in pairs])
+        delete_sources(copies)
 
     def copy_file(self, src: str, dest: str) -> None:
-        """Copy a file: within a bucket on the server's side."""
+        """Copy a file, server-side within a bucket."""
         self._described.forget(dest)
         copy(self._url(src), self._url(dest), store=self.store)
 
     def open_input_stream(self, path: str) -> PythonFile:
-        """Open a file to be read from its beginning, with read-ahead: a HEAD."""
+        """Open a file for sequential reads, with read-ahead: a HEAD."""
         source, key = self._file(path)
         return PythonFile(source.open_read(key), mode="r")
 
     def open_input_file(self, path: str) -> PythonFile:
-        """Open a file to be read anywhere: a HEAD, and a GET for each range that is read.
+        """Open a file for random access: a HEAD, and a GET for each range that is read.
 
-        No HEAD at the first two openings after ``get_file_info`` or ``get_file_info_selector`` described the file; then
-        it is the version that was described, or reads raise ``Changed``.
+        After ``get_file_info`` or ``get_file_info_selector`` has described the file, the first two openings make no
+        HEAD. They read the described version; if it was replaced, reads raise ``Changed``.
         """
         source, key = self._file(path)
         meta = self._described.get(path) or source.head(key)
         return PythonFile(RandomFile(source, meta, self._layouts), mode="r")
 
     def open_output_stream(self, path: str, metadata: Mapping[str, str] | None) -> PythonFile:
-        """Open a file that appears, whole, when it is closed: one PUT and a HEAD, or an upload in parts.
+        """Open a file that is published atomically when it is closed: one PUT and a HEAD, or a multipart upload.
 
-        ``metadata`` goes with it; ``Content-Type`` in it is the object's.
+        ``metadata`` is stored with the object; its entry ``Content-Type`` becomes the object's content type.
         """
         source, key = self._file(path)
         self._described.forget(path)
@@ -206,7 +216,7 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
         return PythonFile(source.open_write(key, metadata=extra, content_type=kind), mode="w")
 
     def open_append_stream(self, path: str, metadata: Mapping[str, str] | None) -> PythonFile:  # noqa: ARG002
-        """Refuse: objects are replaced, not appended to."""
+        """Raise ``Unsupported``: objects are replaced, not appended to."""
         raise Unsupported("objects are replaced, not appended to: write another file", url=self._url(path))
 
     def _url(self, path: str) -> str:
@@ -238,7 +248,7 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
         return FileInfo(path, FileType.Directory if there else FileType.NotFound)
 
     def _check_directory(self, source: Source, key: str, *, allow_not_found: bool) -> None:
-        """Say why there is nothing below a path: it is a directory's marker, a file, or nothing at all."""
+        """Check a path without entries below: raise if it is a file or does not exist, accept a directory marker."""
         if source.page(as_folder(key)).entries:
             return
         if source.stat_existing([key])[0] is not None:
@@ -247,7 +257,7 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
             raise NotFound("no such directory", url=source.url(key))
 
     def _below(self, source: Source, base: str, prefix: str, *, recursive: bool) -> Iterator[FileInfo]:
-        """Describe what lies below a prefix, directories once each, by paths below ``base``."""
+        """Yield the entries below a prefix, each directory once, with paths below ``base``."""
         folders: set[str] = set()
         for page in source.pages(prefix, delimiter="" if recursive else "/"):
             for folder in page.prefixes:

@@ -1,4 +1,4 @@
-"""Where the columns of a Parquet file lie, and what a reader of a few of them asks for next; pure arithmetic."""
+"""Byte ranges of a Parquet file's columns, and those that a reader of some columns needs next; pure arithmetic."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ class _Metadata(Protocol):
 
 
 class Layout:
-    """The column chunks of each row group, in the order of their bytes; looked at when they are needed."""
+    """The column chunks of each row group, in byte order; read from the metadata when needed."""
 
     def __init__(self, metadata: _Metadata) -> None:
-        """Take what a file's footer says (``pyarrow.parquet.FileMetaData``)."""
+        """Take the metadata of a file's footer (``pyarrow.parquet.FileMetaData``)."""
         self._metadata = metadata
         self._count = metadata.num_row_groups
         self._chunks: dict[int, list[tuple[int, int, int]]] = {}
         self._runs: dict[tuple[int, int, int], tuple[int, int]] = {}
-        # Of the first column alone: a footer of 1,000 columns and 1,000 row groups has a million places to look at.
+        # Only of the first column: a footer of 1,000 columns and 1,000 row groups has a million column chunks.
         groups = [metadata.row_group(number) for number in range(self._count)] if self._count > 1 else []
         self._starts = [_range(group, 0)[0] for group in groups if group.num_columns]
 
     def place(self, start: int, stop: int) -> tuple[int, tuple[int, ...]] | None:
-        """Return the row group, and the columns, whose chunks are ``[start, stop)``, one behind the other.
+        """Return the row group and the columns whose consecutive chunks are ``[start, stop)``.
 
-        None, where that is something else, or where there is one row group only.
+        None if the range is anything else, or if the file has only one row group.
         """
         at = bisect_right(self._starts, start) - 1
         held = [each for each in self._ranges(at) if start <= each[0] and each[1] <= stop] if at >= 0 else []
@@ -54,11 +54,12 @@ class Layout:
         return at, tuple(column for *_, column in held)
 
     def ahead(self, first: int, runs: Iterable[tuple[int, ...]]) -> Iterator[tuple[int, int]]:
-        """Yield the bytes that hold each of these runs of columns, as ``place`` names them, from a row group on."""
+        """Yield the byte range of each run of columns (as ``place`` returns them), from row group ``first`` on."""
         for number in range(max(0, first), self._count):
             for columns in runs:
                 start, stop = self._run(number, columns)
-                if start < stop:  # another row group may have its columns in another order
+                # A row group may store its columns in a different order.
+                if start < stop:
                     yield start, stop
 
     def _run(self, number: int, columns: tuple[int, ...]) -> tuple[int, int]:
@@ -80,6 +81,6 @@ class Layout:
 def _range(group: _Group, number: int) -> tuple[int, int, int]:
     column = group.column(number)
     start = column.data_page_offset
-    if column.dictionary_page_offset:  # None, or 0 of some writers
+    if column.dictionary_page_offset:  # None; some writers store 0
         start = min(start, column.dictionary_page_offset)
     return start, start + column.total_compressed_size, number

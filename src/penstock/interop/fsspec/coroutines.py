@@ -1,41 +1,44 @@
-"""The file system's coroutines, and what they have in common with its blocking methods."""
+"""The file system's coroutines, and the code that they share with its blocking methods."""
 
 from __future__ import annotations
 
 import asyncio
+import io
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from fsspec.asyn import AsyncFileSystem
 from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.utils import isfilelike
 
+from penstock.engine.blocks import moved
+from penstock.engine.contracts.driver import Delete
 from penstock.errors import InvalidURL, NotFound, PenstockError, Unusable
-from penstock.interop.awaiting import call, stat
+from penstock.interop.awaiting import call, read, stat
 from penstock.interop.fsspec import entries, files
 from penstock.interop.fsspec.reads import check_lists, gap, gather_slices, read_slice
-from penstock.interop.fsspec.streamed import StreamedWriter, open_streamed
 from penstock.interop.ranges import GAP_BYTES
-from penstock.protocols.driver import Delete
-from penstock.providers.protected import check_deletable
-from penstock.providers.urls import parse
-from penstock.values import as_folder
+from penstock.stores.protected import check_deletable
+from penstock.stores.urls import parse
+from penstock.values import Span, as_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from types import TracebackType
 
     from fsspec.callbacks import Callback
 
     from penstock.interop.fsspec.entries import Entry
+    from penstock.interop.fsspec.files import Held
     from penstock.interop.fsspec.listings import Listings
-    from penstock.interop.fsspec.streamed import Streamed
-    from penstock.source import Source
+    from penstock.source import Source, Writer
+    from penstock.values import ObjectMeta
 
 __all__ = ["Coroutines"]
 
 
 class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type information
-    """Coroutines over sources; each may be awaited on any loop. A subclass says where names lie."""
+    """Coroutines over sources, for any event loop. Subclasses map names to sources and URLs."""
 
     _listings: Listings
 
@@ -48,7 +51,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         """Return the URL of a path."""
 
     def _object(self, path: str) -> tuple[Source, str]:
-        """Return what ``_place`` does. Raises ``InvalidURL`` for a bucket."""
+        """Return the source and key of a path; raise ``InvalidURL`` for a bucket."""
         source, key = self._place(path)
         if not key:
             raise InvalidURL("this names a bucket, not an object in it", url=source.root)
@@ -103,9 +106,9 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         prefix: str = "",
         **_: object,
     ) -> Any:  # noqa: ANN401  names, or entries by name
-        """Return all files below a path, or the file itself; a flat listing, or one for each directory of a level.
+        """Return all files below a path, or the file itself: a flat listing, or with ``maxdepth`` one per directory.
 
-        ``prefix`` begins the next part of what is looked for: the listing is of that alone.
+        ``prefix`` limits the listing to names whose next component begins with it.
         """
         if maxdepth is not None and maxdepth < 1:
             message = f"maxdepth is at least 1, not {maxdepth}"
@@ -136,7 +139,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         return found
 
     async def _du(self, path: str, total: bool = True, maxdepth: int | None = None, **options: Any) -> Any:  # noqa: ANN401, FBT001, FBT002
-        """Return the sizes of all files below, as listings say them."""
+        """Return the sizes of all files below, as reported by listings; with ``total`` their sum."""
         found = await self._find(path, maxdepth=maxdepth, detail=True, withdirs=options.get("withdirs", False))
         sizes = {name: each["size"] or 0 for name, each in found.items()}
         return sum(sizes.values()) if total else sizes
@@ -166,10 +169,11 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         on_error: str = "return",
         **_: object,
     ) -> list[bytes | PenstockError]:
-        """Return ``paths[i][starts[i]:ends[i]]``, all at once; ranges at most ``max_gap`` bytes apart are one request.
+        """Return ``paths[i][starts[i]:ends[i]]``, read in parallel; ranges up to ``max_gap`` apart share a request.
 
-        ``max_gap`` is 8 KiB by default. ``on_error="return"`` puts errors where the bytes would be, ``"raise"`` raises
-        the first one, in order. Versions are not pinned: an object that is replaced meanwhile may show both.
+        ``max_gap`` is in bytes, 8 KiB by default. ``on_error="return"`` returns errors in place of the bytes,
+        ``"raise"`` raises the first one, in order. Versions are not pinned: if an object is replaced meanwhile, its
+        ranges may be of both versions.
         """
         if on_error not in ("return", "raise"):
             raise Unusable(f"on_error is 'return' or 'raise', not {on_error!r}")
@@ -181,7 +185,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         for at, path in enumerate(paths):
             try:
                 source, key = places.get(path) or places.setdefault(path, self._object(path))
-            except PenstockError as error:  # it names no object
+            except PenstockError as error:  # not the path of an object
                 if on_error == "raise":
                     raise
                 found[at] = error
@@ -257,14 +261,14 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         self,
         path: str | list[str],
         recursive: bool = False,  # noqa: FBT001, FBT002  fsspec's signature
-        batch_size: int | None = None,  # noqa: ARG002  256 go at once
+        batch_size: int | None = None,  # noqa: ARG002  256 run in parallel
         maxdepth: int | None = None,
         **_: object,
     ) -> None:
-        """Delete files, 256 at once; with ``recursive`` what lies below. Missing ones are no error.
+        """Delete files, 256 in parallel; with ``recursive`` everything below. Without it, missing files are ignored.
 
         Raises:
-            InvalidURL: A whole bucket.
+            InvalidURL: A path is a whole bucket.
 
         """
         whole = recursive and maxdepth is None
@@ -272,17 +276,17 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         await call(self._rm_all if whole else self._rm_here, paths)
 
     def _deletable(self, path: str | list[str]) -> list[str]:
-        """Return the paths that are to be deleted. Raises ``InvalidURL`` for a whole bucket."""
+        """Return the paths to delete, as a list; raise ``InvalidURL`` for a whole bucket."""
         given = [path] if isinstance(path, str) else list(path)
         for each in given:
             check_deletable(parse(self._url(each)))
         return given
 
     def _rm_all(self, paths: Iterable[str]) -> None:
-        """Delete files and all that lies below, also what a console leaves of its folders.
+        """Delete files and all objects below, including the directory markers of consoles.
 
         Raises:
-            NotFound: Nothing is at one of the paths; nothing was deleted.
+            NotFound: Nothing exists at one of the paths; nothing was deleted.
 
         """
         found: list[tuple[str, Source, str]] = []
@@ -300,7 +304,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         self._delete([(path, *self._object(path)) for path in paths])
 
     def _delete(self, found: Sequence[tuple[str, Source, str]]) -> None:
-        """Delete keys, each once; what is kept of the paths that they were found by is forgotten."""
+        """Delete keys, each once, and drop everything cached for the paths that led to them."""
         batches: dict[str, tuple[Source, dict[str, None]]] = {}
         for _, source, key in found:
             source.require(Delete, key)
@@ -313,9 +317,106 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
                 self.invalidate_cache(path)
 
     async def open_async(self, path: str, mode: str = "rb", **options: Any) -> Streamed | StreamedWriter:  # noqa: ANN401
-        """Open a file whose reads and writes are awaited: ``rb``, ``wb`` or ``xb``."""
+        """Open a file with asynchronous reads and writes: ``rb``, ``wb`` or ``xb``."""
         if "b" not in mode or options.get("compression"):
             raise Unusable("open_async opens binary files, without compression", url=self._url(path))
         if mode == "rb":
             return await open_streamed(*self._object(path))
         return StreamedWriter(await call(self.open, path, mode))
+
+
+async def open_streamed(source: Source, key: str) -> Streamed:
+    """Open a file for asynchronous reads: a HEAD."""
+    return Streamed(source, await stat(source, key))
+
+
+class Streamed:
+    """An asynchronous reader of one version of an object; each read requests exactly its bytes, without read-ahead."""
+
+    def __init__(self, source: Source, meta: ObjectMeta) -> None:
+        """Start at the first byte of the object that ``meta`` describes."""
+        self._source = source
+        self._meta = meta
+        self._at = 0
+        self.mode = "rb"
+        self.closed = False
+
+    @property
+    def size(self) -> int:
+        """Size of the object, in bytes."""
+        return self._meta.size
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Set and return the position; no request."""
+        self._at = moved(offset, whence, self._at, self._meta.size)
+        return self._at
+
+    async def read(self, length: int | None = -1) -> bytes:
+        """Return up to ``length`` bytes, fewer only at the end; for None or a negative length all remaining bytes."""
+        if self.closed:
+            raise Unusable("this file is closed", url=self._source.url(self._meta.key))
+        left = max(0, self._meta.size - self._at)
+        count = left if length is None or length < 0 else min(length, left)
+        if not count:
+            return b""
+        whole = not self._at and count == self._meta.size
+        data = await read(self._source, Span(self._meta.key, self._at, self._at + count, self._meta.etag, whole))
+        self._at += count
+        return data
+
+    async def close(self) -> None:
+        """Close the file."""
+        self.closed = True
+
+    async def __aenter__(self) -> Self:
+        """Return this file."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the file."""
+        await self.close()
+
+
+class StreamedWriter:
+    """An asynchronous writer that publishes only when it is closed successfully."""
+
+    def __init__(self, writer: Writer | Held) -> None:
+        """Write to ``writer``; each blocking call runs on a thread."""
+        self._writer = writer
+        self.mode = writer.mode
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file was closed."""
+        return self._writer.closed
+
+    def tell(self) -> int:
+        """Return the number of bytes written."""
+        return self._writer.tell()
+
+    async def write(self, data: bytes | bytearray | memoryview) -> int:
+        """Write ``data`` and return the number of bytes taken."""
+        return await call(self._writer.write, data)
+
+    async def close(self) -> None:
+        """Close the file and publish the object."""
+        await call(self._writer.close)
+
+    async def discard(self) -> None:
+        """Discard the data; publish nothing."""
+        abort = getattr(self._writer, "abort", None) or self._writer.discard  # type: ignore[union-attr]
+        await call(abort)
+
+    async def __aenter__(self) -> Self:
+        """Return this file."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Publish the object, or discard the data after an exception."""
+        await (self.close() if kind is None else self.discard())

@@ -1,4 +1,4 @@
-"""What fsspec is told of files and directories, and listings in its terms; functions that block."""
+"""Blocking functions that return files, directories and listings as fsspec's entries."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import ObjectMeta, Page
 
-    Name = Callable[[str], str]  # of a URL
+    Name = Callable[[str], str]  # URL -> fsspec's name
     Entry = dict[str, Any]
 
 __all__ = ["below", "directory", "file", "info", "keys", "latest", "level", "ls", "under"]
 
 
 def file(source: Source, meta: ObjectMeta, name: Name) -> Entry:
-    """Describe a file: ``size`` in bytes, None where a listing does not say; times by the store's clock."""
+    """Return a file's entry: ``size`` in bytes, None if a listing does not report it; times by the store's clock."""
     written = None if meta.modified is None else datetime.fromtimestamp(meta.modified, UTC)
     size = None if meta.size == UNKNOWN_SIZE else meta.size
     entry = {"name": name(source.url(meta.key)), "type": "file", "size": size, "ETag": meta.etag}
@@ -29,12 +29,12 @@ def file(source: Source, meta: ObjectMeta, name: Name) -> Entry:
 
 
 def directory(source: Source, key: str, name: Name) -> Entry:
-    """Describe a directory."""
+    """Return a directory's entry."""
     return {"name": name(source.url(key)), "type": "directory", "size": 0}
 
 
 def info(source: Source, key: str, name: Name) -> Entry:
-    """Describe a file, or a directory: a request, two where it is no file. Raises ``NotFound``."""
+    """Return the entry of a file or directory: one request, two if it is not a file; raise ``NotFound``."""
     if key:
         try:
             return file(source, source.head(key), name)
@@ -44,7 +44,10 @@ def info(source: Source, key: str, name: Name) -> Entry:
 
 
 def below(source: Source, key: str, name: Name, *, raising: bool) -> Entry:
-    """Describe a directory, if something lies below: one request. A bucket may be empty; raises ``NotFound`` else."""
+    """Return a directory's entry: one request; with ``raising``, raise ``NotFound`` if nothing exists below.
+
+    Callers set ``raising`` except for a bucket, which may be empty.
+    """
     page = source.page(as_folder(key), delimiter="/")
     if raising and not _full(page):
         raise NotFound("neither an object nor a prefix of one", url=source.url(key))
@@ -52,7 +55,7 @@ def below(source: Source, key: str, name: Name, *, raising: bool) -> Entry:
 
 
 def ls(source: Source, key: str, name: Name) -> list[Entry]:
-    """Return what lies right below, or the file itself: a request for each 1,000, one more where nothing does."""
+    """Return the entries directly below, or the file itself: one request per 1,000, one more if there are none."""
     pages = [*source.pages(as_folder(key), delimiter="/")]
     if key and not any(_full(page) for page in pages):
         return [file(source, source.head(key), name)]
@@ -60,14 +63,14 @@ def ls(source: Source, key: str, name: Name) -> list[Entry]:
 
 
 def level(source: Source, prefix: str, name: Name) -> tuple[list[Entry], list[str]]:
-    """Return entries whose keys begin with ``prefix`` up to the next ``/``, and the prefixes of those below."""
+    """Return the entries that begin with ``prefix``, up to the next ``/``, and the prefixes of the next level."""
     pages = [*source.pages(prefix, delimiter="/")]
     found = [entry for page in pages for entry in _described(source, page, name)]
     return found, [prefix for page in pages for prefix in page.prefixes]
 
 
 def under(source: Source, key: str, stem: str, name: Name, *, withdirs: bool) -> dict[str, Entry]:
-    """Return all files below a key whose next part begins with ``stem``, by name: a request for each 1,000."""
+    """Return by name the files below a key whose next component begins with ``stem``: one request per 1,000."""
     base = as_folder(key)
     metas = [each for page in source.pages(base + stem) for each in page.entries]
     found = {entry["name"]: entry for entry in (file(source, each, name) for each in _real(metas))}
@@ -79,12 +82,12 @@ def under(source: Source, key: str, stem: str, name: Name, *, withdirs: bool) ->
 
 
 def keys(source: Source, key: str) -> list[str]:
-    """Return the keys of all that lies below, also what a console leaves of its folders."""
+    """Return the keys of all objects below, including the directory markers of consoles."""
     return [each.key for page in source.pages(as_folder(key)) for each in page.entries]
 
 
 def latest(source: Source, key: str, entry: Entry) -> float | None:
-    """Return when a file was written, or the newest file below a directory, in seconds since the epoch."""
+    """Return the modification time of a file, or the newest one below a directory, in seconds since the epoch."""
     if entry["type"] == "file":
         modified: float | None = entry["mtime"]
         return modified
@@ -93,7 +96,7 @@ def latest(source: Source, key: str, entry: Entry) -> float | None:
 
 
 def _real(metas: Iterable[ObjectMeta]) -> list[ObjectMeta]:
-    # What ends in "/" was put there by a console that shows folders: it is the directory, and not in it.
+    # A key that ends in "/" is a console's marker of a folder: it stands for the directory, not for a file in it.
     return [each for each in metas if not each.key.endswith("/")]
 
 

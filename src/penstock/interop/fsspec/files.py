@@ -1,10 +1,11 @@
-"""Files of a file system: how they are opened, and whole ones from here to there; functions that block."""
+"""Blocking functions and classes that open, write, copy, upload and download the files of a file system."""
 
 from __future__ import annotations
 
 import io
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -12,18 +13,20 @@ from fsspec.caching import caches
 from fsspec.transaction import Transaction
 from fsspec.utils import isfilelike
 
+from penstock.copies import Copied, copy_object
 from penstock.errors import AlreadyExists, NotFound, PenstockError, Unusable
-from penstock.protocols.driver import Copy
 from penstock.source import open_source
 from penstock.values import as_folder, whole
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
     from typing import IO
 
     from fsspec.callbacks import Callback
 
     from penstock.source import Reader, Source, Writer
+    from penstock.values import ObjectMeta
 
 __all__ = [
     "Held",
@@ -39,17 +42,18 @@ __all__ = [
 ]
 
 _PIECE_BYTES = 8 << 20
-_LEAST_BLOCK_BYTES, _MOST_BLOCK_BYTES = 4 << 10, 64 << 20  # eight are held
+_LEAST_BLOCK_BYTES, _MOST_BLOCK_BYTES = 4 << 10, 64 << 20  # a file holds eight blocks
 
 
 def block_bytes(cache_type: object, block_size: object, size: int) -> int:
-    """Return what one read-ahead block of an object of ``size`` bytes holds, for fsspec's ``cache_type`` and its size.
+    """Return the bytes of a read-ahead block, for an object of ``size`` bytes and fsspec's cache options.
 
-    ``none``: 4 KiB, so that larger reads are requests of just their bytes; ``all``: the whole object, up to 64 MiB. All
-    other kinds are Penstock's own, which reads ahead where reading is sequential; 0 stands for its usual blocks.
+    ``cache_type`` "none" gives 4 KiB, so that larger reads request exactly their bytes; "all" gives the whole object,
+    up to 64 MiB. All other types give ``block_size`` to Penstock's own reader, which reads ahead during sequential
+    reads; 0 means its default.
 
     Raises:
-        Unusable: There is no such kind, or ``block_size`` is no number of bytes.
+        Unusable: fsspec does not have this ``cache_type``, or ``block_size`` is not a number of bytes.
 
     """
     if cache_type not in caches:
@@ -60,19 +64,25 @@ def block_bytes(cache_type: object, block_size: object, size: int) -> int:
     return max(_LEAST_BLOCK_BYTES, min(wanted, _MOST_BLOCK_BYTES)) if wanted else 0
 
 
-def open_to_read(source: Source, key: str, cache_type: object, block_size: object) -> Reader:
-    """Open a file of its present version: a HEAD."""
-    block_bytes(cache_type, block_size, 0)  # what is wrong is told before a request
-    meta = source.head(key)
-    return source.open_read(key, meta, block_bytes=block_bytes(cache_type, block_size, meta.size))
+def open_to_read(
+    place: Callable[[], tuple[Source, str]], cache_type: object, block_size: object, meta: ObjectMeta | None = None
+) -> Reader:
+    """Open the version of ``meta``, or the current one (a HEAD). The file can be pickled if ``place`` can."""
+    # Raise for invalid options before the first request.
+    block_bytes(cache_type, block_size, 0)
+    source, key = place()
+    meta = meta or source.head(key, sums=True)
+    reader = source.open_read(key, meta, block_bytes=block_bytes(cache_type, block_size, meta.size))
+    reader.anew = partial(open_to_read, place, cache_type, block_size, meta)
+    return reader
 
 
 def open_to_write(source: Source, key: str, mode: str) -> Writer:
-    """Open a file to replace (``wb``) or to create (``xb``), which looks first: a HEAD.
+    """Open a file that replaces (``wb``) or creates (``xb``) an object; ``xb`` costs a HEAD.
 
     Raises:
-        AlreadyExists: ``xb``, and there is one; also where another writer was faster, when it is closed.
-        Unusable: Another mode.
+        AlreadyExists: The object exists (``xb``). Also raised on close if another writer was faster.
+        Unusable: Any other mode.
 
     """
     if mode not in ("wb", "xb"):
@@ -83,7 +93,7 @@ def open_to_write(source: Source, key: str, mode: str) -> Writer:
 
 
 def pipe(source: Source, key: str, value: object, *, create: bool) -> None:
-    """Write an object: one request up to the size of a part, and not to be created only; else as a file is written."""
+    """Write an object: one request up to the part size; above it, or with ``create``, through ``open_write``."""
     data = memoryview(value).cast("B") if memoryview(value).nbytes else memoryview(b"")  # type: ignore[arg-type]
     if not create and len(data) <= source.options.write.part_bytes:
         source.put(key, data)
@@ -92,31 +102,22 @@ def pipe(source: Source, key: str, value: object, *, create: bool) -> None:
         writer.write(data)
 
 
-def copy(source: Source, key: str, target: Source, name: str) -> None:
-    """Copy an object, within a bucket on the server's side; of a directory, which is not an object, nothing is made."""
-    if source.address(key) == target.address(name):
-        raise Unusable("this would copy the object onto itself", url=target.url(name))
+def copy(source: Source, key: str, target: Source, name: str) -> Copied | None:
+    """Copy an object, server-side within a bucket; for a directory do nothing, since it is not an object."""
     try:
-        if source.root == target.root and source.supports(Copy):
-            source.copy(key, name)
-            return
-        meta = source.head(key)
+        return copy_object(source, key, target, name)
     except NotFound:
         _check_directory(source, key)
-        return
-    into = target.open_write(name, metadata=meta.metadata, content_type=meta.content_type)
-    with source.open_read(key, meta) as reader, into as writer:
-        while piece := reader.read(_PIECE_BYTES):
-            writer.write(piece)
+        return None
 
 
 def is_folder(local: str) -> bool:
-    """Say whether this is a directory of this machine."""
+    """Return whether ``local`` is a directory of this machine."""
     return Path(local).is_dir()
 
 
 def upload(local: str, writer: Writer | Held, callback: Callback) -> None:
-    """Write a local file, atomically as every file."""
+    """Upload a local file, atomically."""
     with Path(local).open("rb") as reader, writer:
         callback.set_size(os.fstat(reader.fileno()).st_size)
         while piece := reader.read(_PIECE_BYTES):
@@ -125,14 +126,14 @@ def upload(local: str, writer: Writer | Held, callback: Callback) -> None:
 
 
 def download(source: Source, key: str, local: str | os.PathLike[str] | IO[bytes], callback: Callback) -> None:
-    """Write an object to a local file, atomically, or into an open one; of a directory make a directory.
+    """Download an object to a local file, atomically, or into an open file; for a directory create a local one.
 
     Raises:
-        NotFound: There is neither an object nor a directory.
+        NotFound: Neither an object nor a directory exists.
 
     """
     try:
-        meta = source.head(key)
+        meta = source.head(key, sums=True)
     except NotFound:
         _check_directory(source, key)
         if not isfilelike(local):
@@ -163,10 +164,10 @@ def _check_directory(source: Source, key: str) -> None:
 
 
 class Publication(Transaction):  # type: ignore[misc]  # fsspec ships no type information
-    """A transaction that ends where a file cannot be published, too: in fsspec 2025.12 all later writes waited."""
+    """A transaction that also ends if a file cannot be published; fsspec 2025.12 then left all later writes pending."""
 
     def complete(self, commit: bool = True) -> None:  # noqa: FBT001, FBT002  fsspec's signature
-        """Publish all files, or none; after a failure none of those that are left."""
+        """Publish all files, or discard them; after a failure discard the remaining files."""
         system = self.fs
         try:
             super().complete(commit)
@@ -179,7 +180,7 @@ class Publication(Transaction):  # type: ignore[misc]  # fsspec ships no type in
 
 
 class Held(io.BufferedIOBase):
-    """A file that its file system's transaction publishes: closing it does not."""
+    """A file that is published by its file system's transaction, not when it is closed."""
 
     def __init__(self, writer: Writer) -> None:
         """Write to ``writer``."""
@@ -202,35 +203,35 @@ class Held(io.BufferedIOBase):
         return True
 
     def tell(self) -> int:
-        """Return how many bytes were written."""
+        """Return the number of bytes written."""
         self._check_open()
         return self._writer.tell()
 
     def write(self, data: object, /) -> int:
-        """Write."""
+        """Write ``data`` and return the number of bytes taken."""
         self._check_open()
         return self._writer.write(data)
 
     def commit(self) -> None:
-        """Publish. Raises ``Unusable`` where it was not closed: what is above it may hold bytes back."""
+        """Publish the object; raise ``Unusable`` if the file is still open, as wrappers may still hold bytes."""
         if not self.closed:
             self.discard()
             raise Unusable("not closed before its transaction ended: nothing is published", url=self.name)
         self._writer.close()
 
     def discard(self) -> None:
-        """Publish nothing."""
+        """Discard the data; publish nothing."""
         self._writer.abort()
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return this file."""
         self._check_open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close; after an exception publish nothing, also when the transaction ends well."""
+        """Close the file; after an exception discard it, even if the transaction succeeds."""
         if kind is not None:
             self.discard()
         self.close()

@@ -1,66 +1,79 @@
-"""The file system: fsspec's methods over sources, blocking ones here and coroutines in ``coroutines``."""
+"""The file system: fsspec's blocking methods over sources; the coroutines are in ``coroutines``."""
 
 from __future__ import annotations
 
+import io
 import os
+import sys
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar
+from time import monotonic
+from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 from fsspec.asyn import get_loop
+from fsspec.compression import compr
+from fsspec.core import get_compression
 from fsspec.utils import stringify_path
 
-from penstock.bulk.presign import presign
+from penstock.copies import Copied, check_copies
+from penstock.engine.buffer import flat
 from penstock.errors import NotFound, Unsupported, Unusable
 from penstock.interop.fsspec import entries, files
-from penstock.interop.fsspec.compressed import Compressed, compressor
 from penstock.interop.fsspec.coroutines import Coroutines
 from penstock.interop.fsspec.listings import Listings, check_limits
-from penstock.interop.fsspec.looks import STREAM, Looks, asked_by_pyarrow
 from penstock.interop.fsspec.names import parent, stripped, url_of
-from penstock.interop.fsspec.places import Places
 from penstock.interop.fsspec.reads import read_slice_here
 from penstock.interop.fsspec.storage import Storage
 from penstock.interop.recent import Recent
+from penstock.jobs.presign import presign
+from penstock.source import Source
+from penstock.stores.urls import parse
 from penstock.values import as_folder
 
 if TYPE_CHECKING:
     import asyncio
+    from types import TracebackType
 
     from penstock.interop.arrow.files import RandomFile
     from penstock.interop.arrow.layout import Layout
+    from penstock.interop.fsspec.files import Held
     from penstock.options import StoreOptions
-    from penstock.source import Reader, Source
+    from penstock.source import Reader, Writer
     from penstock.values import ObjectMeta
 
-__all__ = ["PenstockFileSystem"]
+__all__ = ["Compressed", "Looks", "PenstockFileSystem", "Places", "asked_by_pyarrow", "compressor"]
 
 _LAYOUTS = 64  # of Parquet files that pyarrow has opened
-_WHOLE_BYTES = 4 << 20  # Parquet files up to here are one request: pyarrow opens each twice, and reads its end alone
-_NO_BLOCKS = (  # as fsspec 2026.9 does, on any file system, with check_files=True, too
-    "blockcache:: joins blocks of two versions where a file is replaced: take filecache:: or simplecache::"
-)
+# Parquet files up to this size are one request: pyarrow opens each file twice, and reads its end separately.
+_WHOLE_BYTES = 4 << 20
+# True of fsspec 2026.9 on any file system, also with check_files=True.
+_NO_BLOCKS = "blockcache:: joins blocks of two versions where a file is replaced: take filecache:: or simplecache::"
 _LIMITS = ("use_listings_cache", "listings_expiry_time", "max_paths")
 
 
 class PenstockFileSystem(Coroutines):
     """A file system over any store: paths are URLs, or ``profile/key``, which is ``penstock://profile/key``.
 
-    ``store`` and ``storage_options`` are options of the store, as ``ps.S3Options`` and its like have them
-    (``endpoint=``, ``region=``, …). With ``asynchronous=True`` its coroutines are awaited on the caller's loops; its
-    methods without an underscore then block the loop that they are called on, where they work at all.
+    Each other scheme has a separate class (``schemes``): in that of ``msc``, ``profile/key`` is ``msc://profile/key``.
 
-    Nothing is kept, unless ``use_listings_cache=True`` asks for it: what a method says is what the store says now.
-    Errors are raised, also by ``exists``. It may be used by several threads, and after a fork.
+    ``store`` and ``storage_options`` are options of the store: the fields of ``ps.S3Options`` and similar classes
+    (``endpoint=``, ``region=``, …). With ``asynchronous=True`` the coroutines are awaited on the caller's loops; the
+    methods without an underscore then block the loop on which they are called, if they work at all.
+
+    Nothing is cached without ``use_listings_cache=True``: each method returns the store's current state. Errors are
+    raised, also by ``exists``. A file system may be used by several threads, and after a fork.
 
     Raises:
-        ConfigError: An option that no store has, or a value that it cannot have.
+        ConfigError: No store has an option, or the option cannot have its value.
 
     """
 
-    protocol: ClassVar[str | tuple[str, ...]] = ("penstock", "msc")
+    protocol: ClassVar[str] = "penstock"
     transaction_type = files.Publication
-    cachable = False  # fsspec would tell two instances apart by a text, in which secrets are not shown
+    # fsspec's cache distinguishes instances by a text, which does not contain the secrets.
+    cachable = False
     default: ClassVar[StoreOptions | str | None] = None
     _pid: int
 
@@ -73,7 +86,7 @@ class PenstockFileSystem(Coroutines):
         batch_size: int | None = None,
         **storage_options: Any,  # noqa: ANN401  options of any store
     ) -> None:
-        """Open nothing yet."""
+        """Check the options; open nothing yet."""
         limits = {name: storage_options.pop(name) for name in _LIMITS if name in storage_options}
         check_limits(limits)
         super().__init__(asynchronous=asynchronous, loop=loop, batch_size=batch_size, **limits)
@@ -91,7 +104,7 @@ class PenstockFileSystem(Coroutines):
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The loop that blocking methods use: fsspec's, of the process that asks."""
+        """The loop of the blocking methods: fsspec's loop in the current process."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._loop = None if self.asynchronous else get_loop()
@@ -101,10 +114,10 @@ class PenstockFileSystem(Coroutines):
 
     @classmethod
     def _scheme(cls) -> str:
-        return cls.protocol if isinstance(cls.protocol, str) else cls.protocol[0]
+        return cls.protocol
 
     @classmethod
-    def _strip_protocol(cls, path: Any) -> Any:  # noqa: ANN401  a path or a list of paths, as fsspec has it
+    def _strip_protocol(cls, path: Any) -> Any:  # noqa: ANN401  a path or a list of paths, as in fsspec
         if isinstance(path, list):
             return [cls._strip_protocol(each) for each in path]
         return stripped(stringify_path(path), cls._scheme())
@@ -133,12 +146,12 @@ class PenstockFileSystem(Coroutines):
         refresh: bool = False,
         **_: object,
     ) -> list[Any]:
-        """Return what lies right below a path, or the file itself: a request for each 1,000, and one more for a file.
+        """Return the entries directly below a path, or the file itself: one request per 1,000, one more for a file.
 
-        ``refresh`` takes no listing that is kept.
+        ``refresh`` ignores a cached listing.
 
         Raises:
-            NotFound: There is neither.
+            NotFound: Neither a directory nor a file exists.
 
         """
         name = self._strip_protocol(path)
@@ -152,13 +165,13 @@ class PenstockFileSystem(Coroutines):
     def info(self, path: str, *, refresh: bool = False, **_: object) -> dict[str, Any]:
         """Describe a file or a directory: ``name``, ``size``, ``type``, a file's ``ETag`` and ``LastModified``.
 
-        A request, two where it is no file. Raises ``NotFound``.
+        Costs one request, two if it is not a file. Raises ``NotFound``.
         """
         name = self._strip_protocol(path)
         if not refresh and (kept := self._listings.find(name)) is not None:
             return dict(kept)
         source, key = self._place(name)
-        if asked_by_pyarrow(1) and key:
+        if asked_by_pyarrow() and key:
             try:
                 meta = source.head(key)
             except NotFound:
@@ -168,22 +181,23 @@ class PenstockFileSystem(Coroutines):
         return entries.info(source, key, self._strip_protocol)
 
     def exists(self, path: str, **_: object) -> bool:
-        """Say whether something is there. A store that cannot be asked is an error, and not a no."""
+        """Return whether a file or directory exists; raise an error, not False, if the store cannot answer."""
         return self._kind(path) != ""
 
     def isdir(self, path: str) -> bool:
-        """Say whether something lies below, as ``exists`` does."""
+        """Return whether the path is a directory; errors are raised as by ``exists``."""
         return self._kind(path) == "directory"
 
     def isfile(self, path: str) -> bool:
-        """Say whether it is an object, as ``exists`` does."""
-        return bool(asked_by_pyarrow(1)) or self._kind(path) == "file"  # pyarrow opens it next: see looks
+        """Return whether the path is an object; errors are raised as by ``exists``."""
+        # pyarrow opens the file next, and ``open`` reports a missing file: see the comment above ``STREAM``.
+        return bool(asked_by_pyarrow()) or self._kind(path) == "file"
 
     def modified(self, path: str) -> datetime:
-        """Return when an object was written, by the store's clock; of a directory the newest below.
+        """Return the modification time of an object, or the newest one below a directory, by the store's clock.
 
         Raises:
-            Unusable: The store does not say.
+            Unusable: The store does not report modification times.
 
         """
         source, key = self._place(path)
@@ -193,23 +207,24 @@ class PenstockFileSystem(Coroutines):
         return datetime.fromtimestamp(written, UTC)
 
     def created(self, path: str) -> datetime:
-        """Return when an object was written: objects are replaced, never changed, so that is when it was created."""
+        """Return the same as ``modified``: objects are replaced, never changed, so each write is a creation."""
         return self.modified(path)
 
     def ukey(self, path: str) -> str:
-        """Return a text that differs for each version of a file: by its ETag, else by its size and time. A request."""
+        """Return a text that differs for each version of a file, by its ETag, else its size and time: one request."""
         found = self.info(path)
         version = found.get("ETag") or (found["size"], found.get("mtime"))
         return sha256(repr((self._url(path), found["type"], version)).encode()).hexdigest()
 
     def checksum(self, path: str) -> int:
-        """Return what ``ukey`` does, as a whole number."""
+        """Return the same as ``ukey``, as an integer."""
         return int(self.ukey(path), 16)
 
     def sign(self, path: str, expiration: float = 100, **options: Any) -> str:  # noqa: ANN401  method= only
-        """Return an address at which the object may be read for ``expiration`` seconds without credentials.
+        """Return a URL that reads the object without credentials, valid for ``expiration`` seconds.
 
-        ``method="PUT"`` makes one to write to; where a store wants headers with it (Azure), ``ps.presign`` tells them.
+        ``method="PUT"`` returns a URL for writing. If the store requires headers with it (Azure), ``ps.presign``
+        returns them.
         """
         method = options.pop("method", "GET")
         if options:
@@ -218,7 +233,7 @@ class PenstockFileSystem(Coroutines):
         return str(presign(url, method=method, expires_s=expiration, store=self._storage.of(url)))
 
     def invalidate_cache(self, path: str | None = None) -> None:
-        """Forget kept listings of a path, of all below and of what it lies in; or all."""
+        """Drop the cached listings of a path, of everything below and of its parents; without a path, all."""
         name = None if path is None else self._strip_protocol(path)
         self._listings.forget(name)
         self._looks.forget(name)
@@ -227,17 +242,22 @@ class PenstockFileSystem(Coroutines):
     # -- bytes -------------------------------------------------------------------------------------------------------
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: object) -> bytes:
-        """Return ``file[start:end]``, as Python slices: one request, and a HEAD where the slice needs the size."""
+        """Return ``file[start:end]``, as in Python slices: one request, and a HEAD if the slice needs the size."""
         source, key = self._place(path)
         return read_slice_here(source, (key, start, end))
 
     def pipe_file(self, path: str, value: object, mode: str = "overwrite", **_: object) -> None:
-        """Write a file, atomically; ``mode="create"`` raises ``AlreadyExists`` where there is one."""
+        """Write a file, atomically; ``mode="create"`` raises ``AlreadyExists`` if it exists."""
         self._pipe_here(path, value, mode)
 
-    def cp_file(self, path1: str, path2: str, **_: object) -> None:
-        """Copy a file: within a bucket on the server's side. Of a directory nothing is made."""
-        files.copy(*self._place(path1), *self._place(path2))
+    def cp_file(self, path1: str, path2: str, copies: list[Copied] | None = None, **_: object) -> None:
+        """Copy a file, server-side within a bucket; do nothing for a directory.
+
+        The copy is appended to ``copies``, for ``mv``.
+        """
+        copied = files.copy(*self._place(path1), *self._place(path2))
+        if copies is not None and copied is not None:
+            copies.append(copied)
         self.invalidate_cache(path2)
 
     def open(
@@ -251,16 +271,16 @@ class PenstockFileSystem(Coroutines):
     ) -> Any:  # noqa: ANN401  the same
         """Open a file: ``rb``, ``wb`` (replaces), ``xb`` (creates), or in text mode with ``encoding=``.
 
-        ``cache_type`` and ``block_size`` say how a file is read ahead (docs/fsspec.md). A writer publishes when it is
-        closed well and never otherwise; in a transaction when that ends well.
+        ``cache_type`` and ``block_size`` control the read-ahead (docs/fsspec.md). A writer publishes only when it is
+        closed successfully; in a transaction only when the transaction ends successfully.
 
         Raises:
-            NotFound: There is no such file to read.
-            AlreadyExists: ``x``, and there is one.
-            Unusable: Another mode, ``cache_type`` or ``compression``.
+            NotFound: The file to read does not exist.
+            AlreadyExists: Mode ``x``, and the file exists.
+            Unusable: Any other mode, ``cache_type`` or ``compression``.
 
         """
-        if mode == "rb" and (asked := asked_by_pyarrow(1)):
+        if mode == "rb" and (asked := asked_by_pyarrow()):
             options["pyarrow"] = asked, self._looks.take(self._strip_protocol(path))
         compression = compressor(path, compression)
         if compression and "b" in mode and "r" not in mode:
@@ -275,17 +295,17 @@ class PenstockFileSystem(Coroutines):
             kind = options.get("cache_type", "readahead")
             if kind == "none" and "size" in options:
                 raise Unsupported(_NO_BLOCKS, url=self._url(path))
-            return files.open_to_read(source, key, kind, options.get("block_size"))
+            return files.open_to_read(partial(self._object, path), kind, options.get("block_size"))
         writer = files.open_to_write(source, key, mode)
         self._listings.wait_for(writer)
         self.invalidate_cache(path)
         return writer if options.get("autocommit", True) else files.Held(writer)
 
     def _open_for_pyarrow(self, source: Source, key: str, asked: str, seen: ObjectMeta | None) -> RandomFile | Reader:
-        """Open the file that pyarrow's own handler of ours would read from; what is read from front to back, ahead."""
+        """Open a file as ``interop.arrow`` does for pyarrow: for random access, or as a stream with read-ahead."""
         from penstock.interop.arrow.files import RandomFile
 
-        meta = seen or source.head(key)
+        meta = seen or source.head(key, sums=asked == STREAM)
         if asked == STREAM:
             return source.open_read(key, meta)
         return RandomFile(source, meta, self._layouts, whole_bytes=_WHOLE_BYTES)
@@ -298,10 +318,13 @@ class PenstockFileSystem(Coroutines):
         maxdepth: int | None = None,
         **_: object,
     ) -> None:
-        """Copy files, as ``copy`` does, and delete what ``path1`` named before; nothing, where one of the two fails.
+        """Copy files as ``copy`` does, then delete the files that ``path1`` named before the copy.
+
+        If a copy fails, nothing is deleted.
 
         Raises:
-            Unusable: A directory would be moved into itself, and be deleted then.
+            Unusable: A directory would be moved into itself, and then deleted; or a copy may be its source under
+                another name: nothing was deleted.
 
         """
         if path1 == path2:
@@ -312,15 +335,17 @@ class PenstockFileSystem(Coroutines):
         for into in [path2] if isinstance(path2, str) else path2:
             if recursive and as_folder(self._strip_protocol(into)).startswith(tuple(map(as_folder, names))):
                 raise Unusable("a directory cannot be moved into itself", url=self._url(into))
-        self.copy(path1, path2, recursive=recursive, maxdepth=maxdepth, on_error="raise")
+        copies: list[Copied] = []
+        self.copy(path1, path2, recursive=recursive, maxdepth=maxdepth, on_error="raise", copies=copies)
+        check_copies(copies)
         (self._rm_all if recursive and not deep else self._rm_here)(names)
 
     def rm_file(self, path: str) -> None:
-        """Delete a file: one request. A missing one is no error."""
+        """Delete a file: one request. A missing file is not an error."""
         self._rm_here([path])
 
     def mkdir(self, path: str, create_parents: bool = True, **_: object) -> None:  # noqa: FBT001, FBT002  fsspec's
-        """Do nothing: a prefix needs no making."""
+        """Do nothing: a prefix need not be created."""
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:  # noqa: FBT001, FBT002  fsspec's signature
         """Do nothing."""
@@ -328,10 +353,10 @@ class PenstockFileSystem(Coroutines):
     def rmdir(self, path: str) -> None:
         """Do nothing."""
 
-    # -- travel ------------------------------------------------------------------------------------------------------
+    # -- equality and pickling ---------------------------------------------------------------------------------------
 
     def __eq__(self, other: object) -> bool:
-        """Say whether the other one is of the same scheme and options, secrets included."""
+        """Return whether ``other`` has the same scheme and options, including secrets."""
         return isinstance(other, PenstockFileSystem) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
@@ -342,13 +367,14 @@ class PenstockFileSystem(Coroutines):
         return self.protocol, self.store, self._storage.named, self.asynchronous, self._limits
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle as scheme and options; options with secrets for worker processes only: ``Unusable``."""
+        """Pickle as scheme and options; with secrets only for worker processes, else raise ``Unusable``."""
         return _again, (type(self), self._storage, self.asynchronous, self.batch_size, self._limits)
 
     def to_dict(self, *, include_password: bool = True) -> dict[str, Any]:
-        """Return what ``from_dict`` makes an equal file system of.
+        """Return the dictionary from which ``from_dict`` makes an equal file system.
 
-        ``include_password=False`` leaves secrets out; with them in it the options go into no text: ``Unusable``.
+        ``include_password=False`` omits secrets. Otherwise options with secrets raise ``Unusable``, because secrets are
+        never written into a text.
         """
         kind = type(self)
         options = self._storage.plain(include_secrets=include_password) | self._limits
@@ -366,3 +392,148 @@ def _again(
 ) -> PenstockFileSystem:
     options: dict[str, Any] = {"asynchronous": asynchronous, "batch_size": batch_size, **limits, **storage.named}
     return kind(storage.store, **options)
+
+
+class Places:
+    """Sources by bucket. Thread-safe; after a fork the sources use the child's engines."""
+
+    def __init__(self, storage: Storage) -> None:
+        """Keep the options; open nothing yet."""
+        self._storage = storage
+        self._sources: dict[str, Source] = {}
+
+    def find(self, url: str) -> tuple[Source, str]:
+        """Return the source and the key of a URL, without a request; raise the errors of ``open_source``."""
+        location = parse(url)
+        source = self._sources.get(location.root)
+        if source is None:
+            source = self._sources.setdefault(location.root, Source(location, self._storage.options(location)))
+        return source, location.key
+
+
+def compressor(path: str, compression: str | None) -> str | None:
+    """Return the name of a compression, or None; ``"infer"`` derives it from the path's suffix.
+
+    Raises:
+        Unusable: fsspec has no such compression, or its library is not installed.
+
+    """
+    try:
+        name: str | None = get_compression(path, compression)
+    except ValueError:
+        known = ", ".join(repr(each) for each in compr if each)
+        raise Unusable(f"compression={compression!r}: fsspec has {known} here, and 'infer'") from None
+    return name
+
+
+class Compressed(io.BufferedIOBase):
+    """A compressing writer that also closes its file; fsspec's compressors leave the file open.
+
+    Leaving a ``with`` block by an exception, or dropping the last reference, publishes nothing, as with ``Writer``.
+    """
+
+    def __init__(self, file: Writer | Held, compression: str) -> None:
+        """Write to ``file``."""
+        super().__init__()
+        self._file = file
+        self._into: IO[bytes] = compr[compression](file, mode="w")
+
+    @property
+    def name(self) -> str:
+        """The object's URL."""
+        return self._file.name
+
+    @property
+    def mode(self) -> str:
+        """``wb`` or ``xb``."""
+        return self._file.mode
+
+    def writable(self) -> bool:
+        """Return True."""
+        return self._into.writable()
+
+    def write(self, data: object, /) -> int:
+        """Write ``data`` and return the number of bytes taken, before compression."""
+        return self._into.write(flat(data))
+
+    def tell(self) -> int:
+        """Return the number of bytes written, before compression."""
+        return self._into.tell()
+
+    def close(self) -> None:
+        """Finish the compressed data and publish the object; raise the errors of ``Writer.close``."""
+        if not self.closed:
+            try:
+                self._into.close()
+                self._file.close()
+            finally:
+                super().close()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the file; after an exception publish nothing."""
+        if kind is None:
+            self.close()
+            return
+        self._file.__exit__(kind, error, trace)
+        # The compressor writes its last bytes to the file, which is closed already.
+        with suppress(Exception):
+            self._into.close()
+        super().close()
+
+    def __del__(self) -> None:
+        """Publish nothing: the file below is dropped as well, and cleans up by itself."""
+
+    def _dealloc_warn(self, wrapper: object) -> None:
+        self._file._dealloc_warn(wrapper)  # noqa: SLF001  io's name for it
+
+
+# ``pyarrow.fs.FSSpecHandler`` calls ``info`` once, and then ``isfile`` before each of two calls of ``open``: one for
+# the schema, one for the data. ``open`` reports a missing file itself, so ``isfile`` makes no request. Both files are
+# bound to the version of ``info``, because the offsets that pyarrow reads from the footer belong to that version. If
+# the object was replaced meanwhile, reads raise ``Changed``; a new version is never read with old offsets. Other
+# callers are not affected.
+
+
+STREAM = "open_input_stream"  # pyarrow's method that opens a sequential stream
+_OPENS = 2
+_LASTS_S = 5.0
+_MOST = 256
+
+
+def asked_by_pyarrow() -> str:
+    """Return the name of the pyarrow handler's method that called the caller; empty for all other callers."""
+    # A thread started by C has no Python caller: f_back is then None, and sys._getframe(2) would raise.
+    caller = sys._getframe(1).f_back  # noqa: SLF001  CPython has it
+    return caller.f_code.co_name if caller and caller.f_globals.get("__name__") == "pyarrow.fs" else ""
+
+
+class Looks:
+    """Metadata of objects, each for two files that are opened within five seconds."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._looks: dict[str, tuple[ObjectMeta, int, float]] = {}
+
+    def keep(self, name: str, meta: ObjectMeta) -> None:
+        """Store the metadata of a file, and drop the oldest above 256 files."""
+        self._looks[name] = meta, _OPENS, monotonic() + _LASTS_S
+        while len(self._looks) > _MOST:
+            self._looks.pop(next(iter(self._looks)), None)
+
+    def take(self, name: str) -> ObjectMeta | None:
+        """Return the metadata for a file that is opened now; None if the store must be asked."""
+        meta, left, until = self._looks.pop(name, (None, 0, 0.0))
+        if meta is None or monotonic() > until:
+            return None
+        if left > 1:
+            self._looks[name] = meta, left - 1, until
+        return meta
+
+    def forget(self, name: str | None = None) -> None:
+        """Drop the metadata of a file that is written, or of all files."""
+        if name is None:
+            self._looks.clear()
+        else:
+            self._looks.pop(name, None)

@@ -1,4 +1,4 @@
-"""Listings that are kept, for those who ask for it: fsspec's ``use_listings_cache=True``. Otherwise none is."""
+"""Cache of listings, only with fsspec's ``use_listings_cache=True``; by default nothing is cached."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["Listings", "check_limits"]
 
 
 class Listings:
-    """What ``ls`` returned, by directory; forgotten when the same file system writes there, and when it expires."""
+    """Results of ``ls``, by directory; dropped when they expire or when the same file system writes there."""
 
     def __init__(self, kept: DirCache | None) -> None:
-        """Keep listings in ``kept``, or keep none."""
+        """Cache listings in ``kept``; None caches nothing."""
         self._kept = kept
         self._since = object()  # changes with every write
         self._number = count()
         self._writers: dict[int, ref[Writer]] = {}
 
     def get(self, name: str) -> list[dict[str, Any]] | None:
-        """Return what lies in a directory, None where that is not known."""
+        """Return the entries of a directory; None if they are not cached."""
         if self._kept is None:
             return None
         try:
@@ -38,31 +38,33 @@ class Listings:
         return found
 
     def find(self, name: str) -> dict[str, Any] | None:
-        """Return the description of a file or directory, by the listing of what it lies in."""
+        """Return the entry of a file or directory from its parent's listing; None if it is not cached."""
         return next((each for each in self.get(parent(name)) or () if each["name"] == name), None)
 
     def since(self) -> object:
-        """Return what ``keep`` takes of a listing that begins now; None where files are open that may come into it."""
-        since = self._since  # before the files: who opens one adds it, and then changes this
+        """Return the argument of ``keep`` for a listing that begins now; None while open files may appear in it."""
+        # Read before the writers are checked: opening a file first adds a writer, and then changes _since.
+        since = self._since
         for number, writer in self._writers.copy().items():
             if (found := writer()) is None or found.closed:
                 self._writers.pop(number, None)
         return None if self._writers else since
 
     def keep(self, name: str, found: list[dict[str, Any]], since: object) -> None:
-        """Keep what lies in a directory, if any is kept, and unless something was written since the listing began."""
+        """Cache the entries of a directory, unless something was written since the listing began."""
         if self._kept is not None and since is not None:
             self._kept[name] = found
-            if since is not self._since:  # looked at last: who writes forgets what is kept by then
+            # Checked after the listing is stored: a write only drops listings that are stored before it.
+            if since is not self._since:
                 self._kept.pop(name, None)
 
     def wait_for(self, writer: Writer) -> None:
-        """Keep no listing until a file is closed: it appears then."""
+        """Cache no listing until a file is closed, because it appears then."""
         if self._kept is not None:
             self._writers[next(self._number)] = ref(writer)
 
     def forget(self, name: str | None) -> None:
-        """Forget a name, what lies below, and all that it lies in; or everything."""
+        """Drop the listings of a name, of everything below and of its parents; for None, all listings."""
         self._since = object()
         if self._kept is None:
             return
@@ -77,6 +79,6 @@ class Listings:
 
 
 def check_limits(limits: dict[str, object]) -> None:
-    """Refuse limits of listings where none is kept: they would have no effect. ``Unusable``."""
+    """Raise ``Unusable`` for limits of cached listings if none are cached: the limits would have no effect."""
     if not limits.get("use_listings_cache") and (idle := [each for each in limits if each != "use_listings_cache"]):
         raise Unusable(f"{', '.join(idle)}: no listing is kept unless use_listings_cache=True is passed, too")

@@ -1,4 +1,4 @@
-"""Names of files, as fsspec passes them around, and URLs: a file system leaves out its own scheme, and no other."""
+"""Conversion of fsspec's file names to URLs and back: a name omits the file system's own scheme, and no other."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _QUALIFIED = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
 def stripped(path: str, scheme: str) -> str:
-    """Return the name of ``path`` in the file system of ``scheme``: without that scheme, and without ``/`` at its end.
+    """Return the name of ``path`` in the file system of ``scheme``: without that scheme and without trailing ``/``.
 
-    A URL of another scheme stays one.
+    A URL of another scheme keeps its scheme.
     """
     own = f"{scheme}://"
     if path.startswith(own):
@@ -24,14 +24,14 @@ def stripped(path: str, scheme: str) -> str:
 
 
 def parent(name: str) -> str:
-    """Return the name of what a name lies in; of a bucket the store, which has none."""
+    """Return the parent of a name; for a bucket only the scheme, or an empty name."""
     found = _QUALIFIED.fullmatch(name)
     head, rest = (f"{found[1]}://", found[2]) if found else ("", name)
     return head + rest.rpartition("/")[0]
 
 
 def url_of(name: str, scheme: str) -> str:
-    """Return the URL of a name. Raises ``InvalidURL`` where it names no bucket."""
+    """Return the URL of a name; raise ``InvalidURL`` if it has no bucket."""
     if _QUALIFIED.fullmatch(name):
         return name
     if not name:

@@ -1,4 +1,4 @@
-"""Bytes of files, without a file object: slices, of one or of thousands, in as few requests as that takes."""
+"""Reads of one slice or of thousands, without a file object and in as few requests as possible."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ if TYPE_CHECKING:
     from penstock.values import ObjectMeta, Span
 
     Outcome = bytes | PenstockError
-    Slice = tuple[str, int | None, int | None]  # of the object of a key
+    Slice = tuple[str, int | None, int | None]  # key, start, end
 
 __all__ = ["check_lists", "gap", "gather_slices", "read_slice", "read_slice_here", "read_slices"]
 
 
 async def read_slice(source: Source, wanted: Slice) -> bytes:
-    """Return ``object[start:end]``: one request; a HEAD besides where the slice needs the size, or ends beyond it."""
+    """Return ``object[start:end]``: one request.
+
+    If the slice needs the object's size, a HEAD precedes it. If it ends beyond the object, a HEAD and a second read
+    follow.
+    """
     span = spanned(*wanted)
     if span is not None:
         if span.stop == span.start:
@@ -37,7 +41,7 @@ async def read_slice(source: Source, wanted: Slice) -> bytes:
 
 
 def read_slice_here(source: Source, wanted: Slice) -> bytes:
-    """Return what ``read_slice`` does, on a thread that waits."""
+    """Return the same as ``read_slice``, and block the calling thread."""
     span = spanned(*wanted)
     if span is not None:
         if span.stop == span.start:
@@ -52,9 +56,10 @@ def read_slice_here(source: Source, wanted: Slice) -> bytes:
 
 
 async def read_slices(source: Source, wanted: Sequence[Slice], gap_bytes: int) -> list[Outcome]:
-    """Return many slices, all at once: the bytes of each, or why there are none, in order.
+    """Read many slices in parallel; return the bytes or the error of each, in order.
 
-    Near slices of an object are read as one. A HEAD for each object of which a slice needs the size, or ends beyond it.
+    Nearby slices of an object share a request. An object costs a HEAD if one of its slices needs the size or ends
+    beyond it.
     """
     spans = [spanned(*each) for each in wanted]
     results: list[Outcome] = [b""] * len(wanted)
@@ -79,7 +84,7 @@ async def read_slices(source: Source, wanted: Sequence[Slice], gap_bytes: int) -
 
 
 async def _read(source: Source, spans: Sequence[tuple[int, Span]], gap_bytes: int, results: list[Outcome]) -> None:
-    """Read spans, near ones as one, and put what comes of each where it belongs."""
+    """Read spans, nearby ones in one request, and store each outcome in ``results`` at the span's position."""
     runs = [*merged([span for _, span in spans], gap_bytes)]
     found = await read_each(source, [run.span for run in runs])
     for run, outcome in zip(runs, found, strict=True):
@@ -98,11 +103,11 @@ async def _metas(source: Source, keys: Sequence[str]) -> dict[str, ObjectMeta | 
 
 
 def check_lists(paths: object, starts: object, ends: object) -> tuple[list[int | None], list[int | None]]:
-    """Return starts and ends for each path, as fsspec has them: one number may stand for all.
+    """Return starts and ends for each path; as in fsspec, one number may stand for all.
 
     Raises:
-        TypeError: ``paths`` is no list.
-        ValueError: There are not as many starts or ends as paths.
+        TypeError: ``paths`` is not a list.
+        ValueError: The number of starts or of ends differs from that of paths.
 
     """
     if not isinstance(paths, list):
@@ -121,7 +126,7 @@ def check_lists(paths: object, starts: object, ends: object) -> tuple[list[int |
 async def gather_slices(
     tasks: Sequence[tuple[Source, list[int], list[Slice]]], gap_bytes: int, results: list[Outcome]
 ) -> None:
-    """Read slices of several sources, each source's as one batch, into ``results`` at the positions given with them."""
+    """Read slices of several sources, one batch per source, into ``results`` at the given positions."""
     found = await asyncio.gather(*(read_slices(source, wanted, gap_bytes) for source, _, wanted in tasks))
     for (_, positions, _), outcomes in zip(tasks, found, strict=True):
         for at, outcome in zip(positions, outcomes, strict=True):
@@ -129,7 +134,7 @@ async def gather_slices(
 
 
 def gap(max_gap: object) -> int:
-    """Return ``max_gap``, a whole number of bytes from 0. Raises ``Unusable``."""
+    """Return ``max_gap``; raise ``Unusable`` unless it is a whole number of bytes, at least 0."""
     if not isinstance(max_gap, int) or isinstance(max_gap, bool) or max_gap < 0:
         raise Unusable(f"max_gap is a number of bytes from 0 on, not {max_gap!r}")
     return max_gap

@@ -1,6 +1,7 @@
-"""Schemes that fsspec opens with Penstock: a class for each, since fsspec keeps a scheme with its class.
+"""Schemes that fsspec opens with Penstock: one class each, because fsspec stores the scheme in the class.
 
-A class is found here by its scheme, ``penstock.interop.fsspec.schemes.s3``: that is how pickles and JSON name it.
+Each class is an attribute of this module, such as ``penstock.interop.fsspec.schemes.s3``; pickles and JSON refer to it
+by this name.
 """
 
 from __future__ import annotations
@@ -12,25 +13,25 @@ from fsspec import register_implementation
 from penstock.errors import ConfigError, UnknownScheme
 from penstock.interop.fsspec.filesystem import PenstockFileSystem
 from penstock.options import StoreOptions
-from penstock.providers.urls import scheme_provider
+from penstock.stores.urls import scheme_provider
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["kind_of", "register"]
 
-_kinds: dict[str, type[PenstockFileSystem]] = dict.fromkeys(PenstockFileSystem.protocol, PenstockFileSystem)
+_kinds: dict[str, type[PenstockFileSystem]] = {PenstockFileSystem.protocol: PenstockFileSystem}
 
 
 def register(*schemes: str, store: StoreOptions | str | None = None) -> None:
-    """Have fsspec open these schemes with Penstock from here on, in this process, whatever is installed for them.
+    """Make fsspec open these schemes with Penstock in this process, instead of any other installed implementation.
 
-    ``register("s3", "gs", "az")``; without a name ``s3``. ``store``'s options are for every URL of them; default:
-    environment and profile. Call it where the program begins, before anything opens a URL: file systems that exist
-    already stay what they are. A process that is spawned registers again; file systems that travel there need not.
+    Example: ``register("s3", "gs", "az")``; without a scheme, ``s3``. The options in ``store`` apply to every URL of
+    these schemes; default: environment and profile. Call it at the start of the program, before a URL is opened:
+    existing file systems do not change. A spawned process must register again; file systems pickled to it need not.
 
     Raises:
-        UnknownScheme: No provider has a scheme; then none is registered.
+        UnknownScheme: No provider has one of the schemes; then none is registered.
         ConfigError: ``store`` holds options of another provider.
 
     """
@@ -52,7 +53,7 @@ def register(*schemes: str, store: StoreOptions | str | None = None) -> None:
 
 
 def kind_of(scheme: str) -> type[PenstockFileSystem]:
-    """Return the class of one scheme's file systems. Raises ``UnknownScheme``."""
+    """Return the class of one scheme's file systems; raise ``UnknownScheme`` if no provider has the scheme."""
     kind = _kinds.get(scheme)
     if kind is None:
         scheme_provider(scheme)
@@ -62,7 +63,7 @@ def kind_of(scheme: str) -> type[PenstockFileSystem]:
 
 
 def __getattr__(name: str) -> Callable[..., object]:
-    """Return a scheme's class, for what names it: pickles, JSON, fsspec's registry."""
+    """Return the class of a scheme by its name, for pickles, JSON and fsspec's registry."""
     if name.startswith("_"):
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

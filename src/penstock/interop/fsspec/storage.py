@@ -1,4 +1,4 @@
-"""Storage options: what fsspec's users pass as keywords becomes options of the provider that a URL belongs to."""
+"""Storage options: conversion of fsspec's keyword arguments to the options of a URL's provider."""
 
 from __future__ import annotations
 
@@ -7,28 +7,22 @@ from dataclasses import fields, is_dataclass
 from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any
 
-import penstock.options
-from penstock.config.profiles.overlay import changed, overlaid
-from penstock.config.profiles.table import PART_KINDS, meant
-from penstock.config.profiles.typed import converted
 from penstock.errors import ConfigError, PenstockError, Unusable
 from penstock.options import StoreOptions
-from penstock.options.private import hidden
-from penstock.providers.urls import parse, scheme_provider
+from penstock.options.overlay import overlaid
+from penstock.options.private import given, hidden
+from penstock.options.table import PART_KINDS, meant
+from penstock.options.typed import converted
+from penstock.stores.urls import option_classes, parse, scheme_provider
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from penstock.providers.urls import Location
+    from penstock.stores.urls import Location
 
 __all__ = ["Storage"]
 
-_KINDS = [
-    each
-    for name in penstock.options.__all__
-    if isinstance(each := getattr(penstock.options, name), type) and issubclass(each, StoreOptions)
-]
-# What s3fs, gcsfs and adlfs call them.
+# Option names of s3fs, gcsfs and adlfs, and Penstock's names for them.
 _ELSEWHERE = {
     "key": "access_key",
     "username": "access_key",
@@ -47,13 +41,14 @@ _ELSEWHERE = {
 
 
 class Storage:
-    """The options of one file system: those of ``store=``, and those that were passed by their names before them.
+    """Options of one file system: those of ``store=``, overridden by those that were passed by name.
 
-    Where all paths are of one provider the names are checked and converted here; where they may be of several
-    (``penstock://``) names that no provider has are refused here, and others once a path says which provider it is.
+    If all paths belong to one provider, the named options are checked and converted here. If paths may belong to
+    several (``penstock://``), names that no provider has are refused here; the others are checked once a path selects
+    the provider.
 
     Raises:
-        ConfigError: An option that no provider has, or a value that it cannot have.
+        ConfigError: No provider has an option, or the option cannot have its value.
 
     """
 
@@ -73,32 +68,34 @@ class Storage:
                 _check_known(name)
 
     def options(self, location: Location) -> StoreOptions | str | None:
-        """Return what ``store=`` is for a location."""
+        """Return the ``store=`` argument for a location."""
         return self._over(location.provider.options) if self.named else self.store
 
     def of(self, url: str) -> StoreOptions | str | None:
-        """Return what ``store=`` is for a URL."""
+        """Return the ``store=`` argument for a URL."""
         return self.options(parse(url)) if self.named else self.store
 
     def _over(self, kind: type[StoreOptions]) -> StoreOptions:
         values: dict[str, Any] = {name: _value(kind, name, value) for name, value in self.named.items()}
-        given = kind(**values)
+        over = kind(**values)
         if not isinstance(self.store, StoreOptions):
-            return given
+            return over
         if type(self.store) is not kind:
-            under = kind(**{each.name: getattr(self.store, each.name) for each in fields(StoreOptions)})
-            return overlaid(under, given)
-        return overlaid(self.store, given)
+            neutral = {each.name for each in fields(StoreOptions)}
+            under = kind(**{name: value for name, value in given(self.store).items() if name in neutral})
+            return overlaid(under, over)
+        return overlaid(self.store, over)
 
     def secrets(self) -> list[str]:
-        """Return the names of options that hold a secret, or may."""
+        """Return the names of options that hold, or may hold, a secret."""
         return [*hidden(self.store), *(name for name, value in self.named.items() if _secret(name, value))]
 
     def plain(self, *, include_secrets: bool) -> dict[str, Any]:
-        """Return the options as JSON has them: keywords that make a file system of the same options.
+        """Return the options as JSON values: keywords for a file system with the same options.
 
         Raises:
-            Unusable: Secrets are in them and were to be included; or a function, which no text can hold.
+            Unusable: The options hold secrets, and ``include_secrets`` is set; or they hold a function, which cannot be
+                written as text.
 
         """
         secrets = self.secrets()
@@ -110,11 +107,14 @@ class Storage:
             raise Unusable(message)
         if isinstance(self.store, str):
             return {"store": self.store}
-        own = changed(self.store) if self.store is not None else {}
+        own = given(self.store) if self.store is not None else {}
         return {name: _plain(name, value) for name, value in (own | self.named).items() if name not in secrets}
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle for workers of this process, and elsewhere what holds no secret: ``Unusable``."""
+        """Pickle for other uses than worker processes; raise ``Unusable`` if the options hold secrets.
+
+        Pickling for worker processes (``ForkingPickler``) does not use this method.
+        """
         if secrets := self.secrets():
             message = (
                 f"a file system with secrets in its options ({', '.join(secrets)}) is pickled for worker processes "
@@ -138,7 +138,7 @@ ForkingPickler.register(Storage, _for_worker)
 
 
 def _check_known(name: str) -> None:
-    known = list(dict.fromkeys(each.name for kind in _KINDS for each in fields(kind)))
+    known = list(dict.fromkeys(each.name for kind in option_classes() for each in fields(kind)))
     if name not in known:
         advice = _advice(name) or meant(name, known, "")
         raise ConfigError(f"no store has an option {name!r}{advice}")
@@ -149,12 +149,13 @@ def _advice(name: str) -> str:
 
 
 def _value(kind: type[StoreOptions], name: str, value: object) -> object:
-    """Return a value as the option has it: texts of configuration files are converted, tables become parts."""
+    """Return a value in the option's type: strings are converted, and dicts become the classes in ``PART_KINDS``."""
     field = next((each for each in fields(kind) if each.name == name), None)
     if field is None:
         if _advice(name):
             raise ConfigError(f"{kind.__name__} has no option {name!r}{_advice(name)}")
-        return value  # the class refuses it, with a suggestion
+        # The class refuses the name, with a suggestion.
+        return value
     if name in PART_KINDS and isinstance(value, dict):
         part = PART_KINDS[name]
         own = {each.name: each for each in fields(part)}
@@ -170,10 +171,11 @@ def _converted(field: Any, value: object) -> object:  # noqa: ANN401  dataclasse
 
 
 def _secret(name: str, value: object) -> bool:
-    for kind in _KINDS:
+    for kind in option_classes():
         if name in kind.__dataclass_fields__:
             options: object = None
-            with suppress(PenstockError):  # half of a pair, say: then it is none to show
+            # The value may be invalid alone, such as half of a pair: then it counts as a secret.
+            with suppress(PenstockError):
                 options = kind(**{name: value})  # type: ignore[arg-type]
             if options is None or hidden(options):
                 return True
@@ -182,7 +184,7 @@ def _secret(name: str, value: object) -> bool:
 
 def _plain(name: str, value: object) -> object:
     if is_dataclass(value) and not isinstance(value, type):
-        return {inner: _plain(inner, each) for inner, each in changed(value).items()}
+        return {inner: _plain(inner, each) for inner, each in given(value).items()}
     if callable(value):
         raise Unusable(f"{name}= is a function, which no text can hold: set it where the file system is loaded")
     return dict(value) if hasattr(value, "keys") else list(value) if isinstance(value, tuple) else value  # type: ignore[call-overload]

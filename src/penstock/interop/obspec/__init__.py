@@ -1,7 +1,7 @@
-"""Penstock's stores for libraries that ask for obspec's protocols: ``Store(url)`` has all, blocking and awaited.
+"""Penstock's stores for libraries that use obspec's protocols: ``Store(url)`` has all, blocking and asynchronous.
 
-What is lost against Penstock's own calls: an object's version (``version=``) and tags cannot be named. What is not
-lost: errors are Penstock's, under the names that obspec knows; reads are held to one version, and writes are atomic.
+Limits compared with Penstock's own calls: an object's version (``version=``) and tags are not supported. Unchanged:
+errors are Penstock's, under the names that obspec knows; a result is read from one version, and writes are atomic.
 """
 
 from penstock.interop.obspec.store import Store

@@ -1,4 +1,4 @@
-"""Penstock's errors under the names that ``obspec.exceptions.map_exception`` knows: it looks at a class's name."""
+"""Penstock's errors under the class names that ``obspec.exceptions.map_exception`` recognizes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["NotModifiedError", "NotSupportedError", "PreconditionError", "named"
 
 
 class NotFoundError(NotFound):
-    """No such object or bucket."""
+    """A missing object or bucket."""
 
 
 class InvalidPathError(InvalidURL):
@@ -32,27 +32,27 @@ class InvalidPathError(InvalidURL):
 
 
 class NotSupportedError(Unsupported):
-    """The store, or Penstock, does not offer this."""
+    """An operation that the store or Penstock does not support."""
 
 
 class AlreadyExistsError(AlreadyExists):
-    """There is an object already."""
+    """An object that exists already."""
 
 
 class PreconditionError(PreconditionFailed):
-    """The object is not the one that was asked for."""
+    """An object that does not match the requested version or condition."""
 
 
 class NotModifiedError(PenstockError):
-    """The object is still the one that is known."""
+    """An object that has not changed since the known version."""
 
 
 class PermissionDeniedError(Forbidden):
-    """The credentials may not do this."""
+    """An operation that the credentials do not permit."""
 
 
 class UnauthenticatedError(Unauthenticated):
-    """Credentials are missing, unknown or expired."""
+    """Missing, unknown or expired credentials."""
 
 
 _NAMES: tuple[tuple[type[PenstockError], type[PenstockError]], ...] = (
@@ -68,7 +68,7 @@ _NAMES: tuple[tuple[type[PenstockError], type[PenstockError]], ...] = (
 
 
 def named(error: PenstockError) -> PenstockError:
-    """Return an error under the name that obspec knows, or itself where it knows none."""
+    """Return an error under the class name that obspec knows, or the error itself if obspec does not know it."""
     kind = next((kind for each, kind in _NAMES if isinstance(error, each)), None)
     if kind is None or isinstance(error, kind):
         return error
@@ -79,7 +79,7 @@ def named(error: PenstockError) -> PenstockError:
 
 @contextmanager
 def renamed() -> Iterator[None]:
-    """Raise errors of the block under the names that obspec knows."""
+    """Raise errors of the block under the class names that obspec knows."""
     try:
         yield
     except PenstockError as error:

@@ -1,16 +1,18 @@
-"""A store as obspec's protocols have it: paths below a URL, blocking and awaited."""
+"""A store with obspec's protocols, blocking and asynchronous, for paths below a URL."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Iterable
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.copies import move_object
 from penstock.errors import AlreadyExists, InvalidURL, Truncated, Unusable
 from penstock.interop import awaiting
-from penstock.interop.obspec.errors import NotSupportedError, renamed
-from penstock.interop.obspec.results import Result, bounds, check_conditions, described
+from penstock.interop.awaiting import read
+from penstock.interop.obspec.errors import NotModifiedError, NotSupportedError, PreconditionError, renamed
 from penstock.source import open_source
 from penstock.values import Span, as_folder
 
@@ -22,60 +24,60 @@ if TYPE_CHECKING:
     from obspec import ObjectMeta as Described
 
     from penstock.options import StoreOptions
-    from penstock.source import Writer
+    from penstock.source import Source, Writer
     from penstock.values import ObjectMeta, Page
 
-__all__ = ["Store"]
+__all__ = ["Store", "bounds", "described"]
 
 _PIECE_BYTES = 8 << 20
 
 
 class Store:
-    """What lies below a URL, by obspec's methods; those whose names end in ``_async`` are awaited, on any event loop.
+    """The objects below a URL, with obspec's methods; those named ``…_async`` may be awaited on any event loop.
 
     Paths are relative to the URL and never begin with ``/``. Errors are Penstock's, under obspec's names.
     """
 
     def __init__(self, url: str | os.PathLike[str], store: StoreOptions | str | None = None) -> None:
-        """Point at a bucket or a prefix; nothing is sent. ``store`` is options or a profile."""
+        """Open a bucket or a prefix, without a request. ``store`` takes options or a profile."""
         self._source, key = open_source(url, store)
         self._root = as_folder(key)
 
     @property
     def url(self) -> str:
-        """What it was made with, ending in ``/``."""
+        """The URL of the bucket or prefix, with a trailing ``/``."""
         return self._source.url(self._root)
 
-    # -- looking and reading ---------------------------------------------------------------------------------------
+    # -- metadata and reads ----------------------------------------------------------------------------------------
 
     def head(self, path: str) -> Described:
-        """Describe an object: one request."""
+        """Return an object's metadata: one request."""
         with renamed():
             return described(self._source.head(self._key(path)), path)
 
     async def head_async(self, path: str) -> Described:
-        """Describe an object: one request."""
+        """Return an object's metadata: one request."""
         with renamed():
             return described(await awaiting.stat(self._source, self._key(path)), path)
 
     def get(self, path: str, *, options: GetOptions | None = None) -> Result:
-        """Describe an object, one request, to be read when its bytes are asked for: of that version."""
+        """Return an object's metadata, one request; the result reads the bytes of this version on demand."""
         with renamed():
             return self._result(path, self._source.head(self._key(path)), options or {})
 
     async def get_async(self, path: str, *, options: GetOptions | None = None) -> Result:
-        """Describe an object as ``get``."""
+        """Return the same as ``get``."""
         with renamed():
             return self._result(path, await awaiting.stat(self._source, self._key(path)), options or {})
 
     def get_range(self, path: str, *, start: int, end: int | None = None, length: int | None = None) -> bytes:
-        """Return a range, cut at the object's end: one request; a HEAD and another one where it ends beyond."""
+        """Return a range, cut at the object's end: one request; if it ends beyond, also a HEAD and a second read."""
         return self.get_ranges(path, starts=[start], ends=_one(end), lengths=_one(length))[0]
 
     async def get_range_async(
         self, path: str, *, start: int, end: int | None = None, length: int | None = None
     ) -> bytes:
-        """Return a range as ``get_range``."""
+        """Return the same as ``get_range``."""
         return (await self.get_ranges_async(path, starts=[start], ends=_one(end), lengths=_one(length)))[0]
 
     def get_ranges(
@@ -86,7 +88,10 @@ class Store:
         ends: Sequence[int] | None = None,
         lengths: Sequence[int] | None = None,
     ) -> list[bytes]:
-        """Return ranges, one request each, all at once; as ``get_range`` where one ends beyond the object's end."""
+        """Return ranges, cut at the object's end: one request each, in parallel.
+
+        If a range ends beyond the object, a HEAD follows and all ranges are read again.
+        """
         with renamed():
             spans = _spans(self._key(path), starts, ends, lengths)
             try:
@@ -103,7 +108,7 @@ class Store:
         ends: Sequence[int] | None = None,
         lengths: Sequence[int] | None = None,
     ) -> list[bytes]:
-        """Return ranges as ``get_ranges``."""
+        """Return the same as ``get_ranges``."""
         with renamed():
             spans = _spans(self._key(path), starts, ends, lengths)
             try:
@@ -113,7 +118,7 @@ class Store:
                 return await awaiting.read_many(self._source, [_cut(span, meta) for span in spans])
 
     def list(self, prefix: str | None = None, *, offset: str | None = None) -> Iterator[Sequence[Described]]:
-        """Yield what lies below ``prefix``, a path, a page of up to 1,000 at a time: one request each."""
+        """Yield pages of up to 1,000 objects below the path ``prefix``: one request each."""
         below, token = self._folder(prefix), ""
         after = self._key(offset) if offset else ""
         with renamed():
@@ -127,13 +132,13 @@ class Store:
     async def list_async(
         self, prefix: str | None = None, *, offset: str | None = None
     ) -> AsyncIterator[Sequence[Described]]:
-        """Yield what ``list`` does."""
+        """Yield the same pages as ``list``."""
         pages = self.list(prefix, offset=offset)
         while (page := await awaiting.call(next, pages, None)) is not None:
             yield page
 
     def list_with_delimiter(self, prefix: str | None = None) -> ListResult[Sequence[Described]]:
-        """Return what lies right below ``prefix``: one request for each 1,000."""
+        """Return the objects and prefixes directly below ``prefix``: one request per 1,000."""
         objects: list[Described] = []
         prefixes: list[str] = []
         with renamed():
@@ -143,7 +148,7 @@ class Store:
         return {"common_prefixes": prefixes, "objects": objects}
 
     async def list_with_delimiter_async(self, prefix: str | None = None) -> ListResult[Sequence[Described]]:
-        """Return what ``list_with_delimiter`` does."""
+        """Return the same as ``list_with_delimiter``."""
         return await awaiting.call(self.list_with_delimiter, prefix)
 
     # -- changes ---------------------------------------------------------------------------------------------------
@@ -158,10 +163,10 @@ class Store:
         mode: PutMode | None = None,
         **_: object,
     ) -> PutResult:
-        """Write an object, atomically: a PUT and a HEAD, or an upload in parts, as the options of the store say.
+        """Write an object, atomically: a PUT and a HEAD, or a multipart upload, depending on the store's options.
 
-        ``mode`` is ``overwrite``, ``create``, or the ``e_tag`` that is to be replaced. The store's options say what
-        ``use_multipart``, ``chunk_size`` and ``max_concurrency`` would.
+        ``mode`` is ``overwrite``, ``create``, or a mapping with the ``e_tag`` to replace. ``use_multipart``,
+        ``chunk_size`` and ``max_concurrency`` have no effect: the store's options set these.
         """
         with renamed():
             with self._writer(path, attributes, tags, mode) as writer:
@@ -172,14 +177,14 @@ class Store:
     async def put_async(
         self,
         path: str,
-        file: object,  # the same, or pieces that are awaited
+        file: object,  # the same, or an asynchronous iterable of pieces
         *,
         attributes: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
         mode: PutMode | None = None,
         **_: object,
     ) -> PutResult:
-        """Write an object as ``put``; its pieces may be awaited, too."""
+        """Write an object as ``put`` does; ``file`` may also be an asynchronous iterable of pieces."""
         if not isinstance(file, AsyncIterable):
             return await awaiting.call(partial(self.put, attributes=attributes, tags=tags, mode=mode), path, file)
         with renamed():
@@ -194,36 +199,41 @@ class Store:
             return _result(writer)
 
     def delete(self, paths: str | Sequence[str]) -> None:
-        """Delete objects, one request each, many at once; a missing one is no error."""
+        """Delete objects, one request each, in parallel; a missing object is not an error."""
         with renamed():
             self._source.delete([self._key(path) for path in ([paths] if isinstance(paths, str) else paths)])
 
     async def delete_async(self, paths: str | Sequence[str]) -> None:
-        """Delete objects as ``delete``."""
+        """Delete objects as ``delete`` does."""
         await awaiting.call(self.delete, paths)
 
     def copy(self, from_: str, to: str, *, overwrite: bool = True) -> None:
-        """Copy an object on the server's side. Without ``overwrite`` a HEAD before it looks whether there is one."""
+        """Copy an object server-side; without ``overwrite`` a HEAD first checks that ``to`` does not exist."""
         with renamed():
             target = self._key(to)
-            if not overwrite and self._source.stat_existing([target])[0] is not None:
-                raise AlreadyExists("there is one already", url=self._source.url(target))
+            self._check_new(target, overwrite=overwrite)
             self._source.copy(self._key(from_), target)
 
     async def copy_async(self, from_: str, to: str, *, overwrite: bool = True) -> None:
-        """Copy an object as ``copy``."""
+        """Copy an object as ``copy`` does."""
         await awaiting.call(partial(self.copy, overwrite=overwrite), from_, to)
 
     def rename(self, from_: str, to: str, *, overwrite: bool = True) -> None:
-        """Copy an object, and delete it then: not atomic."""
-        self.copy(from_, to, overwrite=overwrite)
-        self.delete(from_)
+        """Copy an object, then delete the source; not atomic. Raise ``InvalidURL``, and do nothing, for equal names."""
+        with renamed():
+            key, target = self._key(from_), self._key(to)
+            self._check_new(target, overwrite=overwrite)
+            move_object(self._source, key, self._source, target)
 
     async def rename_async(self, from_: str, to: str, *, overwrite: bool = True) -> None:
-        """Rename an object as ``rename``."""
+        """Rename an object as ``rename`` does."""
         await awaiting.call(partial(self.rename, overwrite=overwrite), from_, to)
 
-    # -- inside ----------------------------------------------------------------------------------------------------
+    # -- helpers ---------------------------------------------------------------------------------------------------
+
+    def _check_new(self, target: str, *, overwrite: bool) -> None:
+        if not overwrite and self._source.stat_existing([target])[0] is not None:
+            raise AlreadyExists("there is one already", url=self._source.url(target))
 
     def _key(self, path: str) -> str:
         if not path or path.startswith("/"):
@@ -288,7 +298,7 @@ def _cut(span: Span, meta: ObjectMeta) -> Span:
     return Span(span.key, start, stop, meta.etag)
 
 
-def _pieces(file: Any) -> Iterator[Any]:  # noqa: ANN401  whatever obspec takes
+def _pieces(file: Any) -> Iterator[Any]:  # noqa: ANN401  any input that obspec takes
     if isinstance(file, Path):
         with file.open("rb") as opened:
             yield from iter(partial(opened.read, _PIECE_BYTES), b"")
@@ -301,9 +311,110 @@ def _pieces(file: Any) -> Iterator[Any]:  # noqa: ANN401  whatever obspec takes
 
 
 def _plain(file: object) -> bool:
-    """Say whether it has memory of its own: numpy's arrays can be iterated over, too."""
+    """Return whether ``file`` is a buffer; numpy's arrays are buffers and iterable."""
     try:
         memoryview(file)  # type: ignore[arg-type]
     except TypeError:
         return False
     return True
+
+
+_CHUNK_BYTES = 8 << 20
+
+
+class Result:
+    """An object, or a range of it, in the version that existed at the call of ``get``."""
+
+    def __init__(self, source: Source, meta: ObjectMeta, path: str, span: tuple[int, int]) -> None:
+        """Keep an object's metadata; ``span`` is ``[start, stop)``."""
+        self._source = source
+        self._meta = meta
+        self._span = span
+        self.meta: Described = described(meta, path)
+        self.attributes: dict[str, str] = {"Content-Type": meta.content_type} if meta.content_type else {}
+        self.attributes |= meta.metadata
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The position of the first byte, and the position after the last byte."""
+        return self._span
+
+    def buffer(self) -> bytes:
+        """Return all bytes: one GET, or one per 16 MiB, in parallel."""
+        start, stop = self._span
+        with renamed():
+            return self._source.read(self._part(start, stop)) if start < stop else b""
+
+    async def buffer_async(self) -> bytes:
+        """Return the same as ``buffer``."""
+        start, stop = self._span
+        with renamed():
+            return await read(self._source, self._part(start, stop)) if start < stop else b""
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the bytes in pieces of 8 MiB, read ahead."""
+        with renamed(), self._source.lookahead(self._parts()) as pieces:
+            yield from pieces
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield the bytes in pieces of 8 MiB, one request each, one after another."""
+        for part in self._parts():
+            with renamed():
+                yield await read(self._source, part)
+
+    def _parts(self) -> Iterator[Span]:
+        start, stop = self._span
+        return (self._part(at, min(at + _CHUNK_BYTES, stop)) for at in range(start, stop, _CHUNK_BYTES))
+
+    def _part(self, start: int, stop: int) -> Span:
+        return Span(self._meta.key, start, stop, self._meta.etag, whole=not start and stop == self._meta.size)
+
+
+def described(meta: ObjectMeta, path: str) -> Described:
+    """Return the metadata in obspec's format; ``last_modified`` is the epoch (1970) if the store does not report it."""
+    written = datetime.fromtimestamp(meta.modified or 0.0, UTC)
+    return {"path": path, "last_modified": written, "size": meta.size, "e_tag": meta.etag or None, "version": None}
+
+
+def bounds(wanted: Any, size: int) -> tuple[int, int]:  # noqa: ANN401  one of obspec's three kinds of range
+    """Return the bounds ``[start, stop)`` of a range in an object of ``size`` bytes.
+
+    Raises:
+        Unusable: The range is empty, begins after the object's end, or is not a valid range.
+
+    """
+    match wanted:
+        case None:
+            return 0, size
+        case {"offset": int(start)}:
+            stop = size
+        case {"suffix": int(count)}:
+            start, stop = max(0, size - count), size
+        case (int(start), int(stop)):
+            stop = min(stop, size)
+        case _:
+            raise Unusable(f"no range: {wanted!r}: (start, stop), {{'offset': n}} or {{'suffix': n}}")
+    if not 0 <= start < stop:
+        raise Unusable(f"the range {wanted!r} holds no byte of {size}")
+    return start, stop
+
+
+def check_conditions(options: Mapping[str, Any], meta: ObjectMeta, url: str) -> None:
+    """Check obspec's options; raise ``PreconditionError``, ``NotModifiedError`` or ``NotSupportedError``."""
+    if options.get("version") is not None:
+        raise NotSupportedError("versions of an object cannot be named", url=url)
+    if not _fits(options.get("if_match"), meta.etag, default=True):
+        raise PreconditionError("it has another ETag than if_match", url=url)
+    if _fits(options.get("if_none_match"), meta.etag, default=False):
+        raise NotModifiedError("it has the ETag of if_none_match", url=url)
+    since, until = options.get("if_modified_since"), options.get("if_unmodified_since")
+    if until is not None and meta.modified is not None and meta.modified > until.timestamp():
+        raise PreconditionError("it was written after if_unmodified_since", url=url)
+    if since is not None and meta.modified is not None and meta.modified <= since.timestamp():
+        raise NotModifiedError("it was not written after if_modified_since", url=url)
+
+
+def _fits(condition: str | None, etag: str, *, default: bool) -> bool:
+    if condition is None:
+        return default
+    return condition.strip() == "*" or etag in [each.strip().strip('"') for each in condition.split(",")]

@@ -1,17 +1,13 @@
-"""Objects as paths, with pathlib's manners: ``ps.Path``, and what universal_pathlib makes of ``penstock://`` and ``msc://``.
+"""Objects as pathlib-style paths: ``ps.Path``, which universal_pathlib also uses for ``penstock://`` and ``msc://``.
 
-What differs from pathlib: keys stay as they are written (``//``, ``.`` and ``..`` too); a directory is a prefix that
-something lies below, so ``mkdir`` does nothing; ``rename`` copies and deletes; there are no links, owners and modes.
+Differences from pathlib: keys are not normalized (``//``, ``.`` and ``..`` stay); a directory is a prefix with objects
+below it, so ``mkdir`` does nothing; ``rename`` copies and deletes; links, owners and modes do not exist.
 """
 
-from penstock.errors import MissingExtra
+from penstock.errors import needing
 
-try:
-    import upath as _upath  # noqa: F401  said here once, with the extra
-except ImportError as error:
-    raise MissingExtra("ps.Path needs universal_pathlib: pip install 'penstock[path]'") from error
-
-from penstock.interop.path.paths import PenstockPath
+with needing("ps.Path needs universal_pathlib", upath="path"):
+    from penstock.interop.path.paths import PenstockPath
 
 Path = PenstockPath
 

@@ -1,22 +1,22 @@
-"""Paths of objects, with pathlib's manners, over Penstock's own verbs."""
+"""Pathlib-style paths of objects, based on Penstock's own verbs."""
 
 from __future__ import annotations
 
 import os
+import posixpath
 from importlib import import_module
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
 
 from upath import UPath
 from upath._chain import DEFAULT_CHAIN_PARSER, Chain, ChainSegment
 from upath._stat import UPathStatResult
 
-from penstock.errors import AlreadyExists, InvalidURL, NotFound
+from penstock.copies import copy_object, delete_sources, move_object
+from penstock.errors import AlreadyExists, InvalidURL, NotFound, Unusable
 from penstock.interop.path import trees
-from penstock.interop.path.names import Names, joined
-from penstock.providers.urls import parse
 from penstock.source import open_source
+from penstock.stores.urls import parse
 from penstock.values import Span, as_folder
-from penstock.verbs import copy, delete
 from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
@@ -25,15 +25,93 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
     from penstock.source import Reader, Source, Writer
 
-__all__ = ["PenstockPath"]
+__all__ = ["Names", "PenstockPath", "joined"]
+
+
+def joined(base: str, *names: str) -> str:
+    """Return ``base``, which is ``bucket/key`` or a URL, joined with ``names``; ``""`` and ``"."`` are skipped.
+
+    Raises:
+        InvalidURL: A name begins with ``/`` or is a URL: pathlib would drop ``base``.
+
+    """
+    for name in names:
+        if name.startswith("/") or "://" in name:
+            raise InvalidURL(f"{name!r} is no name below a path: leave out what it begins with, or make a path of it")
+        if name not in ("", "."):
+            base = f"{base}{name}" if base.endswith("/") else f"{base}/{name}"
+    return base
+
+
+class Names:
+    """A parser of paths ``bucket/key``, with the interface that pathlib and universal_pathlib require.
+
+    A single trailing ``/`` is not part of the name, and an empty component has an empty name: the parent of
+    ``bucket/a//b`` is ``bucket/a//``, so that parent and name together give the path again.
+    """
+
+    sep: ClassVar[str] = "/"
+    altsep: ClassVar[str | None] = None
+    root_marker: ClassVar[str] = "/"
+    local_file: ClassVar[bool] = False
+    netloc_is_anchor: ClassVar[bool] = True
+
+    @staticmethod
+    def strip_protocol(path: object) -> str:
+        """Return a path without its scheme."""
+        text = str(path)
+        head, mark, rest = text.partition("://")
+        return rest if mark and "/" not in head else text
+
+    @classmethod
+    def split(cls, path: str) -> tuple[str, str]:
+        """Return the parent and the name; for a bucket, the bucket itself and an empty name."""
+        bucket, _, key = cls.strip_protocol(path).partition("/")
+        key = key.removesuffix("/")
+        head, _, name = key.rpartition("/")
+        if head.endswith("/") or (not head and key.startswith("/")):
+            head += "/"
+        return f"{bucket}/{head}", name
+
+    @staticmethod
+    def splitext(path: str) -> tuple[str, str]:
+        """Return a name's stem and suffix."""
+        return posixpath.splitext(path)
+
+    @classmethod
+    def splitdrive(cls, path: str) -> tuple[str, str]:
+        """Return the bucket and the rest."""
+        bucket, _, key = cls.strip_protocol(path).partition("/")
+        return bucket, f"/{key}"
+
+    @classmethod
+    def splitroot(cls, path: str) -> tuple[str, str, str]:
+        """Return the bucket, ``/`` and the key."""
+        bucket, rest = cls.splitdrive(path)
+        return bucket, "/", rest[1:]
+
+    @classmethod
+    def join(cls, path: str, *names: str) -> str:
+        """Return ``path`` without its scheme, joined with ``names``; raise ``InvalidURL`` as ``joined`` does."""
+        return joined(cls.strip_protocol(path), *map(str, names))
+
+    @staticmethod
+    def isabs(path: str) -> bool:  # noqa: ARG004  pathlib's
+        """Return True: a relative path is marked by its ``_relative_base`` instead."""
+        return True
+
+    @staticmethod
+    def normcase(path: str) -> str:
+        """Return ``path`` unchanged: keys are case-sensitive."""
+        return path
 
 
 class PenstockPath(UPath):
     """A path of an object, or of a prefix, in any store: ``ps.Path("s3://bucket/a") / "b.txt"``.
 
-    The key is what was written: ``//``, ``?``, ``#``, ``%``, ``.`` and ``..`` stay. A path that ends in ``/`` is
-    another one than without it, as its key is; its ``name`` leaves that ``/`` out. Making a path, and taking it apart,
-    makes no request. A bare path is one of this machine. ``store=`` is options or a profile.
+    The key is not normalized: ``//``, ``?``, ``#``, ``%``, ``.`` and ``..`` stay. A path with a trailing ``/`` differs
+    from the path without it, because the keys differ; its ``name`` omits that ``/``. Creating a path and reading its
+    components make no request. A path without a scheme is local. ``store=`` takes options or a profile.
 
     Raises:
         InvalidURL: The URL cannot be parsed.
@@ -44,7 +122,7 @@ class PenstockPath(UPath):
     parser = Names  # type: ignore[assignment]  # its methods need no instance
 
     def __new__(cls, *_: object, **__: object) -> Self:
-        """Make a path of any scheme: Penstock knows which there are."""
+        """Create a path of any scheme: Penstock itself knows the schemes."""
         return object.__new__(cls)
 
     def __init__(
@@ -54,7 +132,7 @@ class PenstockPath(UPath):
         store: StoreOptions | str | None = None,
         chain_parser: Any = DEFAULT_CHAIN_PARSER,  # noqa: ANN401  universal_pathlib's own
     ) -> None:
-        """Join a URL and names below it; ``protocol`` is the scheme of a URL that is written without one."""
+        """Join a URL and names below it; ``protocol`` is the scheme of a URL without one."""
         base, *below = names or (".",)
         if isinstance(base, PenstockPath):
             store = base.storage_options.get("store") if store is None else store
@@ -72,20 +150,20 @@ class PenstockPath(UPath):
     # -- names: no requests ----------------------------------------------------------------------------------------
 
     def __str__(self) -> str:
-        """Return the URL, or the name below what it is relative to."""
+        """Return the URL, or for a relative path the part below its base."""
         path = self._chain.active_path
         if self._relative_base is None:
             return f"{self.protocol}://{path}"
         return path.removeprefix(as_folder(self._relative_base)) if path != self._relative_base else "."
 
     def __repr__(self) -> str:
-        """Return how it is made, without options."""
+        """Return the class and the URL, without options."""
         relative = "" if self._relative_base is None else "relative "
         return f"<{relative}{type(self).__name__} {str(self)!r}>"
 
     @property
     def name(self) -> str:
-        """The last component, without a ``/`` at the end of the path."""
+        """The last component, without a trailing ``/``."""
         return self.parser.split(self._chain.active_path)[1] if str(self) != "." else ""
 
     @property
@@ -98,92 +176,97 @@ class PenstockPath(UPath):
 
     @property
     def anchor(self) -> str:
-        """The bucket with its ``/``; empty of a relative path."""
+        """The bucket with its ``/``; empty for a relative path."""
         return "" if self._relative_base is not None else self.drive + self.root
 
     def with_name(self, name: str) -> Self:
-        """Return the path with another last component. ``ValueError`` where it has none, or ``name`` is none."""
+        """Return the path with a new last component; raise ``ValueError`` if it has none or ``name`` is not valid."""
         if not self.name or not name or "/" in name or name == ".":
             message = f"{str(self)!r} cannot be given the name {name!r}"
             raise ValueError(message)
         path = self._again(joined(self.parser.split(self._chain.active_path)[0], name))
-        path._relative_base = self._relative_base  # noqa: SLF001  of its own class
+        path._relative_base = self._relative_base  # noqa: SLF001  the same class
         return path
 
     def relative_to(self, other: UPath | str, /, *_: object, walk_up: bool = False) -> Self:
-        """Return the path below another one; ``str`` of it is the rest of the key. ``ValueError`` where it is not."""
+        """Return this path relative to ``other``; the ``str`` of the result is the rest of the key.
+
+        Raises:
+            ValueError: This path is neither ``other`` nor below it.
+
+        """
         if walk_up:
             raise NotImplementedError("walk_up=True: name a path that this one is below")
-        base = self._other(other)
-        if not self._below(base):
+        base = self._above(other)
+        if base is None:
             message = f"{str(self)!r} is not below {str(other)!r}"
             raise ValueError(message)
         path = self._again(self._chain.active_path)
-        path._relative_base = base._chain.active_path  # noqa: SLF001  of its own class
+        path._relative_base = base._chain.active_path  # noqa: SLF001  the same class
         return path
 
     def is_relative_to(self, other: UPath | str, /, *_: object) -> bool:
-        """Say whether it is another path, or below it."""
-        return self._below(self._other(other))
+        """Return whether this path is ``other`` or lies below it."""
+        return self._above(other) is not None
 
     def resolve(self, strict: bool = False) -> Self:  # noqa: ARG002, FBT001, FBT002  pathlib's signature
-        """Return it: ``.`` and ``..`` are names like others in a key, and there are no links."""
+        """Return the absolute path: in keys ``.`` and ``..`` are ordinary names, and links do not exist."""
         return self.absolute()
 
     def __rtruediv__(self, key: object) -> Self:
-        """Refuse: what stands before a path would be lost."""
+        """Return ``NotImplemented``: the left operand would be lost."""
         return NotImplemented
 
-    # -- what is there ---------------------------------------------------------------------------------------------
+    # -- status ----------------------------------------------------------------------------------------------------
 
-    def stat(self, *, follow_symlinks: bool = True) -> UPathStatResult:  # noqa: ARG002  there are none
-        """Describe it: one request, two for a directory. Raises ``NotFound``."""
+    def stat(self, *, follow_symlinks: bool = True) -> UPathStatResult:  # noqa: ARG002  links do not exist
+        """Return the status: one request, two for a directory; raise ``NotFound`` if nothing exists."""
         return UPathStatResult.from_info(trees.described(*self._place()))
 
     def lstat(self) -> UPathStatResult:
-        """Describe it as ``stat``."""
+        """Return the same as ``stat``: links do not exist."""
         return self.stat()
 
     @property
     def info(self) -> PathInfo:
-        """What pathlib's own algorithms ask: asked for anew each time."""
+        """Status queries for pathlib's own algorithms; each query asks the store again."""
         return PathInfo(self)
 
-    def exists(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  there are none
-        """Say whether it is an object, or something lies below: one request, or two. Errors are raised."""
+    def exists(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  links do not exist
+        """Return whether an object or a directory exists: one or two requests. Errors are raised."""
         return self.is_file() or self.is_dir()
 
-    def is_file(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  there are none
-        """Say whether it is an object: one request. Errors are raised."""
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  links do not exist
+        """Return whether the path is an object: one request. Errors are raised."""
         return trees.file_at(*self._place()) is not None
 
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  there are none
-        """Say whether something lies below: one request. Errors are raised."""
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  links do not exist
+        """Return whether anything exists below: one request. Errors are raised."""
         return trees.directory(*self._place())
 
     def is_symlink(self) -> bool:
-        """Return False: there are none."""
+        """Return False: links do not exist."""
         return False
 
     def iterdir(self) -> Iterator[Self]:
-        """Yield what lies right below, in order: a request for each 1,000.
+        """Yield the direct children, in order: one request per 1,000.
 
         Raises:
-            NotFound: There is nothing.
-            NotADirectoryError: It is an object.
+            NotFound: Nothing exists at the path.
+            NotADirectoryError: The path is an object.
 
         """
         return (self._at(key) for key in trees.children(*self._place()))
 
     def glob(self, pattern: str, **_: object) -> Iterator[Self]:
-        """Yield files and directories below that match, in order: patterns and requests are those of ``ps.glob``.
+        """Yield matching files and directories below, in order; patterns and requests are those of ``ps.glob``.
 
-        ``**`` matches any run of characters, and ``**/`` also nothing. Case counts.
+        ``**`` matches any run of characters, and ``**/`` also matches nothing. Matching is case-sensitive.
         """
         return (self._at(key) for key in trees.matches(*self._place(), str(pattern)))
 
     def rglob(self, pattern: str, **_: object) -> Iterator[Self]:
-        """Yield what ``glob`` does for ``**/`` and the pattern."""
+        """Yield the matches of ``**/`` followed by the pattern, as ``glob`` does."""
         return self.glob(f"**/{pattern}")
 
     # -- files -----------------------------------------------------------------------------------------------------
@@ -191,14 +274,14 @@ class PenstockPath(UPath):
     def open(  # type: ignore[override]
         self,
         mode: str = "r",
-        buffering: int = -1,  # noqa: ARG002  a file has its own
+        buffering: int = -1,  # noqa: ARG002  files buffer by themselves
         encoding: str | None = None,
         errors: str | None = None,
         newline: str | None = None,
         *,
         metadata: Mapping[str, str] | None = None,
     ) -> IO[Any]:
-        """Open it as ``ps.open`` does; the default is text, as pathlib has it."""
+        """Open the object as ``ps.open`` does; the default mode is text, as in pathlib."""
         how = {"encoding": encoding, "errors": errors, "newline": newline}
         return open_object(self._absolute(), mode, metadata=metadata, store=self._store, **how)  # type: ignore[no-any-return]
 
@@ -213,19 +296,19 @@ class PenstockPath(UPath):
             return str(file.read())
 
     def write_bytes(self, data: bytes | bytearray | memoryview) -> int:
-        """Replace the object; returns how many bytes it has: one PUT and a HEAD."""
+        """Replace the object and return its number of bytes: one PUT and a HEAD."""
         with self.open("wb") as file:
             return int(file.write(data))
 
     def write_text(
         self, data: str, encoding: str | None = None, errors: str | None = None, newline: str | None = None
     ) -> int:
-        """Replace the object with text; returns how many characters it has."""
+        """Replace the object with text and return the number of characters."""
         with self.open("w", encoding=encoding, errors=errors, newline=newline) as file:
             return int(file.write(data))
 
     def touch(self, mode: int = 0o666, exist_ok: bool = True) -> None:  # noqa: ARG002, FBT001, FBT002  pathlib's
-        """Make an empty object, unless there is one: that one stays as it is. ``AlreadyExists`` if not ``exist_ok``."""
+        """Create an empty object; an existing one stays unchanged, or raises ``AlreadyExists`` without ``exist_ok``."""
         if self.is_file():
             if not exist_ok:
                 raise AlreadyExists("there is one already", url=str(self))
@@ -233,36 +316,40 @@ class PenstockPath(UPath):
         self.open("xb").close()
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:  # noqa: FBT001, FBT002
-        """Do nothing, and make no request: a prefix needs no making, and one that nothing lies below is not there."""
+        """Do nothing, without a request: a prefix need not be created, and an empty directory does not exist."""
 
     # -- changes ---------------------------------------------------------------------------------------------------
 
     def unlink(self, missing_ok: bool = False) -> None:  # noqa: FBT001, FBT002  pathlib's signature
-        """Delete the object: a HEAD and a DELETE. ``NotFound``; with ``missing_ok`` neither that nor the HEAD."""
+        """Delete the object: a HEAD and a DELETE; raise ``NotFound`` if it is missing.
+
+        With ``missing_ok`` the HEAD is omitted, and a missing object is not an error.
+        """
         source, key = self._file()
         if not missing_ok:
             source.head(key)
         source.delete([key])
 
     def rmdir(self, recursive: bool = False) -> None:  # noqa: FBT001, FBT002  universal_pathlib's name for it
-        """Delete all that lies below, if ``recursive``; else a directory's marker, if nothing else does.
+        """Delete all objects below if ``recursive``; otherwise only a directory's marker, if nothing else is below.
 
         Raises:
-            OSError: Something lies below, and ``recursive`` is False.
-            NotFound: There is nothing.
-            InvalidURL: A whole bucket.
+            OSError: The directory is not empty, and ``recursive`` is False.
+            NotFound: Nothing exists at the path.
+            InvalidURL: The path is a whole bucket.
 
         """
         trees.remove_tree(*self._place(), recursive=recursive)
 
     def rename(self, target: UPath | str | os.PathLike[str], **_: object) -> Self:  # type: ignore[override]
-        """Copy an object, or all that lies below, and delete it then; returns the new path. Not atomic.
+        """Copy an object, or all objects below, then delete the sources; return the new path. Not atomic.
 
-        ``target`` is a path or a URL, of any store. What is there is replaced, object by object.
+        ``target`` is a path or a URL, of any store. Existing objects there are replaced, one by one.
 
         Raises:
-            NotFound: There is nothing.
+            NotFound: Nothing exists at this path.
             InvalidURL: ``target`` is a name without a scheme (write ``path.with_name(…)``), or lies below this path.
+            Unusable: ``target`` may be this path under another name; nothing was deleted.
 
         """
         if not isinstance(target, UPath) and "://" not in os.fspath(target):
@@ -271,37 +358,36 @@ class PenstockPath(UPath):
         if to == self:
             return to
         source, key = self._file()
+        into, name = to._place()  # noqa: SLF001  the same class
         if trees.file_at(source, key) is not None:
-            copy(str(self), str(to), store=self._store)
-            source.delete([key])
+            move_object(source, key, *to._file())  # noqa: SLF001  the same
             return to
-        if to._below(self):  # noqa: SLF001  of its own class
+        if to._above(self) is not None:  # noqa: SLF001  the same class
             raise InvalidURL("a directory cannot be moved below itself", url=str(to))
         found = trees.objects(source, key)
         if not found:
             raise NotFound("nothing there", url=str(self))
-        for each in found:
-            copy(source.url(each), as_folder(str(to)) + each.removeprefix(as_folder(key)), store=self._store)
-        delete([source.url(each) for each in found], store=self._store)
+        below, folder = as_folder(key), as_folder(name)
+        delete_sources([copy_object(source, each, into, folder + each.removeprefix(below)) for each in found])
         return to
 
     def replace(self, target: UPath | str | os.PathLike[str]) -> Self:  # type: ignore[override]
-        """Do what ``rename`` does: that replaces, too."""
+        """Do the same as ``rename``, which also replaces."""
         return self.rename(target)
 
-    # -- what universal_pathlib asks for ---------------------------------------------------------------------------
+    # -- hooks of universal_pathlib --------------------------------------------------------------------------------
 
     def __open_reader__(self) -> Reader:  # type: ignore[override]
-        """Open to read."""
+        """Open the object for reading."""
         return self.open("rb")  # type: ignore[return-value]
 
     def __open_writer__(self, mode: str) -> Writer:  # type: ignore[override]
-        """Open to write."""
+        """Open the object for writing."""
         return self.open(f"{mode}b")  # type: ignore[return-value]
 
     @classmethod
     def _fs_factory(cls, urlpath: str, protocol: str, storage_options: Mapping[str, Any]) -> Any:  # noqa: ANN401, ARG003
-        """Return the scheme's fsspec file system, for libraries that ask a path for it."""
+        """Return the fsspec file system of a scheme, for libraries that request it from a path."""
         return import_module("penstock.interop.fsspec.schemes").kind_of(protocol)(**storage_options)
 
     @property
@@ -334,30 +420,35 @@ class PenstockPath(UPath):
             return other
         return self._again(str(other))
 
-    def _below(self, base: PenstockPath) -> bool:
-        mine, other = self._chain.active_path, base._chain.active_path
+    def _above(self, given: UPath | str) -> PenstockPath | None:
+        """Return ``given`` as a path if this path equals it or lies below it; else None, also if it is not valid."""
+        try:
+            base = self._other(given)
+        except Unusable:
+            return None
+        mine, other = self._chain.active_path, base._chain.active_path  # noqa: SLF001  the same class
         if (self.protocol, self.storage_options) != (base.protocol, base.storage_options):
-            return False
-        return mine == other or mine.startswith(as_folder(other))
+            return None
+        return base if mine == other or mine.startswith(as_folder(other)) else None
 
 
 class PathInfo:
-    """What is there, by a path."""
+    """Status queries of one path, for pathlib's algorithms."""
 
     def __init__(self, path: PenstockPath) -> None:
         """Take a path."""
         self._path = path
 
-    def exists(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  there are none
-        """Say whether something is there."""
+    def exists(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  links do not exist
+        """Return whether an object or a directory exists."""
         return self._path.exists()
 
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  there are none
-        """Say whether something lies below."""
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  links do not exist
+        """Return whether anything exists below."""
         return self._path.is_dir()
 
-    def is_file(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  there are none
-        """Say whether it is an object."""
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  links do not exist
+        """Return whether the path is an object."""
         return self._path.is_file()
 
     def is_symlink(self) -> bool:

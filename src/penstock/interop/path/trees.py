@@ -1,4 +1,4 @@
-"""What lies below a prefix, as directories and files: looked at, listed, matched and removed."""
+"""Directories and files below a prefix: status, listing, pattern matching and removal."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from errno import ENOTEMPTY
 from glob import escape
 from typing import TYPE_CHECKING
 
-from penstock.catalog.select import fixed_part, selector
+from penstock.engine.listing.select import fixed_part, selector
 from penstock.errors import InvalidURL, NotFound
-from penstock.providers.protected import check_deletable
-from penstock.providers.urls import parse
+from penstock.stores.protected import check_deletable
+from penstock.stores.urls import parse
 from penstock.values import UNKNOWN_SIZE, as_folder
 
 if TYPE_CHECKING:
@@ -22,18 +22,18 @@ __all__ = ["children", "described", "directory", "file_at", "matches", "objects"
 
 
 def file_at(source: Source, key: str) -> ObjectMeta | None:
-    """Return what the store says of an object: one request. None for a directory's marker, or where there is none."""
+    """Return an object's metadata: one request. None for a directory's marker, or if the object does not exist."""
     found = source.stat_existing([key])[0] if key else None
     return None if found is None or _marks(found) else found
 
 
 def directory(source: Source, key: str) -> bool:
-    """Say whether something lies below, or a marker there: one request."""
+    """Return whether an object below or a directory's marker exists: one request."""
     return bool(source.page(as_folder(key)).entries)
 
 
 def described(source: Source, key: str) -> dict[str, object]:
-    """Return what universal_pathlib makes a ``stat`` of: one request, two for a directory. ``NotFound``."""
+    """Return the fields of universal_pathlib's ``stat``: one request, two for a directory; raise ``NotFound``."""
     found = file_at(source, key)
     if found is not None:
         size = None if found.size == UNKNOWN_SIZE else found.size
@@ -44,11 +44,11 @@ def described(source: Source, key: str) -> dict[str, object]:
 
 
 def children(source: Source, key: str) -> Iterator[str]:
-    """Yield the keys of what lies right below, each once, in order: a request for each 1,000.
+    """Yield the keys of the direct children, each once, in order: one request per 1,000.
 
     Raises:
-        NotFound: There is nothing.
-        NotADirectoryError: It is an object.
+        NotFound: Nothing exists at the key.
+        NotADirectoryError: The key is an object.
 
     """
     prefix, last, there = as_folder(key), None, False
@@ -57,7 +57,8 @@ def children(source: Source, key: str) -> Iterator[str]:
         found = [(each.key, each.key) for each in page.entries if each.key != prefix]
         found += [(each, _folder(each)) for each in page.prefixes]
         for _, child in sorted(found):
-            if child != last:  # an object and a prefix of one name come one after the other, or on two pages
+            # An object and a prefix of the same name follow one another, possibly on two pages.
+            if child != last:
                 yield child
             last = child
     if key and not there:
@@ -67,9 +68,9 @@ def children(source: Source, key: str) -> Iterator[str]:
 
 
 def matches(source: Source, key: str, pattern: str) -> Iterator[str]:
-    """Yield the keys of files and directories below that match a pattern of ``catalog.select``, in order.
+    """Yield the keys of files and directories below that match a pattern (``engine.listing.select``), in order.
 
-    A ``/`` at its end is for directories alone. Requests as of ``ps.glob``.
+    A pattern with a trailing ``/`` matches only directories. The requests are those of ``ps.glob``.
 
     Raises:
         InvalidURL: The pattern is empty, or begins with ``/``.
@@ -99,18 +100,18 @@ def matches(source: Source, key: str, pattern: str) -> Iterator[str]:
 
 
 def objects(source: Source, key: str) -> list[str]:
-    """Return the keys of all objects below, markers too."""
+    """Return the keys of all objects below, including directory markers."""
     return [each.key for page in source.pages(as_folder(key)) for each in page.entries]
 
 
 def remove_tree(source: Source, key: str, *, recursive: bool) -> None:
-    """Delete all that lies below; without ``recursive`` a directory's marker, if nothing else does.
+    """Delete all objects below; without ``recursive`` only a directory's marker, if nothing else is below.
 
     Raises:
-        NotFound: There is nothing.
-        NotADirectoryError: It is an object.
-        OSError: Something lies below (``ENOTEMPTY``), and ``recursive`` is False.
-        InvalidURL: A whole bucket.
+        NotFound: Nothing exists at the key.
+        NotADirectoryError: The key is an object.
+        OSError: The directory is not empty (``ENOTEMPTY``), and ``recursive`` is False.
+        InvalidURL: The key is a whole bucket.
 
     """
     check_deletable(parse(source.url(as_folder(key))))
@@ -128,7 +129,7 @@ def _marks(meta: ObjectMeta) -> bool:
 
 
 def _folder(prefix: str) -> str:
-    """Return the key of the directory that a common prefix is; ``//`` at its end is an empty name, and stays."""
+    """Return the directory's key for a common prefix; a trailing ``//`` is an empty name, and stays."""
     return prefix if prefix.endswith("//") else prefix[:-1]
 
 

@@ -1,16 +1,19 @@
-"""``Store``: the objects below one URL, as zarr asks for them."""
+"""``Store``: the objects below one URL as a zarr store."""
 
 from __future__ import annotations
 
+import re
 from asyncio import gather
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.abc.store import Store as AbstractStore
 from zarr.core.buffer import Buffer, default_buffer_prototype
 
-from penstock.buffer import flat
+from penstock.engine.buffer import flat
+from penstock.engine.contracts.driver import UNKNOWN_BYTES, Delete, List, Put
 from penstock.errors import (
     AlreadyExists,
     Forbidden,
@@ -22,12 +25,9 @@ from penstock.errors import (
     public_url,
 )
 from penstock.interop.awaiting import call, read, read_each, stat
-from penstock.interop.zarr.ranges import checked, clipped, direct
-from penstock.interop.zarr.sizes import ChunkSizes, array_of
-from penstock.protocols.driver import Delete, List, Put
-from penstock.providers.protected import check_deletable
-from penstock.providers.urls import parse
 from penstock.source import Source
+from penstock.stores.protected import check_deletable
+from penstock.stores.urls import parse
 from penstock.values import UNKNOWN_SIZE, Span, as_folder
 
 if TYPE_CHECKING:
@@ -38,21 +38,22 @@ if TYPE_CHECKING:
     from zarr.core.buffer import BufferPrototype
 
     from penstock.options import StoreOptions
-    from penstock.values import Page
+    from penstock.values import ObjectMeta, Page
 
-__all__ = ["Store"]
+__all__ = ["ChunkSizes", "Store", "array_of", "checked", "clipped", "direct"]
 
 
 class Store(AbstractStore):
     """The objects below a URL as a Zarr store: ``zarr.open(Store("s3://bucket/tas.zarr"))``, ``xarray.open_zarr``.
 
-    A chunk is one request, also where its size is not known, and many are under way at once: as many as zarr asks for
-    (``zarr.config.set({"async.concurrency": 64})``). Only an object that is not there counts as missing, which zarr
-    fills with the array's fill value; any other failure is an error. Nothing is cached. Use one from any thread and any
-    event loop, several at once; it is pickled for spawned workers, and a forked child makes its own connections.
+    A chunk costs one request, even if its size is not known, and zarr sets the number of parallel requests
+    (``zarr.config.set({"async.concurrency": 64})``). Only an object that does not exist counts as missing: zarr then
+    uses the array's fill value. Any other failure is an error. Nothing is cached. A store may be used from several
+    threads and event loops in parallel. It can be pickled for spawned workers; a forked child opens its own
+    connections.
 
-    Any method may raise any ``PenstockError``. A bucket that is not there is ``Unusable``, lest it be taken for an
-    empty one; writing to a store that is read-only is ``ValueError``, as in all stores of zarr.
+    Any method may raise any ``PenstockError``. A missing bucket raises ``Unusable``, so that it is not taken for an
+    empty one; writing to a read-only store raises ``ValueError``, as in all zarr stores.
     """
 
     def __init__(
@@ -63,20 +64,20 @@ class Store(AbstractStore):
         read_only: bool = False,
         forbidden_is_missing: bool = False,
     ) -> None:
-        """Open nothing yet: no request is made.
+        """Check the URL and the options; no request is made.
 
         Args:
             url: The folder of the array or group, of any provider or profile.
             store: Options, or the name of a profile that has them; default: environment and profile.
             read_only: Refuse to write and delete.
-            forbidden_is_missing: Take a refusal (403) for a missing object, too. S3 answers so to those who may not
-                list a bucket, so a public dataset may need it; but then wrong credentials are not noticed either, and
-                their chunks are filled.
+            forbidden_is_missing: Treat a refusal (403) as a missing object, too. S3 answers 403 for a missing object if
+                the caller may not list the bucket, so a public dataset may need this. But then wrong credentials are
+                not noticed either, and refused chunks get the fill value.
 
         Raises:
-            InvalidURL: The URL cannot be parsed, or names one object by a query.
+            InvalidURL: The URL cannot be parsed, or has a query, which names a single object.
             UnknownScheme: No provider has its scheme.
-            ConfigError: Settings that cannot work; options of another provider.
+            ConfigError: The settings cannot work, or the options are of another provider.
 
         """
         super().__init__(read_only=read_only)
@@ -92,44 +93,60 @@ class Store(AbstractStore):
 
     @property
     def url(self) -> str:
-        """The URL, without ``/`` at its end."""
+        """The URL, without a trailing ``/``."""
         return self._location.url
 
     @property
+    def source(self) -> Source:
+        """The source of the objects, with this store's options."""
+        return self._source
+
+    @property
+    def given(self) -> StoreOptions | str | None:
+        """The options or the name of a profile, as given to the constructor; None by default."""
+        return self._given
+
+    @property
+    def forbidden_is_missing(self) -> bool:
+        """Whether a refusal (403) counts as a missing object."""
+        return self._forbidden
+
+    @property
     def supports_writes(self) -> bool:
-        """Whether the store takes objects: no request."""
+        """Whether the store supports writes: no request."""
         return self._source.supports(Put)
 
     @property
     def supports_deletes(self) -> bool:
-        """Whether the store deletes objects: no request."""
+        """Whether the store supports deletion: no request."""
         return self._source.supports(Delete)
 
     @property
     def supports_listing(self) -> bool:
-        """Whether the store lists objects: no request."""
+        """Whether the store supports listing: no request."""
         return self._source.supports(List)
 
     def __eq__(self, other: object) -> bool:
-        """Compare URLs, options and whether it may write."""
+        """Compare URLs, options, ``read_only`` and ``forbidden_is_missing``."""
         return isinstance(other, Store) and self._identity() == other._identity()
 
-    __hash__ = None  # type: ignore[assignment]  # as all stores of zarr: read-only is one of the things compared
+    # Not hashable, as all zarr stores: equality includes ``read_only``.
+    __hash__ = None  # type: ignore[assignment]
 
     def __str__(self) -> str:
         """Return the URL."""
         return self.url
 
     def __repr__(self) -> str:
-        """Show the URL, and that it is read-only, and no options."""
+        """Return the URL and the read-only flag, without options."""
         return f"Store({self.url!r}{', read_only=True' if self.read_only else ''})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle as URL and options; with secrets in them for workers only: ``Unusable``."""
+        """Pickle as URL and options; with secrets only for worker processes, else raise ``Unusable``."""
         return self._again(read_only=self.read_only), ()
 
     def with_read_only(self, read_only: bool = False) -> Store:  # noqa: FBT001, FBT002  zarr's signature
-        """Return another Store of the same URL that may write, or may not."""
+        """Return a new Store of the same URL, read-only or writable."""
         return self._again(read_only=read_only)()
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -137,10 +154,10 @@ class Store(AbstractStore):
     async def get(
         self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        """Return an object, or part of it; None where there is no such object.
+        """Return an object, or part of it; None if the object does not exist.
 
-        One request. Two where an offset is asked for, or a chunk is larger than all of its array that were read before,
-        and three where a range goes beyond the object's end.
+        Costs one request; two for an offset, or for a chunk that is larger than all chunks of its array read before;
+        three for a range that goes beyond the object's end.
         """
         request = checked(byte_range)
         if not self._is_open:
@@ -156,7 +173,7 @@ class Store(AbstractStore):
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
-        """Return parts of objects, in order, as ``get`` does: all requests are sent at once."""
+        """Return parts of objects, in order, as ``get`` does; all requests are sent in parallel."""
         wanted = [(key, checked(request)) for key, request in key_ranges]
         await self._ensure_open()
         spans = [self._span(key, request) for key, request in wanted]
@@ -166,7 +183,7 @@ class Store(AbstractStore):
         return [*await gather(*values)]
 
     async def exists(self, key: str) -> bool:
-        """Say whether there is such an object: one request. A store that cannot be asked is an error, and not a no."""
+        """Return whether an object exists: one request; raise an error, not False, if the store cannot answer."""
         await self._ensure_open()
         try:
             await stat(self._source, self._full(key))
@@ -177,13 +194,13 @@ class Store(AbstractStore):
         return True
 
     async def getsize(self, key: str) -> int:
-        """Return an object's size in bytes: one request. Raises ``NotFound``."""
+        """Return an object's size in bytes: one request; raise ``NotFound`` if it does not exist."""
         await self._ensure_open()
         with self._bucket_checked():
             return (await stat(self._source, self._full(key))).size
 
     async def getsize_prefix(self, prefix: str) -> int:
-        """Return the bytes of all objects below a folder: one request for each 1,000 of them."""
+        """Return the total size, in bytes, of all objects below a folder: one request per 1,000 objects."""
         sizes = [entry.size async for page in self._pages(_folder(prefix)) for entry in page.entries]
         if UNKNOWN_SIZE in sizes:
             return await super().getsize_prefix(_folder(prefix))
@@ -202,19 +219,20 @@ class Store(AbstractStore):
         try:
             return await read(self._source, span)
         except Truncated as error:
-            if error.retries:  # the connection broke, and the object does not end there
+            # The connection broke: the object does not end there.
+            if error.retries:
                 raise
             return await self._clipped(key, request)
 
     async def _clipped(self, key: str, request: ByteRequest) -> bytes:
-        """Read what there is of a request, by the object's size."""
+        """Read the part of a request that lies within the object; a HEAD returns the size."""
         span = clipped(request, await stat(self._source, self._full(key)))
         return await read(self._source, span) if span.start != span.stop else b""
 
     async def _value(
         self, key: str, request: ByteRequest | None, got: bytes | PenstockError | None, prototype: BufferPrototype
     ) -> Buffer | None:
-        """Return what one of many reads brought; what needs the object's size is asked for here."""
+        """Return the value of one of many reads; read again, with a HEAD, if the object's size is needed."""
         if isinstance(got, bytes):
             if request is None:
                 self._sizes.add(array_of(key), len(got))
@@ -232,7 +250,7 @@ class Store(AbstractStore):
         return direct(full, request, self._source.options.read.split_bytes)
 
     def _is_missing(self, error: PenstockError) -> bool:
-        """Say whether an error means that there is no such object."""
+        """Return whether an error means that the object does not exist."""
         if isinstance(error, NotFound):
             _check_bucket(error)
             return True
@@ -241,13 +259,13 @@ class Store(AbstractStore):
     # -- writing -----------------------------------------------------------------------------------------------------
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Write an object, atomically: one request, and for one of several parts one for each and three more.
+        """Write an object, atomically: one request; for an object of several parts one per part and three more.
 
         Raises:
             ValueError: The store is read-only.
-            TypeError: The value is no ``Buffer`` of zarr's.
-            InvalidURL: The store holds no object of this key.
-            Unsupported: The store takes no objects; no request was made.
+            TypeError: The value is not a ``Buffer`` of zarr's.
+            InvalidURL: The store cannot hold an object of this key.
+            Unsupported: The store does not support writes; no request was made.
 
         """
         data = await self._writing(key, value)
@@ -255,25 +273,25 @@ class Store(AbstractStore):
             await call(self._put, self._full(key), data)
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
-        """Write an object unless there is one, atomically where the store has such a write (docs/stores.md)."""
+        """Write an object unless it exists, atomically if the store supports that (docs/stores.md)."""
         data = await self._writing(key, value)
         with self._bucket_checked(), suppress(AlreadyExists):
             await call(self._write, self._full(key), data, create_only=True)
 
     async def delete(self, key: str) -> None:
-        """Delete an object: one request. A missing one is no error."""
+        """Delete an object: one request. A missing object is not an error."""
         self._check_writable()
         await self._ensure_open()
         with self._bucket_checked():
             await call(self._source.delete, [self._full(key)])
 
     async def delete_dir(self, prefix: str) -> None:
-        """Delete all objects below a folder: a request for each, up to 256 at once, and one for each 1,000 of them.
+        """Delete all objects below a folder: one request each, up to 256 in parallel, and a listing per 1,000 objects.
 
         Raises:
             ValueError: The store is read-only.
-            InvalidURL: That is a whole bucket, or a directory that this process lives in: ``Store("s3://bucket")``
-                cannot be cleared, nor opened with ``mode="w"``.
+            InvalidURL: The folder is a whole bucket, or the working or home directory or a parent of one of them:
+                ``Store("s3://bucket")`` can be neither cleared nor opened with ``mode="w"``.
 
         """
         self._check_writable()
@@ -290,7 +308,7 @@ class Store(AbstractStore):
         if not isinstance(value, Buffer):
             message = f"a Buffer of zarr's is written, not {type(value).__name__}"  # type: ignore[unreachable]
             raise TypeError(message)
-        self._location.at(self._full(key))  # InvalidURL
+        self._location.at(self._full(key))  # raises InvalidURL
         return flat(value.as_numpy_array())
 
     def _put(self, full: str, data: memoryview) -> None:
@@ -306,18 +324,18 @@ class Store(AbstractStore):
     # -- listing -----------------------------------------------------------------------------------------------------
 
     async def list(self) -> AsyncIterator[str]:
-        """Yield all keys: one request for each 1,000."""
+        """Yield all keys: one request per 1,000."""
         async for key in self.list_prefix(""):
             yield key
 
     async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """Yield the keys that begin with ``prefix``, a string as in every object store: one request for each 1,000."""
+        """Yield the keys that begin with the string ``prefix``, not only whole components: one request per 1,000."""
         async for page in self._pages(prefix):
             for key in self._keys(page, self._root):
                 yield key
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """Yield the names right below a folder: one request for each 1,000."""
+        """Yield the names directly below a folder: one request per 1,000."""
         folder = _folder(prefix)
         async for page in self._pages(folder, delimiter="/"):
             for key in self._keys(page, self._root + folder):
@@ -338,17 +356,18 @@ class Store(AbstractStore):
 
     @staticmethod
     def _keys(page: Page, root: str) -> Iterator[str]:
-        """Yield keys without what consoles leave, objects that end in ``/`` to show a folder."""
+        """Return the keys of a page, relative to ``root``, without the directory markers of consoles (``…/``)."""
         return (entry.key.removeprefix(root) for entry in page.entries if not entry.key.endswith("/"))
 
-    # -- what all of them use ----------------------------------------------------------------------------------------
+    # -- shared helpers ----------------------------------------------------------------------------------------------
 
     def _full(self, key: str) -> str:
-        """Return the full key of an object; ``InvalidURL`` for one that no store holds, or that lies elsewhere."""
+        """Return the full key of an object; raise ``InvalidURL`` for an invalid key or one outside this folder."""
         if not key:
             raise InvalidURL("an empty key names no object", url=self.url)
         full = self._root + key
-        if not key.isascii() or ".." in key:  # few are looked at closer: each read comes here
+        # Every read comes here, so only the few unusual keys are checked in full.
+        if not key.isascii() or ".." in key:
             self._location.at(full)
             if ".." in key.split("/"):
                 raise InvalidURL("a key with '..' in it names no object of zarr's", url=self._source.url(full))
@@ -380,6 +399,93 @@ def _folder(prefix: str) -> str:
 
 
 def _check_bucket(error: NotFound) -> None:
-    """Refuse to take a missing bucket for a missing object: zarr would fill an array that it cannot see."""
+    """Raise ``Unusable`` if the bucket is missing: as a missing object, zarr would replace it by the fill value."""
     if error.missing == "bucket":
         raise Unusable(error.message, url=error.url) from error
+
+
+def checked(request: ByteRequest | None) -> ByteRequest | None:
+    """Return a valid byte request unchanged; return None, the whole object, for an offset of 0.
+
+    Raises:
+        TypeError: The request is not of one of zarr's three types.
+        ValueError: The request begins before byte 0, or ends before it begins.
+
+    """
+    match request:
+        case None | OffsetByteRequest(offset=0):
+            return None
+        case RangeByteRequest(start=start, end=stop) if 0 <= start <= stop:
+            return request
+        case OffsetByteRequest(offset=length) | SuffixByteRequest(suffix=length) if length >= 0:
+            return request
+        case RangeByteRequest() | OffsetByteRequest() | SuffixByteRequest():
+            message = f"Unexpected byte_range, got {request}: it begins before byte 0, or ends before it begins"
+            raise ValueError(message)
+    message = f"Unexpected byte_range, got {request}."  # type: ignore[unreachable]  # zarr's own wording
+    raise TypeError(message)
+
+
+def direct(key: str, request: ByteRequest, most_bytes: int) -> Span | None:
+    """Return the span of a request; None if the object's size must be known first.
+
+    The size is needed for an offset, for an empty request, and for a request of more than ``most_bytes``, which is read
+    in parts of one version.
+    """
+    match request:
+        case RangeByteRequest(start=start, end=stop) if 0 < stop - start <= most_bytes:
+            return Span(key, start, stop)
+        case SuffixByteRequest(suffix=length) if 0 < length <= most_bytes:
+            return Span(key, -length)
+    return None
+
+
+def clipped(request: ByteRequest, meta: ObjectMeta) -> Span:
+    """Return the span of a request in the object that ``meta`` describes, bound to that version.
+
+    Bytes after the object's end are left out, as zarr requires: the span may be empty.
+    """
+    size = meta.size
+    match request:
+        case RangeByteRequest(start=start, end=stop):
+            low, high = min(start, size), min(stop, size)
+        case OffsetByteRequest(offset=offset):
+            low, high = min(offset, size), size
+        case SuffixByteRequest(suffix=length):
+            low, high = max(0, size - length), size
+    return Span(meta.key, low, high, meta.etag, whole=(low, high) == (0, size))
+
+
+# A chunk's key ends in its indices: ``c/0/1`` and ``c.0.1`` in version 3, ``0.1`` and ``0/1`` in version 2 and in
+# version 3's ``v2`` encoding; ``c`` alone is the chunk of a scalar (zarr-specs, "Chunk key encoding").
+_INDICES = re.compile(r"(?:^|/)(?:c(?:[./][0-9]+)*|[0-9]+(?:[./][0-9]+)*)$").search
+# A chunk may exceed the largest one so far by 1/16 of it.
+_SPARE = 16
+
+
+def array_of(key: str) -> str | None:
+    """Return the name of the array of which ``key`` is a chunk; None for other objects, such as metadata."""
+    found = _INDICES(key)
+    return None if found is None else key[: found.start()]
+
+
+class ChunkSizes:
+    """The size of the largest chunk of each array so far.
+
+    May be used by any thread: a lost update only costs a read a second request.
+    """
+
+    __slots__ = ("_most",)
+
+    def __init__(self) -> None:
+        """Start without any sizes."""
+        self._most: dict[str, int] = {}
+
+    def bound(self, array: str | None) -> int:
+        """Return the most bytes to expect of a chunk of ``array``; for None, of any object."""
+        return UNKNOWN_BYTES if array is None else self._most.get(array, UNKNOWN_BYTES)
+
+    def add(self, array: str | None, size_bytes: int) -> None:
+        """Record a chunk's size, with a margin, if it is the largest."""
+        if array is not None and size_bytes > self._most.get(array, 0):
+            self._most[array] = size_bytes + size_bytes // _SPARE

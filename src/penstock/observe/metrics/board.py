@@ -1,4 +1,4 @@
-"""Counts of several processes in one folder: each writes its own, and one adds them up."""
+"""Counts of several processes in one folder: each process writes its own, and one process adds them up."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Final, NamedTuple, Self, TypeVar
 
+from penstock.engine.waiting import Wakeup
+from penstock.errors import printable
 from penstock.events import HOST_WORDS, CacheCounts, HostTimings, measured, measured_caches
-from penstock.waiting import Wakeup
 
 __all__ = ["Board", "Notice", "Tally", "counted"]
 
@@ -28,8 +29,8 @@ class Tally(NamedTuple):
     """Counts of one process, or of several.
 
     Attributes:
-        hosts: Of requests, by host.
-        caches: By directory.
+        hosts: Counts of requests, by host.
+        caches: Counts of caches, by directory.
 
     """
 
@@ -37,22 +38,22 @@ class Tally(NamedTuple):
     caches: dict[str, CacheCounts]
 
     def plus(self, other: Tally) -> Self:
-        """Return the counts of both."""
+        """Return the sum of both counts."""
         return type(self)(_added(self.hosts, other.hosts), _added(self.caches, other.caches))
 
 
 class Board:
-    """The folder as the process sees it that adds up: its own counts, and those of the processes it has started.
+    """The folder in the process that adds up its own counts and those of the processes that it has started.
 
-    Counts of a process that has ended stay in the sums; its file is removed once it has been read.
+    Counts of a process that has ended stay in the sums; its file is removed after it has been read.
     """
 
     def __init__(self, name: str) -> None:
-        """Make the folder, for this user alone."""
+        """Make the folder, accessible only to this user."""
         self.folder = folder_of(name)
         self.folder.mkdir(0o700)
         self._ended = Tally({}, {})
-        self._lock = threading.Lock()  # of threads that ask at once
+        self._lock = threading.Lock()  # of concurrent calls of ``gather``
 
     def gather(self) -> Tally:
         """Return the counts of all processes."""
@@ -62,7 +63,8 @@ class Board:
                 ended = not _lives(path.name)
                 counts = _read(path)
                 found = found.plus(counts)
-                if ended:  # it was looked at before it was read: nothing was written since
+                if ended:
+                    # Checked before the file was read: nothing has been written since.
                     self._ended = self._ended.plus(counts)
                     path.unlink(missing_ok=True)
             return found
@@ -73,10 +75,10 @@ class Board:
 
 
 class Notice:
-    """What a process that was started from another one writes onto its board: once a second, and when it ends."""
+    """Writer of a child process's counts to the board of its parent: once a second, and when the child ends."""
 
     def __init__(self, name: str) -> None:
-        """Begin: a thread starts."""
+        """Start the thread that writes."""
         self._path = folder_of(name) / f"{os.getpid()}-{token_hex(4)}.json"
         self._stop = Wakeup()
         self._thread = threading.Thread(target=self._run, name="penstock-metrics", daemon=True)
@@ -87,29 +89,31 @@ class Notice:
             self.write()
 
     def write(self) -> None:
-        """Write the counts of this moment: whole, or not at all."""
+        """Write the current counts atomically."""
         aside = self._path.with_suffix(".tmp")
-        with suppress(OSError):  # a full disk, or the board is gone: the next time, perhaps
+        # The disk may be full, or the board removed; the next write may succeed.
+        with suppress(OSError):
             aside.write_text(json.dumps(_plain(counted())), "utf-8")
             aside.replace(self._path)
 
     def close(self) -> None:
-        """Write for the last time."""
+        """Stop the thread, and write for the last time."""
         self._stop.set()
         self._thread.join(_EVERY_S)
         self.write()
 
 
 def counted() -> Tally:
-    """Return the counts of this process; those of local files, which have no host, as ``file``."""
+    """Return the counts of this process; local files, which have no host, count as ``file``."""
     hosts: dict[str, HostTimings] = {}
     for name, host in measured().items():
         hosts = _added(hosts, {"file" if name.startswith("/") or not name else name: host})
-    return Tally(hosts, measured_caches())
+    # The name of a directory may hold bytes that no exposition or OTLP message can encode.
+    return Tally(hosts, {printable(name): cache for name, cache in measured_caches().items()})
 
 
 def folder_of(name: str) -> Path:
-    """Return the folder of a board; ``name`` is not to be guessed."""
+    """Return the folder of a board; ``name`` must be hard to guess."""
     return Path(tempfile.gettempdir()) / f"penstock-metrics-{name}"
 
 

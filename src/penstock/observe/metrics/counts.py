@@ -1,4 +1,4 @@
-"""Which counts are metrics: their names, units and sentences, for every system of metrics alike."""
+"""Definitions of the metrics: names, units and descriptions, the same for every metrics system."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["CACHE_COUNTS", "COUNTS", "DISTRIBUTIONS", "CacheCount", "Count", "Di
 
 
 class Count(NamedTuple):
-    """A number of each host that only grows.
+    """A counter of each host, which only grows.
 
     Attributes:
-        name: In words with underscores.
-        unit: UCUM's, as OpenTelemetry writes them.
-        help: One sentence.
-        value: Reads it.
+        name: Name in snake_case.
+        unit: UCUM unit, as in OpenTelemetry.
+        help: Description in one sentence.
+        value: Function that reads the number.
 
     """
 
@@ -32,7 +32,7 @@ class Count(NamedTuple):
 
 
 class CacheCount(NamedTuple):
-    """A number of each cache that only grows; see ``Count``."""
+    """A counter of each cache, which only grows; see ``Count``."""
 
     name: str
     unit: str
@@ -41,7 +41,7 @@ class CacheCount(NamedTuple):
 
 
 class Distribution(NamedTuple):
-    """Numbers of each host of which there is a histogram; see ``Count``."""
+    """A histogram of each host; see ``Count``."""
 
     name: str
     unit: str
@@ -79,9 +79,9 @@ DISTRIBUTIONS: Final = (
 
 
 def cumulated(histogram: Histogram, bounds: tuple[float, ...]) -> list[int]:
-    """Return how many numbers do not exceed each bound, and, last, how many there are.
+    """Return, for each bound, how many numbers do not exceed it, and, as the last item, the total count.
 
-    A bucket of the histogram counts where its own upper bound lies.
+    A bucket of the histogram counts by its upper bound.
     """
     counts = [0] * (len(bounds) + 1)
     for bucket in histogram.buckets():

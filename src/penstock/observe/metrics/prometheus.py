@@ -31,15 +31,15 @@ _BOUNDS: Final = {
 class Prometheus:
     """Metrics that Prometheus scrapes: of this process, and of the workers that it starts, by host and by cache.
 
-    It reads counts that are kept anyway, when it is asked: requests cost nothing more. Needs the extra ``prometheus``.
+    A scrape reads counts that are always kept, so requests cost no more. Needs the extra ``prometheus``.
 
     Attributes:
-        port: Where to answer ``GET /metrics``; with ``LOCAL_RANK`` in the environment (torchrun), each rank adds its
-            own. None: no server; the metrics join those of ``prometheus_client.REGISTRY``.
-        address: Which of the machine's addresses to listen at; ``"0.0.0.0"``: all of them.
+        port: Port for ``GET /metrics``; with ``LOCAL_RANK`` in the environment (torchrun), each rank adds its
+            ``LOCAL_RANK``. None: no server; the metrics are added to ``prometheus_client.REGISTRY``.
+        address: Address of the machine to listen on; ``"0.0.0.0"``: all addresses.
 
     Raises:
-        Unusable: The port is no number from 1 to 65535.
+        Unusable: The port is not a number from 1 to 65535.
 
     """
 
@@ -49,16 +49,16 @@ class Prometheus:
     _board: str = field(default_factory=lambda: token_hex(16), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse ports that do not exist, and 0, which would be one that no scraper knows."""
+        """Refuse ports that do not exist, and 0, which would select a port that no scraper knows."""
         if self.port is not None and whole(self.port, "a port", 1) > _LAST_PORT:
             raise Unusable(f"a port is {_LAST_PORT} at most, not {self.port}")
 
     def open(self, *, first: bool) -> _Exposed | _Worker:
-        """Listen, in the process that asks; in its workers, begin to write counts for it.
+        """Listen, in the first process; in its workers, begin to write counts for that process.
 
         Raises:
             MissingExtra: ``prometheus_client`` is not installed.
-            OSError: The port is taken.
+            OSError: The port is already in use.
 
         """
         if not first:
@@ -83,18 +83,18 @@ class Prometheus:
 
 
 class _Collector:
-    """What a registry asks for metrics."""
+    """A collector, which a registry asks for metrics."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
         self._pid = os.getpid()
 
     def describe(self) -> list[Any]:
-        """Return nothing: a registry that is given a collector would otherwise ask for all metrics."""
+        """Return an empty list; otherwise a registry would ask for all metrics at registration."""
         return []
 
     def collect(self) -> Iterator[Any]:
-        """Yield the metrics of this moment; none in a forked child, whose parent has them."""
+        """Yield the current metrics; none in a forked child, whose parent has them."""
         if self._pid != os.getpid():
             return
         from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
@@ -124,11 +124,11 @@ def _buckets(histogram: Histogram, bounds: tuple[float, ...]) -> list[tuple[str,
 
 
 class _Exposed:
-    def __init__(self, board: Board, registry: Any, collector: _Collector, server: Any) -> None:  # noqa: ANN401  an optional library's
+    def __init__(self, board: Board, registry: Any, collector: _Collector, server: Any) -> None:  # noqa: ANN401  of an optional library
         self._board, self._registry, self._collector, self._server = board, registry, collector, server
 
     def write(self, records: Sequence[Record]) -> None:
-        """Take no events."""
+        """Do nothing: this sink takes no events."""
 
     def close(self) -> None:
         self._registry.unregister(self._collector)
@@ -139,7 +139,8 @@ class _Exposed:
 
     def leave(self) -> None:
         if self._server is not None:
-            self._server.socket.close()  # this process's copy: the port is the parent's
+            # Closes only this process's copy of the socket: the port belongs to the parent.
+            self._server.socket.close()
 
 
 class _Worker:
@@ -147,10 +148,10 @@ class _Worker:
         self._notice = notice
 
     def write(self, records: Sequence[Record]) -> None:
-        """Take no events."""
+        """Do nothing: this sink takes no events."""
 
     def close(self) -> None:
         self._notice.close()
 
     def leave(self) -> None:
-        """Let go of nothing: its thread is not here."""
+        """Do nothing: the thread does not exist in a forked child."""

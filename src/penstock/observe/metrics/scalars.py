@@ -6,7 +6,7 @@ from logging import getLogger
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from penstock.errors import Unusable
+from penstock.errors import Unusable, discreet, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,42 +21,43 @@ _TOTALS: Final = ("requests", "retries", "errors", "skipped", "cached", "size_by
 class Counted(Protocol):
     """A loader that counts: ``penstock.DataLoader``."""
 
-    def stats(self) -> Any:  # noqa: ANN401  its class lies above this room
-        """Return counts since it was made."""
+    def stats(self) -> Any:  # noqa: ANN401  this room must not import its class
+        """Return the counts since the loader was made."""
 
 
 class Board(Protocol):
     """The part of a ``SummaryWriter`` that is used."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int | None = None, /) -> object:
-        """Take a number."""
+        """Record a number."""
 
 
 class Run(Protocol):
     """The part of a run of Weights & Biases that is used."""
 
     def log(self, data: dict[str, Any], /) -> object:
-        """Take numbers by name."""
+        """Record numbers by name."""
 
 
 class Scalars:
-    """Numbers of a loader since they were asked for last; call it from the training loop, every so many steps.
+    """Numbers of a loader since the previous call, for use in the training loop every few steps.
 
-    No request, and no wait for workers. What TensorBoard's writer or the run raises is logged, and the loop goes on.
+    Makes no request, and does not wait for workers. An exception of TensorBoard's writer or of the run is logged, and
+    the loop goes on.
 
     | name | what |
     |---|---|
     | ``utilisation`` | share of time that the loop computed, 0 to 1 |
-    | ``waiting_s`` | seconds that it waited for batches |
-    | ``batches_per_s``, ``samples_per_s`` | received by the loop |
-    | ``bytes_per_s`` | of objects, read ahead ones included |
+    | ``waiting_s`` | seconds that the loop waited for batches |
+    | ``batches_per_s``, ``samples_per_s`` | batches and samples that the loop received |
+    | ``bytes_per_s`` | bytes of objects, including objects read ahead |
     | ``requests``, ``retries``, ``errors``, ``skipped`` | counts |
     | ``cached`` | reads that needed no request |
 
     """
 
     def __init__(self, loader: Counted, prefix: str = "penstock/") -> None:
-        """Begin now; names begin with ``prefix``. ``Unusable`` where the loader does not count: torch's own, say."""
+        """Begin to count; names begin with ``prefix``. Raise ``Unusable`` for a loader without counts (torch's)."""
         if not callable(getattr(loader, "stats", None)):
             raise Unusable(f"Scalars takes a penstock.DataLoader, which counts, not a {type(loader).__name__}")
         self._loader = loader
@@ -91,7 +92,7 @@ class Scalars:
 
         self._guarded(add)
 
-    def to_wandb(self, run: Run, **values: Any) -> None:  # noqa: ANN401  whatever the program logs
+    def to_wandb(self, run: Run, **values: Any) -> None:  # noqa: ANN401  any value that a program logs
         """Log the numbers to a run of Weights & Biases, in one step with ``values`` (the loss, say)."""
         self._guarded(lambda: run.log({**self.take(), **values}))
 
@@ -102,7 +103,8 @@ class Scalars:
             now = monotonic()
             if self._warned_s is None or now > self._warned_s + _WARN_EVERY_S:
                 self._warned_s = now
-                _LOG.warning("scalars could not be told: %s: %s", type(error).__name__, error)
+                text = printable(discreet(f"{type(error).__name__}: {error}"))
+                _LOG.warning("scalars could not be told: %s", text)
 
     def _counts(self) -> dict[str, float]:
         stats = self._loader.stats()

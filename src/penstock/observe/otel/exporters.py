@@ -1,4 +1,4 @@
-"""Multi-Storage Client's section ``opentelemetry`` as a sink of ours, with the exporters that it names."""
+"""A sink for the section ``opentelemetry`` of Multi-Storage Client, with the exporters that the section names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _READER: Final = _NUMBERS[1:]
 
 
 def telemetry_sink(settings: tuple[tuple[str, str], ...]) -> OpenTelemetry:
-    """Return the sink of a profile's ``telemetry`` (see ``config/profiles/telemetry``), under the old names."""
+    """Return the sink of a profile's ``telemetry`` (see ``stores/profiles/telemetry``), under the old names."""
     named = dict(settings)
     return OpenTelemetry(
         traces="traces.exporter" in named,
@@ -35,10 +35,11 @@ def telemetry_sink(settings: tuple[tuple[str, str], ...]) -> OpenTelemetry:
 
 @dataclass(frozen=True)
 class Exporters:
-    """Makes the providers of a process; pickled for those that are spawned.
+    """A function that makes the providers of a process; pickled for spawned processes.
 
     Attributes:
-        settings: By ``metrics.endpoint`` and the like. Headers may be secrets: the repr does not show them.
+        settings: Pairs of a name such as ``metrics.endpoint`` and its value. Headers may be secrets: the repr does not
+            show them.
 
     """
 

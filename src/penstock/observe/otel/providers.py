@@ -1,4 +1,4 @@
-"""OpenTelemetry's providers for this process: those that are set, or new ones that export by OTLP."""
+"""OpenTelemetry's providers for this process: those of the program, or new ones that export by OTLP."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _FLUSH_MS = 1500  # of a worker's two seconds
 
 @dataclass(frozen=True)
 class Providers:
-    """What spans and metrics are given to; None: there are none.
+    """The providers of traces and of metrics; None: that signal is not recorded.
 
     Attributes:
-        own: They were made here, and end with the sink.
+        own: Whether they were made here, and are shut down with the sink.
 
     """
 
@@ -33,7 +33,7 @@ class Providers:
     own: bool
 
     def close(self) -> None:
-        """Export what is left; end what was made here."""
+        """Export the remaining data; shut down providers that were made here."""
         for each in (self.traces, self.metrics):
             if each is not None and hasattr(each, "force_flush"):  # only the SDK's have it
                 each.force_flush(_FLUSH_MS)
@@ -42,9 +42,9 @@ class Providers:
 
 
 def found(endpoint: str, *, traces: bool, metrics: bool) -> Providers:
-    """Return the program's own providers, where it has set some and ``endpoint`` is empty; else new ones.
+    """Return the program's providers if it has set any and ``endpoint`` is empty; else new providers.
 
-    New ones export by OTLP over HTTP to ``endpoint``, or where ``OTEL_EXPORTER_OTLP_…`` says.
+    New providers export by OTLP over HTTP to ``endpoint``, or as the variables ``OTEL_EXPORTER_OTLP_…`` specify.
 
     Raises:
         MissingExtra: OpenTelemetry, its SDK or its exporter is not installed.
@@ -69,7 +69,7 @@ def found(endpoint: str, *, traces: bool, metrics: bool) -> Providers:
 
 
 def _set(provider: object) -> bool:
-    """Say whether the program has set a provider: the API's own stand-ins record nothing."""
+    """Return whether the program has set a provider: the API's default providers record nothing."""
     return provider is not None and not type(provider).__module__.startswith(_STAND_INS)
 
 
@@ -94,7 +94,7 @@ def _otlp_metrics(endpoint: str) -> Any:  # noqa: ANN401  the SDK is optional
 
 
 def tracer_provider(exporter: Any) -> TracerProvider:  # noqa: ANN401  the SDK is optional
-    """Return a new provider that exports spans by ``exporter``; ``ImportError`` without the SDK."""
+    """Return a new provider that exports spans by ``exporter``; raise ``ImportError`` without the SDK."""
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
@@ -107,7 +107,7 @@ def meter_provider(exporter: Any, **options: Any) -> MeterProvider:  # noqa: ANN
     """Return a new provider that exports metrics by ``exporter``, with ``options`` of OpenTelemetry's periodic reader.
 
     Raises:
-        ImportError: Without the SDK.
+        ImportError: The SDK is not installed.
 
     """
     from opentelemetry.sdk.metrics import MeterProvider

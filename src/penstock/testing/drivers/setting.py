@@ -1,4 +1,4 @@
-"""What the contract's tests ask of a subclass: a store, and what that store is known not to do."""
+"""Settings that a subclass of the contract tests provides: a store, and its known limitations."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from penstock.testing.drivers.trial import KEYS, Trial
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.protocols.driver import Driver
-    from penstock.protocols.exchange import Transport
+    from penstock.engine.contracts.driver import Driver
+    from penstock.engine.contracts.exchange import Transport
 
 __all__ = ["Setting"]
 
@@ -21,15 +21,15 @@ class Setting:
     """A store under test.
 
     Attributes:
-        keys: The keys the store can hold; a store that cannot hold some of ``KEYS`` says so here.
+        keys: Keys that the store can hold; override this for a store that cannot hold some of ``KEYS``.
         part_bytes: Least size of a part that is not the last.
-        checks_digests: The server really looks at the digests it is sent.
+        checks_digests: The server verifies the digests that it receives.
         keeps_metadata: The store keeps user metadata and the content type.
-        copies_parts: The server copies parts of objects where the driver can ask it to.
-        holds_copies: The store heeds the version that is to be copied.
-        heeds: The writes whose conditions the store heeds.
+        copies_parts: The server can copy parts of objects, if the driver can ask for it.
+        holds_copies: The store honours the version of a copy's source.
+        heeds: The writes whose conditions the store honours.
         page_keys: Most keys of one page of a listing.
-        lists_versions: A listing names the version of each object, and its size.
+        lists_versions: A listing names the version and the size of each object.
 
     """
 
@@ -45,12 +45,12 @@ class Setting:
 
     @pytest.fixture
     def store(self) -> tuple[Driver, Transport]:
-        """Return a driver of an empty store, and the transport its exchanges go over."""
+        """Return a driver of an empty store, and the transport for its exchanges."""
         raise NotImplementedError
 
     @pytest.fixture
     def writer(self, store: tuple[Driver, Transport]) -> tuple[Driver, Transport]:
-        """Return what writes the objects that are read: the store itself, or another driver of a read-only store."""
+        """Return the driver and transport that write objects for reading: the store's, unless it is read-only."""
         return store
 
     @pytest.fixture

@@ -1,4 +1,4 @@
-"""A driver under test: each verb as a plain call that is sent once, without anyone's retries."""
+"""A driver under test: each verb as a plain call that is sent once, without retries."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import pytest
 
-from penstock.buffer import Buffer
-from penstock.protocols.driver import UNKNOWN_BYTES, Attributes, List, Payload, Put
-from penstock.support import supports
+from penstock.engine.buffer import Buffer
+from penstock.engine.contracts.driver import UNKNOWN_BYTES, Attributes, List, Payload, Put
+from penstock.engine.support import supports
+from penstock.engine.waiting import Inbox
 from penstock.values import ObjectMeta, Page, Span
-from penstock.waiting import Inbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from penstock.protocols.driver import Driver
-    from penstock.protocols.exchange import Exchange, Request, Response, Transport, Work
+    from penstock.engine.contracts.driver import Driver
+    from penstock.engine.contracts.exchange import Exchange, Request, Response, Transport, Work
 
 __all__ = ["KEYS", "WAIT_S", "Trial", "octets"]
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 V = TypeVar("V")
 WAIT_S = 60
 
-# What users call their objects, and what some client or other got wrong: see trap 7 of the design.
+# Keys that users choose, and keys that some clients handle wrongly: see trap 7 of the design.
 KEYS = (
     *("plain", "a b", " lead", "trail ", "plus+plus", "per%cent", "per%20cent", "que?ry", "ha#sh", "am&per", "eq=ual"),
     *("til~de", "quo'te", 'dou"ble', "br[ack]et", "br{ac}e", "(paren)", "back\\slash", "comma,semi;colon:at@", "star*"),
@@ -34,7 +34,7 @@ KEYS = (
 
 
 class _Once(Generic[T]):
-    """An exchange on its way, sent once: a driver's promises hold without anyone's retries."""
+    """An exchange that is sent once: a driver's promises hold without retries."""
 
     def __init__(self, exchange: Exchange[T], inbox: Inbox) -> None:
         self._exchange = exchange
@@ -48,14 +48,14 @@ class _Once(Generic[T]):
     def done(self, response: Response) -> float | None:
         try:
             self._outcome = self._exchange.parse(response)
-        except Exception as error:  # noqa: BLE001  the test's to judge
+        except Exception as error:  # noqa: BLE001  for the test to judge
             self._outcome = error
         self.complete = True
         self._inbox.finished(self)
         return None
 
     def look(self) -> None:
-        """It is not tried again: there is nothing to say."""
+        """Do nothing: without retries there is nothing to report."""
 
     def result(self) -> T:
         self._inbox.wait_any((self,), WAIT_S)
@@ -69,7 +69,7 @@ class Trial:
     """A driver and the transport it needs, with each verb as a plain call: one attempt, its result or its error."""
 
     def __init__(self, driver: Driver, transport: Transport, writer: tuple[Driver, Transport] | None = None) -> None:
-        """Send ``driver``'s requests over ``transport``; ``writer`` writes what is read, where ``driver`` cannot."""
+        """Send ``driver``'s requests over ``transport``; ``writer`` writes the objects if ``driver`` cannot."""
         self.driver = driver
         self._transport = transport
         self._writer = Trial(*writer) if writer is not None and writer[0] is not driver else self
@@ -79,17 +79,17 @@ class Trial:
         return all(supports(self.driver, verb) for verb in verbs)
 
     def verb(self, verb: Callable[..., V]) -> V:
-        """Return the driver as one with ``verb``; the test is skipped where the driver lacks the verb."""
+        """Return the driver as a ``verb``; skip the test if the driver lacks it."""
         if not self.has(verb):
             pytest.skip(f"the driver has no {verb.__name__}")
         return cast("V", self.driver)
 
     def do(self, exchange: Exchange[T]) -> T:
-        """Send one exchange and return what it makes of the answer."""
+        """Send one exchange and return its parsed result."""
         return self.all((exchange,))[0]
 
     def all(self, exchanges: Iterable[Exchange[T]]) -> list[T]:
-        """Send many at once; results in their order."""
+        """Send many exchanges at once; return their results in order."""
         self.driver.prepare()
         inbox = Inbox()
         calls = [_Once(exchange, inbox) for exchange in exchanges]
@@ -97,7 +97,7 @@ class Trial:
         return [call.result() for call in calls]
 
     def payload(self, data: bytes) -> Payload:
-        """Return a body with the digest that the driver's store asks for."""
+        """Return a body with the digest that the driver's store requires."""
         if (begin := self.driver.abilities.digest) is None:
             return Payload(data)
         digest = begin()
@@ -105,7 +105,7 @@ class Trial:
         return Payload(data, digest.hexdigest())
 
     def put(self, key: str, data: bytes, metadata: Mapping[str, str] | None = None) -> str:
-        """Write one object."""
+        """Write one object; return its ETag."""
         return self._writer.do(self._writer.written(key, data, metadata or {}))
 
     def put_all(self, keys: Sequence[str]) -> None:
@@ -113,7 +113,7 @@ class Trial:
         self._writer.all([self._writer.written(key, key.encode(), {}) for key in keys])
 
     def written(self, key: str, data: bytes, metadata: Mapping[str, str]) -> Exchange[str]:
-        """Return the exchange that writes one object, by the driver itself."""
+        """Return the exchange with which the driver itself writes one object."""
         return self.verb(Put).put(key, self.payload(data), Attributes("text/plain", metadata))
 
     def head(self, key: str) -> ObjectMeta:

@@ -1,4 +1,4 @@
-"""An object store that goes wrong on demand, to test a training against: ``FaultServer``, with ``FAULTS`` to plant.
+"""An object store that fails on demand, for tests of training programs: ``FaultServer``, with ``FAULTS`` to inject.
 
     from penstock.testing.faults import FAULTS, FaultServer, Match
 
@@ -9,8 +9,8 @@
             assert file.read() == b"bytes"
         assert [each.fault for each in server.seen("get")] == ["reset", "503", ""]
 
-It speaks S3, or the dialect that ``Settings(dialect=…)`` names. ``python -m penstock.testing.faults`` serves on a port,
-for a training that is to be left as it is.
+The server speaks S3, or the dialect that ``Settings(dialect=…)`` names. ``python -m penstock.testing.faults`` serves on
+a port, for a training program that must not be changed.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until Ctrl-C."""
+    """Serve until Ctrl-C; return the exit status."""
     asked = _parser().parse_args(arguments)
     if asked.list:
         _say(*(f"{fault.name:17} {fault.about}" for fault in FAULTS.values()))
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         engine.make(bucket)
     if asked.rate:
         for number, fault in enumerate(asked.faults):
-            share = asked.rate / (len(asked.faults) - number * asked.rate)  # rules are asked one after another
+            share = asked.rate / (len(asked.faults) - number * asked.rate)  # rules apply one after another
             engine.fail((fault,), Match(times=None, rate=share, seed=asked.seed + number))
     environment = words.environment(settings, f"http://127.0.0.1:{engine.port()}")
     _say(
@@ -83,7 +83,7 @@ def _faults(text: str) -> list[object]:
 
 
 def _log(seen: Seen) -> None:
-    if seen.fault or seen.status >= 300:  # noqa: PLR2004  what went well needs no line
+    if seen.fault or seen.status >= 300:  # noqa: PLR2004  successes are not logged
         span = seen.headers.get("range", "")
         _say(f"{seen.number:7} {seen.verb:8} {seen.bucket}/{seen.key} {span} {seen.fault} {seen.status} {seen.outcome}")
 

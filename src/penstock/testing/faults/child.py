@@ -9,5 +9,6 @@ from multiprocessing.connection import Connection
 from penstock.testing.faults.server import attend
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the owner, whose end ends this
+    # Ctrl-C is for the owner; when the owner ends, so does this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     attend(Connection(int(sys.argv[1])))

@@ -1,4 +1,4 @@
-"""The verbs of S3's family, carried out on the shelf: a request in, an answer out; what is refused is raised."""
+"""The verbs of S3-like dialects on in-memory buckets: each returns an answer to a request, or raises ``Refused``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NO_HEADERS: Mapping[str, str] = {}
 
 
 class Dialect:
-    """Buckets by name and the verbs on them; thread-safe, each verb is one step for everybody else."""
+    """Buckets by name and the verbs on them. Thread-safe; each verb is atomic."""
 
     def __init__(self, settings: Settings, words: Words) -> None:
         """Serve clients that ``settings`` admit, in the dialect of ``words``."""
@@ -45,19 +45,19 @@ class Dialect:
         self._verbs: Mapping[str, Verb] = {**_VERBS, **words.verbs}
 
     def make(self, name: str) -> None:
-        """Make a bucket, unless it is there."""
+        """Create a bucket, unless it exists."""
         with self.lock:
             self.buckets.setdefault(name, Bucket(self._settings.least_part_bytes))
 
     def check(self, request: Request, regions: frozenset[str]) -> None:
-        """Raise ``Refused`` for a request that is not to be carried out, whatever it asks for."""
+        """Raise ``Refused`` for a request that must not be carried out, whatever its verb."""
         access = self.access if not regions else replace(self.access, regions=regions)
         self.words.check(request, access, time.time())
         if len(request.key.encode()) > _MOST_KEY_BYTES:
             raise Refused(400, "KeyTooLongError")
 
     def answer(self, request: Request) -> Answer:
-        """Carry a checked request out."""
+        """Carry out a checked request and return its answer."""
         verb = request.verb
         if verb == "make-bucket":
             self.make(request.bucket)
@@ -70,18 +70,18 @@ class Dialect:
             return self._verbs[verb](self, bucket, request)
 
     def bucket(self, name: str) -> Bucket:
-        """Return a bucket; ``NoSuchBucket`` where there is none."""
+        """Return a bucket; ``NoSuchBucket`` if it does not exist."""
         if name not in self.buckets:
             raise Refused(404, "NoSuchBucket")
         return self.buckets[name]
 
     def kept(self, request: Request) -> dict[str, str]:
-        """Return the headers of a request that an object keeps."""
+        """Return the headers of a request that its object keeps."""
         prefix = f"{self.words.prefix}meta-"
         return {name: value for name, value in request.headers.items() if name in _KEPT or name.startswith(prefix)}
 
     def origin(self, request: Request) -> Stored:
-        """Return what is copied, if it is the version that is asked for."""
+        """Return the source of a copy, if it has the requested version."""
         source = request.headers[f"{self.words.prefix}copy-source"]
         name, _, key = unquote(source).removeprefix("/").partition("/")
         found = self.bucket(name).find(key)
@@ -108,7 +108,7 @@ def _copy_part(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
 
 
 def _versions(shelves: Shelves, stored: Stored) -> dict[str, str]:
-    """Return headers that name a version where XML names the ETag already."""
+    """Return the headers that name a version, without the ETag, which the XML names already."""
     return {name: value for name, value in shelves.words.written(stored).items() if name != "ETag"}
 
 
@@ -132,7 +132,7 @@ def get(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
 
 
 def _span(header: str, size: int) -> tuple[int, int] | None:
-    """Return what a Range asks for, half-open; None for the whole, also where it is not understood (RFC 9110)."""
+    """Return a Range header as half-open bounds; None for the whole, also if it is not understood (RFC 9110)."""
     form = _RANGE.fullmatch(header)
     if form is None or form.groups() == ("", ""):
         return None
@@ -156,7 +156,7 @@ def _delete(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
 
 
 def listing(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
-    """Bring one page of a listing."""
+    """Return one page of a listing."""
     asked = request.parameters
     if asked.get("list-type") != "2":
         raise Refused(501, "NotImplemented", f"GET of a bucket with {request.query or 'no query'}")

@@ -1,8 +1,10 @@
-"""The server itself: a thread for each connection, the script asked for each request, and a record of them all."""
+"""Engine of the fault server: a thread for each connection, a script of faults, and a record of all requests."""
 
 from __future__ import annotations
 
+import select
 import socket
+import struct
 import threading
 import time
 from contextlib import suppress
@@ -16,7 +18,6 @@ from penstock.testing.faults.kinds import FAULTS, Fault
 from penstock.testing.faults.message import Answer, Refused, Request, receive
 from penstock.testing.faults.script import Match, Script
 from penstock.testing.faults.shelf import Stored
-from penstock.testing.faults.wire import changed, refusal, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,24 +29,25 @@ __all__ = ["Engine", "Seen"]
 
 _NONE = Fault(name="", about="")
 _SHOWN = ("range", "if-match", "if-none-match", "content-type", "content-length", "x-amz-content-sha256", "expect")
-_SHOWN_TOO = ("meta-", "copy-source", "if-", "hash", "forbid-overwrite", "source-")  # after the dialect's prefix
+# These follow the dialect's prefix.
+_SHOWN_TOO = ("meta-", "copy-source", "if-", "hash", "forbid-overwrite", "source-", "user-project")
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One request and what became of it.
+    """A request and its outcome.
 
     Attributes:
-        number: From 1, in the order of arrival.
-        connection: From 1; the same for requests over the same connection.
-        verb: A name in ``VERBS``; empty for what S3 does not know.
-        method: HTTP's.
+        number: Number of the request, from 1, in the order of arrival.
+        connection: Number of the connection, from 1; the same for requests over the same connection.
+        verb: A name in ``VERBS``; empty for a request that S3 does not know.
+        method: HTTP method.
         bucket: The bucket.
         key: The object's full key, or empty.
-        headers: Those of interest, lower case: range, conditions, type, length, digest, ``x-amz-meta-*``,
-            ``x-amz-copy-source*``, and the like of other dialects.
-        fault: Name of the fault it met, or empty.
-        status: What was answered, or would have been; 0 where nothing was done.
+        headers: The headers of interest, in lower case: range, conditions, type, length, digest, ``x-amz-meta-*``,
+            ``x-amz-copy-source*``, and those of other dialects that correspond to them.
+        fault: Name of its fault, or empty.
+        status: The status that was answered, or would have been; 0 if nothing was done.
         outcome: ``answered``, ``reset``, ``close``, ``stall``, or ``client left``; empty before the answer begins.
 
     """
@@ -63,7 +65,7 @@ class Seen:
 
 
 class Engine:
-    """A server in this process. ``close`` it in the end; whatever it holds is gone then."""
+    """A server in this process. ``close`` it at the end; its objects are then lost."""
 
     def __init__(self, settings: Settings, log: Callable[[Seen], None] = lambda _seen: None) -> None:
         """Listen; ``log`` is called with each finished request, on the thread of its connection."""
@@ -81,16 +83,16 @@ class Engine:
         threading.Thread(target=self._accept, name="penstock-faults", daemon=True).start()
 
     def port(self) -> int:
-        """Return where it listens on loopback."""
+        """Return its port on loopback."""
         number: int = self._listener.getsockname()[1]
         return number
 
     def make(self, bucket: str) -> None:
-        """Make a bucket, unless it is there."""
+        """Create a bucket, unless it exists."""
         self._dialect.make(bucket)
 
     def put(self, bucket: str, key: str, data: bytes) -> str:
-        """Store an object without a request; returns its version."""
+        """Store an object without a request; return its version."""
         self.make(bucket)
         stored = Stored.of(data, {"content-type": "application/octet-stream"})
         with self._dialect.lock:
@@ -98,7 +100,7 @@ class Engine:
         return self._words.named(stored)
 
     def objects(self, bucket: str) -> dict[str, bytes]:
-        """Return what is visible in a bucket."""
+        """Return the visible objects of a bucket."""
         with self._dialect.lock:
             return {key: stored.data for key, stored in self._dialect.buckets[bucket].objects.items()}
 
@@ -108,20 +110,20 @@ class Engine:
             return sorted(upload.key for upload in self._dialect.buckets[bucket].uploads.values())
 
     def admit(self, tokens: Sequence[str]) -> None:
-        """Take these tokens from now on, and no others."""
+        """Accept these tokens from now on, and no others."""
         self._dialect.access.tokens = frozenset(tokens)
 
     def fail(self, faults: Sequence[Fault], when: Match) -> None:
-        """Have requests that fit ``when`` meet the faults, one after another, each as the dialect knows it."""
+        """Inject the faults, one after another, into requests that fit ``when``, each in the dialect's form."""
         own = self._words.faults
         self._script.add([own.get(each.name, each) if each == FAULTS.get(each.name) else each for each in faults], when)
 
     def heal(self) -> None:
-        """Forget every fault that was planted and not met yet."""
+        """Remove all faults that have not happened yet."""
         self._script.clear()
 
     def seen(self, verb: str, bucket: str, key: str | None) -> list[Seen]:
-        """Return the requests so far, in the order of arrival; empty words and None stand for any."""
+        """Return the requests so far that fit, in the order of arrival; empty strings and None match any."""
         with self._lock:
             return [
                 each
@@ -168,7 +170,7 @@ class Engine:
             del self._connections[number]
 
     def _exchange(self, number: int, connection: socket.socket, reader: BufferedReader, *, reused: bool) -> bool:
-        """Take one request and answer it; returns whether the connection can be used again."""
+        """Receive one request and answer it; return whether the connection can be used again."""
         try:
             request = receive(reader, connection)
         except Refused as error:
@@ -182,7 +184,7 @@ class Engine:
         answer = self._answer(request, fault)
         if self._settings.latency_ms:
             time.sleep(self._settings.latency_ms / 1000)
-        # Told before it happens, so that a client that has the answer finds it in the record.
+        # Recorded before the answer is sent, so that a client that has the answer finds it in the record.
         self._finish(at, 0 if fault.undone else answer.status, fault.how if fault.cut else "answered")
         try:
             return send(connection, request, answer, fault)
@@ -219,12 +221,100 @@ class Engine:
 
 
 def _shifted(request: Request, change: str) -> Request:
-    """Return the request with its range gone (``whole``) or one byte on (``next``); the signature has been checked."""
+    """Return the request without its range (``whole``) or with it one byte on (``next``), after the signature check."""
     headers = dict(request.headers)
     if change == "whole":
         headers.pop("range", None)
     elif change == "next":
         first, _, last = headers["range"].removeprefix("bytes=").partition("-")
-        # One byte more of an end, too, begins elsewhere.
+        # An end that is one byte longer also begins elsewhere.
         headers["range"] = f"bytes={int(first) + 1 if first else ''}-{int(last) + 1 if last else ''}"
     return replace(request, headers=headers)
+
+
+_PAGE = b"<html><head><title>Bad gateway</title></head><body>" + b"<p>upstream is away</p>\n" * 4300 + b"</body></html>"
+_GARBAGE = b"<html><p>This is a & captive portal: please log in<br>"
+_OTHER_ETAG = "00000000000000000000000000000000"
+_OTHER_VERSION = "1"  # a generation that no object has
+# After this time even a client without a timeout is released.
+_STALL_MS = 120_000
+_DRIPS_PER_S = 20
+_BODYLESS = (204, 304)
+
+
+def refusal(fault: Fault) -> Answer:
+    """Return the answer of a fault that has a status."""
+    if not fault.code:
+        return Answer(fault.status, {"Content-Type": "text/html", **dict(fault.headers)}, _PAGE)
+    answer = Refused(fault.status, fault.code, fault.about, region=fault.region).answer()
+    answer.headers.update(fault.headers)
+    return answer
+
+
+def changed(answer: Answer, fault: Fault, version: str = "ETag") -> Answer:
+    """Return the answer with the fault's changes; changes to requests are made elsewhere.
+
+    ``version`` is the header that names an object's version.
+    """
+    headers, body = answer.headers | dict(fault.headers), answer.body
+    if fault.change == "etag":
+        etag = headers.get("ETag", "")
+        body = body.replace(_named(body), _OTHER_ETAG.encode()) if not etag else body
+        headers |= {"ETag": f'"{_OTHER_ETAG}"'} if etag else {}
+        headers |= {version: _OTHER_VERSION} if version != "ETag" and version in headers else {}
+    elif fault.change == "corrupt" and "Accept-Ranges" in headers and body:
+        middle = len(body) // 2
+        body = body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :]
+    elif fault.change == "garbage":
+        body = _GARBAGE
+    status = 200 if fault.change == "part" else answer.status
+    return replace(answer, status=status, headers=headers, body=body)
+
+
+def _named(body: bytes) -> bytes:
+    return (
+        body.partition(b"<ETag>&quot;")[2].partition(b"&quot;")[0] or body.partition(b'<ETag>"')[2].partition(b'"')[0]
+    )
+
+
+def send(connection: socket.socket, request: Request, answer: Answer, fault: Fault) -> bool:
+    """Send the answer; return whether the connection can be used again, else the caller closes it. Raises OSError."""
+    head, body = _parts(request, answer, fault)
+    whole = (head + body) * fault.copies
+    pieces = {"": whole, "start": b"", "headers": head[: len(head) // 2], "body": head + body[: len(body) // 2]}
+    _write(connection, pieces[fault.cut], fault.bytes_per_s)
+    if fault.cut:
+        _break(connection, fault.how)
+    return not (fault.cut or fault.unsized or answer.unsized or fault.longer > 0 or request.last)
+
+
+def _parts(request: Request, answer: Answer, fault: Fault) -> tuple[bytes, bytes]:
+    headers = {**answer.headers, "Server": "penstock-faults", "x-amz-request-id": "0123456789ABCDEF"}
+    unsized = fault.unsized or answer.unsized
+    if not unsized and answer.status not in _BODYLESS:
+        headers["Content-Length"] = str(len(answer.body) + fault.longer)
+    if unsized or request.last:
+        headers["Connection"] = "close"
+    lines = [answer.line, *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+    return "\r\n".join(lines).encode("latin-1"), b"" if request.method == "HEAD" else answer.body
+
+
+def _write(connection: socket.socket, data: bytes, bytes_per_s: int) -> None:
+    if not bytes_per_s:
+        connection.sendall(data)
+        return
+    step = max(1, bytes_per_s // _DRIPS_PER_S)
+    for at in range(0, len(data), step):
+        connection.sendall(data[at : at + step])
+        time.sleep(step / bytes_per_s)
+
+
+def _break(connection: socket.socket, how: str) -> None:
+    if how == "stall":
+        poll = select.poll()
+        poll.register(connection, select.POLLIN | select.POLLHUP)
+        poll.poll(_STALL_MS)
+    elif how == "reset":
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    else:
+        connection.shutdown(socket.SHUT_RDWR)

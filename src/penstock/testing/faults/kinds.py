@@ -1,4 +1,4 @@
-"""What can go wrong with one request, as values, and the list of everything this server knows how to break."""
+"""Faults of one request as values, and the list of all faults that this server can inject."""
 
 from __future__ import annotations
 
@@ -12,34 +12,35 @@ VERBS = frozenset({"head", "list", "get", "put", "copy", "delete"}) | _STEPS
 _WITH_BODY = frozenset({"list", "get", "copy", "create", "copy-part", "complete", "uploads", "move"})  # in the answer
 _WITH_XML = _WITH_BODY - {"get"}
 _MOVED_TO = "eu-penstock-1"
-_LINE_BYTES = 8 << 10  # libcurl 8 refuses a header line beyond 100 KiB, and more than 300 KiB of them in all
+# libcurl 8 refuses a header line beyond 100 KiB, and more than 300 KiB of header lines in all.
+_LINE_BYTES = 8 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One way to go wrong; ``dataclasses.replace`` makes another of it.
+    """A fault of one request; ``dataclasses.replace`` makes a variant.
 
     Attributes:
-        name: One word, as on the command line and in the records.
-        about: What happens, in a sentence.
+        name: Short name, as on the command line and in the records.
+        about: Description in one sentence.
         verbs: Requests it can happen to (names in ``VERBS``); others are left alone.
-        ranged: It can happen to a ``Range`` only.
-        reused: It can happen to a connection only that has served another request before.
-        region: It happens to whatever is signed for another region than this one, which the answer names.
-        status: Refuse with this and ``code``, and do nothing; 0 to do what is asked for. 200 is a refusal all the same.
+        ranged: The fault can happen to a ``Range`` only.
+        reused: The fault can happen only on a connection that has served another request before.
+        region: The fault happens to requests signed for a region different from this one, which the answer names.
+        status: Refuse with this and ``code``, and do nothing; 0 to do what is requested. 200 also refuses.
         code: S3's code for the refusal; without one the body is 100 KB of HTML, as proxies send.
-        headers: Added to the answer.
-        undone: Break before anything is done; otherwise only the answer breaks.
-        change: What becomes of the answer: another ``etag``; a byte ``corrupt`` (of an upload: on its way here);
-            to a range the ``whole`` object, or the ``part`` but with status 200, or the ``next`` range, truly
-            labelled; ``garbage`` instead of XML.
-        longer: How many bytes more than there are ``Content-Length`` promises; negative for fewer.
+        headers: Headers added to the answer.
+        undone: Fail before anything is done; otherwise only the answer fails.
+        change: Change to the answer: a different ``etag``; a byte ``corrupt`` (of an upload: on its way to the server);
+            for a range the ``whole`` object, or the ``part`` but with status 200, or the ``next`` range, labelled as
+            such; ``garbage`` instead of XML.
+        longer: How many bytes too many ``Content-Length`` promises; negative for too few.
         unsized: Send no ``Content-Length``: the end of the connection is the end of the body.
         copies: How often the answer is sent.
         cut: Break off before the first byte (``start``), or half-way through the ``headers`` or the ``body``.
-        how: With a ``reset`` of the connection, by a ``close`` in good order, or with a ``stall`` that lasts until the
-            client goes away.
-        bytes_per_s: How fast the answer drips; 0 for as fast as it goes.
+        how: Break off with a ``reset`` of the connection, by a ``close`` in good order, or with a ``stall`` that lasts
+            until the client goes away.
+        bytes_per_s: Speed of the answer, in bytes per second; 0 for full speed.
 
     """
 

@@ -1,4 +1,4 @@
-"""Requests and answers: what they are, and how a request is read from a connection."""
+"""Requests and answers, and how a request is read from a connection."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "Refused", "Request", "document", "receive"]
 
 _MOST_HEADER_BYTES = 64 << 10
-_MOST_BODY_BYTES = 5 << 30  # S3's for one PUT
+_MOST_BODY_BYTES = 5 << 30  # S3's limit for one PUT
 _BUCKET_VERBS = {"GET": "list", "HEAD": "head-bucket", "PUT": "make-bucket"}
 _KEY_VERBS = {"GET": "get", "HEAD": "head", "PUT": "put", "DELETE": "delete"}
 _UPLOAD_VERBS = {"PUT": "part", "POST": "complete", "DELETE": "abort"}
 
 
 class Refused(Exception):
-    """An error answer: HTTP status, S3 code, and what the answer carries besides."""
+    """An error answer: HTTP status, S3 code, message, and region."""
 
     def __init__(self, status: int, code: str, message: str = "", *, region: str = "") -> None:
         super().__init__(code)
@@ -32,7 +32,7 @@ class Refused(Exception):
         self.region = region
 
     def answer(self) -> Answer:
-        """Return it as S3 words it; a region is named in the XML and in a header, for HEAD has no body."""
+        """Return the answer in S3's form; a region is in the XML and in a header, because HEAD has no body."""
         texts = {"Code": self.code, "Message": self.message} | ({"Region": self.region} if self.region else {})
         headers = {"x-amz-bucket-region": self.region} if self.region else {}
         return Answer(self.status, {**headers, "Content-Type": "application/xml"}, document("Error", texts))
@@ -45,7 +45,8 @@ class Answer:
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
-    unsized: bool = False  # without Content-Length: it ends where the connection does
+    # Without Content-Length: the body ends where the connection does.
+    unsized: bool = False
 
     @property
     def line(self) -> str:
@@ -55,7 +56,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Request:
-    """A request as it came: ``path`` and ``query`` raw, header names in lower case, and what is read out of them."""
+    """A request as it came: raw ``path`` and ``query``, header names in lower case, and the values parsed from them."""
 
     method: str
     path: str
@@ -68,7 +69,7 @@ class Request:
     parameters: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Read bucket, key and parameters (path style), unless a dialect has read them already."""
+        """Parse the parameters, and bucket and key (path style) unless a dialect has set them already."""
         if not self.bucket:
             bucket, _, key = self.path.removeprefix("/").partition("/")
             self.bucket, self.key = unquote(bucket), unquote(key)
@@ -77,9 +78,9 @@ class Request:
 
     @property
     def verb(self) -> str:
-        """What is asked for, in the words of ``penstock.protocols.driver``; empty for what S3 does not know.
+        """The verb, as ``penstock.engine.contracts.driver`` names it; empty for a request that S3 does not know.
 
-        A dialect says so in ``asked`` where it does not follow from method, path and query as on S3.
+        A dialect sets ``asked`` if the verb does not follow from method, path and query as on S3.
         """
         if self.asked:
             return self.asked
@@ -98,26 +99,26 @@ class Request:
 
     @property
     def region(self) -> str:
-        """The region it is signed for."""
+        """The region that the request is signed for."""
         scope = self.headers.get("authorization", "").partition("Credential=")[2].split("/")
         return scope[2] if len(scope) > 2 else ""  # noqa: PLR2004  key, day, region, service, terminator
 
     @property
     def last(self) -> bool:
-        """Whether the client wants the connection closed after it."""
+        """Whether the client wants the connection closed after this request."""
         return self.headers.get("connection", "").lower() == "close"
 
 
 def document(root: str, texts: dict[str, str], inner: str = "") -> bytes:
-    """Return an XML document: a root, children with text, and ``inner`` as it is."""
+    """Return an XML document: a root, children with text, and ``inner`` unchanged."""
     children = "".join(f"<{name}>{escape(text, {chr(13): '&#13;'})}</{name}>" for name, text in texts.items())
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<{root}>{children}{inner}</{root}>'.encode()
 
 
 def receive(reader: io.BufferedReader, connection: socket.socket) -> Request | None:
-    """Read one whole request; None when the client closed, or died half-way. ``Refused`` for what is no HTTP.
+    """Read one whole request; None if the client closed, or died half-way. ``Refused`` if it is not HTTP.
 
-    ``Expect: 100-continue`` is honoured. The body is read to its end whatever becomes of the request, so the
+    ``Expect: 100-continue`` is honoured. The body is read to its end even if the request is refused later, so the
     connection can be used again.
     """
     lines = _head(reader)

@@ -1,4 +1,4 @@
-"""Which request meets which fault: rules that are played in the order they were given."""
+"""Rules that assign faults to requests, applied in the order in which they were added."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["Match", "Script"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Which requests a rule is about: all that is said must hold.
+    """The requests that a rule applies to: all given conditions must hold.
 
     Attributes:
         verb: A name in ``VERBS``; empty for any.
         bucket: The bucket; empty for any.
         key: The object's full key; None for any.
         part: Number of a part of an upload; 0 for any.
-        nth: Begin with the n-th such request, from 1.
-        times: How often the rule's faults are played through; None for ever.
-        rate: Share of these requests that is hit, drawn from ``seed``.
-        seed: Of the draws.
+        nth: Number, from 1, of the matching request to begin with.
+        times: How often the rule's faults are played through; None for no limit.
+        rate: Share of these requests that fail, drawn from ``seed``.
+        seed: Seed of the draws.
 
     """
 
@@ -42,7 +42,7 @@ class Match:
     seed: int = 0
 
     def fits(self, request: Request) -> bool:
-        """Say whether the rule is about this request."""
+        """Return whether the rule applies to this request."""
         return (
             self.verb in ("", request.verb)
             and self.bucket in ("", request.bucket)
@@ -52,7 +52,7 @@ class Match:
 
 
 class _Rule:
-    """Faults one after another, and how far they have been played."""
+    """A sequence of faults and its progress."""
 
     def __init__(self, faults: Sequence[Fault], when: Match) -> None:
         self.faults = faults
@@ -62,7 +62,7 @@ class _Rule:
         self._played = 0
 
     def play(self, request: Request, *, reused: bool) -> Fault | None:
-        """Return the fault for a request, if it is time; what cannot happen to this request waits for the next."""
+        """Return the fault for a request, if it is due; a fault that cannot happen to this one waits for the next."""
         if self.when.times is not None and self._played >= self.when.times * len(self.faults):
             return None
         fault = self.faults[self._played % len(self.faults)]
@@ -76,7 +76,7 @@ class _Rule:
 
 
 class Script:
-    """All rules; the first that is ready decides. Thread-safe."""
+    """All rules; the first that has a fault for a request decides. Thread-safe."""
 
     def __init__(self) -> None:
         """Begin without rules."""
@@ -84,22 +84,22 @@ class Script:
         self._lock = threading.Lock()
 
     def add(self, faults: Sequence[Fault], when: Match) -> None:
-        """Play the faults in order, one for each request that fits."""
+        """Add a rule that plays the faults in order, one for each request that fits."""
         with self._lock:
             self._rules.append(_Rule(faults, when))
 
     def clear(self) -> None:
-        """Forget all rules."""
+        """Remove all rules."""
         with self._lock:
             self._rules.clear()
 
     def play(self, request: Request, *, reused: bool) -> Fault | None:
-        """Return the fault this request meets, if any; ``reused`` says that its connection has served others."""
+        """Return the fault for this request, if any; ``reused``: its connection has served other requests."""
         with self._lock:
             return next(filter(None, (rule.play(request, reused=reused) for rule in self._rules)), None)
 
     def regions(self, bucket: str) -> frozenset[str]:
-        """Return where a bucket has moved to: it takes signatures for these regions only."""
+        """Return the regions that a bucket has moved to: only signatures for these regions are accepted."""
         with self._lock:
             return frozenset(
                 fault.region

@@ -1,4 +1,4 @@
-"""A fault server to hold: in a process of its own or in this one, with the same words for both."""
+"""Handle of a fault server, in a separate process or in this one, with the same methods for both."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _ANY = Match()
 
 
 class FaultServer:
-    """An object store on loopback that goes wrong on demand. Thread-safe; of no use in a forked child.
+    """An object store on loopback that fails on demand. Thread-safe; of no use in a forked child.
 
-    Objects are addressed path-style, held in memory, and gone in the end.
+    Objects are addressed path-style, held in memory, and lost at the end.
     """
 
     def __init__(self, settings: Settings, ask: Callable[..., object]) -> None:
-        """Use ``start`` or ``within``; ``ask`` calls a method of the engine by its name."""
+        """Hold a server (use ``start`` or ``within``); ``ask`` calls a method of the engine by its name."""
         self._ask = ask
         self.settings = settings
         self.endpoint = f"http://127.0.0.1:{ask('port')}"
@@ -43,7 +43,7 @@ class FaultServer:
     @classmethod
     @contextmanager
     def start(cls, settings: Settings | None = None) -> Iterator[FaultServer]:
-        """Run in a process of its own until the block ends; it also ends when this process is killed."""
+        """Run in a separate process until the block ends; the server also ends when this process is killed."""
         settings = settings or Settings()
         ours, theirs = socket.socketpair()
         root = str(Path(__file__).parents[3])  # a checkout need not be installed
@@ -56,12 +56,12 @@ class FaultServer:
                     line.send(settings)
                     yield cls(settings, _over(line))
             finally:
-                child.kill()  # it holds nothing worth a farewell
+                child.kill()  # nothing to save
 
     @classmethod
     @contextmanager
     def within(cls, settings: Settings | None = None) -> Iterator[FaultServer]:
-        """Run on threads of this process until the block ends: quick to start, and it takes its share of the GIL."""
+        """Run on threads of this process until the block ends: quick to start, but it takes a share of the GIL."""
         settings = settings or Settings()
         engine = Engine(settings)
         try:
@@ -71,33 +71,33 @@ class FaultServer:
 
     @property
     def store(self) -> StoreOptions:
-        """The options that reach it."""
+        """Options that connect to the server."""
         return spoken(self.settings.dialect).store(self.settings, self.endpoint)
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment variables that reach it, for a training that is to be left as it is."""
+        """Environment variables that connect to the server, for a training program that must not be changed."""
         return spoken(self.settings.dialect).environment(self.settings, self.endpoint)
 
     @property
     def scheme(self) -> str:
-        """The scheme of its URLs, such as ``s3``."""
+        """Scheme of its URLs, such as ``s3``."""
         return spoken(self.settings.dialect).scheme
 
     def admit(self, *tokens: str) -> None:
-        """Take these tokens, of bearers or of temporary keys, from now on, and no others."""
+        """Accept these tokens, of bearers or of temporary keys, from now on, and no others."""
         self._ask("admit", tokens)
 
     def make(self, bucket: str) -> None:
-        """Make a bucket, unless it is there."""
+        """Create a bucket, unless it exists."""
         self._ask("make", bucket)
 
     def put(self, bucket: str, key: str, data: bytes) -> str:
-        """Store an object, and make its bucket, without a request; returns its version, on S3 the ETag."""
+        """Store an object, and create its bucket, without a request; return its version, on S3 the ETag."""
         return str(self._ask("put", bucket, key, data))
 
     def objects(self, bucket: str) -> dict[str, bytes]:
-        """Return what is visible in a bucket; KeyError where there is none."""
+        """Return the visible objects of a bucket; ``KeyError`` if the bucket does not exist."""
         found = self._ask("objects", bucket)
         assert isinstance(found, dict)
         return found
@@ -109,24 +109,24 @@ class FaultServer:
         return found
 
     def fail(self, *faults: Fault, when: Match = _ANY) -> None:
-        """Have requests that fit ``when`` meet these faults, one after another: by default the next ones of any kind.
+        """Inject faults, one after another, into requests that fit ``when``: by default the next ones of any kind.
 
-        Rules are asked in the order they were given. A fault waits for a request that it can happen to.
+        Rules apply in the order in which they were added. A fault waits for a request that it can happen to.
         """
         self._ask("fail", faults, when)
 
     def heal(self) -> None:
-        """Forget every fault that was planted and not met yet."""
+        """Remove all faults that have not happened yet."""
         self._ask("heal")
 
     def seen(self, verb: str = "", bucket: str = "", key: str | None = None) -> list[Seen]:
-        """Return the requests so far, in the order of arrival, that fit; empty words and None stand for any."""
+        """Return the requests so far that fit, in the order of arrival; empty strings and None match any."""
         found = self._ask("seen", verb, bucket, key)
         assert isinstance(found, list)
         return found
 
     def opened(self) -> int:
-        """Return how many connections were ever opened to it."""
+        """Return how many connections to the server were ever opened."""
         found = self._ask("opened")
         assert isinstance(found, int)
         return found
@@ -147,7 +147,7 @@ def _over(line: Connection) -> Callable[..., object]:
 
 
 def attend(line: Connection) -> None:
-    """Serve in this process and do what the owner says, until the owner is gone."""
+    """Serve in this process and carry out the owner's calls, until the owner has ended."""
     engine = Engine(line.recv())
     while True:
         try:
@@ -156,5 +156,5 @@ def attend(line: Connection) -> None:
             return
         try:
             line.send(getattr(engine, name)(*arguments))
-        except Exception as error:  # noqa: BLE001  the owner's to hear
+        except Exception as error:  # noqa: BLE001  sent to the owner
             line.send(error)

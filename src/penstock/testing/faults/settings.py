@@ -1,4 +1,4 @@
-"""How a fault server is set up."""
+"""Settings of a fault server."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ __all__ = ["Settings"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a server is set up.
+    """Settings of a fault server.
 
     Attributes:
-        dialect: What it speaks: a name in ``dialects.DIALECTS``, or a module of your own, by its full name, that has
+        dialect: The dialect that it speaks: a name in ``dialects.DIALECTS``, or the full name of a module that defines
             ``WORDS``.
-        port: On loopback; 0 for any that is free.
-        access_key: The one key it knows.
+        port: Port on loopback; 0 for any free port.
+        access_key: The only key id that it accepts.
         secret_key: Its secret.
-        tokens: The tokens that it takes, of bearers or of temporary keys; ``FaultServer.admit`` changes them.
-        region: What requests must be signed for.
-        latency_ms: Before the first byte of each answer.
+        tokens: The bearer tokens, or tokens of temporary keys, that it accepts; ``FaultServer.admit`` changes them.
+        region: The region that requests must be signed for.
+        latency_ms: Delay before the first byte of each answer.
         least_part_bytes: Least size of all parts of an upload but the last; S3's is 5 MiB.
-        conditions: What it makes of ``If-Match`` and ``If-None-Match`` on a write: ``heeded``; ``bare``, with ETags
-            known without their quotes only, and none heeded where an upload is completed (Ceph 16); ``ignored``;
+        conditions: How it treats ``If-Match`` and ``If-None-Match`` on a write: ``heeded``; ``bare``, which accepts
+            ETags only without their quotes, and ignores conditions where an upload is completed (Ceph 16); ``ignored``;
             ``refused`` (501 NotImplemented).
 
     """

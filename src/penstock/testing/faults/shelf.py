@@ -1,4 +1,4 @@
-"""What is stored: buckets of objects and unfinished uploads, in memory, with S3's ETags and S3's order."""
+"""In-memory buckets of objects and unfinished uploads, with S3's ETags and S3's order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from penstock.testing.faults.message import Refused
 __all__ = ["Bucket", "Listing", "Stored", "Upload"]
 
 _MOST_PARTS = 10_000
-_generations = count(time.time_ns() // 1000)  # as Google counts: no object's number ever comes back
+# As Google counts: the number of an object is never used again.
+_generations = count(time.time_ns() // 1000)
 
 
 def _md5(data: bytes) -> bytes:
@@ -21,33 +22,33 @@ def _md5(data: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One object."""
+    """A stored object."""
 
     data: bytes
     etag: str
-    headers: dict[str, str]  # Content-Type and metadata, as they came
+    headers: dict[str, str]  # Content-Type and metadata, as received
     modified: float = field(default_factory=time.time)
     generation: int = field(default_factory=lambda: next(_generations))
 
     @classmethod
     def of(cls, data: bytes, headers: dict[str, str]) -> Stored:
-        """Store what one PUT brought."""
+        """Return the object that a PUT stores."""
         return cls(data, _md5(data).hex(), headers)
 
 
 @dataclass(slots=True)
 class Upload:
-    """An upload that is not finished: its parts by number."""
+    """An unfinished upload: its parts by number."""
 
     key: str
     headers: dict[str, str]
-    parts: dict[int | str, Stored] = field(default_factory=dict)  # by number, or by the name of a block
+    parts: dict[int | str, Stored] = field(default_factory=dict)  # by number, or by block name
     began: float = field(default_factory=time.time)
 
 
 @dataclass(slots=True)
 class Listing:
-    """One page: objects by key, common prefixes, and the token of the next page."""
+    """A page of a listing: objects by key, common prefixes, and the token of the next page."""
 
     entries: list[tuple[str, Stored]] = field(default_factory=list)
     prefixes: list[str] = field(default_factory=list)
@@ -58,16 +59,18 @@ class Bucket:
     """Objects and uploads; callers hold the server's lock."""
 
     def __init__(self, least_part_bytes: int) -> None:
-        """Start empty; parts but the last must have ``least_part_bytes``."""
+        """Start empty; all parts but the last must have at least ``least_part_bytes``."""
         self.objects: dict[str, Stored] = {}
         self.uploads: dict[str, Upload] = {}
-        self.committed: dict[str, dict[int | str, Stored]] = {}  # by key, the blocks that an object was made of (Azure)
-        self.folders: dict[str, float] = {}  # when they were made, in a hierarchical namespace (Azure)
+        # By key, the blocks that an object was made of (Azure).
+        self.committed: dict[str, dict[int | str, Stored]] = {}
+        # By path, when folders were made, in a hierarchical namespace (Azure).
+        self.folders: dict[str, float] = {}
         self._least_part_bytes = least_part_bytes
         self._names = count(1)
 
     def find(self, key: str) -> Stored:
-        """Return an object; ``NoSuchKey`` where there is none."""
+        """Return an object; ``NoSuchKey`` if it does not exist."""
         if key not in self.objects:
             raise Refused(404, "NoSuchKey")
         return self.objects[key]
@@ -79,14 +82,14 @@ class Bucket:
         return name
 
     def upload(self, name: str, key: str) -> Upload:
-        """Return an unfinished upload; ``NoSuchUpload`` where there is none, or it is another key's."""
+        """Return an unfinished upload; ``NoSuchUpload`` if it does not exist or belongs to another key."""
         found = self.uploads.get(name)
         if found is None or found.key != key:
             raise Refused(404, "NoSuchUpload")
         return found
 
     def part(self, upload: Upload, number: int, data: bytes) -> Stored:
-        """Keep a part; sent again, it replaces the earlier one."""
+        """Keep a part; a part that is sent again replaces the earlier one."""
         if not 1 <= number <= _MOST_PARTS:
             raise Refused(400, "InvalidArgument", "part numbers are 1 to 10,000")
         part = upload.parts[number] = Stored.of(data, {})
@@ -113,7 +116,7 @@ class Bucket:
     def page(self, prefix: str, delimiter: str, after: str, most: int) -> Listing:
         """List ``most`` keys and common prefixes from ``after`` (exclusive), in the order of UTF-8 bytes.
 
-        ``after`` is a key, or a page's token: a key or a common prefix with NUL before it; all of the latter is passed.
+        ``after`` is a key or a page's token: a key, or a common prefix with NUL before it, whose keys are all skipped.
         """
         page, last = Listing(), ""
         passed = after[1:] if after.startswith("\0") else ""

@@ -1,8 +1,8 @@
-"""Whether a request is signed by someone the server knows, and its body the one that was signed.
+"""Verification that a request is signed with a known key, and that its body is the signed one.
 
-SigV4 and its kin, in headers or (a signed address) in the query.
+SigV4 and its variants, in headers or (a presigned URL) in the query.
 
-Written from the standard's text and on purpose without ``penstock.drivers.s3.signing``, which it judges.
+Written from the standard's text and deliberately without ``penstock.stores.s3.signing``, which it checks.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _HEX = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """What a signature of this kind is called.
+    """Names that one kind of signature uses.
 
     Attributes:
-        name: The word before ``-HMAC-SHA256``, which also stands before the secret.
+        name: The word before ``-HMAC-SHA256``, which also precedes the secret.
         service: The service in the scope.
-        prefix: What begins the headers that must be signed.
+        prefix: Prefix of the headers that must be signed.
 
     """
 
@@ -59,7 +59,7 @@ AMAZON = Scheme()
 def check_signature(
     request: Request, keys: Mapping[str, str], regions: frozenset[str], now: float, scheme: Scheme = AMAZON
 ) -> None:
-    """Raise ``Refused`` unless the signature is right, by a known key, for one of ``regions``, and made just now.
+    """Raise ``Refused`` unless the signature is correct, recent, by a known key and for one of ``regions``.
 
     ``keys`` maps key ids to secrets; ``now`` is seconds since the epoch.
     """
@@ -95,7 +95,7 @@ def check_signature(
 def check_query(
     request: Request, keys: Mapping[str, str], regions: frozenset[str], now: float, scheme: Scheme = AMAZON
 ) -> bool:
-    """Say whether the query is signed; raise ``Refused`` where it is, and not as ``check_signature`` would have it."""
+    """Return whether the query is signed; raise ``Refused`` if it fails the checks of ``check_signature``."""
     given, prefix = request.parameters, scheme.prefix.title()
     signature = given.get(f"{prefix}Signature")
     if signature is None:
@@ -128,7 +128,7 @@ def check_query(
 
 
 def check_age(stamp: str, day: str, expires: str, now: float) -> None:
-    """Raise ``Refused`` unless an address that was signed at ``stamp``, for ``expires`` seconds, still lives."""
+    """Raise ``Refused`` unless a URL that was signed at ``stamp``, for ``expires`` seconds, is still valid."""
     if not expires.isdigit() or not 0 < int(expires) <= _MOST_S:
         raise Refused(400, "AuthorizationQueryParametersError", "an address expires within a week")
     age_s = now - _seconds(stamp)
@@ -139,7 +139,7 @@ def check_age(stamp: str, day: str, expires: str, now: float) -> None:
 
 
 def check_body(request: Request) -> None:
-    """Raise ``Refused`` where the body is not the one its digests were made of."""
+    """Raise ``Refused`` if the body does not match its digests."""
     headers, body = request.headers, request.body
     digest = headers.get("x-amz-content-sha256", "")
     if digest != _UNSIGNED and not _HEX.fullmatch(digest):
@@ -158,7 +158,7 @@ def check_body(request: Request) -> None:
 
 
 def _canonical(request: Request, signed: list[str], digest: str, unsigned: str = "") -> bytes:
-    """Return the canonical request: path and query decoded and encoded anew, so that a lax client is found out."""
+    """Return the canonical request; path and query are decoded and re-encoded, which exposes a lax client."""
     pairs = (pair.partition("=") for pair in request.query.split("&") if pair)
     query = sorted((_encoded(name, "-_.~"), _encoded(value, "-_.~")) for name, _, value in pairs)
     lines = [f"{name}:{' '.join(request.headers.get(name, '').split())}" for name in signed]

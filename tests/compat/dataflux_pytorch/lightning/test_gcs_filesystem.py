@@ -54,6 +54,12 @@ def test_arguments_are_honoured_named_or_refused(gcs, monkeypatch):
         GCSDistributedWriter(f"gs://{gcs.name}/x", "project", thread_count=8)
     for kind in (GCSDistributedReader, GCSDistributedWriter, GCSFileSystem):
         assert kind.validate_checkpoint_id(Path(f"gs://{gcs.name}/x"))
-        assert not kind.validate_checkpoint_id("s3://bucket/x")
+        assert kind.validate_checkpoint_id(f"gs://{gcs.name}/x")
+        with pytest.raises(ValueError, match="gs://"):
+            kind.validate_checkpoint_id("s3://bucket/x")
+    with pytest.raises(ValueError, match="mode"), GCSFileSystem("project").create_stream(f"gs://{gcs.name}/x", "ab"):
+        pass
+    with pytest.raises(NotImplementedError, match="more"):
+        GCSDistributedReader(f"gs://{gcs.name}/x", "project", more=1)
     with pytest.raises(ValueError, match="gs://"):
         GCSDistributedWriter("/tmp/x", "project")  # noqa: S108  nothing is written

@@ -10,7 +10,7 @@ from azure.core.exceptions import HttpResponseError, ResourceExistsError, Resour
 from azure.storage.blob import BlobBlock, ContentSettings
 
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
-from tests.drivers.azure.test_driver import account_of
+from tests.stores.azure.test_driver import account_of
 
 
 @pytest.fixture(scope="module")

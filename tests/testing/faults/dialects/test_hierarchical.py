@@ -6,7 +6,7 @@ import pytest
 from azure.core.exceptions import HttpResponseError, ResourceExistsError
 
 from penstock.testing.faults import FaultServer, Settings
-from tests.drivers.azure.test_driver import account_of
+from tests.stores.azure.test_driver import account_of
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from azure.core.exceptions import HttpResponseError
 from azure.storage.blob import generate_blob_sas
 
 from penstock.testing.faults import FaultServer, Settings
-from tests.drivers.azure.test_driver import account_of
 from tests.servers import Account
+from tests.stores.azure.test_driver import account_of
 
 
 @pytest.fixture(scope="module")

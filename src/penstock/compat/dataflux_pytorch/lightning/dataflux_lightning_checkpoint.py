@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.checkpoint.lightning import AsyncCheckpointIO, CheckpointIO
-from penstock.compat.dataflux_pytorch.options import gcs_url, store_options
+from penstock.compat.dataflux_pytorch.lightning.path_utils import gcs_url
+from penstock.compat.dataflux_pytorch.options import store_options
 
 __all__ = ["DatafluxLightningAsyncCheckpoint", "DatafluxLightningCheckpoint"]
 
 
 class DatafluxLightningCheckpoint(CheckpointIO):
-    """Saves and loads by ``gs://`` or ``gcs://`` path: ``Trainer(plugins=[DatafluxLightningCheckpoint(project)])``.
+    """Checkpoints by ``gs://`` or ``gcs://`` path: ``Trainer(plugins=[DatafluxLightningCheckpoint(project)])``.
 
-    ``disable_multipart`` changes nothing: an object goes up in parts, in parallel, while torch writes it.
+    ``disable_multipart`` has no effect: objects are uploaded in parallel parts while torch writes them.
     """
 
     def __init__(
@@ -22,32 +23,32 @@ class DatafluxLightningCheckpoint(CheckpointIO):
         storage_client: Any = None,  # noqa: ANN401  a google.cloud.storage.Client
         disable_multipart: bool = False,  # noqa: FBT001, FBT002  the original's
     ) -> None:
-        """Open nothing yet."""
+        """Keep the arguments; nothing is opened yet."""
         super().__init__(store_options(storage_client))
         self.project_name = project_name
         self.storage_client = storage_client
         self.disable_multipart = disable_multipart
 
-    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: object = None) -> None:  # noqa: ANN401, ARG002  the original's: it takes options and ignores them
+    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: object = None) -> None:  # noqa: ANN401, ARG002  the original ignores options, too
         """Save with ``torch.save``; the write is atomic."""
         super().save_checkpoint(checkpoint, gcs_url(path))
 
     def load_checkpoint(
         self,
-        path: Any,  # noqa: ANN401  a URL, also one that went through pathlib
+        path: Any,  # noqa: ANN401  a URL, as text or as a pathlib path
         map_location: object = None,
         weights_only: bool | None = None,  # noqa: FBT001  Lightning's, since 2.6
-    ) -> Any:  # noqa: ANN401  whatever was saved
-        """Return what was saved. ``weights_only=None`` is True, as in torch; ``NotFound`` where there is none."""
+    ) -> Any:  # noqa: ANN401  the saved value, of any type
+        """Return the saved value. ``weights_only=None`` is True, as in torch. Raise ``NotFound`` if it is missing."""
         return super().load_checkpoint(gcs_url(path), map_location, weights_only)
 
     def remove_checkpoint(self, path: Any) -> None:  # noqa: ANN401  the same
-        """Delete a checkpoint; a missing one is no error."""
+        """Delete a checkpoint; a missing one is not an error."""
         super().remove_checkpoint(gcs_url(path))
 
 
 class DatafluxLightningAsyncCheckpoint(AsyncCheckpointIO):
-    """The same in the background: see ``penstock.checkpoint.lightning.AsyncCheckpointIO``."""
+    """``DatafluxLightningCheckpoint`` in the background: see ``penstock.checkpoint.lightning.AsyncCheckpointIO``."""
 
     def __init__(
         self,
@@ -55,5 +56,5 @@ class DatafluxLightningAsyncCheckpoint(AsyncCheckpointIO):
         storage_client: Any = None,  # noqa: ANN401  a google.cloud.storage.Client
         disable_multipart: bool = False,  # noqa: FBT001, FBT002  the original's
     ) -> None:
-        """Open nothing yet."""
+        """Keep the arguments; nothing is opened yet."""
         super().__init__(DatafluxLightningCheckpoint(project_name, storage_client, disable_multipart))

@@ -1,19 +1,23 @@
 """``dataflux_pytorch.lightning.gcs_filesystem`` over Penstock: torch's Distributed Checkpoint on Google Cloud Storage.
 
-Checkpoints are in torch's own layout, which the original reads, and this reads the original's. What differs: a save
-becomes visible as one, when all ranks have written, and replaces what was there atomically; a rank reads only what it
-loads, in parallel, into the tensors themselves. ``penstock.checkpoint.dcp`` has a layout with digests.
+Checkpoints are in torch's own layout: the original can read them, and this module can read those of the original.
+Differences: a save becomes visible atomically when all ranks have written, and replaces an existing checkpoint
+atomically; a rank reads only the data that it loads, in parallel, directly into the tensors.
+``penstock.checkpoint.dcp`` has a layout with digests.
 """
 
 from __future__ import annotations
 
+import pathlib
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.dcp import StorageReader, StorageWriter
-from penstock.compat.dataflux_pytorch.options import gcs_url, store_options
+from penstock.compat.dataflux_pytorch.lightning.path_utils import gcs_url
+from penstock.compat.dataflux_pytorch.options import store_options
 from penstock.compat.filesystem import ObjectFileSystem
 from penstock.compat.hints import not_honoured
 from penstock.compat.torchwriter import overwrite_of
+from penstock.errors import Unsupported
 
 if TYPE_CHECKING:
     import os
@@ -32,7 +36,7 @@ class GCSFileSystem(ObjectFileSystem):
         debug: bool = False,  # noqa: FBT001, FBT002  the original's
         storage_client: Any = None,  # noqa: ANN401  a google.cloud.storage.Client
     ) -> None:
-        """Open nothing yet."""
+        """Keep the arguments; nothing is opened yet."""
         if debug:
             not_honoured("debug=True", "penstock.events tells what is read and written")
         super().__init__(store_options(storage_client))
@@ -42,14 +46,32 @@ class GCSFileSystem(ObjectFileSystem):
 
     @classmethod
     def url(cls, path: Path) -> str:
-        """Return a path's URL. ``InvalidURL``, a ``ValueError``, unless it is of Google Cloud Storage."""
+        """Return the URL of a Google Cloud Storage path. Raise ``InvalidURL`` (a ``ValueError``) for any other path."""
         return gcs_url(path)
+
+    def init_path(self, path: Path) -> pathlib.Path:
+        """Return a ``pathlib`` path, as the original does; all methods accept it."""
+        return pathlib.Path(path)
+
+    def concat_path(self, path: Path, suffix: str) -> pathlib.Path:
+        """Return the ``pathlib`` path of ``suffix`` below ``path``."""
+        return pathlib.Path(path) / suffix
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
+        """Return True for a URL of Google Cloud Storage and for any ``pathlib`` path.
+
+        Raises:
+            InvalidURL: Any other URL; the error is a ``ValueError``, as in the original.
+
+        """
+        return isinstance(checkpoint_id, pathlib.Path) or bool(gcs_url(checkpoint_id))
 
 
 class GCSDistributedWriter(StorageWriter):
-    """Saves a checkpoint below ``path``, on every rank: ``dcp.save(state, storage_writer=GCSDistributedWriter(…))``.
+    """Checkpoint writer below ``path``, on every rank: ``dcp.save(state, storage_writer=GCSDistributedWriter(…))``.
 
-    What stood there is replaced when the new checkpoint is complete (``overwrite=False`` refuses instead).
+    An existing checkpoint is replaced when the new one is complete; ``overwrite=False`` raises an error instead.
     """
 
     def __init__(
@@ -60,23 +82,23 @@ class GCSDistributedWriter(StorageWriter):
         debug: bool | None = False,  # noqa: FBT001, FBT002  the original's
         **kwargs: Any,  # noqa: ANN401  those of torch's FileSystemWriter
     ) -> None:
-        """Write below ``path``; nothing is sent yet. ``kwargs`` are those of torch's ``FileSystemWriter``."""
+        """Set the location ``path``, without a request. ``kwargs`` are those of torch's ``FileSystemWriter``."""
         self.fs = GCSFileSystem(project_name, bool(debug), storage_client)
         overwrite = overwrite_of("GCSDistributedWriter", kwargs)
         super().__init__(gcs_url(path), overwrite=overwrite, layout="torch", store=store_options(storage_client))
 
     def reset(self, checkpoint_id: Path | None = None) -> None:
-        """Begin anew, at another location if one is given."""
+        """Reset the state, and use the location ``checkpoint_id`` if it is given."""
         super().reset(checkpoint_id and gcs_url(checkpoint_id))
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
-        """Return whether it is a URL of Google Cloud Storage."""
+        """Return the result of ``GCSFileSystem.validate_checkpoint_id``."""
         return GCSFileSystem.validate_checkpoint_id(checkpoint_id)
 
 
 class GCSDistributedReader(StorageReader):
-    """Loads a checkpoint below ``path``, on every rank: ``dcp.load(state, storage_reader=GCSDistributedReader(…))``."""
+    """Checkpoint reader below ``path``, on every rank: ``dcp.load(state, storage_reader=GCSDistributedReader(…))``."""
 
     def __init__(
         self,
@@ -84,16 +106,24 @@ class GCSDistributedReader(StorageReader):
         project_name: str | None,
         storage_client: Any = None,  # noqa: ANN401  a google.cloud.storage.Client
         debug: bool | None = False,  # noqa: FBT001, FBT002  the original's
+        **kwargs: Any,  # noqa: ANN401  those of torch's FileSystemReader
     ) -> None:
-        """Read below ``path``; nothing is sent yet."""
+        """Set the location ``path``, without a request.
+
+        Raises:
+            Unsupported: ``kwargs`` is not empty: the further arguments of torch's ``FileSystemReader`` are private.
+
+        """
+        if kwargs:
+            raise Unsupported(f"GCSDistributedReader takes no {', '.join(sorted(kwargs))}: penstock reads all layouts")
         self.fs = GCSFileSystem(project_name, bool(debug), storage_client)
         super().__init__(gcs_url(path), store=store_options(storage_client))
 
     def reset(self, checkpoint_id: Path | None = None) -> None:
-        """Begin anew, at another location if one is given."""
+        """Reset the state, and use the location ``checkpoint_id`` if it is given."""
         super().reset(checkpoint_id and gcs_url(checkpoint_id))
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
-        """Return whether it is a URL of Google Cloud Storage."""
+        """Return the result of ``GCSFileSystem.validate_checkpoint_id``."""
         return GCSFileSystem.validate_checkpoint_id(checkpoint_id)

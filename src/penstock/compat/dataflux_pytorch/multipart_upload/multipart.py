@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.compat.dataflux_pytorch.options import store_options
+from penstock.errors import Unsupported
 from penstock.options import WriteOptions
 from penstock.source import object_at
 
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["upload_chunks_concurrently_from_bytesio"]
 
-_PART_BYTES, _WORKERS = 32 << 20, 8  # the original's
+_PART_BYTES, _WORKERS = 32 << 20, 8  # the original's defaults
+# Blob properties that Penstock's writer does not support. Google's library sends them with an upload, or drops them.
+_NOT_SENT = (
+    *("storage_class", "cache_control", "content_encoding", "content_disposition", "content_language", "custom_time"),
+    *("md5_hash", "crc32c", "retention", "contexts", "event_based_hold", "temporary_hold"),
+)
 
 
 def upload_chunks_concurrently_from_bytesio(  # noqa: PLR0913  the original's signature: design/0036
@@ -29,13 +35,47 @@ def upload_chunks_concurrently_from_bytesio(  # noqa: PLR0913  the original's si
     timeout: Any = None,  # noqa: ANN401, ARG001  see below
     retry: Any = None,  # noqa: ANN401  a google.api_core.retry.Retry
 ) -> None:
-    """Upload all of ``bytesio`` to a blob, by its client's credentials, atomically.
+    """Upload all of ``bytesio`` to a blob, atomically, with the credentials of the blob's client.
 
-    ``chunk_size`` bytes are a part, and ``max_workers`` parts are in flight. ``deadline`` and ``timeout`` change
-    nothing: an upload is given up when it makes no progress. Nor does ``checksum``: what was sent is always compared.
+    The object gets the blob's metadata and content type, and ``blob.user_project`` pays. As in the original, properties
+    that were only loaded from an older version of the object are not written again, except the content type.
+
+    A part has ``chunk_size`` bytes, and ``max_workers`` parts are in flight. ``deadline`` and ``timeout`` have no
+    effect: an upload fails when it makes no progress. ``checksum`` has no effect: an upload is always verified.
+
+    Raises:
+        Unsupported: Another property of the blob is set, such as ``kms_key_name``; nothing is sent.
+
     """
+    url = f"gs://{blob.bucket.name}/{blob.name}"
+    _refuse_unsent(blob, url)
+    payer = getattr(blob, "user_project", None) or getattr(blob.bucket, "user_project", None)
     write = WriteOptions(part_bytes=chunk_size, buffer_bytes=chunk_size * (max_workers + 1))
-    store = replace(store_options(blob.client, retry), write=write)
-    source, key = object_at(f"gs://{blob.bucket.name}/{blob.name}", store)
-    with source.open_write(key, content_type=content_type or "") as writer:
+    store = replace(store_options(blob.client, retry), write=write, user_project=payer)
+    source, key = object_at(url, store)
+    kind = content_type or getattr(blob, "content_type", None) or ""
+    with source.open_write(key, metadata=_given(blob, "metadata"), content_type=kind) as writer:
         writer.write(bytesio.getbuffer())
+
+
+def _refuse_unsent(blob: Any, url: str) -> None:  # noqa: ANN401  a google.cloud.storage.Blob
+    """Raise ``Unsupported`` for the first property that would be lost."""
+    found = [name for name in _NOT_SENT if _given(blob, name)]
+    if getattr(blob, "_encryption_key", None) or getattr(blob, "encryption_key", None):
+        found.insert(0, "encryption_key")
+    kms = getattr(blob, "kms_key_name", None)
+    # A key name with a version was loaded from the store: it describes the encryption of the replaced object.
+    if kms and "cryptoKeyVersions" not in kms:
+        found.insert(0, "kms_key_name")
+    if found:
+        message = f"cannot upload {url}: blob.{found[0]} is set, and Penstock cannot write an object with it"
+        raise Unsupported(f"{message}; unset it, or upload by blob.upload_from_file", url=url)
+
+
+def _given(blob: Any, name: str) -> Any:  # noqa: ANN401  a google.cloud.storage.Blob
+    """Return a property that the caller has set; None if it was loaded from the store or is not set."""
+    first, *others = name.split("_")
+    changed = getattr(blob, "_changes", None)
+    if changed is not None and first + "".join(map(str.title, others)) not in changed:
+        return None
+    return getattr(blob, name, None)

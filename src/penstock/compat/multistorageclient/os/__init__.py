@@ -15,5 +15,5 @@ __all__ = ["exists", "isdir", "isfile", "makedirs", "path"]
 
 
 def makedirs(name: str | PathLike[str], mode: int = 0o777, exist_ok: bool = False) -> None:
-    """Make a directory of this machine and those above it; elsewhere do nothing, for what is written makes them."""
+    """Create a local directory and its parents; elsewhere do nothing, because writes create directories."""
     MultiStoragePath(name).mkdir(mode, parents=True, exist_ok=exist_ok)

@@ -13,15 +13,15 @@ __all__ = ["exists", "isdir", "isfile"]
 
 
 def exists(path: str | PathLike[str]) -> bool:
-    """Return whether there is an object, or something below it."""
+    """Return whether an object exists at the path, or anything below it."""
     return MultiStoragePath(path).exists()
 
 
 def isdir(path: str | PathLike[str], strict: bool = True) -> bool:
-    """Return whether something lies below it."""
+    """Return whether anything exists below the path."""
     return MultiStoragePath(path).is_dir(strict)
 
 
 def isfile(path: str | PathLike[str]) -> bool:
-    """Return whether there is an object."""
+    """Return whether an object exists at the path."""
     return MultiStoragePath(path).is_file(strict=False)

@@ -1,1 +1,1 @@
-"""Zarr arrays and groups copied into other chunks, shards and codecs: zarr decodes and encodes."""
+"""Copies of zarr arrays and groups with other chunks, shards and codecs; zarr decodes and encodes."""

@@ -1,33 +1,35 @@
-"""An array's metadata document with other chunks, shards and codecs; pure."""
+"""Metadata documents of arrays, rewritten for other chunks, shards and codecs; pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import Unusable
-from penstock.interop.zarr.rechunk.codecs import codec_v2, codecs_v3, spelled
 from penstock.interop.zarr.rechunk.shapes import filled, sharded
+from penstock.options.table import meant
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from penstock.interop.zarr.rechunk.shapes import Shapes
 
-__all__ = ["Form", "dimensions", "form", "rewritten"]
+__all__ = ["CODECS", "Form", "codec_v2", "codecs_v3", "dimensions", "form", "rewritten", "spelled"]
 
 _SHARDING = "sharding_indexed"
-_TO_BYTES = {"bytes", "vlen-utf8", "vlen-bytes"}  # array -> bytes: what stands after them compresses
-_TO_BYTES_THEMSELVES = {"numcodecs.pcodec", "numcodecs.zfpy"}  # and these compress, too
+# Codecs from array to bytes; the codecs after them compress.
+_TO_BYTES = {"bytes", "vlen-utf8", "vlen-bytes"}
+# Codecs from array to bytes that also compress.
+_TO_BYTES_THEMSELVES = {"numcodecs.pcodec", "numcodecs.zfpy"}
 _INDEX = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
 
 
 class Form(NamedTuple):
-    """How an array lies in objects.
+    """The layout of an array in objects.
 
     Attributes:
-        chunks: What is encoded at once: the inner chunk where the array has shards.
-        shards: Shape of a shard; None for none.
-        codecs: For people.
+        chunks: Shape of a chunk, which is encoded as a unit: the inner chunk if the array has shards.
+        shards: Shape of a shard; None for an array without shards.
+        codecs: The codecs as readable text.
 
     """
 
@@ -37,12 +39,12 @@ class Form(NamedTuple):
 
     @property
     def object(self) -> tuple[int, ...]:
-        """What lies in one object."""
+        """Shape of the part in one object: a shard, or a chunk of an array without shards."""
         return self.shards or self.chunks
 
 
 def form(document: Mapping[str, Any]) -> Form:
-    """Return how the array of a document lies in objects. Raises ``Unusable`` for a grid that is not regular."""
+    """Return the layout of a document's array in objects; raise ``Unusable`` for a grid that is not regular."""
     if document["zarr_format"] == 2:  # noqa: PLR2004  zarr's
         filters = [*(document.get("filters") or ()), document.get("compressor")]
         return Form(tuple(document["chunks"]), None, spelled([each for each in filters if each]))
@@ -57,7 +59,7 @@ def form(document: Mapping[str, Any]) -> Form:
 
 
 def dimensions(document: Mapping[str, Any]) -> tuple[str | None, ...]:
-    """Return the names of an array's dimensions, of ``dimension_names`` or of xarray's ``_ARRAY_DIMENSIONS``."""
+    """Return the names of an array's dimensions, from ``dimension_names`` or xarray's ``_ARRAY_DIMENSIONS``."""
     names = document.get("dimension_names") or document.get("attributes", {}).get("_ARRAY_DIMENSIONS")
     if isinstance(names, list | tuple) and len(names) == len(document["shape"]):
         return tuple(each if isinstance(each, str) else None for each in names)
@@ -67,11 +69,11 @@ def dimensions(document: Mapping[str, Any]) -> tuple[str | None, ...]:
 def rewritten(
     document: Mapping[str, Any], path: str, asked: tuple[Shapes, Shapes], codec: str | None, item_bytes: int
 ) -> dict[str, Any]:
-    """Return a document with the chunks and shards that were ``asked`` for and with ``codec``; the rest stays.
+    """Return a document with the requested chunks and shards (``asked``) and ``codec``; the rest is unchanged.
 
     Raises:
-        Unusable: Shards in format 2, shards that are no multiple of the chunks, sizes of another number of dimensions,
-            an unknown codec.
+        Unusable: Shards in format 2, shards that are not a multiple of the chunks, a wrong number of sizes, or an
+            unknown codec.
 
     """
     now, shape, dims = form(document), tuple(document["shape"]), dimensions(document)
@@ -110,7 +112,7 @@ def _codecs(
 
 
 def _compressed(codecs: list[dict[str, Any]], codec: str, item_bytes: int) -> list[dict[str, Any]]:
-    """Return a chain with another compressor; filters of arrays and the order of bytes stay."""
+    """Return a chain of codecs with another compressor; array filters and the byte order stay."""
     new = codecs_v3(codec, item_bytes)
     for number, each in enumerate(codecs):
         if each["name"] in _TO_BYTES:
@@ -121,8 +123,77 @@ def _compressed(codecs: list[dict[str, Any]], codec: str, item_bytes: int) -> li
 
 
 def _parts(codecs: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any] | None, list[dict[str, Any]]]:
-    """Return the codecs before sharding, its configuration, and those after it."""
+    """Return the codecs before sharding, the configuration of sharding, and the codecs after it."""
     for number, each in enumerate(codecs):
         if each["name"] == _SHARDING:
             return codecs[:number], each["configuration"], codecs[number + 1 :]
     return [], None, []
+
+
+_BLOSC = ("lz4", "lz4hc", "zstd", "zlib", "blosclz")
+_LEVELS = {"zstd": (-131072, 22, 0), "gzip": (0, 9, 5)} | {f"blosc-{each}": (0, 9, 5) for each in _BLOSC}
+CODECS = ("none", *_LEVELS)
+
+
+def codec_v2(text: str) -> dict[str, Any] | None:
+    """Return the ``compressor`` of a ``.zarray``; raise ``Unusable`` as ``codecs_v3`` does."""
+    name, level = _parsed(text)
+    if name == "none":
+        return None
+    if name.startswith("blosc-"):
+        return {"id": "blosc", "cname": name.removeprefix("blosc-"), "clevel": level, "shuffle": 1, "blocksize": 0}
+    return {"id": name, "level": level}
+
+
+def codecs_v3(text: str, item_bytes: int) -> list[dict[str, Any]]:
+    """Return the compressing codecs of a ``zarr.json``: a list of one, or an empty list.
+
+    Raises:
+        Unusable: The codec is unknown (the message suggests a similar name), or does not have the level.
+
+    """
+    name, level = _parsed(text)
+    if name == "none":
+        return []
+    if name.startswith("blosc-"):
+        shuffle = "shuffle" if item_bytes > 1 else "noshuffle"
+        configuration = {"typesize": item_bytes, "cname": name.removeprefix("blosc-"), "clevel": level}
+        return [{"name": "blosc", "configuration": {**configuration, "shuffle": shuffle, "blocksize": 0}}]
+    more = {"checksum": False} if name == "zstd" else {}
+    return [{"name": name, "configuration": {"level": level, **more}}]
+
+
+def _parsed(text: str) -> tuple[str, int]:
+    name, colon, level = text.strip().lower().partition(":")
+    if name not in CODECS:
+        others = f"; there are {', '.join(CODECS)}"
+        raise Unusable(f"no codec is called {name!r}{meant(name, CODECS, others)}")
+    if name == "none":
+        if colon:
+            raise Unusable(f"codec {text!r}: 'none' has no level")
+        return name, 0
+    least, most, usual = _LEVELS[name]
+    if not colon:
+        return name, usual
+    try:
+        number = int(level)
+    except ValueError:
+        raise Unusable(f"codec {text!r}: a level is a whole number, as in {name}:{usual}") from None
+    if not least <= number <= most:
+        raise Unusable(f"codec {text!r}: {name} has levels from {least} to {most}")
+    return name, number
+
+
+def spelled(codecs: Sequence[object]) -> str:
+    """Return a document's codecs as readable text: ``bytes+zstd:0``."""
+    return "+".join(_spelled(each) for each in codecs) or "none"
+
+
+def _spelled(codec: object) -> str:
+    if not isinstance(codec, dict):
+        return str(codec)
+    settings = codec.get("configuration", codec)
+    name = str(codec.get("name", codec.get("id", "?")))
+    if name == "blosc":
+        return f"blosc-{settings.get('cname', '?')}:{settings.get('clevel', '?')}"
+    return f"{name}:{settings['level']}" if isinstance(settings, dict) and "level" in settings else name

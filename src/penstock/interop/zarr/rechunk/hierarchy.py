@@ -1,4 +1,4 @@
-"""An array or group that is opened to be copied, and the documents of its copy, made before anything is written."""
+"""Opening of an array or group to copy, and the documents of its copy, made before anything is written."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _DIMENSIONS = "_ARRAY_DIMENSIONS"  # xarray's, in format 2
 
 
 def opened(source: str, store: StoreOptions | str | None) -> Node:
-    """Open the array or group at a URL, read-only; the consolidated metadata is used where there is one.
+    """Open the array or group at a URL, read-only; consolidated metadata is used if it exists.
 
     Raises:
-        NotFound: There is none.
+        NotFound: No array or group exists at the URL.
         Damaged: Its metadata cannot be read.
 
     """
@@ -57,13 +57,13 @@ def opened(source: str, store: StoreOptions | str | None) -> Node:
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """Arrays and the documents of their copies.
+    """Arrays to copy, and the documents of their copies.
 
     Attributes:
-        arrays: Path below the root -> the array of the source.
-        forms: Path -> the document of the array of the source.
-        documents: Path -> the document of the array of the destination.
-        objects: Key -> content of each metadata object of the destination: those of arrays first, the root's last.
+        arrays: Path below the root -> the source's array.
+        forms: Path -> the document of the source's array.
+        documents: Path -> the document of the destination's array.
+        objects: Key -> content of each metadata object of the destination, the deepest first and the root's last.
 
     """
 
@@ -73,17 +73,17 @@ class Copying:
     objects: dict[str, bytes]
 
     def dest(self, path: str, store: Store) -> zarr.Array[Any]:
-        """Return an array of the destination: its document need not be there."""
+        """Return an array of the destination; its document need not exist there yet."""
         return zarr.Array.from_dict(StorePath(store, path), self.documents[path])
 
 
 def copying(
     root: Node, chunks: object, shards: object, codec: str | None, zarr_format: Format | None = None
 ) -> Copying:
-    """Return what is to be copied, and how; requests: those that list the group, where it is not consolidated.
+    """Return the arrays to copy and their new documents; requests only to list a group that is not consolidated.
 
     Raises:
-        Unusable: What was asked for does not fit the arrays, or is not known.
+        Unusable: The requested chunks, shards, codec or format do not fit the arrays, or are unknown.
 
     """
     nodes = {"": root} if isinstance(root, zarr.Array) else {"": root, **dict(_members(root))}
@@ -113,7 +113,7 @@ def _members(group: zarr.Group) -> Iterator[tuple[str, Node]]:
 
 
 def _document(array: zarr.Array[Any], zarr_format: Format | None) -> Document:
-    """Return an array's document as plain JSON, in the format that was asked for."""
+    """Return an array's document as plain JSON, in the requested format."""
     document = _plain(array)
     if zarr_format in (None, document["zarr_format"]):
         return document
@@ -137,7 +137,7 @@ def _document(array: zarr.Array[Any], zarr_format: Format | None) -> Document:
 
 
 def _fill_attribute(array: zarr.Array[Any]) -> object:
-    """Return ``_FillValue`` as xarray writes it in format 3: in format 2 it takes zarr's fill value for that."""
+    """Return ``_FillValue`` as xarray writes it in format 3; in format 2 xarray uses zarr's fill value instead."""
     value = array.metadata.fill_value
     if array.dtype.kind == "f":
         return standard_b64encode(pack("<d", float(value))).decode()  # type: ignore[arg-type]  # a float array's
@@ -145,7 +145,7 @@ def _fill_attribute(array: zarr.Array[Any]) -> object:
 
 
 def _plain(array: zarr.Array[Any]) -> Document:
-    """Return the document as zarr writes it; format 2's attributes beside the rest."""
+    """Return the document as zarr writes it; in format 2 with the content of ``.zattrs`` as ``attributes``."""
     parts = _buffers(array)
     document: Document = {}
     for name, data in parts.items():
@@ -162,7 +162,7 @@ def _buffers(node: zarr.Array[Any]) -> dict[str, bytes]:
 def _objects(
     nodes: Mapping[str, Node], documents: Mapping[str, Document], zarr_format: Format | None
 ) -> dict[str, bytes]:
-    """Return all metadata objects: zarr writes them into memory, and consolidates them where the source was."""
+    """Return all metadata objects; zarr makes them in memory, and consolidates them if the source is consolidated."""
     held: dict[str, Buffer] = {}
     memory = MemoryStore(held)
     for path, node in nodes.items():
@@ -175,7 +175,8 @@ def _objects(
     root = nodes[""]
     if isinstance(root, zarr.Group) and root.metadata.consolidated_metadata is not None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # format 3 has no word on consolidated metadata yet; the source has it
+            # zarr warns that format 3 does not specify consolidated metadata yet; the source has it nevertheless.
+            warnings.simplefilter("ignore")
             zarr.consolidate_metadata(memory, zarr_format=zarr_format or root.metadata.zarr_format)
     deep_first = sorted(held, key=lambda key: (-key.count("/"), key not in DOCUMENTS, key))
     return {key: held[key].to_bytes() for key in deep_first}

@@ -1,4 +1,4 @@
-"""Cuts an array into regions that are read, written and verified at once; pure."""
+"""Division of an array into regions, each of which is read, written and verified as a unit; pure."""
 
 from __future__ import annotations
 
@@ -16,20 +16,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Grids", "Regions", "memory_bytes", "object_reads", "regions"]
 
-_AT_ONCE = 10  # objects of one region that zarr reads or writes at once: its "async.concurrency"
-_WORTHWHILE_BYTES = 32 << 20  # a region need not be larger where that would spare no read
-_DEAR = 1.1  # reads that regions of a larger memory would spare
-_WRITER_BYTES, _PART_BYTES = 64 << 20, 16 << 20  # WriteOptions.buffer_bytes, part_bytes: of objects in several parts
+# Objects of one region that zarr reads or writes in parallel: its "async.concurrency".
+_AT_ONCE = 10
+# Regions are not enlarged beyond this size if that saves no read.
+_WORTHWHILE_BYTES = 32 << 20
+# Regions of more memory are chosen if all others need more than 1.1 times as many reads.
+_DEAR = 1.1
+# WriteOptions.buffer_bytes and part_bytes, for objects of several parts.
+_WRITER_BYTES, _PART_BYTES = 64 << 20, 16 << 20
 
 
 class Grids(NamedTuple):
-    """One array, and what of it lies in one object: a shard, or a chunk where there are no shards.
+    """Shapes of an array and of its part in one object: a shard, or a chunk of an array without shards.
 
     Attributes:
-        shape: The array's.
+        shape: Shape of the array.
         source: Shape of one object at the source.
         dest: Shape of one object at the destination.
-        item_bytes: Of one element, decoded.
+        item_bytes: Bytes of one element, decoded.
 
     """
 
@@ -41,11 +45,11 @@ class Grids(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """An array cut into boxes of one shape, each made of whole objects of the destination; the last ones are clipped.
+    """An array divided into boxes of one shape, each of whole objects of the destination; the last are clipped.
 
     Attributes:
-        shape: The array's.
-        box: Of one region.
+        shape: Shape of the array.
+        box: Shape of one region.
 
     """
 
@@ -54,11 +58,11 @@ class Regions:
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """How many there are along each dimension."""
+        """Number of regions along each dimension."""
         return tuple(ceil(size / step) for size, step in zip(self.shape, self.box, strict=True))
 
     def __len__(self) -> int:
-        """Return how many there are: none where the array has no elements, one where it has no dimensions."""
+        """Return the number of regions: 0 for an array without elements, 1 for an array without dimensions."""
         return prod(self.grid)
 
     def __getitem__(self, number: int) -> tuple[slice, ...]:
@@ -71,9 +75,9 @@ class Regions:
 
 
 def object_reads(grids: Grids, box: tuple[int, ...]) -> int:
-    """Return how often objects of the source are read in all: a product, for each dimension, of the sums over regions.
+    """Return the total number of reads of source objects: the product, over dimensions, of the sums over regions.
 
-    An object that lies in several regions is read once for each of them. The least is the number of objects.
+    An object that lies in several regions is read once for each of them. The minimum is the number of objects.
     """
     return prod(map(_reads, grids.shape, grids.source, box))
 
@@ -85,11 +89,12 @@ def _reads(size: int, source: int, step: int) -> int:
 
 
 def memory_bytes(grids: Grids, box: tuple[int, ...]) -> int:
-    """Return the most memory that one region takes.
+    """Return the most memory that one region takes, in bytes.
 
-    Twice the region (what was read, and what is read back), and beside it the larger of two: the objects of the source
-    that zarr decodes at once (ten at most), encoded and decoded, and as many of the destination's that it encodes,
-    three times (in order, encoded, joined), with a writer's 64 MiB for each that is uploaded in parts.
+    The sum of twice the region (the values read, and the values read back) and the larger of two amounts: the source
+    objects that zarr decodes in parallel (ten at most), encoded and decoded; or the destination objects that it encodes
+    in parallel (ten at most), three times each (ordered, encoded, joined), with a writer's 64 MiB for each object
+    that is uploaded in parts.
     """
     clipped = [min(step, size) for step, size in zip(box, grids.shape, strict=True)]
     read = prod(map(_touched, clipped, grids.source))
@@ -102,18 +107,18 @@ def memory_bytes(grids: Grids, box: tuple[int, ...]) -> int:
 
 
 def _touched(step: int, source: int) -> int:
-    """Return how many objects of the source a region touches at most, along one dimension."""
+    """Return the most source objects that a region touches along one dimension."""
     return ceil(step / source) + bool(step % source and source % step)
 
 
 def regions(grids: Grids, limit_bytes: int, most_bytes: int) -> Regions:
-    """Return the regions that read the source's objects least often, each of them within ``limit_bytes`` of memory.
+    """Return the regions with the fewest reads of source objects, each within ``limit_bytes`` of memory.
 
-    Where several read alike, the largest up to 32 MiB. Regions that take up to ``most_bytes``, so that fewer of them
-    are worked on at once, are chosen where they spare a tenth of the reads, or where nothing smaller can be written.
+    Among regions with equal reads, the largest up to 32 MiB is chosen. Regions of up to ``most_bytes``, of which fewer
+    run in parallel, are chosen if they save a tenth of the reads, or if no smaller region can be written.
 
     Raises:
-        Unusable: It takes more; the text says how much, and what to change.
+        Unusable: The smallest region needs more than ``most_bytes``; the message names the need and the remedies.
 
     """
     least = tuple(grids.dest)
@@ -135,7 +140,7 @@ def _best(grids: Grids, limit_bytes: int) -> tuple[int, ...]:
 
 
 def _candidates(grids: Grids) -> Iterator[tuple[int, ...]]:
-    """Yield boxes made of whole objects of the destination; along each dimension only those that spare reads."""
+    """Yield boxes of whole objects of the destination; along each dimension only sizes that save reads."""
     options = []
     for size, source, dest in zip(grids.shape, grids.source, grids.dest, strict=True):
         full = max(ceil(size / dest), 1) * dest
@@ -152,7 +157,7 @@ def _candidates(grids: Grids) -> Iterator[tuple[int, ...]]:
 
 
 def _grown(grids: Grids, box: tuple[int, ...], limit_bytes: int) -> tuple[int, ...]:
-    """Return ``box`` doubled along its dimensions, the last ones first, as long as it stays small."""
+    """Return ``box``, doubled along its dimensions, last first, while it stays small and needs no more reads."""
     for axis in reversed(range(len(box))):
         while box[axis] < grids.shape[axis]:
             larger = (*box[:axis], 2 * box[axis], *box[axis + 1 :])

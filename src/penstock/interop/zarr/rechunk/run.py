@@ -1,9 +1,10 @@
-"""``copy``: a zarr array or group into another URL, with other chunks, shards and codecs."""
+"""``copy``: a copy of a zarr array or group at another URL, with other chunks, shards and codecs."""
 
 from __future__ import annotations
 
 import json
 import os
+import uuid
 from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
@@ -15,50 +16,62 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
-from penstock.bulk.tasks.pool import run_jobs
-from penstock.bulk.tasks.steps import blocking
-from penstock.errors import Cancelled, ChecksumMismatch, Damaged, PenstockError, Unusable, public_url
+from penstock.engine.contracts.driver import Delete, List, Put
+from penstock.errors import (
+    AlreadyExists,
+    Cancelled,
+    ChecksumMismatch,
+    Damaged,
+    NotFound,
+    PenstockError,
+    StateMismatch,
+    Unusable,
+    public_url,
+)
 from penstock.interop.zarr.rechunk.documents import Form, form
-from penstock.interop.zarr.rechunk.hierarchy import copying, opened
-from penstock.interop.zarr.rechunk.journal import Journal
+from penstock.interop.zarr.rechunk.hierarchy import DOCUMENTS, copying, opened
 from penstock.interop.zarr.rechunk.plan import Grids, Regions, memory_bytes, object_reads, regions
 from penstock.interop.zarr.store import Store
+from penstock.jobs.tasks.pool import run_jobs
+from penstock.jobs.tasks.steps import blocking
 from penstock.progress import bar
-from penstock.protocols.driver import Delete, List, Put
-from penstock.providers.protected import check_deletable
-from penstock.providers.urls import parse
 from penstock.source import open_source
-from penstock.values import as_folder
+from penstock.stores.protected import check_deletable
+from penstock.stores.urls import parse
+from penstock.values import Span, as_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import zarr
     from numpy.typing import NDArray
 
     from penstock.interop.zarr.rechunk.hierarchy import Node
     from penstock.options import StoreOptions
+    from penstock.source import Source
 
-__all__ = ["ArrayCopy", "Copied", "CopyKeywords", "CopyOptions", "Run", "copy"]
+__all__ = ["ArrayCopy", "Copied", "CopyKeywords", "CopyOptions", "Journal", "Run", "copy", "ranges"]
 
-_SHARE = 4  # regions at once, at least, where one object of the destination does not need more memory than that leaves
-_JOURNAL_S = 1.0  # between two records of what is done: so much work is repeated after a kill, and what was under way
+# Least number of parallel regions, unless one object of the destination needs more memory than their equal share.
+_SHARE = 4
+# Time between two journal records: after a kill, so much work and the regions in progress are repeated.
+_JOURNAL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class CopyOptions:
-    """How an array or group is copied.
+    """Options of ``copy``.
 
     Attributes:
-        chunks: Sizes of a chunk: for every array of so many dimensions, by dimension (``{"time": 1}``) or by array
-            (``{"tas": (1, 180, 360)}``); -1 is the whole dimension. Default: as they are.
-        shards: Sizes of a shard, likewise; "none" for no shards.
-        codec: ``zstd``, ``zstd:5``, ``gzip:6``, ``blosc-lz4``, ``blosc-zstd:3``, ``none``; default: as it is.
-        zarr_format: 3 makes format 3 of format 2.
-        memory_bytes: The most memory for data, of all regions at once.
-        dry_run: Only say what would be done.
-        resume: Go on with an unfinished copy, where there is one.
-        overwrite: Delete first what is at the destination.
+        chunks: Sizes of a chunk: a sequence for every array of that many dimensions, or a mapping by dimension
+            (``{"time": 1}``) or by array (``{"tas": (1, 180, 360)}``); -1 is the whole dimension. Default: unchanged.
+        shards: Sizes of a shard, in the same forms; "none" for no shards. Default: unchanged.
+        codec: ``zstd``, ``zstd:5``, ``gzip:6``, ``blosc-lz4``, ``blosc-zstd:3``, ``none``; default: unchanged.
+        zarr_format: 3 converts format 2 to format 3. Default: unchanged.
+        memory_bytes: The most memory for data, of all parallel regions together. Default: 1 GiB.
+        dry_run: Only plan the copy.
+        resume: Continue an unfinished copy, if there is one.
+        overwrite: First delete everything at the destination.
 
     """
 
@@ -73,7 +86,7 @@ class CopyOptions:
 
 
 class CopyKeywords(TypedDict, total=False):
-    """``CopyOptions``, as ``copy`` takes them."""
+    """The fields of ``CopyOptions`` as keyword arguments of ``copy``."""
 
     chunks: int | Sequence[int] | Mapping[str, int | Sequence[int]] | None
     shards: int | Sequence[int] | Mapping[str, int | Sequence[int]] | Literal["none"] | None
@@ -87,16 +100,16 @@ class CopyKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class ArrayCopy:
-    """How one array is copied.
+    """The plan for one array.
 
     Attributes:
-        path: Below the root; empty for the root itself.
-        shape: In elements.
-        dtype: Of decoded values.
-        before: How it lies in the source's objects.
-        after: How it will lie in the destination's.
-        regions: The boxes that are copied at once.
-        reads: How often an object of the source is read, on average: 1.0 is once.
+        path: Path below the root; empty for the root itself.
+        shape: Shape in elements.
+        dtype: Type of the decoded values.
+        before: Layout in the source's objects.
+        after: Layout in the destination's objects.
+        regions: The boxes, each of which is copied as a unit.
+        reads: Average number of reads of a source object: 1.0 is once.
         region_bytes: The most memory that one region takes.
 
     """
@@ -118,14 +131,14 @@ class ArrayCopy:
 
 @dataclass(slots=True)
 class Copied:
-    """What a copy did, or would do.
+    """The result of a copy, or the plan of a dry run.
 
     Attributes:
-        arrays: How each array is copied.
-        regions: All regions.
-        resumed: Those of them that an earlier run had done.
+        arrays: The plan for each array.
+        regions: Number of all regions.
+        resumed: Number of regions that earlier runs had done.
         size_bytes: Decoded bytes that this run copied.
-        complete: Whether the destination is complete: not after a dry run.
+        complete: Whether the destination is complete; False after a dry run.
 
     """
 
@@ -146,31 +159,31 @@ def copy(
 ) -> Copied:
     """Copy a zarr array or group, with attributes, names of dimensions and fill values, into other chunks and shards.
 
-    zarr decodes and encodes. The array is cut into regions of whole objects of the destination, which are read, written
-    and read back in parallel; what is read back must be equal, bit for bit. Each region is as large as reading every
-    object of the source once needs, as far as ``memory_bytes`` allows: that is for data, and the C library's allocator
-    may keep some tens of MiB beside it.
+    zarr decodes and encodes. Each array is divided into regions of whole objects of the destination. Regions are read,
+    written and read back in parallel; the values read back must be equal, bit for bit. Regions are large enough to read
+    every source object once, as far as ``memory_bytes`` allows. That limit is for data: the C library's allocator may
+    keep some tens of MiB more.
 
-    The metadata is written last, so no reader sees a part of the copy as an array. Until then the destination has a
-    folder ``.zarr-copy`` with the numbers of the regions that are done: ``resume=True`` goes on after a kill.
+    The metadata is written last, so no reader sees a partial copy as an array. Until then the destination has a folder
+    ``.zarr-copy`` with the numbers of the finished regions: ``resume=True`` continues after a kill.
 
-    Requests: one for each object of the source (``ArrayCopy.reads``), two for each one of the destination, and one a
+    Requests: one for each read of a source object (``ArrayCopy.reads``), two per object of the destination, and one per
     second for the journal.
 
     Args:
-        source: A URL, or an open array or group of zarr's, of any store.
-        dest: A URL where nothing is, of a store that lists, takes and deletes objects.
-        progress: Show a bar on standard error; by default where that is a terminal and rich is installed.
+        source: A URL, or an open zarr array or group, of any store.
+        dest: A URL below which nothing exists, of a store that supports listing, writes and deletion.
+        progress: Show a bar on standard error; by default if that is a terminal and rich is installed.
         store: Options of both sides, or the name of a profile.
         how: See ``CopyOptions``.
 
     Raises:
-        NotFound: No array or group is at the source.
-        AlreadyExists: Something is at the destination, and neither ``resume`` nor ``overwrite`` was given.
-        StateMismatch: ``resume``, and the unfinished copy there is another one.
-        Unusable: Chunks, shards or a codec that cannot be; one place lies in the other; too little memory.
-        ChecksumMismatch: What was read back differs.
-        PenstockError: The first failure; what is done stays, and ``resume`` goes on.
+        NotFound: No array or group exists at the source.
+        AlreadyExists: The destination is not empty, and neither ``resume`` nor ``overwrite`` was given.
+        StateMismatch: With ``resume``: the unfinished copy at the destination is a different one.
+        Unusable: Invalid chunks, shards or codec; source and destination contain one another; too little memory.
+        ChecksumMismatch: The values read back differ.
+        PenstockError: The first failure; finished regions stay, and ``resume`` continues.
 
     """
     given = os.fspath(source) if isinstance(source, str | os.PathLike) else source
@@ -180,7 +193,7 @@ def copy(
 
 
 class _Job(NamedTuple):
-    """One region: its number among all of the copy, its array, and the slices."""
+    """A region: its number among all regions of the copy, its array, and its slices."""
 
     number: int
     array: ArrayCopy
@@ -188,16 +201,16 @@ class _Job(NamedTuple):
 
 
 class Run:
-    """One copy, as it goes on.
+    """A copy in progress.
 
     Attributes:
-        result: What was done so far.
-        journal_s: Seconds between two records of what is done.
+        result: The result so far.
+        journal_s: Seconds between two journal records.
 
     """
 
     def __init__(self, source: str | Node, dest: str, options: CopyOptions, store: StoreOptions | str | None) -> None:
-        """Open the source and plan; nothing is written. Raises as ``copy``."""
+        """Open the source and plan the copy; write nothing. Raises the errors of ``copy``."""
         if options.resume and options.overwrite:
             raise Unusable("resume goes on with what is there, and overwrite deletes it: choose one")
         self.options = options
@@ -217,7 +230,7 @@ class Run:
         self.result = Copied(planned, sum(len(each.regions) for each in planned))
 
     def execute(self, *, progress: bool | None = None) -> None:
-        """Copy; nothing for a dry run. Raises as ``copy``."""
+        """Copy the arrays; do nothing for a dry run. Raises the errors of ``copy``."""
         if self.options.dry_run or self._is_complete():
             return
         done = self._begin()
@@ -242,10 +255,10 @@ class Run:
         self._journal.end()
         self.result.complete = True
 
-    # -- before ------------------------------------------------------------------------------------------------------
+    # -- planning ----------------------------------------------------------------------------------------------------
 
     def _planned(self) -> tuple[tuple[ArrayCopy, ...], dict[str, object] | None]:
-        """Return how each array is copied; the regions of an unfinished copy that is resumed stay what they are."""
+        """Return the plan for each array, and the journal's plan of a resumed copy, whose regions are kept."""
         plan = self._journal.plan() if self.options.resume else None
         if plan is not None:
             self._journal.check(plan, self._digest())
@@ -263,7 +276,7 @@ class Run:
         return ArrayCopy(path, array.shape, array.dtype.str, before, after, chosen, reads, cost_bytes)
 
     def _digest(self) -> str:
-        """Return what tells this copy from others: where from, and the documents of both sides."""
+        """Return a digest that identifies this copy, from the source's location and the documents of both sides."""
         forms = json.dumps(self._copying.forms, sort_keys=True, default=str)
         whole = [public_url(self._where), forms, *(f"{key} {text!r}" for key, text in self._copying.objects.items())]
         return sha256("\n".join(whole).encode()).hexdigest()
@@ -278,7 +291,7 @@ class Run:
             )
 
     def _is_complete(self) -> bool:
-        """Say whether an earlier run has completed this copy; what is left of its journal is deleted."""
+        """Return whether an earlier run has completed this copy; if so, delete the rest of its journal."""
         if not self.options.resume or self._pinned is not None or not self._journal.holds(self._copying.objects):
             return False
         self._journal.end()
@@ -309,7 +322,7 @@ class Run:
                     yield job
 
     def _copied(self, jobs: Iterator[_Job], stop: Event) -> Iterator[tuple[int, int]]:
-        """Yield the number and the bytes of each region that was copied; the first failure ends it."""
+        """Yield the number and the bytes of each copied region; raise the first failure."""
 
         async def work(job: _Job) -> None:
             path = job.array.path
@@ -331,7 +344,7 @@ def _copy(source: zarr.Array[Any], dest: zarr.Array[Any], job: _Job, stop: Event
     dest[job.box] = values
     if _equal(values, _read(dest, job)):
         return
-    # zarr leaves out chunks that equal the fill value, and takes NaN for equal whatever its bits are.
+    # zarr omits chunks that equal the fill value, and treats every NaN as equal, whatever its bits.
     dest.with_config({"write_empty_chunks": True})[job.box] = values
     if not _equal(values, _read(dest, job)):
         raise ChecksumMismatch(f"{_named(job)} is not what was written", url=str(dest.store_path))
@@ -365,3 +378,128 @@ def _named(job: _Job) -> str:
 def _size_bytes(job: _Job) -> int:
     elements: int = prod(each.stop - each.start for each in job.box)
     return elements * np.dtype(job.array.dtype).itemsize
+
+
+# No zarr array or group has chunks under this name.
+_FOLDER = ".zarr-copy/"
+_VERSION = 1
+
+
+class Journal:
+    """The journal of a copy: objects at the destination that record its progress.
+
+    ``plan.json`` contains the digest of the copy and the shapes of its regions. Each run adds one object,
+    ``done-….json``, and replaces it as the copy progresses. A region is identified by its number among all regions of
+    the copy.
+    """
+
+    def __init__(self, source: Source, base: str) -> None:
+        """Use the folder ``base`` (empty, or ending in ``/``) of ``source``; no request."""
+        self._source = source
+        self._base = base
+        self._folder = base + _FOLDER
+        self._own = f"{self._folder}done-{uuid.uuid4().hex}.json"
+
+    @property
+    def url(self) -> str:
+        """The URL of the destination."""
+        return self._source.url(self._base)
+
+    def plan(self) -> dict[str, Any] | None:
+        """Return the plan of an unfinished copy, or None: one request; raise ``Damaged`` if it cannot be read."""
+        plan = self._read(f"{self._folder}plan.json")
+        if plan is not None and not (isinstance(plan, dict) and isinstance(plan.get("boxes"), dict)):
+            raise Damaged("the plan of an unfinished copy cannot be read: begin anew with --overwrite", url=self.url)
+        return plan
+
+    def begin(self, digest: str, boxes: dict[str, tuple[int, ...]]) -> None:
+        """Write the plan: one request; raise ``AlreadyExists`` if another copy was begun in the meantime."""
+        text = json.dumps({"version": _VERSION, "digest": digest, "boxes": boxes})
+        with self._source.open_write(f"{self._folder}plan.json", create_only=True) as file:
+            file.write(text.encode())
+
+    def check(self, plan: dict[str, Any], digest: str) -> None:
+        """Raise ``StateMismatch`` if the plan is of a different copy."""
+        if plan.get("version") != _VERSION or plan.get("digest") != digest:
+            message = "the unfinished copy there is of another source, or of other chunks, shards or codecs"
+            raise StateMismatch(f"{message}: repeat it as it was begun, or begin anew with --overwrite", url=self.url)
+
+    def done(self) -> set[int]:
+        """Return the numbers of the regions that are written and verified: one request per earlier run."""
+        found: set[int] = set()
+        for key in self._keys():
+            for start, stop in self._read(key) or ():
+                found.update(range(start, stop))
+        return found
+
+    def add(self, numbers: Iterable[int]) -> None:
+        """Replace this run's record of finished regions, atomically: one request."""
+        self._source.put(self._own, json.dumps([*ranges(numbers)]).encode())
+
+    def end(self) -> None:
+        """Delete the journal, the plan first: a copy without a plan is complete."""
+        self._source.delete([f"{self._folder}plan.json"])
+        if keys := [*self._keys()]:
+            self._source.delete(keys)
+
+    def check_empty(self) -> None:
+        """Raise ``AlreadyExists`` if the destination contains objects: one request."""
+        for page in self._source.pages(self._base):
+            if not page.entries:
+                continue
+            if page.entries[0].key.startswith(self._folder):
+                remedy = "--resume (resume=True) goes on with it, --overwrite begins anew"
+                raise AlreadyExists(f"an unfinished copy is there: {remedy}", url=self.url)
+            remedy = "choose another, or --overwrite (overwrite=True) deletes what is there"
+            raise AlreadyExists(f"the destination is not empty: {remedy}", url=self.url)
+
+    def clear(self) -> None:
+        """Delete all objects of the destination: first the metadata of arrays and groups, then the others."""
+        for first in (True, False):
+            for page in self._source.pages(self._base):
+                keys = [each.key for each in page.entries]
+                chosen = [each for each in keys if not first or each.rpartition("/")[2] in DOCUMENTS]
+                if chosen:
+                    self._source.delete(chosen)
+
+    def holds(self, objects: dict[str, bytes]) -> bool:
+        """Return whether all of these objects exist with this content: at most one request each."""
+        return all(self._read_bytes(self._base + key) == data for key, data in objects.items())
+
+    def write(self, objects: dict[str, bytes]) -> None:
+        """Write metadata objects, in order: one request each."""
+        for key, data in objects.items():
+            self._source.put(self._base + key, data)
+
+    def _keys(self) -> Iterator[str]:
+        for page in self._source.pages(self._folder):
+            yield from (each.key for each in page.entries if "/done-" in each.key)
+
+    def _read(self, key: str) -> Any:  # noqa: ANN401  JSON
+        data = self._read_bytes(key)
+        try:
+            return None if data is None else json.loads(data)
+        except ValueError as error:
+            message = "the journal of an unfinished copy is damaged: begin anew with --overwrite"
+            raise Damaged(message, url=self._source.url(key)) from error
+
+    def _read_bytes(self, key: str) -> bytes | None:
+        try:
+            return self._source.read(Span(key))
+        except NotFound as error:
+            if error.missing == "bucket":
+                raise
+            return None
+
+
+def ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield numbers as half-open ranges, in order."""
+    start = stop = -1
+    for number in sorted(numbers):
+        if number != stop:
+            if stop > start:
+                yield start, stop
+            start = number
+        stop = number + 1
+    if stop > start:
+        yield start, stop

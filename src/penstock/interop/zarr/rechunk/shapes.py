@@ -1,4 +1,4 @@
-"""Which chunks and shards an array gets, from what people write of them; pure."""
+"""Shapes of an array's chunks and shards, from the user's options; pure."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Mapping
 from math import ceil
 from typing import TYPE_CHECKING
 
-from penstock.config.profiles.table import meant
 from penstock.errors import Unusable
+from penstock.options.table import meant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 __all__ = ["Shapes", "filled", "parsed", "sharded"]
-_WHOLE = -1  # of a dimension: its size
+_WHOLE = -1  # the whole dimension
 
 
 class Shapes:
-    """``chunks=`` or ``shards=`` of a copy, asked for each array in turn.
+    """The option ``chunks`` or ``shards`` of a copy, resolved for one array after another.
 
-    A sequence is for every array of so many dimensions. Of a mapping, a dimension's name stands for a size along that
-    dimension, in every array that has it but coordinates (one dimension, of the array's own name), and an array's path
-    for all of its sizes. -1 is the whole dimension.
+    A sequence applies to every array of that many dimensions. In a mapping, the name of a dimension gives the size
+    along it in every array that has it, except coordinates (arrays of one dimension with the array's own name); the
+    path of an array gives all of its sizes. -1 is the whole dimension.
     """
 
     def __init__(self, given: object, what: str) -> None:
-        """Take ``given``, the value of ``what``: "chunks" or "shards". Raises ``Unusable`` for other types."""
+        """Take ``given``, the value of the option ``what`` (chunks or shards); raise ``Unusable`` for other types."""
         self.what = what
         self.none = given == "none"
         self._by_rank: tuple[int, ...] | None = None
@@ -39,10 +39,10 @@ class Shapes:
             self._by_rank = (sizes,) if isinstance(sizes, int) else sizes
 
     def of(self, path: str, shape: Sequence[int], dims: Sequence[str | None]) -> tuple[int, ...] | None:
-        """Return what was asked for an array, -1 where the whole dimension is meant; None where nothing was.
+        """Return the sizes requested for an array, -1 for a whole dimension, 0 for no change; None if there are none.
 
         Raises:
-            Unusable: So many sizes for an array of another number of dimensions.
+            Unusable: The number of sizes differs from the array's number of dimensions.
 
         """
         name = path.rpartition("/")[2]
@@ -58,10 +58,10 @@ class Shapes:
         if not along or (len(dims) == 1 and dims[0] == name):
             return None
         self._used |= along.keys()
-        return tuple(along.get(dim or "", 0) for dim in dims)  # 0: as it is
+        return tuple(along.get(dim or "", 0) for dim in dims)  # 0: no change
 
     def check_used(self) -> None:
-        """Refuse what no array was meant by. Raises ``Unusable``, with the name that was probably meant."""
+        """Raise ``Unusable`` for a name or shape that fits no array; the message suggests a similar name."""
         for name in self._by_name.keys() - self._used:
             known = sorted(self._known - {""})
             near = meant(name, known, f"; there are {', '.join(known)}" if known else "")
@@ -87,16 +87,16 @@ class Shapes:
 
 
 def filled(asked: Sequence[int], shape: Sequence[int], usual: Sequence[int]) -> tuple[int, ...]:
-    """Return sizes without -1, the whole dimension, and without 0, what is usual."""
+    """Return the sizes ``asked``, with -1 replaced by the whole dimension and 0 by the size in ``usual``."""
     whole = (max(size, 1) if each == _WHOLE else each for each, size in zip(asked, shape, strict=True))
     return tuple(each or other for each, other in zip(whole, usual, strict=True))
 
 
 def sharded(asked: Sequence[int], shape: Sequence[int], chunks: Sequence[int], usual: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of a shard: whole dimensions are rounded up to whole chunks.
+    """Return the shape of a shard; whole dimensions are rounded up to whole chunks.
 
     Raises:
-        Unusable: It is no multiple of the chunks, with the nearest one that is.
+        Unusable: The shape is not a multiple of the chunks; the message suggests the nearest one that is.
 
     """
     rounded = tuple(max(ceil(size / chunk), 1) * chunk for size, chunk in zip(shape, chunks, strict=True))
@@ -108,10 +108,10 @@ def sharded(asked: Sequence[int], shape: Sequence[int], chunks: Sequence[int], u
 
 
 def parsed(words: Iterable[str], flag: str) -> object:
-    """Return what a command line says: ``1,180,360``, ``time=1,lat=all``, ``tas:1,180,360``, ``none``.
+    """Parse the sizes of a command line: ``1,180,360``, ``time=1,lat=all``, ``tas:1,180,360``, ``none``.
 
     Raises:
-        Unusable: Another form.
+        Unusable: The words have any other form.
 
     """
     given = [word.strip() for word in words]

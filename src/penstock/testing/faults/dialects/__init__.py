@@ -1,4 +1,4 @@
-"""The dialects that the fault server speaks, by name: what each calls things, and what it makes of requests."""
+"""Dialects of the fault server by name: names, headers and request handling of each."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 __all__ = ["DIALECTS", "spoken"]
 
-# Name -> module of this folder that holds WORDS; imported when a server first speaks it.
+# Name -> module of this folder that defines WORDS; imported when a server first speaks the dialect.
 DIALECTS = {"s3": "amazon", "gcs": "google", "oss": "alibaba", "azure": "azure", "azure-hns": "hierarchical"}
 
 
 def spoken(dialect: str) -> Words:
-    """Return what a dialect calls things; ``dialect`` is a name in ``DIALECTS``, or a module's full name, with dots."""
+    """Return the ``WORDS`` of a dialect, by its name in ``DIALECTS`` or by a module's full name, with dots."""
     found: Words = import_module(dialect if "." in dialect else f"{__package__}.{DIALECTS[dialect]}").WORDS
     return found

@@ -1,4 +1,4 @@
-"""Alibaba OSS's words: its signature, forbidden overwrites, checksums, and bucket and key in host and path."""
+"""The dialect of Alibaba OSS: its signature, forbidden overwrites, checksums, bucket and key in host and path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hashlib import md5, sha256
 from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_from_bytes, unquote, unquote_to_bytes
 
-from penstock.options import OSSOptions
+from penstock.stores.oss.options import OSSOptions
 from penstock.testing.faults.dialect import get, listing
 from penstock.testing.faults.dialects.words import Access, Words
 from penstock.testing.faults.kinds import FAULTS
@@ -35,7 +35,7 @@ _CREDENTIAL = re.compile(r"([^/]+)/(\d{8})/([^/]+)/oss/aliyun_v4_request")
 _RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 _TOKEN = re.compile(rb"(<NextContinuationToken>)([^<]*)")
 _HEADERS = ("content-type", "content-md5")
-_MOST_KEYS = "100"  # of a page, unless more are asked for
+_MOST_KEYS = "100"  # of a page, by default
 
 
 def _crc64(data: bytes) -> str:
@@ -45,7 +45,7 @@ def _crc64(data: bytes) -> str:
 
 
 def _locate(request: Request) -> None:
-    """Read the bucket from the host, ``bucket.localhost``, where it stands there."""
+    """Read the bucket from the host, ``bucket.localhost``, if the host names one."""
     name, found, _ = request.headers.get("host", "").partition(".localhost")
     if found:
         request.bucket, request.key = name, unquote(request.path.removeprefix("/"))
@@ -60,7 +60,7 @@ def _check(request: Request, access: Access, now: float) -> None:
 
 
 def _check_header(request: Request, access: Access, now: float) -> None:
-    """Raise ``Refused`` unless the signature in the header is right."""
+    """Raise ``Refused`` unless the signature in the header is correct."""
     headers = request.headers
     form = _FORM.fullmatch(headers.get("authorization", ""))
     if form is None:
@@ -88,7 +88,7 @@ def _check_header(request: Request, access: Access, now: float) -> None:
 
 
 def _check_query(request: Request, access: Access, now: float) -> None:
-    """Raise ``Refused`` unless the query of a signed address is right."""
+    """Raise ``Refused`` unless the query of a presigned URL is correct."""
     given = request.parameters
     form = _CREDENTIAL.fullmatch(given.get("x-oss-credential", ""))
     if form is None or given.get("x-oss-signature-version") != "OSS4-HMAC-SHA256":
@@ -110,7 +110,7 @@ def _check_query(request: Request, access: Access, now: float) -> None:
 
 
 def _canonical(request: Request, additional: list[str]) -> bytes:
-    """Return the canonical request, of the bucket and the key that were understood."""
+    """Return the canonical request of the parsed bucket and key."""
     signed = sorted({*additional, *(name for name in request.headers if name in _HEADERS or name[:6] == "x-oss-")})
     pairs = (pair.partition("=") for pair in request.query.split("&") if pair)
     query = sorted((_encoded(name), _encoded(value)) for name, _, value in pairs)
@@ -182,7 +182,7 @@ def _listed(found: Stored) -> dict[str, str]:
 
 
 def _get(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
-    """Bring an object; whole, with 200, where a range that ends beyond it is asked for without a word."""
+    """Return an object; all of it, with 200, for a range beyond its end without ``x-oss-range-behavior: standard``."""
     span = _RANGE.fullmatch(request.headers.get("range", ""))
     if span is not None and request.headers.get("x-oss-range-behavior") != "standard":
         beyond = int(span[2]) >= len(bucket.find(request.key).data)

@@ -1,4 +1,4 @@
-"""S3's own words."""
+"""The dialect of Amazon S3."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import zlib
 from typing import TYPE_CHECKING
 
-from penstock.options import S3Options
+from penstock.stores.s3.options import S3Options
 from penstock.testing.faults.dialects.words import Access, Words
 from penstock.testing.faults.message import Refused, Request
 from penstock.testing.faults.signature import check_body, check_query, check_signature
@@ -43,7 +43,7 @@ def _hold(bucket: Bucket, request: Request, how: str) -> None:
 
 
 def check_version(found: Stored, wanted: str, *, bare: bool = False) -> None:
-    """Refuse unless the object's ETag is ``wanted``, with or (``bare``) without quotes."""
+    """Raise ``Refused`` unless the object's ETag is ``wanted``, with or (``bare``) without quotes."""
     if wanted != "*" and (wanted if bare else wanted.strip('"')) != found.etag:
         raise Refused(412, "PreconditionFailed")
 

@@ -1,18 +1,19 @@
-"""Azure Blob Storage's words: blocks instead of uploads, its codes and its XML."""
+"""The dialect of Azure Blob Storage: blocks instead of uploads, its codes and its XML."""
 
 from __future__ import annotations
 
 import base64
+import hmac
+import time
 from dataclasses import replace
-from email.utils import formatdate
+from email.utils import formatdate, parsedate_to_datetime
 from hashlib import md5
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree as ET
 
-from penstock.options import AzureOptions
+from penstock.stores.azure.options import AzureOptions
 from penstock.testing.faults.dialect import get
-from penstock.testing.faults.dialects.sharedkey import account_of, check, check_source, digest
 from penstock.testing.faults.dialects.words import Words
 from penstock.testing.faults.kinds import FAULTS, Fault
 from penstock.testing.faults.message import Answer, Refused, Request, document
@@ -22,10 +23,129 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.options import StoreOptions
-    from penstock.testing.faults.dialects.words import Shelves
+    from penstock.testing.faults.dialects.words import Access, Shelves
     from penstock.testing.faults.settings import Settings
 
 __all__ = ["WORDS", "entry", "listing"]
+
+_SKEW_S = 15 * 60
+_STANDARD = (
+    *("content-encoding", "content-language", "content-length", "content-md5", "content-type", "date"),
+    *("if-modified-since", "if-match", "if-none-match", "if-unmodified-since", "range"),
+)
+# Sort order of the characters of a header's name, without its hyphens.
+_ORDER = "_0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def account_of(key: str) -> str:
+    """Return the server's account name for an access key's name: without hyphens."""
+    return key.replace("-", "")
+
+
+def digest(data: bytes | bytearray) -> str:
+    """Return the Content-MD5 of a body."""
+    return base64.b64encode(md5(data, usedforsecurity=False).digest()).decode()
+
+
+def check(request: Request, access: Access, now: float) -> None:
+    """Raise ``Refused`` for a request without access, or with a body that does not match its MD5."""
+    headers = request.headers
+    how, _, proof = headers.get("authorization", "").partition(" ")
+    if not how and "sig" in request.parameters:
+        _check_shared(request, access, now)
+        return
+    if not how:
+        raise Refused(401, "NoAuthenticationInformation", "anonymous requests are not served")
+    if "x-ms-version" not in headers:
+        raise Refused(400, "MissingRequiredHeader", "x-ms-version")
+    if how == "Bearer":
+        if proof not in access.tokens:
+            raise Refused(401, "InvalidAuthenticationInfo", "Lifetime validation failed. The token is expired.")
+    else:
+        _check_signature(request, access, proof, now)
+    if "content-md5" in headers and headers["content-md5"] != digest(request.body):
+        raise Refused(400, "Md5Mismatch", "The MD5 value specified in the request did not match the calculated one.")
+
+
+def _check_signature(request: Request, access: Access, proof: str, now: float) -> None:
+    account, _, signature = proof.partition(":")
+    secrets = {account_of(key): secret for key, secret in access.keys.items()}
+    if account not in secrets or request.path.split("/")[1] != account:
+        raise Refused(403, "AuthenticationFailed", "no such account")
+    try:
+        age_s = now - parsedate_to_datetime(request.headers.get("x-ms-date", "")).timestamp()
+    except ValueError:
+        raise Refused(403, "AuthenticationFailed", "no date") from None
+    if abs(age_s) > _SKEW_S:
+        raise Refused(403, "AuthenticationFailed", "Request date header too old")
+    if not hmac.compare_digest(_signature(secrets[account], _to_sign(request, account)), signature):
+        raise Refused(403, "AuthenticationFailed", "the signature is another one")
+
+
+def _check_shared(request: Request, access: Access, now: float) -> None:
+    """Raise ``Refused`` unless the URL's shared access signature is correct and permits the request."""
+    account, bucket, key = (unquote(part) for part in request.path.removeprefix("/").split("/", 2))
+    secrets = {account_of(name): secret for name, secret in access.keys.items()}
+    given = request.parameters
+    if not _is_shared(given, f"/blob/{account}/{bucket}/{key}", secrets.get(account, ""), now):
+        raise Refused(403, "AuthenticationFailed", "Signature did not match, or has expired.")
+    owed = {"GET": "r", "HEAD": "r", "PUT": "w"}.get(request.method, "?")
+    if owed not in given["sp"]:
+        raise Refused(403, "AuthorizationPermissionMismatch", "this is not permitted")
+
+
+def _is_shared(given: Mapping[str, str], resource: str, secret: str, now: float) -> bool:
+    text = (
+        *(given.get("sp", ""), given.get("st", ""), given.get("se", ""), resource, "", ""),
+        *(given.get("spr", ""), given.get("sv", ""), given.get("sr", ""), "", "", "", "", "", "", ""),
+    )
+    right = bool(secret) and hmac.compare_digest(_signature(secret, "\n".join(text)), given.get("sig", ""))
+    return right and given["se"] >= time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
+
+
+def _signature(secret: str, text: str) -> str:
+    return base64.b64encode(hmac.digest(secret.encode(), text.encode(), "sha256")).decode()
+
+
+def _to_sign(request: Request, account: str) -> str:
+    """Return the string to sign for this request, by "Authorize with Shared Key" of the reference."""
+    headers = dict(request.headers)
+    if "x-ms-range" in headers:
+        headers.pop("range", None)
+    if headers.get("content-length") == "0":
+        headers.pop("content-length")
+    own = sorted((name for name in headers if name.startswith("x-ms-")), key=_collated)
+    pairs = (pair.partition("=") for pair in request.query.split("&") if pair)
+    asked = sorted((unquote(name).lower(), unquote(value)) for name, _, value in pairs)
+    return "\n".join(
+        (
+            request.method,
+            *(headers.get(name, "") for name in _STANDARD),
+            *(f"{name}:{headers[name]}" for name in own),
+            f"/{account}{request.path}",
+            *(f"{name}:{value}" for name, value in asked),
+        )
+    )
+
+
+def _collated(name: str) -> list[int]:
+    return [_ORDER.index(letter) for letter in name if letter != "-"]
+
+
+def check_source(shelves: Shelves, request: Request) -> tuple[str, str]:
+    """Return container and key of a copy's source; ``Refused`` unless its URL or the request authorises reading."""
+    url = urlsplit(request.headers["x-ms-copy-source"])
+    account, bucket, key = (unquote(part) for part in url.path.removeprefix("/").split("/", 2))
+    token = request.headers.get("x-ms-copy-source-authorization", "").removeprefix("Bearer ")
+    if token in shelves.access.tokens:
+        return bucket, key
+    given = {name: values[0] for name, values in parse_qs(url.query).items()}
+    secrets = {account_of(name): secret for name, secret in shelves.access.keys.items()}
+    right = _is_shared(given, f"/blob/{account}/{bucket}/{key}", secrets.get(account, ""), time.time())
+    if not right or "r" not in given["sp"]:
+        raise Refused(403, "CannotVerifyCopySource", "the source is not authorised")
+    return bucket, key
+
 
 _MOST_KEYS = 5000
 _NO_TEXTS: Mapping[str, str] = {}
@@ -39,11 +159,11 @@ _CODES = {
 }
 
 
-# -- what is asked ---------------------------------------------------------------------------------------------------
+# -- requests --------------------------------------------------------------------------------------------------------
 
 
 def _locate(request: Request) -> None:
-    """Read ``/account/container/key``, and the verb of method and query."""
+    """Parse ``/account/container/key``, and take the verb from method and query."""
     _, _, rest = request.path.removeprefix("/").partition("/")
     bucket, _, key = rest.partition("/")
     request.bucket, request.key = unquote(bucket), unquote(key)
@@ -71,7 +191,7 @@ def _verb(request: Request) -> str:
 
 
 def _number(block: str) -> int:
-    """Return the number at the end of a block's id, as Penstock makes them; 0 where there is none."""
+    """Return the number at the end of a block's id, as Penstock makes them; 0 if it has none."""
     try:
         return int(base64.b64decode(block, validate=True)[-8:])
     except ValueError:
@@ -107,7 +227,8 @@ def _etag(found: Stored) -> dict[str, str]:
 
 
 def _digests(found: Stored, _request: Request) -> dict[str, str]:
-    return {} if "-" in found.etag else {"Content-MD5": digest(found.data)}  # none of what was made of blocks
+    # An object that was made of blocks has no MD5.
+    return {} if "-" in found.etag else {"Content-MD5": digest(found.data)}
 
 
 # -- verbs -----------------------------------------------------------------------------------------------------------
@@ -126,7 +247,7 @@ def _put(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
 
 
 def _stored(shelves: Shelves, bucket: Bucket, request: Request, stored: Stored) -> Answer:
-    """Publish an object; blocks that were not committed are forgotten."""
+    """Publish an object; blocks that were not committed are discarded."""
     bucket.objects[request.key] = stored
     bucket.uploads.pop(request.key, None)
     bucket.committed.pop(request.key, None)
@@ -204,7 +325,7 @@ def _list(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
 
 
 def entry(key: str, stored: Stored, include: str = "", more: Mapping[str, str] = _NO_TEXTS) -> str:
-    """Return a listing's row of an object, with ``more`` properties."""
+    """Return the entry of an object in a listing, with ``more`` properties."""
     properties = {
         **more,
         "Last-Modified": formatdate(stored.modified, usegmt=True),

@@ -1,4 +1,4 @@
-"""Google Cloud Storage's words: its XML API, and the one call of its JSON API that moves an object."""
+"""The dialect of Google Cloud Storage: its XML API, and the one call of its JSON API that moves an object."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hashlib import md5
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from penstock.options import GCSOptions
+from penstock.stores.gcs.options import GCSOptions
 from penstock.testing.faults.dialect import get
 from penstock.testing.faults.dialects.words import Access, Words
 from penstock.testing.faults.kinds import FAULTS
@@ -69,7 +69,7 @@ def _check(request: Request, access: Access, now: float) -> None:
     elif how == "AWS4-HMAC-SHA256":
         raise Refused(400, "MalformedSecurityHeader", "x-goog- headers want GOOG4-HMAC-SHA256")
     else:
-        # The front end rewrites Accept-Encoding before anybody looks at the signature.
+        # The front end rewrites Accept-Encoding before the signature is checked.
         seen = replace(request, headers={**headers, "accept-encoding": "gzip(gfe)"})
         check_signature(seen, access.keys, _ANY, now, _SCHEME)
     _check_body(request)
@@ -136,7 +136,7 @@ def _listed(found: Stored) -> dict[str, str]:
 
 
 def _get(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
-    """Bring an object; decompressed, whole, and without a length, where it is gzip and the client takes none."""
+    """Return an object; decompressed, whole and without a length, if it is gzip and the client does not accept gzip."""
     found = bucket.find(request.key)
     if found.headers.get("content-encoding") != "gzip" or "gzip" in request.headers.get("accept-encoding", ""):
         return get(shelves, bucket, request)

@@ -1,7 +1,8 @@
-"""Azure Blob Storage's words for an account with a hierarchical namespace: folders are there, and names are paths.
+"""The dialect of Azure Blob Storage with a hierarchical namespace: folders exist, and names are paths.
 
-What such an account does differently was taken from Microsoft's reference of List Blobs, from the order that
-Azure/azure-sdk-for-go#24210 shows, and from what the tests of borink-org/object-storage recorded of the service.
+The differences of such an account were taken from Microsoft's reference of List Blobs, from the order that
+Azure/azure-sdk-for-go#24210 shows, and from the behaviour of the service that the tests of borink-org/object-storage
+recorded.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ _FOLDER = {"x-ms-meta-hdi_isfolder": "true", "x-ms-resource-type": "directory"}
 
 
 def _path(key: str) -> str:
-    """Return where an object goes: parts without a name are left out."""
+    """Return the path of an object: parts without a name are left out."""
     return "/".join(filter(None, key.split("/")))
 
 
 def _order(path: str) -> list[bytes]:
-    """Return what names are ordered by: part by part, each in UTF-16."""
+    """Return the sort key of a path: its parts, each in UTF-16."""
     return [part.encode("utf-16-be", "surrogatepass") for part in path.split("/")]
 
 
@@ -42,14 +43,14 @@ def _above(path: str) -> list[str]:
 
 
 def _learn(bucket: Bucket) -> None:
-    """Make the folders of what the server was given without a request."""
+    """Create the folders of objects that were stored without a request."""
     for key in bucket.objects:
         for folder in _above(key):
             bucket.folders.setdefault(folder, time.time())
 
 
 def _written(verb: Verb) -> Verb:
-    """Return a verb that writes an object, held to what paths can be."""
+    """Return a verb that writes an object, and refuses a key that conflicts with existing paths."""
 
     def write(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
         _learn(bucket)

@@ -1,4 +1,4 @@
-"""What one dialect of S3's family calls things, on the server's side; written without the driver's vocabulary."""
+"""Names, headers and checks of one S3-like dialect, on the server's side; independent of the driver's vocabulary."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ __all__ = ["Access", "Shelves", "Verb", "Words"]
 
 
 class Shelves(Protocol):
-    """What a verb may ask of the server, besides its bucket."""
+    """The parts of the server that a verb may use, besides its bucket."""
 
     @property
     def words(self) -> Words:
-        """The dialect that is spoken."""
+        """The dialect in use."""
 
     @property
     def access(self) -> Access:
-        """Who may come in."""
+        """The accepted keys, regions and tokens."""
 
     def bucket(self, name: str) -> Bucket:
         """Return a bucket."""
 
     def kept(self, request: Request) -> dict[str, str]:
-        """Return the headers of a request that an object keeps."""
+        """Return the headers of a request that its object keeps."""
 
     def origin(self, request: Request) -> Stored:
-        """Return what is copied."""
+        """Return the source of a copy."""
 
 
 Verb = Callable[[Shelves, Bucket, Request], Answer]
@@ -43,12 +43,12 @@ Verb = Callable[[Shelves, Bucket, Request], Answer]
 
 @dataclass(slots=True)
 class Access:
-    """Who may come in.
+    """The accepted keys, regions and tokens.
 
     Attributes:
         keys: Secrets by key id.
-        regions: What requests may be signed for; a service without regions ignores them.
-        tokens: Of bearers, where the dialect has them, and of temporary keys.
+        regions: Regions that requests may be signed for; a service without regions ignores them.
+        tokens: Tokens of bearers, if the dialect has them, and of temporary keys.
 
     """
 
@@ -58,7 +58,7 @@ class Access:
 
 
 def _as_it_came(_request: Request) -> None:
-    """Leave bucket and key as they were read from a path, ``/bucket/key``."""
+    """Keep bucket and key as they were parsed from a path, ``/bucket/key``."""
 
 
 def _etag(found: Stored) -> str:
@@ -71,30 +71,30 @@ def _in_xml(error: Refused, _request: Request) -> Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """One dialect. Functions that refuse raise ``Refused``.
+    """The definition of a dialect. Functions that refuse raise ``Refused``.
 
     Attributes:
-        scheme: Of its URLs in Penstock.
-        prefix: What its own headers begin with.
+        scheme: Scheme of its URLs in Penstock.
+        prefix: Prefix of the headers that the dialect adds to HTTP's.
         version: The header that names an object's version.
-        check: Refuses a request that is not signed by someone who may come in (at a time, in seconds since the epoch),
-            or whose body is another than the digests that came with it say.
-        locate: Reads bucket, key and verb where they do not stand in the path alone, and sets them on the request.
-        hold: Refuses a write (any verb that has a condition) whose conditions do not hold; ``Settings.conditions``
-            comes last.
-        pin: Refuses to read another version of an object than is asked for.
+        check: Refuses a request that is not signed with accepted credentials (at a time, in seconds since the epoch),
+            or whose body does not match the digests that came with it.
+        locate: Reads bucket, key and verb if they are not in the path alone, and sets them on the request.
+        hold: Refuses a write (any verb that has a condition) whose conditions do not hold; the last argument is
+            ``Settings.conditions``.
+        pin: Refuses to read a version of an object different from the requested one.
         pin_source: The same for the source of a copy.
-        described: The headers of an answer that brings an object, or a part of it: version, digests.
-        digests: Further headers of an answer that brings a whole object.
+        described: The headers of an answer with an object, or a part of it: version, digests.
+        digests: Further headers of an answer with a whole object.
         written: The headers of an answer to a write.
         listed: The elements of an entry of a listing, after its key and date.
-        refused: Words a refusal.
+        refused: Returns the answer for a refusal.
         named: Returns an object's version as Penstock names it.
-        missing_deleted: Deleting what is not there is a success.
-        verbs: Verbs that S3 lacks, or that are not carried out as on S3.
-        faults: Faults of ``kinds.FAULTS`` that look otherwise here, by name; one without verbs cannot happen.
-        store: The options that reach a server at an endpoint.
-        environment: The environment variables that do.
+        missing_deleted: Deleting a missing object is a success.
+        verbs: Verbs that S3 lacks, or that differ from S3's.
+        faults: Faults of ``kinds.FAULTS`` that differ here, by name; a fault without verbs cannot happen.
+        store: Returns the options that connect to a server at an endpoint.
+        environment: Returns the environment variables that connect to it.
 
     """
 

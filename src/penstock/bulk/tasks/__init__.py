@@ -1,1 +1,0 @@
-"""Many objects at once: one coroutine for each, and what carries them all out."""

@@ -1,1 +1,0 @@
-"""How a catalog lies in memory that processes share, and in a file."""

@@ -1,0 +1,1 @@
+"""Inventories that stores write of their buckets, read in place of a listing."""

@@ -1,0 +1,270 @@
+"""Manifests: files that list the objects of a dataset, as lines, CSV, JSON lines or Parquet."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
+from reprlib import Repr
+from typing import TYPE_CHECKING, BinaryIO
+
+from penstock.data.catalog.entry import Entry
+from penstock.data.catalog.parquet import rows as _parquet
+from penstock.errors import ManifestError
+from penstock.values import as_folder
+
+if TYPE_CHECKING:
+    from penstock.stores.provider import Provider
+    from penstock.stores.urls import Location
+
+__all__ = ["Parser", "read_manifest", "resolve_key"]
+
+Parser = Callable[[BinaryIO], Iterable[object]]  # keys or (key, label)
+_Rows = Iterator[tuple[int, Mapping[str, object]]]
+
+_KEY_COLUMNS = ("key", "url", "path")
+_INT64 = 1 << 63
+# JSON takes up to 40 times that in memory.
+_LINE_BYTES = 16 << 20
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+
+
+# Messages quote values of a file, which may be long and deeply nested.
+_texts = Repr()
+_texts.maxstring = 200
+_short = _texts.repr
+
+
+def read_manifest(data: bytes, name: str, base: Location, parser: Parser | None = None) -> Iterator[Entry]:
+    r"""Yield the entries of a manifest in its order, repeats included; an empty manifest has no entries.
+
+    Keys are full keys, as ``resolve_key`` returns them. A manifest in a bucket can name local files only below a local
+    ``base``. The format follows from the suffix of ``name``, or from the content if the suffix is unknown. Text is
+    UTF-8, with or without a byte order mark. Lines end in ``\n`` or ``\r\n``; blank lines are skipped, and comments do
+    not exist.
+
+    - ``.txt``, and any content of no other format: ``key`` or ``key label``. Spaces and tabs around both are stripped,
+      so a key that contains some needs another format. The label is the whole rest of the line, a string.
+    - ``.csv``: a header names the columns: one of ``key``, ``url``, ``path``, and optionally ``size``, ``label``,
+      ``etag``, ``offset`` (lower case). An empty cell is an absent value.
+    - ``.jsonl``, ``.ndjson``: one object per line with these names. A label is any JSON value.
+    - ``.parquet``: a table with these columns; needs the extra ``parquet``.
+
+    Without a ``label`` column, the label is a dict of the columns with other names (None when there are none). With a
+    ``label`` column, columns with other names are ignored.
+
+    Args:
+        data: Content of the file.
+        name: Name or URL of the file, for its suffix and for messages; a URL also tells where the file is.
+        base: Location that relative keys refer to.
+        parser: Function that reads the file and yields ``key`` or ``(key, label)``; its exceptions are passed on.
+
+    Raises:
+        ManifestError: An entry is invalid; the message names the line (or row, or item).
+        MissingExtra: The file is Parquet, and pyarrow is not installed.
+
+    """
+    form, where = (_items(parser), "item") if parser else _form(data, name)
+    foreign = base.local and "://" in name and not name.startswith(base.root)
+    resolve = _contained if foreign else resolve_key
+    for number, row in form(data, name):
+        try:
+            yield _entry(row, lambda key: resolve(key, base))
+        except ValueError as error:
+            raise ManifestError(f"{name}, {where} {number}: {error}", url=name) from error
+
+
+def resolve_key(text: str, base: Location) -> str:
+    """Return the full key for a manifest's text: a URL within ``base``'s bucket, or a key relative to ``base``.
+
+    If ``base`` belongs to a profile, a URL of the profile's store, below the profile's own URL, counts as within it.
+
+    A relative key is joined to ``base.key`` as to a directory, whether or not that ends in ``/``. With a local base, a
+    path that begins with ``/`` is absolute. Nothing is unescaped or normalised: for an object store, ``..``, ``//`` and
+    ``%20`` are ordinary characters.
+
+    Raises:
+        ManifestError: A URL has another scheme or bucket, or names no object; or the store cannot hold such a key.
+
+    """
+    match = _URL.match(text)
+    if match is None:
+        absolute = base.local and text.startswith("/")
+        return _storable(text.lstrip("/") if absolute else as_folder(base.key) + text, base.provider)
+    scheme, rest = match.groups()
+    bucket, key = base.provider.split(rest)
+    if (scheme.lower(), bucket) != (base.scheme, base.bucket):
+        found = base.relative(text)
+        if found is None:
+            raise ManifestError(f"{_short(text)} does not lie in {base.root}: make a dataset per bucket")
+        key = found
+    return _storable(key, base.provider)
+
+
+def _contained(text: str, base: Location) -> str:
+    """Return the full key for the text of a manifest in a bucket, which may only name files below a local ``base``."""
+    if _URL.match(text) or text.startswith("/") or ".." in text.split("/"):
+        raise ManifestError(f"{_short(text)}: a manifest in a bucket names local files by names below base= alone")
+    return resolve_key(text, base)
+
+
+def _storable(key: str, provider: Provider) -> str:
+    if not key:
+        raise ManifestError("names no object")
+    if "\0" in key:
+        raise ManifestError(f"{_short(key)} holds a NUL (text is UTF-8)")
+    most = provider.limits.key_bytes
+    if len(key) > most // 4 and len(key.encode()) > most:
+        raise ManifestError(f"{_short(key)} takes more than {most} bytes")
+    if fault := provider.key_fault(key):
+        raise ManifestError(f"{_short(key)} cannot be a key: {fault}")
+    return key
+
+
+def _form(data: bytes, name: str) -> tuple[Callable[[bytes, str], _Rows], str]:
+    known: dict[str, Callable[[bytes, str], _Rows]] = {
+        ".txt": _plain, ".csv": _csv, ".jsonl": _json, ".ndjson": _json, ".parquet": _parquet
+    }  # fmt: skip
+    form = known.get(PurePosixPath(name).suffix.lower()) or _guess(data)
+    return form, "row" if form is _parquet else "line"
+
+
+def _guess(data: bytes) -> Callable[[bytes, str], _Rows]:
+    if data.startswith(b"PAR1"):
+        return _parquet
+    first = data.removeprefix(codecs.BOM_UTF8).lstrip().split(b"\n", 1)[0].decode("utf-8", "replace")
+    if first.startswith("{"):
+        return _json
+    columns = [column.strip() for column in first.split(",")]
+    return _csv if len(columns) > 1 and any(column in _KEY_COLUMNS for column in columns) else _plain
+
+
+def _entry(row: Mapping[str, object], resolve: Callable[[str], str]) -> Entry:
+    """Return the entry of a row; raises ValueError (UnicodeEncodeError is a subclass) for invalid values."""
+    named = [column for column in _KEY_COLUMNS if row.get(column) is not None]
+    if len(named) != 1:
+        raise ValueError(f"needs one of {', '.join(_KEY_COLUMNS)}; it has {', '.join(named) or 'none'}")
+    key, size, etag = row[named[0]], row.get("size"), row.get("etag")
+    if not isinstance(key, str) or not key:
+        raise ValueError(f"a key is a string that is not empty, not {_short(key)}")
+    if etag is not None and not isinstance(etag, str):
+        raise ValueError(f"an etag is a string, not {_short(etag)}")
+    version = (etag or "").strip('"')
+    for text in (key, version):
+        # JSON can hold lone surrogates, which UTF-8 cannot: this raises.
+        text.encode()
+    length, offset = _bytes(size, "a size"), _bytes(row.get("offset"), "an offset")
+    if offset >= 0 and not 0 <= length < _INT64 - offset:
+        raise ValueError(f"a range from byte {offset} on needs its size, and ends below 2^63")
+    return Entry(resolve(key), length, _label(row), version, offset)
+
+
+def _bytes(value: object, what: str) -> int:
+    """Return a number of bytes; -1 for None."""
+    if value is None:
+        return -1
+    size = int(value) if isinstance(value, str) and value.isdecimal() else value
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < _INT64:
+        raise ValueError(f"{what} is a whole number of bytes, not {_short(value)}")
+    return size
+
+
+def _label(row: Mapping[str, object]) -> object:
+    if "label" in row:
+        return row["label"]
+    extra = {column: value for column, value in row.items() if column not in (*_KEY_COLUMNS, "size", "etag", "offset")}
+    return extra or None
+
+
+def _lines(data: bytes, name: str) -> Iterator[str]:
+    # Split the bytes, so at \n only: str.splitlines would also split keys at U+2028 and similar characters.
+    for number, line in enumerate(io.BytesIO(data.removeprefix(codecs.BOM_UTF8)), 1):
+        if len(line) > _LINE_BYTES:
+            raise ManifestError(f"{name}, line {number}: has {len(line)} bytes, and may have {_LINE_BYTES}", url=name)
+        try:
+            yield line.decode()
+        except UnicodeDecodeError as error:
+            raise ManifestError(f"{name}, line {number}: not UTF-8 ({error})", url=name) from error
+
+
+def _plain(data: bytes, name: str) -> _Rows:
+    for number, line in enumerate(_lines(data, name), 1):
+        text = line.strip(" \t\r\n")
+        if text:
+            key, *label = re.split(r"[ \t]+", text, maxsplit=1)
+            yield number, {"key": key, "label": label[0] if label else None}
+
+
+def _csv(data: bytes, name: str) -> _Rows:
+    reader = csv.reader(_lines(data, name), strict=True)
+    columns: list[str] = []
+    try:
+        for cells in filter(any, reader):
+            if columns:
+                yield reader.line_num, _under(columns, cells)
+            else:
+                columns = _header(cells)
+    except ManifestError:
+        raise
+    except (csv.Error, ValueError) as error:
+        raise ManifestError(f"{name}, line {reader.line_num}: {error}", url=name) from error
+
+
+def _header(cells: list[str]) -> list[str]:
+    columns = [cell.strip() for cell in cells]
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"a column stands twice in the header {_short(cells)}")
+    if sum(column in _KEY_COLUMNS for column in columns) != 1:
+        raise ValueError(f"the header must name one of {', '.join(_KEY_COLUMNS)}, not {_short(cells)}")
+    return columns
+
+
+def _under(columns: list[str], cells: list[str]) -> Mapping[str, object]:
+    if len(cells) != len(columns):
+        raise ValueError(f"{len(cells)} cells under {len(columns)} columns: quote what holds a comma")
+    return {column: cell or None for column, cell in zip(columns, cells, strict=True)}
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise ValueError("a name stands twice in an object")
+    return row
+
+
+_LINE = json.JSONDecoder(object_pairs_hook=_once)
+
+
+def _json(data: bytes, name: str) -> _Rows:
+    for number, line in enumerate(_lines(data, name), 1):
+        if not line.strip():
+            continue
+        try:
+            row = _LINE.decode(line)
+        except (ValueError, RecursionError) as error:
+            raise ManifestError(f"{name}, line {number}: not JSON ({error})", url=name) from error
+        if not isinstance(row, dict):
+            raise ManifestError(f"{name}, line {number}: no object, but {line.strip()[:80]}", url=name)
+        yield number, row
+
+
+def _items(parser: Parser) -> Callable[[bytes, str], _Rows]:
+    def form(data: bytes, name: str) -> _Rows:
+        items: object = parser(io.BytesIO(data))
+        if not isinstance(items, Iterable):
+            raise ManifestError(f"{name}: the parser gave {_short(items)}, nothing to iterate over", url=name)
+        for number, item in enumerate(items, 1):
+            if isinstance(item, str):
+                yield number, {"key": item, "label": None}
+            elif isinstance(item, tuple) and len(item) == 2:  # noqa: PLR2004  a pair
+                yield number, {"key": item[0], "label": item[1]}
+            else:
+                raise ManifestError(
+                    f"{name}, item {number}: the parser gave {_short(item)}, not key or (key, label)", url=name
+                )
+
+    return form

@@ -1,0 +1,194 @@
+"""Selection of the table rows that a catalog shows: row numbers from indices, masks and conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+import numpy as np
+
+from penstock.data.catalog.labels import labelled, names
+from penstock.data.catalog.storage.numbers import Numbers, pack
+from penstock.data.catalog.storage.strings import taken
+from penstock.data.catalog.storage.vectors import gathered
+from penstock.engine.listing.select import selector
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from penstock.data.catalog.storage.strings import Rows
+    from penstock.data.catalog.storage.table import Table
+
+__all__ = ["Conditions", "Picked", "at", "matching", "picked", "positions", "united"]
+
+
+class Picked(Sequence[int]):
+    """Row numbers in any order, in memory that workers map: 4 bytes each (8 beyond 2³¹ rows).
+
+    Attributes:
+        values: All row numbers, read-only.
+
+    """
+
+    __slots__ = ("_numbers", "_part", "_view", "values")
+
+    def __init__(self, numbers: Numbers, part: range | None = None) -> None:
+        """Show ``part`` (default all) of ``numbers``."""
+        self._numbers = numbers
+        self._part = range(len(numbers)) if part is None else part
+        start, stop, step = self._part.start, self._part.stop, self._part.step
+        self.values = numbers.values[start : None if stop < 0 else stop : step]
+        self._view = memoryview(self.values)  # type: ignore[arg-type]  # an array is a buffer
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self._part)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Picked: ...
+    def __getitem__(self, index: int | slice) -> int | Picked:
+        """Return one row number, or a slice over the same memory."""
+        if isinstance(index, slice):
+            return Picked(self._numbers, self._part[index])
+        try:
+            return self._view[index]
+        except IndexError:
+            raise IndexError(f"index {index} in a catalog of {len(self)} objects") from None
+
+    def __reduce__(self) -> tuple[Callable[..., Picked], tuple[Numbers, range]]:
+        """Pickle the memory and the part of it that is shown."""
+        return Picked, (self._numbers, self._part)
+
+
+def at(rows: Rows, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the row numbers at the positions ``chosen`` of ``rows``."""
+    return rows.start + chosen * rows.step if isinstance(rows, range) else rows[chosen].astype(np.int64)
+
+
+def picked(rows: Rows, chosen: NDArray[np.int64]) -> Picked:
+    """Return the rows at the positions ``chosen`` of ``rows``."""
+    numbers = at(rows, chosen)
+    small = np.int32 if not len(numbers) or numbers.max() < 1 << 31 else np.int64
+    return Picked(pack([numbers.astype(small)])[0])
+
+
+def positions(index: object, total: int) -> NDArray[np.int64]:
+    """Return the positions that indices (a list, an array or a tensor) or a mask of ``total`` booleans select.
+
+    Raises:
+        Unusable: ``index`` holds neither integers nor booleans, or is not one-dimensional.
+        IndexError: An index is outside [-total, total).
+
+    """
+    array = _array(index, "a catalog is indexed by numbers: catalog[0], catalog[:10], catalog[[3, 5]]")
+    if array.dtype == bool:
+        return np.flatnonzero(_mask(array, total))
+    if not len(array):
+        return np.zeros(0, np.int64)
+    if array.dtype.kind not in "iu":
+        raise Unusable(f"indices are whole numbers, not {array.dtype}; filter(include=…) chooses by name")
+    outside = (array < -total) | (array >= total) if array.dtype.kind == "i" else array >= total
+    if outside.any():
+        raise IndexError(f"index {array[outside][0]} in a catalog of {total} objects")
+    chosen = array.astype(np.int64)
+    return np.where(chosen < 0, chosen + total, chosen)
+
+
+def _mask(mask: object, total: int) -> NDArray[np.bool_]:
+    """Return a mask as an array.
+
+    Raises:
+        Unusable: ``mask`` is not an array of ``total`` booleans.
+
+    """
+    array = _array(mask, "a mask is one bool for each object")
+    if array.dtype != bool:
+        raise Unusable(f"a mask holds bool, not {array.dtype}: compare (sizes > 0), or take indices: catalog[indices]")
+    if len(array) != total:
+        raise Unusable(f"a mask of {len(array)} in a catalog of {total} objects: it needs one bool for each")
+    return array
+
+
+class Conditions(NamedTuple):
+    """The arguments of ``Catalog.filter``."""
+
+    size: object
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    mask: object
+    labels: object
+
+
+def matching(table: Table, rows: Rows, skip: int, asked: Conditions) -> NDArray[np.int64]:
+    """Return the positions in ``rows`` of the entries that meet all conditions.
+
+    Globs match the keys without their first ``skip`` bytes.
+
+    Raises:
+        Unusable: A condition is invalid.
+        ConfigError: A glob is invalid.
+
+    """
+    keep = np.ones(len(rows), bool) if asked.mask is None else _mask(asked.mask, len(rows)).copy()
+    if asked.size is not None:
+        keep &= _of_size(taken(table.sizes.values, rows), asked.size)
+    if asked.labels is not None:
+        keep &= labelled(table, rows, asked.labels)
+    if asked.include or asked.exclude:
+        chosen, left = selector(asked.include, asked.exclude, markers=True), np.flatnonzero(keep)
+        blocks = names(table, at(rows, left), skip)
+        keep[left] = np.fromiter((chosen(name, 1) for block in blocks for name in block), bool, len(left))
+    return np.flatnonzero(keep)
+
+
+def _of_size(sizes: NDArray[np.integer[Any]], size: object) -> NDArray[np.bool_]:
+    """Return a mask of the sizes within ``(least, most)`` bytes, both inclusive, None for no bound.
+
+    Raises:
+        Unusable: ``size`` is not such a pair, or a size is unknown.
+
+    """
+    pair = size if isinstance(size, (tuple, list)) else ()
+    wrong = [each for each in pair if not (each is None or (hasattr(each, "__index__") and not isinstance(each, bool)))]
+    if len(pair) != 2 or wrong:  # noqa: PLR2004  a pair
+        raise Unusable(f"size=(least, most) in bytes, both inclusive, None without a bound; not {size!r}")
+    least, most = pair
+    if least is not None and most is not None and least > most:
+        raise Unusable(f"size=({least}, {most}): the least is above the most")
+    if (sizes < 0).any():
+        message = f"{int((sizes < 0).sum())} objects have no known size (from_objects, manifests without sizes)"
+        raise Unusable(f"{message}: scan the prefix, or put sizes into the manifest")
+    within = np.ones(len(sizes), bool)
+    if least is not None:
+        within &= sizes >= least
+    if most is not None:
+        within &= sizes <= most
+    return within
+
+
+def _array(values: object, word: str) -> NDArray[Any]:
+    if isinstance(values, (str, bytes, dict, set)) or not hasattr(values, "__len__"):
+        raise Unusable(f"{word}; not {type(values).__name__}")
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists, tensors on a device
+        raise Unusable(f"{word} ({error})") from error
+    if array.ndim != 1:
+        raise Unusable(f"{word}; not shape {array.shape}")
+    return array
+
+
+def united(first: Table, mine: Rows, second: Table, theirs: Rows) -> tuple[Table, Picked | None]:
+    """Return a table with the rows of both, and which of its rows to show (None: all).
+
+    Parts of the same table are united without copying entries.
+    """
+    if first is not second:
+        return gathered(first.take(mine).plus(second.take(theirs))), None
+    rows = np.concatenate([at(each, np.arange(len(each))) for each in (mine, theirs)])
+    return first, picked(rows, np.arange(len(rows)))

@@ -1,0 +1,229 @@
+"""Typed columns of a table: numbers, or texts as codes into their distinct values, in memory that workers map."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.data.catalog.storage.numbers import pack
+from penstock.data.catalog.storage.strings import Strings, decode, encode, taken
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.data.catalog.storage.numbers import Numbers
+    from penstock.data.catalog.storage.strings import Rows
+
+__all__ = ["DTYPES", "Categorical", "Column", "checked", "coded", "joined"]
+
+DTYPES = frozenset(("|b1", "|i1", "|u1", *(f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)), "<f4", "<f8"))
+
+
+class Categorical:
+    """A column of texts: ``codes`` (unsigned integers, read-only) into ``categories``.
+
+    ``column[i]`` is a str, ``column == "train"`` and ``column.isin(["train", "test"])`` are boolean masks for
+    ``Catalog.filter(mask=…)``, ``np.asarray(column)`` is an array of str objects.
+    """
+
+    __slots__ = ("_column", "codes")
+    __hash__ = None  # type: ignore[assignment]  # == gives a mask
+
+    def __init__(self, codes: NDArray[Any], column: Column) -> None:
+        """Take the codes of some rows of a column of texts."""
+        self.codes, self._column = codes, column
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The distinct texts, in the order of their codes; computed on first use."""
+        return self._column.categories
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.codes)
+
+    def __getitem__(self, index: int) -> str:
+        """Return one row's text."""
+        return self.categories[int(self.codes[index])]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the texts in order."""
+        return map(self.categories.__getitem__, self.codes)
+
+    def __eq__(self, text: object) -> NDArray[np.bool_]:  # type: ignore[override]
+        """Return a mask of the rows whose text is ``text``."""
+        return self.isin([text])
+
+    def __ne__(self, text: object) -> NDArray[np.bool_]:  # type: ignore[override]
+        """Return a mask of the rows whose text is not ``text``."""
+        return ~self.isin([text])
+
+    def isin(self, texts: Iterable[object]) -> NDArray[np.bool_]:
+        """Return a mask of the rows whose text is one of ``texts``: bool, shape (len,)."""
+        wanted = set(texts)
+        mask: NDArray[np.bool_] = np.array([each in wanted for each in self.categories] or [False])[self.codes]
+        return mask
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: ANN401, FBT001  numpy's
+        """Return the texts as an array of str objects."""
+        texts: NDArray[Any] = np.array([*self.categories, ""], dtype=object)[self.codes]
+        return texts if dtype is None else texts.astype(dtype)
+
+    def __repr__(self) -> str:
+        """Return the number of rows and of categories."""
+        return f"<Categorical of {len(self):,} rows, {len(self.categories):,} categories>"
+
+
+class Column:
+    """A column over all rows of a table: numbers, or codes of texts if ``texts`` is given.
+
+    Attributes:
+        numbers: The numbers, or the codes.
+        texts: For a column of texts, the offsets and the bytes of its distinct values; else None.
+
+    """
+
+    __slots__ = ("_categories", "_strings", "numbers", "texts")
+
+    def __init__(self, numbers: Numbers, texts: tuple[Numbers, Numbers] | None = None) -> None:
+        """Take vectors that ``pack`` returned."""
+        self.numbers, self.texts = numbers, texts
+        self._strings = None if texts is None else Strings(texts[1].view, texts[0].view)
+        self._categories: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, values: NDArray[Any], categories: Sequence[str] | None = None) -> Column:
+        """Copy numbers, or codes and their categories, into shared memory."""
+        if categories is None:
+            return cls(pack([values])[0])
+        texts = [encode(each) for each in categories]
+        ends = np.cumsum([0, *map(len, texts)], dtype=np.uint64)
+        small = np.min_scalar_type(max(len(texts) - 1, 0))
+        codes, *rest = pack([values.astype(small), ends, np.frombuffer(b"".join(texts), np.uint8)])
+        return cls(codes, (rest[0], rest[1]))
+
+    @property
+    def parts(self) -> dict[str, Numbers]:
+        """The vectors that a file holds, by name: "numbers", and for a column of texts also "ends" and "texts"."""
+        return {"numbers": self.numbers, **dict(zip(("ends", "texts"), self.texts or (), strict=False))}
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The distinct texts, in the order of their codes; () for numbers."""
+        if self._categories is None:
+            strings, count = self._strings, 0 if self.texts is None else len(self.texts[0]) - 1
+            self._categories = () if strings is None else tuple(decode(strings[row]) for row in range(count))
+        return self._categories
+
+    def value(self, row: int) -> Any:  # noqa: ANN401  a number or a text
+        """Return one row's value as a Python object."""
+        number = self.numbers.view[row]
+        return number if self._strings is None else decode(self._strings[number])
+
+    def seen(self, rows: Rows) -> NDArray[Any] | Categorical:
+        """Return the values of ``rows`` for users: a read-only array, or a ``Categorical``."""
+        numbers = taken(self.numbers.values, rows)
+        numbers.flags.writeable = False
+        return numbers if self.texts is None else Categorical(numbers, self)
+
+    def take(self, rows: Rows) -> Column:
+        """Return a copy of some rows; texts that they do not use stay, so that codes keep their meaning."""
+        return Column(pack([taken(self.numbers.values, rows)])[0], self.texts)
+
+    def copy(self) -> Column:
+        """Return a copy in new memory."""
+        numbers, *texts = pack([each.values for each in self.parts.values()])
+        return Column(numbers, (texts[0], texts[1]) if texts else None)
+
+    def check(self, rows: int) -> None:
+        """Raise ValueError unless this is a valid column of ``rows`` rows; for a column from a file."""
+        if len(self.numbers) != rows:
+            raise ValueError(f"a column of {len(self.numbers)} rows in a catalog of {rows}")
+        if self._strings is not None and self.texts is not None:
+            self._strings.check()
+            if self.numbers.values.dtype.kind != "u":
+                raise ValueError("codes that are no unsigned integers")
+            if rows and int(self.numbers.values.max()) >= len(self.texts[0]) - 1:
+                raise ValueError("a code without a text")
+
+    def __reduce__(self) -> tuple[Callable[..., Column], tuple[Any, ...]]:
+        """Pickle the vectors: see ``Numbers``."""
+        return Column, (self.numbers, self.texts)
+
+
+def coded(texts: Iterable[str]) -> tuple[NDArray[np.uint32], list[str]]:
+    """Return a code for each text, and the distinct texts in sorted order, which the codes index."""
+    found: dict[str, int] = {}
+    codes = np.fromiter((found.setdefault(each, len(found)) for each in texts), np.uint32)
+    names = sorted(found)
+    rank = np.empty(len(names), np.uint32)
+    for number, name in enumerate(names):
+        rank[found[name]] = number
+    return (rank[codes] if names else codes), names
+
+
+def checked(name: str, values: object, rows: int) -> Column:
+    """Return a column of a user's values: a sequence, an array or a tensor of numbers or texts.
+
+    Raises:
+        Unusable: The length is not ``rows``, there is more than one dimension, or values have another type.
+
+    """
+    if isinstance(values, Categorical):
+        _fits(name, len(values), rows)
+        return Column.of(values.codes, values.categories)
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists; tensors on a device, or with gradients
+        raise Unusable(f"column {name!r} cannot be made an array ({error}): pass a list or a numpy array") from error
+    if array.ndim != 1:
+        raise Unusable(f"column {name!r} has shape {array.shape}: pass one value for each of the {rows} objects")
+    _fits(name, len(array), rows)
+    if not rows and array.dtype == np.float64 and not isinstance(values, np.ndarray):
+        # The values of an empty list have no type.
+        array = array.astype(np.int64)
+    if array.dtype.newbyteorder("<").str in DTYPES:
+        return Column.of(array)
+    texts = array.tolist() if array.dtype.kind == "U" and isinstance(values, np.ndarray) else list(values)  # type: ignore[call-overload]
+    wrong = next((each for each in texts if not isinstance(each, str)), None)
+    if wrong is not None or (not texts and array.dtype.kind != "U"):
+        what = array.dtype if wrong is None or array.dtype.kind != "U" else f"{type(wrong).__name__} beside str"
+        raise Unusable(f"column {name!r} holds {what}: a column is all bool, int, float or str; fill gaps first")
+    try:
+        return Column.of(*coded(texts))
+    except UnicodeEncodeError as error:
+        raise Unusable(f"column {name!r} holds a text that has no UTF-8: {error}") from error
+
+
+def _fits(name: str, count: int, rows: int) -> None:
+    if count != rows:
+        raise Unusable(f"column {name!r} has {count} values, the catalog {rows} objects: pass one for each, in order")
+
+
+def joined(name: str, first: Column, second: Column) -> Column:
+    """Return the rows of both: numbers in the type that holds both, texts with the union of their categories.
+
+    Raises:
+        Unusable: One holds numbers and the other texts, or no integer type holds both.
+
+    """
+    if (first.texts is None) != (second.texts is None):
+        kinds = ["numbers" if each.texts is None else "texts" for each in (first, second)]
+        raise Unusable(f"column {name!r} holds {kinds[0]} in one catalog, {kinds[1]} in the other: convert one")
+    if first.texts is None:
+        parts = (first.numbers.values, second.numbers.values)
+        mixed = np.result_type(*parts)
+        if mixed.kind == "f" and "f" not in {each.dtype.kind for each in parts}:
+            raise Unusable(f"column {name!r} holds {parts[0].dtype} and {parts[1].dtype}, which no integer type holds")
+        return Column.of(np.concatenate(parts))
+    names = sorted({*first.categories, *second.categories})
+    place = {each: number for number, each in enumerate(names)}
+    codes = [
+        np.array([place[each] for each in column.categories], np.uint32)[column.numbers.values]
+        for column in (first, second)
+    ]
+    return Column.of(np.concatenate(codes), names)

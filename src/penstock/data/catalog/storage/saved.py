@@ -1,0 +1,177 @@
+"""Catalogs as files: a header that describes the vectors, then the vectors as in memory, protected by digests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from penstock.data.catalog.storage.digest import digest_of
+from penstock.data.catalog.storage.older import converted, shape_of
+from penstock.data.catalog.storage.region import Region
+from penstock.data.catalog.storage.strings import encode
+from penstock.data.catalog.storage.vectors import described, extras_of, padded, parts_of, table_of, vectors_of
+from penstock.errors import ChecksumMismatch, ManifestError, Unusable
+from penstock.stores.urls import is_root
+
+if TYPE_CHECKING:
+    from io import BufferedIOBase
+
+    from penstock.data.catalog.storage.table import Table
+
+__all__ = ["Saved", "load", "save"]
+
+# Like the magic of PNG: not text, and damaged visibly by a transfer that converts it as text.
+_MAGIC = b"\x89penstock.cat\r\n\x1a"
+_PLAIN, _WIDE, _COMPACT = 1, 2, 3  # versions; the last one is written
+_START = struct.Struct("<16sQ32s")  # magic, bytes of the header, SHA-256 of the header
+_ALIGN = 64  # the header ends at a multiple of it
+_HEADER_BYTES = 1 << 20  # limit; most headers have about a thousand
+_HEAD_BYTES = 64 << 10  # of the first read, mostly the whole header
+
+
+class Saved(NamedTuple):
+    """Contents of a file: ``Catalog``'s attributes, and its table."""
+
+    root: str
+    base: str
+    digest: str
+    table: Table
+
+
+class Readable(Protocol):
+    """The part of a ``Reader`` that loading needs."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+
+    def seek(self, offset: int, /) -> int:
+        """Move to a byte."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return ``size`` bytes, fewer only at the end."""
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fill the buffer; return the number of bytes read."""
+
+
+def save(file: BufferedIOBase, saved: Saved) -> None:
+    """Write a catalog to a file, which the caller closes.
+
+    The format: 16 bytes of magic; the header's length (uint64) and SHA-256; the header, JSON padded with spaces, which
+    describes every vector (``vectors.Vector``); the vectors, each beginning at a multiple of 64 bytes.
+    """
+    table = saved.table
+    vectors, values = vectors_of(table)
+    pieces = list(padded(vectors, values))
+    whole = hashlib.sha256()
+    for piece in pieces:
+        whole.update(piece)
+    header = {
+        "format": "penstock catalog",
+        "version": _COMPACT,
+        "objects": table.rows,
+        "keys": len(table.keys),
+        "root": saved.root,
+        "base": saved.base,
+        "digest": saved.digest,
+        "vectors": [each._asdict() for each in vectors],
+        "sha256": whole.hexdigest(),
+    }
+    text = json.dumps(header).encode()
+    text += b" " * (-(_START.size + len(text)) % _ALIGN)
+    if len(text) > _HEADER_BYTES:
+        raise Unusable(
+            f"a catalog's header may have {_HEADER_BYTES} bytes, and this one has {len(text)}: it names too much"
+        )
+    file.write(_START.pack(_MAGIC, len(text), hashlib.sha256(text).digest()) + text)
+    for piece in pieces:
+        file.write(piece)
+
+
+def load(file: Readable) -> Saved:
+    """Read a file directly into shared memory, and verify every byte of it, and the digest of the catalog.
+
+    No allocation is larger than the file itself, whatever the header declares. Columns of versions 1 and 2 in another
+    format are then copied into the current one.
+
+    Raises:
+        ManifestError: The file is not a catalog, has a newer version, has a wrong length, or is inconsistent.
+        ChecksumMismatch: The file has changed since it was written.
+
+    """
+    header, start = _header(file)
+    try:
+        version = header["version"]
+        shape = None if version == _COMPACT else shape_of(header, -1 if version == _PLAIN else header["keys"])
+        before = 0 if shape is None else shape.size_bytes
+        vectors = described(() if version == _PLAIN else header["vectors"], before)
+        size = vectors[-1].stop if vectors else before
+        if start + size != file.size:
+            raise ValueError(f"{file.size} bytes, where {start + size} were written")
+        root, base, digest = (_text(header[name]) for name in ("root", "base", "digest"))
+        if not is_root(root):
+            raise ValueError(f"{root[:200]!r} is no bucket")
+        region = _region(file, start, size, header["sha256"])
+        parts = parts_of(region, vectors)
+        if shape is None:
+            table = table_of(parts, _count(header["objects"]), _count(header["keys"]))
+            table.check()
+        else:
+            table = converted(region, shape, extras_of(parts))
+        if digest_of(table, range(table.rows), encode(base)) != digest:
+            raise ValueError("its digest is another one than that of what it lists")
+    except (KeyError, TypeError, ValueError, Unusable) as error:
+        if isinstance(error, ManifestError):
+            raise
+        raise ManifestError(f"not a catalog that can be read: {error!r}") from error
+    return Saved(root, base, digest, table)
+
+
+def _header(file: Readable) -> tuple[dict[str, Any], int]:
+    """Return the header and the offset where the vectors begin."""
+    head = file.read(_HEAD_BYTES)
+    if head[:16] != _MAGIC[: len(head)] or not head:
+        raise ManifestError("not a catalog: Catalog.save writes one")
+    if len(head) < _START.size:
+        raise ManifestError(f"a catalog cut off after {len(head)} bytes")
+    _, length, digest = _START.unpack_from(head)
+    stop = _START.size + length
+    if length > _HEADER_BYTES or stop > file.size:
+        raise ManifestError(f"a catalog with a header of {length} bytes in a file of {file.size}")
+    head += file.read(max(0, stop - len(head)))
+    text = head[_START.size : stop]
+    if hashlib.sha256(text).digest() != digest:
+        raise ChecksumMismatch("the header of a catalog has changed since it was written")
+    try:
+        header = json.loads(text)
+        version = header["version"]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ManifestError(f"a catalog with a header that cannot be read ({error!r})") from error
+    if version not in (_PLAIN, _WIDE, _COMPACT):
+        raise ManifestError(f"a catalog of version {version!r}, and this Penstock reads {_COMPACT}: use a newer one")
+    return header, stop
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no string")
+    return value
+
+
+def _count(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is no count")
+    return value
+
+
+def _region(file: Readable, start: int, size_bytes: int, digest: str) -> Region:
+    region = Region(size_bytes)
+    file.seek(start)
+    if file.readinto(region.view) != size_bytes:
+        raise ValueError("it ends early")
+    if hashlib.sha256(region.view).hexdigest() != digest:
+        raise ChecksumMismatch("a catalog has changed since it was written")
+    return region

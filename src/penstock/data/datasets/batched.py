@@ -1,0 +1,226 @@
+"""Batches formed from a sampling plan: the same for any number of workers, ranks and restarts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import IterableDataset as TorchIterableDataset
+from torch.utils.data import default_collate, get_worker_info
+
+from penstock.data.datasets.inspection import PlannedSample, planned
+from penstock.data.datasets.policy import Delivery, OnError, in_lists, remaining
+from penstock.data.datasets.positions.conflicts import check_batching
+from penstock.data.datasets.positions.resumable import Resumable
+from penstock.data.datasets.positions.stateful import Progress, StatefulIterator
+from penstock.data.datasets.sample import Sample
+from penstock.data.order.indices import batch_indices
+from penstock.data.order.sampling import Cursor
+from penstock.errors import Unusable
+from penstock.values import whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from penstock.data.datasets.positions.consistency import Contents
+    from penstock.data.datasets.positions.iteration import Iterations
+    from penstock.data.datasets.reading import Reading
+    from penstock.data.order.partition import Tail
+    from penstock.data.order.sampling import SamplingPlan
+    from penstock.engine.contracts.fetching import ReadCounts
+    from penstock.source import Source
+    from penstock.values import Place, Span
+
+__all__ = ["BatchableDataset", "Batched"]
+
+
+class BatchableDataset:
+    """Base class of the datasets that ``penstock.DataLoader`` takes: batches are formed here and read ahead in order.
+
+    Attributes:
+        transform: Function that turns a sample into the yielded value; None: the sample itself is yielded.
+
+    """
+
+    transform: Callable[[Any], Any] | None = None
+
+    @property
+    def contents(self) -> Contents | None:
+        """The identity of the data, which states and ranks compare; None: no comparison is possible."""
+        return None
+
+    @property
+    def decodes(self) -> bool:
+        """Whether making a sample costs CPU time, so that several threads are worthwhile."""
+        return self.transform is not None
+
+    def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
+        """Return a ``Reading`` of the samples of ``batches`` (lists of indices), one by one.
+
+        ``workers`` is the number of processes that read in parallel and share the read-ahead budget. No read begins
+        before the first ``next``.
+        """
+        raise NotImplementedError
+
+    def url_of(self, index: int) -> str:
+        """Return the URL of sample ``index``, or another name for reports; reads nothing."""
+        return f"sample {index} of {type(self).__name__}"
+
+    def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
+        """Return the store and, in order, the byte spans that the samples of ``batches`` need; reads nothing.
+
+        Without ``batches``, returns the spans of all samples. A span that several samples need may come only once.
+        """
+        raise NotImplementedError
+
+    def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
+        """Return an iterator over the batches as lists of samples, and the counts of their reads.
+
+        The samples are made on the thread that iterates.
+        """
+        reading = self.reading(batches, workers)
+        return in_lists(reading), reading.counts
+
+    def batched(
+        self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
+    ) -> Batched:
+        """Return this dataset's batches of ``batch_size`` per rank: see ``IterableDataset.batched``."""
+        raise NotImplementedError
+
+
+class Batched(Resumable, TorchIterableDataset[Any]):
+    """Collated batches of a dataset, for ``DataLoader(batch_size=None)``.
+
+    Attributes:
+        dataset: The dataset whose samples are batched.
+        collate_fn: Function that makes a batch of a list of samples; default: torch's ``default_collate``, except that
+            bare ``Sample``s stay a list.
+
+    """
+
+    def __init__(
+        self,
+        dataset: BatchableDataset,
+        plan: SamplingPlan,
+        iterations: Iterations,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+    ) -> None:
+        """Batch the samples of ``dataset`` as ``plan`` specifies."""
+        super().__init__(plan, dataset.contents, iterations)
+        if collate_fn is not None and not callable(collate_fn):
+            raise Unusable(f"collate_fn is a function that makes a batch of a list, not {collate_fn!r}")
+        self.dataset = dataset
+        self.collate_fn = collate_fn or _collate
+        self._latest: Progress | None = None
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per batch and rank."""
+        return self.plan.batch
+
+    def __iter__(self) -> StatefulIterator:
+        """Begin the next epoch immediately; reads begin with the first ``next``. See ``StatefulIterator``."""
+        check_batching(self)
+        batches = StatefulIterator(self, self._collated)
+        self._latest = batches.begin()
+        return batches
+
+    def _collated(self, cursor: Cursor, place: Place) -> Iterator[Any]:
+        whole, _ = self.dataset.lists(batch_indices(self.plan, cursor, place), place.workers)
+        # Not map(): a StopIteration raised by collate_fn would end the epoch.
+        return (self.collate_fn(samples) for samples in whole)
+
+    def inspect(self, batch: int, *, epoch: int | None = None, rank: int | None = None) -> tuple[PlannedSample, ...]:
+        """Return the samples of batch ``batch`` (from 0) in order, whether or not it has been delivered.
+
+        Makes no request and asks no worker or other rank. The cost is the same for any batch of any epoch.
+
+        Args:
+            batch: Number of the batch on its rank. With ``epoch``, counted from the start of that epoch; without it,
+                from where the latest iteration began (after ``load_state_dict``: from where it will resume).
+            epoch: Number of the epoch; default: the epoch of the latest iteration.
+            rank: Rank of the batch, among the present number of ranks; default: this process's rank.
+
+        Raises:
+            Unusable: The batch, epoch or rank does not exist.
+
+        """
+        latest, place = self._iterations.epochs.latest(), self._iterations.rank()
+        cursor = latest if epoch is None else Cursor(whole(epoch, "an epoch", 0), lanes=latest.lanes)
+        if rank is not None:
+            number = whole(rank, "a rank", 0)
+            if number >= place.world:
+                raise Unusable(f"there is no rank {number}: there are {place.world}, from 0")
+            place = replace(place, rank=number)
+        return planned(self.plan, cursor, place, batch, self.dataset.url_of)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after the batches that the latest iteration of this object has delivered.
+
+        Pass the state to ``load_state_dict``. Another iteration over the dataset that began meanwhile in this process
+        (for example, to look at the first sample) does not change the state.
+
+        After the last batch, the state is the start of the next epoch. Under torch's DataLoader with workers, this
+        object does not know how many batches were received: use ``state_at(received)``. In a worker, the state is that
+        of the worker's iterator.
+
+        Raises:
+            Unusable: The latest iteration began in another process.
+
+        """
+        begun, coming, latest = self._iterations.epochs.latest(), self.coming(), self._latest
+        # ``_iterations.begun`` belongs to an iteration over the dataset itself.
+        ours = latest is not None and begun in (latest.cursor, self._iterations.begun)
+        here = latest is not None and (ours or get_worker_info() is not None)
+        if latest is not None and here and begun != coming and not latest.ended:
+            return self.state(latest.cursor, latest.batches)
+        if here or begun == coming:
+            return self.state(coming)
+        raise Unusable(
+            "this iteration runs elsewhere (in a loader's workers, say), which does not tell how many batches the "
+            "training loop has received: count them, and ask for state_at(received)"
+        )
+
+    def deliveries(
+        self, on_error: OnError, collate: Callable[[list[Any]], Any] | None = None
+    ) -> tuple[Iterator[Delivery], ReadCounts]:
+        """Begin the next epoch immediately; return its batches for a loader, and the counts of their reads so far.
+
+        ``collate`` replaces ``collate_fn``.
+        """
+        collate = collate or self.collate_fn
+        cursor, place = self.begin()
+        batches = batch_indices(self.plan, cursor, place)
+        if on_error == "raise":
+            whole, counts = self.dataset.lists(batches, place.workers)
+            return (Delivery(collate(samples), cursor, (), len(samples)) for samples in whole), counts
+        reading = self.dataset.reading(batches, place.workers)
+        return _skipping(reading, cursor, collate), reading.counts
+
+    def reading(self) -> tuple[Cursor, Reading]:
+        """Begin the next epoch; return its cursor, and the ``Reading`` of this process's samples."""
+        cursor, place = self.begin()
+        return cursor, self.dataset.reading(batch_indices(self.plan, cursor, place), place.workers)
+
+    def spans(self) -> tuple[Source, Iterator[Span]]:
+        """Return the store and the byte spans of this rank's next epoch: see ``BatchableDataset.spans``.
+
+        Does not begin the epoch.
+        """
+        return self.dataset.spans(batch_indices(self.plan, self.coming(), self._iterations.rank()))
+
+
+def _collate(samples: list[Any]) -> Any:  # noqa: ANN401  torch decides the type
+    if isinstance(samples[0], Sample):
+        return samples
+    try:
+        return default_collate(samples)
+    except (RuntimeError, TypeError) as error:
+        error.add_note("torch collates batches: let transform return tensors of one shape, or pass collate_fn=list")
+        raise
+
+
+def _skipping(reading: Reading, cursor: Cursor, collate: Callable[[list[Any]], Any]) -> Iterator[Delivery]:
+    for made in in_lists(reading, "skip"):
+        samples, skipped = remaining(made)
+        yield Delivery(collate(samples), cursor, skipped, len(samples))

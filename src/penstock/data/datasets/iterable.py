@@ -1,0 +1,282 @@
+"""The iterable dataset: samples in the order of seed and epoch, read ahead, sharded across ranks and workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import IterableDataset as TorchIterableDataset
+
+from penstock.data.catalog.catalog import Catalog
+from penstock.data.datasets.batched import Batched
+from penstock.data.datasets.constructors import constructor, listed, named, saved
+from penstock.data.datasets.dataset import CatalogDataset
+from penstock.data.datasets.objects import singles
+from penstock.data.datasets.positions.iteration import Iterations
+from penstock.data.datasets.positions.place import check
+from penstock.data.datasets.positions.resumable import Resumable
+from penstock.data.datasets.positions.stateful import StatefulIterator
+from penstock.data.order.indices import sample_indices
+from penstock.data.order.orders import order_of
+from penstock.data.order.sampling import SamplingPlan
+from penstock.errors import StateMismatch, Unusable
+
+if TYPE_CHECKING:
+    import os
+    import re
+    from collections.abc import Callable, Iterable, Iterator
+
+    from penstock.data.datasets.constructors import D, Parser
+    from penstock.data.datasets.positions.place import PlaceLike
+    from penstock.data.datasets.sample import Sample
+    from penstock.data.order.partition import Tail
+    from penstock.data.order.protocol import Order
+    from penstock.data.order.sampling import Cursor
+    from penstock.options import StoreOptions
+    from penstock.values import Place
+
+__all__ = ["IterableDataset", "ResumableSamples"]
+
+
+class IterableDataset(CatalogDataset, TorchIterableDataset[Any]):
+    """An iterable dataset: each sample of the catalog once per epoch, read ahead, sharded across ranks and workers.
+
+    ``shuffle=True`` permutes all samples in each epoch, depending only on ``seed`` and epoch; ``shuffle`` also takes an
+    order, such as ``ps.BlockShuffle``. The order is the same for any number of workers. You do not need to call
+    ``set_epoch``: each iteration is the next epoch, in every process.
+
+    A DataLoader that forms batches itself (``batch_size=B``) delivers each sample once per epoch and guarantees nothing
+    else. The number of its batches depends on its workers, so this dataset has no length (Lightning would stop at a
+    wrong one). ``penstock.DataLoader(dataset, B)``, or ``batched(B)`` under ``DataLoader(batch_size=None)``, also forms
+    the same batches for any number of workers, gives every rank the same number of batches, and can resume.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        shuffle: bool | Order = False,
+        seed: int = 0,
+        place: PlaceLike = None,
+        store: StoreOptions | str | None = None,
+    ) -> None:
+        """Make a dataset of ``catalog`` that yields ``transform(sample)``, or the ``Sample`` without a transform.
+
+        ``place`` is this process's rank and the number of ranks. A device mesh gives both through its data-parallel
+        dimensions (tensor- and pipeline-parallel ranks read the same samples). ``"unsharded"`` makes every rank read
+        all samples, for a wrapper that shards itself; a loader's workers still share them. Default: the initialised
+        process group, else ``RANK`` and ``WORLD_SIZE``, else a single rank.
+
+        Raises:
+            Unusable: An argument is invalid, or the order does not fit the catalog.
+
+        """
+        super().__init__(catalog, transform=transform, store=store)
+        self._order = order_of(shuffle)
+        self._seed = seed
+        self._iterations = Iterations(place)
+        # Refuses an order that does not fit this catalog.
+        self._plan(1)
+
+    @classmethod
+    def check_arguments(
+        cls,
+        *,
+        transform: object = None,
+        shuffle: bool | Order = False,
+        seed: int = 0,
+        place: PlaceLike = None,
+        store: StoreOptions | str | None = None,
+    ) -> None:
+        """Refuse arguments that the constructor would refuse, before a catalog is listed or read.
+
+        Raises:
+            Unusable: ``transform`` is not a plain function, ``store`` is neither options nor a profile's name, ``seed``
+                is not a whole number, ``place`` is invalid, or ``shuffle`` is neither True nor False nor an order.
+
+        """
+        super().check_arguments(transform=transform, store=store)
+        order_of(shuffle)
+        SamplingPlan(samples=0, batch=1, seed=seed)
+        check(place)
+
+    @classmethod
+    @constructor
+    def from_prefix(  # noqa: PLR0913  see design/0020
+        cls: type[D],
+        url: str | os.PathLike[str],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        shuffle: bool | Order = False,
+        seed: int = 0,
+        place: PlaceLike = None,
+        include: str | Iterable[str] = (),
+        exclude: str | Iterable[str] = (),
+        labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
+        allow_empty: bool = False,
+        progress: bool | None = None,
+        store: StoreOptions | str | None = None,
+    ) -> Catalog:
+        """Make a dataset of all objects whose keys begin with the key of ``url``; one LIST request per 1,000 objects.
+
+        ``include`` and ``exclude`` are globs over the key below the prefix. ``labels``: see ``Catalog.with_labels``.
+        ``progress``: see ``Catalog.scan``. The other arguments are those of the class. All arguments are checked before
+        the first request.
+
+        Raises:
+            NotFound: No object is found, and ``allow_empty`` is not set.
+            Unusable: An argument is invalid, or an object has no label.
+
+        """
+        return Catalog.scan(
+            url,
+            include=include,
+            exclude=exclude,
+            labels=labels,
+            allow_empty=allow_empty,
+            progress=progress,
+            store=store,
+        )
+
+    @classmethod
+    @constructor
+    def from_objects(  # noqa: PLR0913  see design/0020
+        cls: type[D],
+        urls: Iterable[str | os.PathLike[str]],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        shuffle: bool | Order = False,
+        seed: int = 0,
+        place: PlaceLike = None,
+        labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
+        allow_empty: bool = False,
+        store: StoreOptions | str | None = None,
+    ) -> Catalog:
+        """Make a dataset of the objects at ``urls``, all in one bucket, in the given order.
+
+        Makes no request, so that sizes are not known. ``labels``: see ``Catalog.with_labels``; the key of an object
+        begins after the bucket. The other arguments are those of the class.
+
+        Raises:
+            NotFound: ``urls`` is empty, and ``allow_empty`` is not set.
+            InvalidURL: ``urls`` is not a list of URLs, or the URLs are not all in one bucket.
+            Unusable: An argument is invalid, or an object has no label.
+
+        """
+        return listed(urls, labels=labels, allow_empty=allow_empty)
+
+    @classmethod
+    @constructor
+    def from_manifest(  # noqa: PLR0913  see design/0020
+        cls: type[D],
+        manifest: str | os.PathLike[str],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        shuffle: bool | Order = False,
+        seed: int = 0,
+        place: PlaceLike = None,
+        parser: Parser | None = None,
+        base: str | os.PathLike[str] | None = None,
+        labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
+        allow_empty: bool = False,
+        store: StoreOptions | str | None = None,
+    ) -> Catalog:
+        """Make a dataset of the objects that a manifest names.
+
+        The manifest holds "key" or "key label" lines, CSV, JSON lines or Parquet; ``parser`` reads any other format.
+        Keys are relative to ``base`` (default: the manifest's folder), or full URLs of the same bucket. A manifest in
+        a store costs one or two requests. ``labels`` replaces the manifest's labels: see ``Catalog.with_labels``; its
+        keys begin below ``base``. The other arguments are those of the class.
+
+        Raises:
+            ManifestError: A line does not parse (the text has its number), or a key lies outside the bucket.
+            NotFound: The manifest does not exist, or is empty and ``allow_empty`` is not set.
+            Unusable: An argument is invalid, or an object has no label.
+
+        """
+        return named(manifest, parser=parser, base=base, labels=labels, allow_empty=allow_empty, store=store)
+
+    @classmethod
+    @constructor
+    def from_catalog(
+        cls: type[D],
+        catalog: Catalog | str | os.PathLike[str],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        shuffle: bool | Order = False,
+        seed: int = 0,
+        place: PlaceLike = None,
+        store: StoreOptions | str | None = None,
+    ) -> Catalog:
+        """Make a dataset of a ``Catalog``, without a request, or of the catalog saved at a URL, after verifying it.
+
+        The other arguments are those of the class; ``store`` also applies to the file of the catalog. If the file and
+        the objects need different options, or lie in different buckets, open the file first with ``Catalog.open``.
+
+        Raises:
+            NotFound: The file does not exist.
+            ManifestError: The file is not a catalog, has a newer format, is truncated, or lists objects of another
+                bucket.
+            ChecksumMismatch: The file has changed since it was written.
+            Unusable: An argument is invalid.
+
+        """
+        return saved(catalog, store=store)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the next iteration, also in persistent workers; later iterations continue from it."""
+        self._iterations.epochs.set(epoch)
+
+    def batched(
+        self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
+    ) -> Batched:
+        """Return batches of ``batch_size`` samples per rank, for ``DataLoader(batch_size=None)``.
+
+        ``collate_fn`` takes a list of samples; default: torch's ``default_collate``, or the plain list without a
+        ``transform``. ``tail`` controls the incomplete last global batch (``batch_size`` times the number of ranks):
+        ``"short"`` splits the last samples evenly, and repeats samples only for ranks that would have none; ``"pad"``
+        fills up the batch with repeats; ``"drop"`` leaves the last samples out. Repeats are the epoch's first samples,
+        marked ``Sample.repeat``. Every rank has the same number of batches.
+        """
+        if type(self).__iter__ is not IterableDataset.__iter__:
+            raise Unusable(
+                f"{type(self).__name__} overrides __iter__, which has no part in batches that are formed here: do it "
+                "in transform=, or iterate under torch's DataLoader(batch_size=…)"
+            )
+        return Batched(self, self._plan(batch_size, tail), self._iterations, collate_fn)
+
+    def __iter__(self) -> StatefulIterator:
+        """Begin the next epoch immediately; reads begin with the first ``next``."""
+        plan = self._plan(1)
+
+        def samples(cursor: Cursor, place: Place) -> Iterator[Any]:
+            return singles(self, sample_indices(plan, cursor, place), place.workers)
+
+        iterator = StatefulIterator(ResumableSamples(plan, self.catalog, self._iterations), samples)
+        iterator.begin()
+        return iterator
+
+    def _plan(self, batch_size: int, tail: Tail = "short") -> SamplingPlan:
+        return SamplingPlan(samples=len(self.catalog), batch=batch_size, order=self._order, seed=self._seed, tail=tail)
+
+
+class ResumableSamples(Resumable):
+    """Single samples that a loader batches in each worker: only the same number of workers may resume."""
+
+    def _check_ranks(self) -> None:
+        """Do nothing: ranks need not read the same number of samples."""
+
+    def restart(self, state: object) -> tuple[Cursor, Place]:
+        """Restart as ``Resumable.restart`` does, but refuse a different number of workers."""
+        workers = self._iterations.place().workers
+        if isinstance(state, Mapping) and state.get("workers") == workers:
+            return super().restart({name: state[name] for name in state if name != "workers"})
+        raise StateMismatch(
+            f"this is no state of an iterable dataset in {workers} workers, whose batches the loader forms: "
+            "dataset.batched(…) resumes with any number of them"
+        )
+
+    def state(self, cursor: Cursor, batches: int = 0) -> dict[str, Any]:
+        """Return the state, which includes the number of workers."""
+        return super().state(cursor, batches) | {"workers": self._iterations.place().workers}

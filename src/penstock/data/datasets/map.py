@@ -1,0 +1,367 @@
+"""The map-style dataset: reads a sample by index, or a batch with its requests in parallel."""
+
+from __future__ import annotations
+
+import operator
+from copy import copy
+from functools import partial
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+
+from torch.utils.data import Dataset
+
+from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.rows import picked, positions
+from penstock.data.datasets.batched import Batched
+from penstock.data.datasets.constructors import constructor, listed, named, saved
+from penstock.data.datasets.dataset import CatalogDataset
+from penstock.data.datasets.objects import singles
+from penstock.data.datasets.positions.iteration import Iterations
+from penstock.data.order.orders import order_of
+from penstock.data.order.partition import Repeat
+from penstock.data.order.sampling import SamplingPlan
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    import os
+    import re
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import ArrayLike
+
+    from penstock.data.catalog.rows import Picked
+    from penstock.data.datasets.constructors import D, Parser
+    from penstock.data.datasets.objects import ObjectReading
+    from penstock.data.datasets.positions.place import PlaceLike
+    from penstock.data.datasets.sample import Sample
+    from penstock.data.order.partition import Tail
+    from penstock.data.order.protocol import Order
+    from penstock.engine.contracts.fetching import ReadCounts
+    from penstock.options import StoreOptions
+    from penstock.source import Source
+    from penstock.values import Span
+
+__all__ = ["MapDataset", "Part", "part_of"]
+
+
+class _OneByOne:
+    """The ``__getitems__`` of a class that overrides only ``__getitem__``: calls ``__getitem__`` for each index."""
+
+    def __init__(self, read: Callable[..., Any]) -> None:
+        self._read = read
+
+    def __get__(self, dataset: MapDataset | None, kind: type) -> Any:  # noqa: ANN401  itself, or a bound method
+        return self if dataset is None else partial(self._batch, dataset)
+
+    def _batch(self, dataset: MapDataset, indices: Sequence[SupportsIndex]) -> list[Any]:
+        return [self._read(dataset, index) for index in indices]
+
+
+class MapDataset(CatalogDataset, Dataset[Any]):
+    """A map-style dataset: ``dataset[i]`` reads object ``i`` of the catalog.
+
+    A DataLoader's batch is read with all its requests in flight at once. Negative indices count from the end. A slice
+    is a dataset over the same catalog: ``dataset[a:b][i]`` is ``dataset[a + i]``. Engines are opened in the process
+    that reads, so the dataset works under fork, forkserver and spawn, also after the parent has read from it.
+
+    A subclass may override ``__getitem__`` (every loader then calls it for each sample, with one object in flight per
+    thread or worker) or ``__getitems__`` (called for each batch). Prefer a ``transform``, which keeps many objects in
+    flight. The ``__getitem__`` and ``__getitems__`` of this class always read and never call an override, so either may
+    be overridden in terms of the other. A slice of such a subclass, or torch's ``Subset`` of it, is a ``Part``: the
+    whole dataset still reads, at its own indices, so that data it keeps by index (captions beside images) stay with
+    their samples. A slice of a subclass that overrides ``__len__`` or ``__iter__`` raises ``Unusable``.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:  # noqa: ANN401  of other base classes
+        """Make ``__getitems__``, which loaders prefer, call ``__getitem__`` if only the latter is overridden."""
+        super().__init_subclass__(**options)
+        batch = cls.__getitems__
+        if cls.__getitem__ is not MapDataset.__getitem__ and (
+            batch is MapDataset.__getitems__ or isinstance(batch, _OneByOne)
+        ):
+            cls.__getitems__ = _OneByOne(cls.__getitem__)  # type: ignore[method-assign,assignment]
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set an attribute; refuse a second dataset whose samples cannot be paired with these by index.
+
+        Raises:
+            Unusable: ``value`` is a ``MapDataset`` of another length, and this subclass overrides how samples are read.
+
+        """
+        if isinstance(value, MapDataset) and "catalog" in vars(self) and self.overrides and len(value) != len(self):
+            raise Unusable(
+                f"cannot pair the {len(value)} samples of {name} with the {len(self)} of this {type(self).__name__} by "
+                "index: take the same rows of both, by name (examples/captions.py); if samples are not paired by "
+                f"index, keep the dataset in a tuple: self.{name} = (dataset,)"
+            )
+        super().__setattr__(name, value)
+
+    @classmethod
+    @constructor
+    def from_prefix(  # noqa: PLR0913  see design/0020
+        cls: type[D],
+        url: str | os.PathLike[str],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        include: str | Iterable[str] = (),
+        exclude: str | Iterable[str] = (),
+        labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
+        allow_empty: bool = False,
+        progress: bool | None = None,
+        store: StoreOptions | str | None = None,
+    ) -> Catalog:
+        """Make a dataset of all objects whose keys begin with the key of ``url``; one LIST request per 1,000 objects.
+
+        ``include`` and ``exclude`` are globs over the key below the prefix. ``labels``: see ``Catalog.with_labels``.
+        ``progress``: see ``Catalog.scan``. The other arguments are those of the class. All arguments are checked before
+        the first request.
+
+        Raises:
+            NotFound: No object is found, and ``allow_empty`` is not set.
+            Unusable: An argument is invalid, or an object has no label.
+
+        """
+        return Catalog.scan(
+            url,
+            include=include,
+            exclude=exclude,
+            labels=labels,
+            allow_empty=allow_empty,
+            progress=progress,
+            store=store,
+        )
+
+    @classmethod
+    @constructor
+    def from_objects(
+        cls: type[D],
+        urls: Iterable[str | os.PathLike[str]],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
+        allow_empty: bool = False,
+        store: StoreOptions | str | None = None,
+    ) -> Catalog:
+        """Make a dataset of the objects at ``urls``, all in one bucket, in the given order.
+
+        Makes no request, so that sizes are not known. ``labels``: see ``Catalog.with_labels``; the key of an object
+        begins after the bucket. The other arguments are those of the class.
+
+        Raises:
+            NotFound: ``urls`` is empty, and ``allow_empty`` is not set.
+            InvalidURL: ``urls`` is not a list of URLs, or the URLs are not all in one bucket.
+            Unusable: An argument is invalid, or an object has no label.
+
+        """
+        return listed(urls, labels=labels, allow_empty=allow_empty)
+
+    @classmethod
+    @constructor
+    def from_manifest(  # noqa: PLR0913  see design/0020
+        cls: type[D],
+        manifest: str | os.PathLike[str],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        parser: Parser | None = None,
+        base: str | os.PathLike[str] | None = None,
+        labels: str | re.Pattern[str] | Callable[[str], str | None] | None = None,
+        allow_empty: bool = False,
+        store: StoreOptions | str | None = None,
+    ) -> Catalog:
+        """Make a dataset of the objects that a manifest names.
+
+        The manifest holds "key" or "key label" lines, CSV, JSON lines or Parquet; ``parser`` reads any other format.
+        Keys are relative to ``base`` (default: the manifest's folder), or full URLs of the same bucket. A manifest in
+        a store costs one or two requests. ``labels`` replaces the manifest's labels: see ``Catalog.with_labels``; its
+        keys begin below ``base``. The other arguments are those of the class.
+
+        Raises:
+            ManifestError: A line does not parse (the text has its number), or a key lies outside the bucket.
+            NotFound: The manifest does not exist, or is empty and ``allow_empty`` is not set.
+            Unusable: An argument is invalid, or an object has no label.
+
+        """
+        return named(manifest, parser=parser, base=base, labels=labels, allow_empty=allow_empty, store=store)
+
+    @classmethod
+    @constructor
+    def from_catalog(
+        cls: type[D],
+        catalog: Catalog | str | os.PathLike[str],
+        *,
+        transform: Callable[[Sample], Any] | None = None,
+        store: StoreOptions | str | None = None,
+    ) -> Catalog:
+        """Make a dataset of a ``Catalog``, without a request, or of the catalog saved at a URL, after verifying it.
+
+        The other arguments are those of the class; ``store`` also applies to the file of the catalog. If the file and
+        the objects need different options, or lie in different buckets, open the file first with ``Catalog.open``.
+
+        Raises:
+            NotFound: The file does not exist.
+            ManifestError: The file is not a catalog, has a newer format, is truncated, or lists objects of another
+                bucket.
+            ChecksumMismatch: The file has changed since it was written.
+            Unusable: An argument is invalid.
+
+        """
+        return saved(catalog, store=store)
+
+    def __len__(self) -> int:
+        """Return the number of objects."""
+        return len(self.catalog)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Any: ...  # noqa: ANN401  the transform decides the type
+    @overload
+    def __getitem__(self, index: slice) -> MapDataset: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+        """Read one object; for a slice, return a dataset without reading."""
+        return part_of(self, index) if isinstance(index, slice) else self._read((index,))[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield all samples in order, read ahead within the budget of ``options.read`` unless a subclass reads them."""
+        indices = range(len(self))
+        if not self.overrides:
+            return singles(self, indices, 1)
+        if type(self).__getitem__ is MapDataset.__getitem__:
+            return (self.__getitems__([index])[0] for index in indices)
+        return (self[index] for index in indices)
+
+    @property
+    def overrides(self) -> str:
+        """The name of the method that a subclass overrides to read: "__getitems__", "__getitem__" or ""."""
+        kind = type(self)
+        if kind.__getitems__ is not MapDataset.__getitems__ and not isinstance(kind.__getitems__, _OneByOne):
+            return "__getitems__"
+        return "" if kind.__getitem__ is MapDataset.__getitem__ else "__getitem__"
+
+    def batched(
+        self,
+        batch_size: int,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        *,
+        shuffle: bool | Order = False,
+        seed: int = 0,
+        tail: Tail = "short",
+        place: PlaceLike = None,
+    ) -> Batched:
+        """Return this dataset as batches of ``batch_size`` per rank: see ``IterableDataset.batched``."""
+        plan = SamplingPlan(samples=len(self), batch=batch_size, order=order_of(shuffle), seed=seed, tail=tail)
+        return Batched(self, plan, Iterations(place), collate_fn)
+
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
+        """Read a batch with all its requests in flight at once; transform the samples in order."""
+        return self._read(indices)
+
+    def _read(self, indices: Sequence[SupportsIndex]) -> list[Any]:
+        rows = [index if isinstance(index, Repeat) else operator.index(index) for index in indices]
+        spans = [*self.catalog.spans(rows)]
+        return list(map(self._sample, rows, spans, self._source.read_many(spans)))
+
+
+class Part(MapDataset):
+    """A part of a dataset whose class overrides reading: the whole dataset reads the samples, at its own indices.
+
+    Attributes:
+        whole: The dataset that reads.
+        rows: The index in ``whole`` of each sample.
+
+    """
+
+    def __init__(self, whole: MapDataset, rows: range | Picked, catalog: Catalog) -> None:
+        """Make a dataset of the samples ``rows`` of ``whole``; ``catalog`` lists their objects."""
+        self.whole = whole
+        self.rows = rows
+        self.catalog = catalog
+        self.transform = whole.transform
+        self._source = whole._source  # noqa: SLF001  of the same class
+
+    @property
+    def overrides(self) -> str:
+        """The name of the method with which the whole dataset reads."""
+        return self.whole.overrides
+
+    @property
+    def decodes(self) -> bool:
+        """Whether making a sample costs CPU time."""
+        return self.whole.decodes
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  always raises
+        """Raise an error that points to ``whole`` for the attributes of a subclass.
+
+        Data that the subclass keeps by index are in the order of the whole dataset.
+
+        Raises:
+            AttributeError: Always.
+
+        """
+        raise AttributeError(
+            f"a slice or subset has no attribute {name!r}: those of a subclass are at .whole, whose indices are .rows"
+        )
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:  # noqa: ANN401  the whole dataset decides
+        """Read one sample; for a slice, return a dataset without reading."""
+        return part_of(self, index) if isinstance(index, slice) else self.whole[self._row(index)]
+
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
+        """Read a batch as the whole dataset does."""
+        return self.whole.__getitems__([self._row(index) for index in indices])
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield all samples in order."""
+        batches, _ = self.lists(([index] for index in range(len(self))), 1)
+        return (sample for batch in batches for sample in batch)
+
+    def reading(self, batches: Iterable[list[int]], workers: int) -> ObjectReading:
+        """Return the samples of ``batches`` one by one, as the whole dataset reads them."""
+        return self.whole.reading(self._rows(batches), workers)
+
+    def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
+        """Return an iterator over the batches as lists of samples, and the counts of their reads."""
+        return self.whole.lists(self._rows(batches), workers)
+
+    def url_of(self, index: int) -> str:
+        """Return the URL of sample ``index``."""
+        return self.whole.url_of(self._row(index))
+
+    def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
+        """Return the store and the byte spans that the whole dataset reads for these samples."""
+        return self.whole.spans(self._rows([[*range(len(self))]] if batches is None else batches))
+
+    def _rows(self, batches: Iterable[list[int]]) -> Iterator[list[int]]:
+        return ([self._row(index) for index in batch] for batch in batches)
+
+    def _row(self, index: SupportsIndex) -> int:
+        row = self.rows[operator.index(index)]
+        return Repeat(row) if isinstance(index, Repeat) else row
+
+
+def part_of(dataset: MapDataset, rows: slice | Sequence[int] | ArrayLike) -> MapDataset:
+    """Return a dataset of the samples at ``rows``, a slice or a sequence of indices, in this order; reads nothing.
+
+    Raises:
+        IndexError: An index lies past the end.
+        Unusable: ``rows`` is neither a slice nor indices, or the dataset's class overrides ``__len__`` or ``__iter__``.
+
+    """
+    if isinstance(dataset, Part):
+        return Part(dataset.whole, _chosen(dataset.rows, rows), dataset.catalog[rows])
+    kind = type(dataset)
+    for name in ("__len__", "__iter__"):
+        if getattr(kind, name) is not getattr(MapDataset, name):
+            raise Unusable(
+                f"cannot take a part of a {kind.__name__}: it overrides {name}, so its samples are not one for each "
+                "object of the catalog; give torch's DataLoader a Subset of it with "
+                "batch_sampler=ps.BatchSampler(subset, …)"
+            )
+    if dataset.overrides:
+        return Part(dataset, _chosen(range(len(dataset)), rows), dataset.catalog[rows])
+    part = copy(dataset)
+    part.catalog = dataset.catalog[rows]
+    return part
+
+
+def _chosen(known: range | Picked, rows: slice | Sequence[int] | ArrayLike) -> range | Picked:
+    if isinstance(rows, slice):
+        return known[rows]
+    return picked(known if isinstance(known, range) else known.values, positions(rows, len(known)))

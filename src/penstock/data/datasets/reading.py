@@ -1,0 +1,166 @@
+"""Items from which a loader makes samples, one at a time and in order; some prepare values that others need."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
+
+from penstock.engine.waiting import Wakeup
+from penstock.errors import Cancelled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from penstock.engine.contracts.fetching import ReadCounts
+
+__all__ = ["Item", "Prepared", "Reading"]
+
+T = TypeVar("T")
+
+
+class Item(NamedTuple):
+    """A sample, or several of a batch, whose read has succeeded or failed; or, with ``size`` 0, a preparing item.
+
+    A preparing item does work that later items wait for (such as decoding a chunk that holds many samples), and belongs
+    to no batch. It comes before every sample that needs it, so the ``make`` of a sample may wait for a preparing item
+    that another thread has begun. The ``make`` of a preparing item returns nothing and raises nothing: a ``Prepared``
+    keeps an error for the samples that need the value.
+
+    Attributes:
+        batch: Number of the batch, from 0; any number for a preparing item.
+        slot: Position in the batch.
+        size: Number of samples in the batch; 0: a preparing item.
+        url: URL of the object, or a function that returns it, because most URLs are never needed.
+        make: Returns the value that the dataset yields, or raises the error; any thread may call it, once.
+        samples: 0: the item is one sample. Otherwise the number of its samples, from ``slot`` on: ``make`` then returns
+            a list of them, with a ``Failed`` for each sample that has failed by itself.
+
+    """
+
+    batch: int
+    slot: int
+    size: int
+    url: str | Callable[[], str]
+    make: Callable[[], Any]
+    samples: int = 0
+
+    @property
+    def stop(self) -> int:
+        """The position in the batch after the item's last sample."""
+        return self.slot + (self.samples or 1)
+
+    @property
+    def name(self) -> str:
+        """The URL, for reports."""
+        return self.url if isinstance(self.url, str) else self.url()
+
+
+class Reading(ABC):
+    """The items of some batches in order, read ahead; an error of one sample does not end the iteration.
+
+    The batches come one after the other, and the items of a batch in the order of their slots. Every item is made once,
+    in any order and on any thread. Only preparing items (see ``Item``) must be made, or at least begun, in the order in
+    which they came. Only one thread at a time may call ``next``. Another thread may call ``close``, which wakes a
+    waiting ``next``; a second ``close`` does nothing. Nothing is read before the first ``next``.
+    """
+
+    @property
+    @abstractmethod
+    def counts(self) -> ReadCounts:
+        """The counts of the reads so far, of the items that were taken; always the same object."""
+
+    @abstractmethod
+    def __next__(self) -> Item:
+        """Return the next item as soon as its bytes have arrived or its read has failed."""
+
+    def ahead(self) -> Item | None:
+        """Return a preparing item that can be made now, before ``next`` would return it; None without such an item.
+
+        For a caller that does not want a sample yet. Never waits; otherwise like ``next``.
+        """
+        return None
+
+    @abstractmethod
+    def close(self) -> None:
+        """Cancel reads in flight, end the iteration, and wake samples that wait for a value that was never prepared.
+
+        A reading with preparing items calls ``Prepared.abandon`` for each value that a sample may wait for. The garbage
+        collector may call this method on any thread, so it takes no lock.
+        """
+
+    def __iter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+
+class Prepared(Generic[T]):
+    """A value that a preparing item makes once, and that several samples wait for.
+
+    Has no lock, and no condition or event, which contain one: the garbage collector may call ``abandon`` at any point
+    of any thread.
+    """
+
+    __slots__ = ("_abandoned", "_done", "_failure", "_make", "_traceback", "_value", "_wakeup")
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        """Keep ``make`` for ``prepare``."""
+        self._make: Callable[[], T] | None = make
+        self._value: T | None = None
+        self._failure: BaseException | None = None
+        self._traceback: TracebackType | None = None
+        self._done = self._abandoned = False
+        # A thread that wakes up wakes the next one.
+        self._wakeup = Wakeup()
+
+    def prepare(self) -> None:
+        """Make the value, or keep its error; used as ``Item.make``. A second call does nothing."""
+        make, self._make = self._make, None
+        if make is None:
+            return
+        try:
+            self._value = make()
+        except BaseException as error:  # noqa: BLE001  the samples raise it later
+            self._failure, self._traceback = error, error.__traceback__
+        finally:
+            self._done = True
+            self._wakeup.set()
+
+    def get(self) -> T:
+        """Wait until the value has been made, and return it.
+
+        Raises:
+            BaseException: Making the value failed; each call raises the same error.
+            Cancelled: The value was abandoned before it was made.
+
+        """
+        if not self._done:
+            self._await()
+        if self._failure is not None:
+            # Reset to the first traceback: each raise would add frames, and keep alive the objects that they hold.
+            raise self._failure.with_traceback(self._traceback)
+        return self._value  # type: ignore[return-value]  # done, and without an error
+
+    def _await(self) -> None:
+        while not (self._done or self._abandoned):
+            self._wakeup.wait()
+        self._wakeup.set()
+        if not self._done:
+            raise Cancelled("the reading was closed")
+
+    def abandon(self) -> None:
+        """Wake the waiting threads and prevent a later ``prepare``; a value already made or being made stays valid."""
+        self._make, self._abandoned = None, True
+        self._wakeup.set()
+
+    def forget(self) -> None:
+        """Release the value, after the last sample that needs it."""
+        self._value = None

@@ -1,0 +1,286 @@
+"""Threads that transform samples as they arrive and collate batches, in order, ahead of the training loop."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Self
+
+from penstock.data.datasets.policy import Delivery, OnError, attempt, remaining
+from penstock.data.loading.stopwatch import demanded_s
+from penstock.engine.waiting import LOOK_S, Wakeup, may_wait
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.data.datasets.reading import Item, Reading
+    from penstock.data.order.sampling import Cursor
+
+__all__ = ["DecodeOptions", "DecodePool"]
+
+# Interval between checks for samples that have arrived, while all batches ahead wait to be taken.
+_AHEAD_S = 0.05
+# How long closing waits for running transforms before it abandons them.
+_CLOSE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeOptions:
+    """Options of a decode pool.
+
+    Attributes:
+        threads: Threads that transform in parallel.
+        ahead: Most batches that are begun and not yet taken.
+        on_error: Whether a sample that fails ends the iteration or is left out.
+        finish: Function from a list of samples to a batch, called on a thread of the pool.
+
+    """
+
+    threads: int
+    ahead: int
+    on_error: OnError
+    finish: Callable[[list[Any]], Any]
+
+
+@dataclass(slots=True)
+class _Batch:
+    """A batch being filled: its samples (or their failures) by slot, and at the end its outcome."""
+
+    made: list[Any]
+    left: int
+    outcome: Delivery | BaseException | None = None
+
+
+@dataclass(slots=True)
+class _Failure:
+    error: BaseException
+
+
+class DecodePool:
+    """An iterator over the batches of ``reading``'s samples; dropping or closing it ends its threads.
+
+    Each thread takes the next sample as its bytes arrive, and transforms it. The thread that completes a batch collates
+    it. An error is raised in place of its batch, after all batches before it.
+    """
+
+    def __init__(self, reading: Reading, cursor: Cursor, options: DecodeOptions) -> None:
+        """Start the threads."""
+        self._shared = _Shared(reading, cursor, options)
+        self._stop = weakref.finalize(self, self._shared.stop)
+        try:
+            self._shared.start()
+        except BaseException:  # see __next__
+            self.close()
+            raise
+
+    def __iter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> Delivery:
+        """Return the next batch; Ctrl-C interrupts the wait."""
+        if self._shared.pid != os.getpid():
+            raise Unusable("an iteration was begun before a fork and continued after it")
+        try:
+            outcome = self._shared.take()
+        except BaseException:
+            # On Ctrl-C the traceback would keep this pool alive.
+            self.close()
+            raise
+        if isinstance(outcome, Delivery):
+            return outcome
+        self.close()
+        if outcome is None:
+            raise StopIteration
+        if isinstance(outcome, StopIteration):
+            # From collate_fn: raised unchanged, it would end the epoch silently.
+            raise RuntimeError("collate_fn raised StopIteration") from outcome  # noqa: TRY004  no type is wrong here
+        raise outcome
+
+    @property
+    def working_s(self) -> float:
+        """Seconds spent in transforms and collation so far, over all threads."""
+        return sum(self._shared.working_s)
+
+    @property
+    def demanded_s(self) -> float:
+        """Seconds that the threads used a processor, or were ready and waited for one; updated once a second."""
+        return sum(self._shared.demanded_s)
+
+    def close(self) -> None:
+        """Cancel reads in flight and wait for running transforms; a second call does nothing."""
+        self._stop()
+
+
+@dataclass(slots=True)
+class _Shared:
+    """State that the threads share; it has no reference to the ``DecodePool``, which can be dropped while they run."""
+
+    reading: Reading
+    cursor: Cursor
+    options: DecodeOptions
+    pid: int = field(default_factory=os.getpid)
+    working_s: list[float] = field(default_factory=list)  # of each thread, its only writer
+    demanded_s: list[float] = field(default_factory=list)  # the same
+    _drawing: threading.Lock = field(default_factory=threading.Lock)  # samples are drawn one at a time, in order
+    # Guards all fields below. Reentrant: the garbage collector may run ``stop`` on any thread, even one that holds it.
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    # Wake-ups instead of conditions: an interrupt inside a condition would leave its lock locked for ever.
+    _filled: Wakeup = field(default_factory=Wakeup)  # the next batch may be ready
+    _room: Wakeup = field(default_factory=Wakeup)  # there may be room for another batch
+    _batches: dict[int, _Batch] = field(default_factory=dict)
+    _taken: int = 0  # batches that the training loop has taken
+    _begun: int = 0  # number of the next sample's batch
+    _ended: bool = False  # no more samples are drawn
+    _stopped: bool = False  # no more batches are taken
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def start(self) -> None:
+        self.working_s, self.demanded_s = [0.0] * self.options.threads, [0.0] * self.options.threads
+        self._threads = [
+            threading.Thread(target=self._run, args=(number,), name=f"penstock-decode-{number}", daemon=True)
+            for number in range(self.options.threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def take(self) -> Delivery | BaseException | None:
+        """Wait for the next batch; return its outcome, or None at the end."""
+        while not self._is_decided():
+            self._filled.wait(LOOK_S)
+        with self._lock:
+            batch = None if self._stopped else self._batches.pop(self._taken, None)
+            self._taken += 1
+        self._room.set()
+        return batch.outcome if batch is not None else None
+
+    def _is_decided(self) -> bool:
+        with self._lock:
+            if self._stopped:
+                return True
+            batch = self._batches.get(self._taken)
+            return batch.outcome is not None if batch is not None else self._ended
+
+    def stop(self) -> None:
+        if self.pid != os.getpid():
+            # A copy in a forked process: the threads are the parent's, and none here can release their locks.
+            return
+        with self._lock:
+            self._ended = self._stopped = True
+        self._room.set()
+        self._filled.set()
+        self.reading.close()  # wakes threads that wait for bytes
+        until = monotonic() + _CLOSE_S
+        waits = may_wait() and threading.current_thread() not in self._threads
+        for thread in self._threads if waits else ():
+            while thread.is_alive() and (left_s := until - monotonic()) > 0:
+                thread.join(min(LOOK_S, left_s))
+        self.reading.close()  # cancels requests sent meanwhile
+
+    def _run(self, number: int) -> None:
+        try:
+            self._make_all(number)
+        finally:
+            self.demanded_s[number] = demanded_s()
+
+    def _make_all(self, number: int) -> None:
+        look_s = monotonic()
+        while (item := self._draw()) is not None:
+            began_s = monotonic()
+            if began_s > look_s:
+                look_s, self.demanded_s[number] = began_s + LOOK_S, demanded_s()
+            self._make(item)
+            self.working_s[number] += monotonic() - began_s
+
+    def _make(self, item: Item) -> None:
+        """Make an item; only its batch keeps the result, since samples may be views of memory that must become free."""
+        try:
+            made = attempt(item, self.options.on_error) if item.size else item.make()
+        except BaseException as error:  # noqa: BLE001  raised in the training loop, in its turn
+            made = _Failure(error)
+        if item.size:
+            self._put(item, made)
+        elif isinstance(made, _Failure):
+            # The item should have kept this error for the samples that need it.
+            self._break(made.error)
+
+    def _draw(self) -> Item | None:
+        with self._drawing:
+            try:
+                while not self._has_room():
+                    if (item := self.reading.ahead()) is not None:
+                        return item
+                    self._room.wait(_AHEAD_S)
+                if self._ended:
+                    return None
+                item = next(self.reading, None)
+            except BaseException as error:  # noqa: BLE001  see _make
+                self._end(error)
+                return None
+            if item is None:
+                self._end(None)
+                return None
+            self._begin(item)
+            return item
+
+    def _has_room(self) -> bool:
+        return self._ended or self._begun < self._taken + self.options.ahead
+
+    def _begin(self, item: Item) -> None:
+        ends = item.size and item.stop == item.size
+        if not item.size or (item.slot and not ends):
+            # The item prepares, and belongs to no batch; or it continues a batch that is not yet drawn completely.
+            return
+        with self._lock:
+            if item.slot == 0:
+                # Keep an entry that is there: an error has ended the iteration at this batch meanwhile.
+                self._batches.setdefault(item.batch, _Batch([None] * item.size, item.size))
+            self._begun = item.batch + ends
+
+    def _end(self, error: BaseException | None) -> None:
+        """Stop drawing samples; an error becomes the outcome of the batch that was being drawn."""
+        with self._lock:
+            self._ended = True
+            if error is not None:
+                self._batches[self._begun] = _Batch([], 0, error)
+        self._room.set()
+        self._filled.set()
+
+    def _break(self, error: BaseException) -> None:
+        """End with the error of a preparing item: every batch that is not made yet may depend on that item."""
+        with self._lock:
+            unmade = [number for number, batch in self._batches.items() if batch.outcome is None]
+            self._batches.update((number, _Batch([], 0, error)) for number in unmade)
+        self._end(error)
+
+    def _put(self, item: Item, made: object) -> None:
+        batch = self._batches.get(item.batch)
+        if batch is None or not batch.made:
+            # The batch has failed already, or is not needed any more.
+            return
+        with self._lock:
+            batch.made[item.slot : item.stop] = (
+                made if item.samples and isinstance(made, list) else [made] * (item.stop - item.slot)
+            )
+            batch.left -= item.stop - item.slot
+            if batch.left:
+                return
+        outcome = self._finished(batch.made)
+        with self._lock:
+            # Drop the samples: they may be views of memory that must become free.
+            batch.outcome, batch.made = outcome, []
+        self._filled.set()
+
+    def _finished(self, made: list[Any]) -> Delivery | BaseException:
+        failure = next((each for each in made if isinstance(each, _Failure)), None)
+        if failure is not None:
+            return failure.error
+        try:
+            samples, skipped = remaining(made)
+            return Delivery(self.options.finish(samples), self.cursor, skipped, len(samples))
+        except BaseException as error:  # noqa: BLE001  see _make
+            return error

@@ -1,0 +1,573 @@
+"""The loader: batches in a guaranteed order, decoded ahead in threads or workers, with state and counters."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import multiprocessing
+import os
+import pickle
+from collections import deque
+from multiprocessing.context import BaseContext
+from traceback import clear_frames
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import IterableDataset as TorchIterableDataset
+from torch.utils.data import get_worker_info
+
+from penstock.data.catalog.storage.region import Slot
+from penstock.data.datasets.batched import BatchableDataset, Batched
+from penstock.data.datasets.iterable import IterableDataset
+from penstock.data.datasets.map import MapDataset
+from penstock.data.datasets.subsets import without_subsets
+from penstock.data.loading.decoding import DecodeOptions, DecodePool
+from penstock.data.loading.device import mover, pinned, to_device
+from penstock.data.loading.stats import LoaderStats, Meter, Work
+from penstock.data.loading.stopwatch import Stopwatch
+from penstock.engine.node.processors import processors as available
+from penstock.errors import Unusable, public_url
+from penstock.events import CONTEXT_BYTES, context, enter
+from penstock.values import whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+
+    from penstock.data.datasets.inspection import PlannedSample
+    from penstock.data.datasets.policy import Delivery, OnError, Skipped
+    from penstock.data.datasets.positions.place import PlaceLike
+    from penstock.data.loading.report.loaderreport import LoaderReport
+    from penstock.data.loading.report.summary import Prices
+    from penstock.data.loading.requests import Requests
+    from penstock.data.loading.stats import Counters
+    from penstock.data.order.partition import Tail
+    from penstock.data.order.protocol import Order
+    from penstock.data.order.sampling import Cursor
+    from penstock.source import Source
+    from penstock.values import Span
+
+__all__ = ["WAIT_RANGE", "DataLoader", "TraceSlot", "check_sendable", "processors", "ranged", "worker_options"]
+
+T = TypeVar("T")
+
+_LOG = logging.getLogger("penstock")
+_AHEAD = 2  # batches, as torch's prefetch_factor
+_REMEMBERED = 1000
+
+
+class DataLoader:
+    """Batches of a Penstock dataset: each sample exactly once per epoch over ranks, workers, stops and restarts.
+
+    The incomplete last batch is the one exception. ``tail="short"``, the default, repeats samples only where fewer are
+    left than there are ranks; ``"pad"`` repeats samples to fill the batch; ``"drop"`` leaves the samples out.
+    ``Sample.repeat`` marks repeated samples.
+
+    The batches are the same for any ``num_workers``. The global batches are the same for any number of ranks with the
+    same global batch size (``batch_size`` is per rank). Every rank has the same number of batches. ``state_dict()``
+    is the position of the training loop, not of the prefetching; any number of ranks and workers may continue from it
+    (``load_state_dict``). ``stats()`` has counters.
+
+    With ``num_workers=0`` the I/O thread reads objects while ``decode_threads`` transform and collate in this process,
+    ``prefetch`` batches ahead. Nothing is pickled, and no thread is left when the iteration ends, also by ``break`` or
+    an exception. Pillow, numpy and torch release Python's lock (the GIL) while they work. A transform in pure Python
+    does not: use worker processes for it.
+
+    Args:
+        dataset: A ``MapDataset``, an ``IterableDataset``, or torch's ``Subset`` of the former, as ``random_split``
+            makes them. The state is that of the subset: pass ``random_split`` a seeded generator, or split the catalog.
+        batch_size: Samples per batch and rank.
+        shuffle: Permute all samples anew each epoch; or an order, such as ``ps.BlockShuffle(…)``. Give an
+            ``IterableDataset`` its ``shuffle``, ``seed`` and ``place`` directly instead.
+        seed: Seed of the order; default 0.
+        num_workers: Processes that read, transform and collate; 0: threads of this process.
+        collate_fn: Function from a list of samples to a batch; default: torch's own, and the plain list for bare
+            ``Sample``s.
+        tail: Controls the incomplete last batch: ``"short"``, ``"pad"`` or ``"drop"`` (see
+            ``IterableDataset.batched``).
+        drop_last: The same as ``tail="drop"``.
+        place: This process's rank, or the device mesh that gives it; ``"unsharded"``: every rank reads all samples.
+        on_error: ``"raise"``, or ``"skip"``: a sample that cannot be read or transformed is left out of its batch,
+            logged, and counted in ``skipped``. An empty batch raises ``Damaged``, because this rank would be out of
+            step with the others.
+        decode_threads: Threads that decode and transform, with ``num_workers=0``. Default: one for each processor that
+            this rank may use, at most 16; one if there is nothing to decode and no transform.
+        prefetch: Most batches that are being made or wait for the training loop; with workers, per worker.
+        pin_memory: Copy batches into page-locked memory, if there is a CUDA device.
+        device: Move batches to this device; to CUDA one step ahead.
+        **workers: Arguments of torch's own loader for worker processes: ``persistent_workers``, ``worker_init_fn``,
+            ``multiprocessing_context``, ``timeout``. Torch's other arguments are accepted with their default only.
+
+    Attributes:
+        skipped: The latest 1,000 samples that were left out: ``url`` and ``error``.
+        skipped_count: Number of all samples that were left out.
+
+    Raises:
+        Unusable: Arguments that do not fit together.
+        StateMismatch: Another rank has a different catalog or order (at construction, if there is a process group).
+
+    """
+
+    # None as in torch's loader when that does not form the batches; Lightning reads it.
+    batch_sampler = None
+
+    def __init__(  # noqa: PLR0913  torch's own signature, and see design/0008
+        self,
+        dataset: BatchableDataset,
+        batch_size: int = 1,
+        *,
+        shuffle: bool | Order | None = None,
+        seed: int | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        tail: Tail = "short",
+        drop_last: bool = False,
+        place: PlaceLike = None,
+        on_error: OnError = "raise",
+        decode_threads: int | None = None,
+        prefetch: int = _AHEAD,
+        pin_memory: bool = False,
+        device: torch.device | str | None = None,
+        **workers: Any,  # noqa: ANN401  torch's own
+    ) -> None:
+        """Check the arguments, and open nothing yet; see the class."""
+        check_counts(num_workers, prefetch, decode_threads)
+        check_words(on_error=on_error, pin_memory=pin_memory)
+        tail = tail_of(tail, drop_last=drop_last)
+        dataset = without_subsets(dataset)
+        own = {"shuffle": shuffle, "seed": seed, "place": place}
+        given = {name: value for name, value in own.items() if value is not None}
+        self._batches = _batches(dataset, batch_size, collate_fn, tail, given)
+        self.dataset = dataset
+        self.batch_size = self._batches.batch_size
+        self.num_workers = num_workers
+        self.pin_memory = pin_memory and torch.cuda.is_available()
+        self.device = check_device(device)
+        self.skipped: deque[Skipped] = deque(maxlen=_REMEMBERED)
+        self.skipped_count = 0
+        self._on_error = on_error
+        self._threads = decode_threads or (processors() if dataset.decodes else 1)
+        self._prefetch = prefetch
+        self._meter: Meter | None = None
+        self._worker_batches = _WorkerBatches(self._batches, on_error)
+        self._workers = self._processes(worker_options(workers, num_workers))
+        self._began: Cursor | None = None  # start of the current iteration
+        self._received = 0
+
+    def _processes(self, options: dict[str, Any]) -> TorchDataLoader[Any] | None:
+        if not self.num_workers:
+            return None
+        functions = {"transform": self.dataset.transform, "collate_fn": self._batches.collate_fn}
+        check_sendable(functions, self.num_workers, options.get("multiprocessing_context"))
+        return TorchDataLoader(
+            self._worker_batches,
+            batch_size=None,
+            num_workers=self.num_workers,
+            prefetch_factor=self._prefetch,
+            pin_memory=self.pin_memory,
+            collate_fn=_itself,
+            **options,
+        )
+
+    @property
+    def sampler(self) -> Batched:
+        """The object that has ``set_epoch``, under the name where Lightning and others look for it."""
+        return self._batches
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the next iteration; by default, it is the next epoch. See ``Batched.set_epoch``."""
+        self._batches.set_epoch(epoch)
+
+    def spans(self) -> tuple[Source, Iterator[Span]]:
+        """Return the store and the spans that this rank reads next epoch, in order, for ``ps.warm``; no request."""
+        return self._batches.spans()
+
+    def __len__(self) -> int:
+        """Return the number of batches in a whole epoch, on every rank; an iteration that resumes has fewer."""
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches of the next epoch, or resume at the position that ``load_state_dict`` set.
+
+        The iteration begins with the first ``next``: Lightning makes an iterator first, and sets the epoch then.
+        """
+        deliveries = self._decoded() if self._workers is None else self._from_workers(self._workers)
+        if self.device is not None:
+            deliveries = to_device(deliveries, self.device, self._metering().moving)
+        yield from self._receive(deliveries)
+
+    def _decoded(self) -> Iterator[Delivery]:
+        row, batches = self._metering().counters.claim(0), self._batches
+        cursor, reading = batches.reading()
+        self._note(cursor, 0)
+        collate, pin = Stopwatch(batches.collate_fn), Stopwatch(pinned)
+        finish = _then(collate, pin) if self.pin_memory else collate
+        options = DecodeOptions(self._threads, self._prefetch, self._on_error, finish)
+        pool = DecodePool(reading, cursor, options)
+
+        def work() -> Work:
+            return Work(pool.working_s, collate.seconds, pin.seconds, pool.demanded_s)
+
+        try:
+            for delivery in pool:
+                row.add(delivery)
+                row.write(reading.counts, work())
+                yield delivery
+        finally:
+            pool.close()
+            row.write(reading.counts, work())
+            row.leave()
+
+    def _from_workers(self, workers: TorchDataLoader[Any]) -> Iterator[Delivery]:
+        # Until a worker reports where the iteration began.
+        self._note(self._batches.coming(), 0)
+        self._worker_batches.counters = self._metering().counters
+        self._worker_batches.requests = self._metering().requests
+        self._worker_batches.trace.write()
+        received = None
+        try:
+            received = iter(workers)
+            yield from received
+        except Exception as error:
+            # Otherwise torch's frames would keep the workers alive as long as the error exists.
+            clear_frames(error.__traceback__)
+            if hint := ended_worker(error, workers.multiprocessing_context):
+                error.add_note(hint)
+            raise
+        finally:
+            del received
+
+    def _receive(self, deliveries: Iterable[Delivery]) -> Iterator[Any]:
+        for number, delivery in enumerate(ranged(self._metering().metered(deliveries)), 1):
+            self._note(delivery.cursor, number)
+            for skipped in delivery.skipped:
+                self._leave_out(skipped)
+            yield delivery.batch
+        self._began = None
+
+    def _metering(self) -> Meter:
+        """Return the meter of this process; a process that was forked later begins at zero."""
+        if self._meter is None or self._meter.inherited:
+            self._meter = Meter(self.num_workers, mover(self.device))
+        return self._meter
+
+    def stats(self) -> LoaderStats:
+        """Return the counts since the loader was made, over all epochs; makes no request and waits for no worker.
+
+        Any thread may call it, also while batches are made. The counts of a worker are updated with each batch that it
+        makes, and when its iteration ends; if a worker is killed, the counts of its batches are kept.
+        """
+        return self._metering().stats()
+
+    def inspect(self, batch: int, *, epoch: int | None = None, rank: int | None = None) -> tuple[PlannedSample, ...]:
+        """Return which samples a batch holds, without reading them: see ``Batched.inspect``.
+
+        With ``on_error="skip"``, the samples that were left out are included.
+        """
+        return self._batches.inspect(batch, epoch=epoch, rank=rank)
+
+    def report(self, prices: Prices | None = None) -> LoaderReport:
+        """Return a report on why the training loop waits for batches, with one recommendation.
+
+        Makes no request and waits for no worker. The report covers all epochs since the loader was made. ``prices``
+        adds the cost of the requests. Under a process group, each rank reports on itself: ``save`` and
+        ``merge_reports`` join their reports. Without worker processes, ``hosts`` and ``slowest`` include all other
+        requests of this process since then, such as those for checkpoints.
+        """
+        from penstock.data.datasets.positions.place import resolve
+        from penstock.data.loading.report.advice import Setup
+        from penstock.data.loading.report.loaderreport import report
+
+        meter, threads = self._metering(), self._threads
+        setup = Setup(self.num_workers, threads, processors(), self._prefetch, self.batch_size)
+        return report(meter.stats(), meter.requests, setup, self.dataset, prices, resolve(None))
+
+    def _note(self, cursor: Cursor, received: int) -> None:
+        self._began, self._received = cursor, received
+
+    def _leave_out(self, skipped: Skipped) -> None:
+        self.skipped_count += 1
+        self.skipped.append(skipped)
+        _LOG.warning("left out of its batch: %s (%s)", public_url(skipped.url), skipped.error)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after the batches that the training loop has received: see ``Batched.state_at``.
+
+        Once an iteration has ended normally, the state is the start of the next epoch. After the last batch and before
+        that, the state is the end of the epoch: an iteration that resumes there has no batch.
+        """
+        if self._began is None:
+            return self._batches.state(self._batches.coming())
+        return self._batches.state(self._began, self._received)
+
+    def load_state_dict(
+        self, state: Mapping[str, Any], *, allow_new_global_batch: bool = False, allow_rereads: bool = False
+    ) -> None:
+        """Make the next iteration resume where ``state`` was taken, with any number of ranks and workers.
+
+        Raises:
+            StateMismatch: See ``Batched.load_state_dict``.
+
+        """
+        allowed = {"allow_new_global_batch": allow_new_global_batch, "allow_rereads": allow_rereads}
+        self._batches.load_state_dict(state, **allowed)
+        self._began = None
+
+
+class _WorkerBatches(TorchIterableDataset[Any]):
+    """Dataset of the batches that a worker sends to its loader."""
+
+    def __init__(self, batches: Batched, on_error: OnError) -> None:
+        self.batches = batches
+        self.on_error = on_error
+        self.counters: Counters | None = None  # shared with the loader once that iterates
+        self.requests: Requests | None = None  # the same
+        self.trace = TraceSlot()
+
+    def __iter__(self) -> Iterator[Delivery]:
+        self.trace.enter()
+        collate = Stopwatch(self.batches.collate_fn)
+        deliveries, counts = self.batches.deliveries(self.on_error, collate)
+        worker = get_worker_info()
+        if self.counters is None or self.requests is None or worker is None:
+            return deliveries
+        counted = self.counters.claim(worker.id).counted(deliveries, counts, collate)
+        return self.requests.claim(worker.id).followed(counted)
+
+
+def _batches(
+    dataset: object, size: int, collate_fn: Callable[[list[Any]], Any] | None, tail: Tail, order: dict[str, Any]
+) -> Batched:
+    """Return the batches of a dataset; ``order`` holds shuffle, seed and place, if given."""
+    if isinstance(dataset, MapDataset):
+        return dataset.batched(size, collate_fn, tail=tail, **order)
+    if not isinstance(dataset, BatchableDataset):
+        raise not_a_dataset(dataset)
+    if order:
+        ours = isinstance(dataset, IterableDataset)
+        kind, made = ("IterableDataset", ".from_prefix(url, ") if ours else (type(dataset).__name__, "(…, ")
+        article = "an" if kind[0] in "AEIO" else "a"
+        raise Unusable(
+            f"{article} {kind} has shuffle, seed and place of its own: write {kind}{made}shuffle=True, seed=…)"
+        )
+    return dataset.batched(size, collate_fn, tail=tail)
+
+
+def _itself(delivery: T) -> T:
+    return delivery
+
+
+def _then(first: Callable[[list[Any]], Any], second: Callable[[Any], Any]) -> Callable[[list[Any]], Any]:
+    return lambda samples: second(first(samples))
+
+
+_GUARD = 'write what the script does below if __name__ == "__main__":, or pass num_workers=0, which decodes in threads'
+
+
+def check_sendable(functions: Mapping[str, object], workers: int, context: object) -> None:
+    """Raise for functions that cannot be pickled, if ``context`` starts ``workers`` processes without fork.
+
+    Methods are not checked here: pickling a method means pickling its object. ``context`` is the argument
+    ``multiprocessing_context`` of torch's DataLoader.
+
+    Raises:
+        Unusable: A lambda, or a function defined inside another.
+
+    """
+    given = context.get_start_method() if isinstance(context, BaseContext) else context
+    method = given or multiprocessing.get_start_method()
+    for name, function in functions.items() if method != "fork" else ():
+        if function is None or inspect.ismethod(function):
+            continue
+        try:
+            pickle.dumps(function)
+        except (AttributeError, TypeError, pickle.PicklingError) as error:
+            raise Unusable(
+                f"{name}={function!r} cannot be sent to num_workers={workers} processes, which {method!r} starts "
+                f"({error}): define it with def at the top of a module (functools.partial carries arguments), or pass "
+                'num_workers=0, which decodes in threads, or multiprocessing_context="fork"'
+            ) from error
+
+
+def ended_worker(error: Exception, context: BaseContext | None) -> str:
+    """Return a hint for an error of torch about a worker process that ended or did not start; empty for other errors.
+
+    ``context`` is that of the loader, None for the default.
+    """
+    text = str(error)
+    if not isinstance(error, RuntimeError):
+        return ""
+    method = context.get_start_method() if context is not None else multiprocessing.get_start_method()
+    if "bootstrapping phase" in text:
+        return f"workers that {method!r} starts import the script again: {_GUARD}"
+    if not text.startswith("DataLoader worker (pid"):
+        return ""
+    if "Bus error" in text:
+        return "workers pass batches on in shared memory, and /dev/shm is full: make it larger, or lower prefetch="
+    hint = (
+        "a worker process was killed, or ended itself. If the kernel or the container killed it (dmesg names it), "
+        "memory ran out: lower num_workers=, prefetch=, batch_size or ReadOptions(ahead_bytes=…), or pass "
+        "num_workers=0, which decodes in threads of one process"
+    )
+    if method == "fork":
+        return hint
+    return f"{hint}. Workers that {method!r} starts import the script again: {_GUARD}"
+
+
+_MOST_THREADS = 16  # more would mostly wait for the GIL
+_ORDERED = ": it shuffles and shards by itself; write shuffle=True and seed=…, or give shuffle= an order"
+# Arguments of PyTorch: the default value, which is accepted, and the hint for any other value.
+_INSTEAD: dict[str, tuple[object, str]] = {
+    "batch_sampler": (None, _ORDERED),
+    "generator": (None, _ORDERED),
+    "sampler": (None, _ORDERED),
+    "prefetch_factor": (None, ": write prefetch={!r}"),
+    "pin_memory_device": ("", ": write device={!r}"),
+    "in_order": (True, ": batches always come in order"),
+}
+_FOR_WORKERS: dict[str, object] = {
+    "persistent_workers": False,
+    "worker_init_fn": None,
+    "multiprocessing_context": None,
+    "timeout": 0,
+}
+
+
+def check_counts(num_workers: int, prefetch: int, decode_threads: int | None) -> None:
+    """Raise ``Unusable`` for numbers that a loader cannot have."""
+    whole(num_workers, "num_workers", 0)
+    whole(prefetch, "prefetch", 1)
+    if decode_threads is not None and whole(decode_threads, "decode_threads", 1) and num_workers:
+        raise Unusable("decode_threads are for num_workers=0; workers transform in their own process")
+
+
+def check_words(*, on_error: str, pin_memory: bool) -> None:
+    """Raise ``Unusable`` for an invalid ``on_error`` or ``pin_memory``."""
+    if on_error not in ("raise", "skip"):
+        raise Unusable(f"on_error must be 'raise' or 'skip', not {on_error!r}")
+    if pin_memory not in (True, False):
+        raise Unusable(f"pin_memory is True or False, not {pin_memory!r}")
+
+
+def tail_of(tail: Tail, *, drop_last: bool) -> Tail:
+    """Return the ``tail`` that both arguments give: ``drop_last`` is PyTorch's name for ``tail="drop"``."""
+    if drop_last not in (True, False) or (drop_last and tail == "pad"):
+        raise Unusable(f'drop_last is True or False, and True is tail="drop", not {drop_last!r} with tail={tail!r}')
+    return "drop" if drop_last else tail
+
+
+def check_device(device: torch.device | str | int | None) -> torch.device | None:
+    """Return the device for batches, None if not given; raises ``Unusable`` for a device that does not exist."""
+    if device is None:
+        return None
+    try:
+        made = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise Unusable(f'device is one of PyTorch\'s, such as "cuda" or "cuda:0", not {device!r}') from error
+    if made.type == "cuda" and not torch.cuda.is_available():
+        raise Unusable(f"device={str(made)!r}, and PyTorch finds no CUDA device here: leave device= out")
+    return made
+
+
+def worker_options(options: Mapping[str, Any], num_workers: int) -> dict[str, Any]:
+    """Return the arguments for PyTorch's loader of ``num_workers`` workers.
+
+    Any argument of PyTorch is accepted with PyTorch's default value.
+    """
+    for name, value in options.items():
+        if name in _INSTEAD:
+            default, instead = _INSTEAD[name]
+            if value is not default and not (isinstance(value, str | bool) and value == default):
+                raise Unusable(f"{name} is no argument of this loader{instead.format(value)}")
+        elif name not in _FOR_WORKERS:
+            raise Unusable(f"{name} is no argument of this loader")
+        elif not num_workers and value != _FOR_WORKERS[name]:
+            raise Unusable(f"{name} is for worker processes, and num_workers is 0: write num_workers=4, too")
+    chosen = {name: value for name, value in options.items() if num_workers and name in _FOR_WORKERS}
+    _check_workers(**chosen)
+    return chosen
+
+
+def _check_workers(
+    *,
+    persistent_workers: object = False,
+    worker_init_fn: object = None,
+    multiprocessing_context: object = None,
+    timeout: object = 0,
+) -> None:
+    if persistent_workers not in (True, False):
+        raise Unusable(f"persistent_workers is True or False, not {persistent_workers!r}")
+    if worker_init_fn is not None and not callable(worker_init_fn):
+        raise Unusable(f"worker_init_fn is a function that takes a worker's number, not {worker_init_fn!r}")
+    methods = multiprocessing.get_all_start_methods()
+    if isinstance(multiprocessing_context, str) and multiprocessing_context not in methods:
+        raise Unusable(f"multiprocessing_context is one of {', '.join(methods)}, not {multiprocessing_context!r}")
+    if not isinstance(timeout, int | float) or isinstance(timeout, bool) or timeout < 0:
+        raise Unusable(f"timeout is a number of seconds, 0 for none, not {timeout!r}")
+
+
+def not_a_dataset(dataset: object) -> Unusable:
+    """Return the error for an argument that is not a dataset."""
+    name = type(dataset).__name__
+    if isinstance(dataset, Batched):
+        return Unusable(
+            "this loader forms the batches itself: give it the dataset, or give these batches to torch's DataLoader "
+            "with batch_size=None"
+        )
+    if isinstance(dataset, type):
+        kind = dataset.__name__
+        return Unusable(f"this is the class {kind}, not a dataset: write {kind}.from_prefix(url)")
+    if isinstance(dataset, str | os.PathLike):
+        return Unusable("a loader takes a dataset, not a URL: write penstock.MapDataset.from_prefix(url)")
+    if hasattr(dataset, "batch_sampler") and hasattr(dataset, "dataset"):
+        return Unusable(f"this {name} is a loader already: iterate over it, or give its dataset here")
+    return Unusable(
+        f"a {name} is no dataset of Penstock's; any dataset with a length resumes under "
+        "torch's DataLoader with batch_sampler=penstock.BatchSampler(…)"
+    )
+
+
+def processors() -> int:
+    """Return the default number of decoding threads: this rank's share of the processors, from 1 to 16."""
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")  # as torchrun sets it
+    share = available() // (int(ranks) if ranks.isdecimal() else 1)
+    return max(1, min(share, _MOST_THREADS))
+
+
+WAIT_RANGE = "penstock.DataLoader.__next__"
+
+
+class TraceSlot:
+    """The trace context of the latest iteration, in shared memory, so that persistent workers see it, too."""
+
+    def __init__(self) -> None:
+        """Hold no context."""
+        self._slot = Slot(CONTEXT_BYTES)
+        self._pid = os.getpid()
+
+    def write(self) -> None:
+        """Store the context of this thread when an iteration begins."""
+        if self._pid != os.getpid():
+            # In a forked rank, the parent still uses the old memory.
+            self._slot, self._pid = Slot(CONTEXT_BYTES), os.getpid()
+        self._slot.view[:] = context().ljust(CONTEXT_BYTES, b"\0")
+
+    def enter(self) -> None:
+        """Enter the stored context in a worker when its part of the iteration begins."""
+        enter(bytes(self._slot.view).rstrip(b"\0"))
+
+
+def ranged(items: Iterable[T]) -> Generator[T]:
+    """Yield items; while torch's profiler runs, the wait for each item is a range, as in torch's own loader."""
+    iterator = iter(items)
+    missing = object()
+    while True:
+        # The check of torch's own modules: a range costs microseconds even without a profiler.
+        if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]  # noqa: SLF001
+            with torch.profiler.record_function(WAIT_RANGE):
+                item = next(iterator, missing)
+        else:
+            item = next(iterator, missing)
+        if item is missing:
+            return
+        yield item  # type: ignore[misc]  # never ``missing``

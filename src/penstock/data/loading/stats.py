@@ -1,0 +1,285 @@
+"""A loader's counters: one row for each worker, in memory that the loader's process and its workers share."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import astuple, dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.data.catalog.storage.region import Slot
+from penstock.data.loading.requests import Requests, lives
+from penstock.data.loading.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator
+
+    from penstock.data.datasets.policy import Delivery
+    from penstock.engine.contracts.fetching import ReadCounts
+
+__all__ = ["Counters", "LoaderStats", "Meter", "ReaderStats", "Row", "Work"]
+
+_WORDS: Final = 24  # of 8 bytes: three cache lines, which no other worker writes to
+_OWNER, _FIRST = 1, 2  # word 0: the worker's number, from 1
+_COUNTS: Final = 8  # words with counts; seconds follow
+_STOP: Final = _FIRST + _COUNTS + 8  # end of the seconds
+# Iterations over one loader that may be open at once; further ones are not counted.
+_GENERATIONS: Final = 8
+_NS: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderStats:
+    """Counts of a worker process, or of the decoding threads together, since the loader was made.
+
+    They include batches that were made ahead and not received yet. Reads by a subclass's own ``__getitem__`` or
+    ``__getitems__`` are not in ``requests``, ``retries``, ``errors`` and ``size_bytes``.
+
+    Attributes:
+        batches: Batches made.
+        samples: Samples in them.
+        skipped: Samples that were left out (``on_error="skip"``).
+        requests: Requests for the objects, retries included.
+        retries: How many of these were retries.
+        errors: Reads that failed in the end.
+        size_bytes: Bytes of the objects.
+        cached: Reads that needed no request, because a cache had them.
+        waiting_s: Seconds spent only on waiting for bytes.
+        working_s: Seconds spent in transforms and ``collate_fn``, and in passing samples on; for threads, their sum.
+        starved_s: Seconds of ``waiting_s`` in which the budget (``ReadOptions.ahead_bytes``, ``ahead_items``) held
+            reads back.
+        collating_s: Seconds of ``working_s`` spent in ``collate_fn``.
+        pinning_s: Seconds of ``working_s`` in which threads copied batches into page-locked memory.
+        demanded_s: Seconds that decoding threads used a processor or waited for one, in sum. In the rest of
+            ``working_s`` they waited for Python's lock (the GIL), or inside a transform. 0.0 for a process.
+        elapsed_s: Seconds that iterations were open, in sum.
+        opening_s: Seconds before the first requests of each iteration were sent: a process imports modules, looks for
+            credentials and starts its thread for requests. Not part of ``waiting_s`` and ``working_s``.
+
+    """
+
+    batches: int = 0
+    samples: int = 0
+    skipped: int = 0
+    requests: int = 0
+    retries: int = 0
+    errors: int = 0
+    size_bytes: int = 0
+    cached: int = 0
+    waiting_s: float = 0.0
+    working_s: float = 0.0
+    starved_s: float = 0.0
+    collating_s: float = 0.0
+    pinning_s: float = 0.0
+    demanded_s: float = 0.0
+    elapsed_s: float = 0.0
+    opening_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Work:
+    """Seconds that a worker's transforms took so far: see ``ReaderStats``."""
+
+    working_s: float = 0.0
+    collating_s: float = 0.0
+    pinning_s: float = 0.0
+    demanded_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderStats:
+    """Counts of a loader since it was made, over all epochs: see ``DataLoader.stats``.
+
+    Attributes:
+        batches: Batches that the training loop received.
+        samples: Samples in them.
+        waiting_s: Seconds that the training loop waited for batches.
+        computing_s: Seconds between receiving a batch and asking for the next one.
+        workers: Counts of each worker process; with ``num_workers=0``, one item for the decoding threads.
+        moving_s: Seconds of ``waiting_s`` in which the training loop's own thread moved batches to ``device``.
+
+    """
+
+    batches: int
+    samples: int
+    waiting_s: float
+    computing_s: float
+    workers: tuple[ReaderStats, ...]
+    moving_s: float = 0.0
+
+    @property
+    def utilisation(self) -> float:
+        """Share of time that the training loop computed, 0 to 1; 0.0 before the second batch was asked for."""
+        seconds = self.waiting_s + self.computing_s
+        return self.computing_s / seconds if seconds else 0.0
+
+    @property
+    def total(self) -> ReaderStats:
+        """The sum over workers."""
+        return _sum(self.workers)
+
+
+class Row:
+    """The counters of one iteration in one worker: one thread writes them without a lock, any process reads them."""
+
+    def __init__(self, words: memoryview) -> None:
+        """Continue from the counts in the row."""
+        self._words = words
+        self._before: list[int] = words[_FIRST:_STOP].tolist()
+        self._made = [0, 0, 0]
+        self._began_s = monotonic()
+
+    def add(self, delivery: Delivery) -> None:
+        """Count a batch; ``write`` publishes the count."""
+        made = self._made
+        made[0] += 1
+        made[1] += delivery.samples
+        made[2] += len(delivery.skipped)
+
+    def write(self, counts: ReadCounts, work: Work) -> None:
+        """Write the counts so far to the row."""
+        reads = counts.requests, counts.retries, counts.errors, counts.size_bytes, counts.cached
+        elapsed_s = monotonic() - self._began_s
+        worked = work.working_s, counts.starved_s, work.collating_s, work.pinning_s, work.demanded_s
+        seconds = [int(each * _NS) for each in (counts.waiting_s, *worked, elapsed_s, counts.opening_s)]
+        for at, (before, now) in enumerate(zip(self._before, (*self._made, *reads, *seconds), strict=True), _FIRST):
+            self._words[at] = before + now
+
+    def counted(
+        self, deliveries: Iterable[Delivery], counts: ReadCounts, collate: Stopwatch[list[Any], Any]
+    ) -> Generator[Delivery]:
+        """Yield a worker's batches, each counted before it is yielded; at the end, release the row."""
+        work = Work()
+        iterator = iter(deliveries)
+        try:
+            while True:
+                began_s, apart_s = monotonic(), counts.waiting_s + counts.opening_s
+                try:
+                    delivery = next(iterator, None)
+                finally:
+                    work.working_s += monotonic() - began_s - (counts.waiting_s + counts.opening_s - apart_s)
+                    work.collating_s = collate.seconds
+                if delivery is None:
+                    return
+                self.add(delivery)
+                self.write(counts, work)
+                yield delivery
+        finally:
+            self.write(counts, work)
+            self.leave()
+
+    def leave(self) -> None:
+        """Release the row for the next iteration."""
+        self._words[_OWNER] = 0
+
+
+class Counters:
+    """Rows of counters for ``workers`` workers; with 0, for threads of this process.
+
+    A worker of a later epoch continues in the row of a worker that has ended or died. The memory is shared with workers
+    of every start method; a copy that is pickled for any other use counts separately.
+    """
+
+    def __init__(self, workers: int) -> None:
+        """Begin at zero."""
+        self.workers = max(1, workers)
+        size = self.workers * _GENERATIONS * _WORDS * 8
+        self._adopt(Slot(size) if workers else None, bytearray(size))
+
+    def _adopt(self, slot: Slot | None, private: bytearray) -> None:
+        self._slot = slot
+        self._words = (memoryview(private) if slot is None else slot.view).cast("q")
+        self._lock = threading.Lock()
+
+    def claim(self, worker: int) -> Row:
+        """Return a row for an iteration that begins in ``worker``."""
+        with self._exclusive():
+            for words in self._rows():
+                number, owner = words[0], words[_OWNER]
+                if number == 0 or (number == worker + 1 and not lives(owner)):
+                    words[0], words[_OWNER] = worker + 1, os.getpid()
+                    return Row(words)
+        return Row(memoryview(bytearray(_WORDS * 8)).cast("q"))
+
+    def read(self) -> tuple[ReaderStats, ...]:
+        """Return the sums for each worker; any thread of any process may call it."""
+        found: list[list[ReaderStats]] = [[] for _ in range(self.workers)]
+        for words in self._rows():
+            if words[0]:
+                numbers = words[_FIRST:_STOP].tolist()
+                seconds = [each / _NS for each in numbers[_COUNTS:]]
+                found[words[0] - 1].append(ReaderStats(*numbers[:_COUNTS], *seconds))
+        return tuple(map(_sum, found))
+
+    def _rows(self) -> Iterator[memoryview]:
+        for at in range(0, len(self._words), _WORDS):
+            yield self._words[at : at + _WORDS]
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        lock: AbstractContextManager[object] = self._lock if self._slot is None else self._slot.locked()
+        with lock:
+            yield
+
+    def __getstate__(self) -> tuple[int, Slot | None]:
+        """Pickle the shared memory, if there is any."""
+        return self.workers, self._slot
+
+    def __setstate__(self, state: tuple[int, Slot | None]) -> None:
+        """Attach to the shared memory in a worker."""
+        self.workers, slot = state
+        self._adopt(slot, bytearray(self.workers * _GENERATIONS * _WORDS * 8))
+
+
+class Meter:
+    """Counters of a loader in its own process: those of the training loop, and the rows of its workers.
+
+    Attributes:
+        counters: Counters of the workers.
+        requests: Timings of the requests of the workers, or of this process's threads.
+        moving: Timed function that moves a batch to the loader's device.
+
+    """
+
+    def __init__(self, workers: int, move: Callable[[Any], Any]) -> None:
+        """Begin at zero."""
+        self.counters = Counters(workers)
+        self.moving = Stopwatch(move)
+        self._batches = self._samples = 0
+        self._waiting_s = self._computing_s = 0.0
+        self.requests = Requests(workers)
+        self._pid = os.getpid()
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this meter belongs to the process that this one was forked from."""
+        return self._pid != os.getpid()
+
+    def metered(self, deliveries: Iterable[Delivery]) -> Generator[Delivery]:
+        """Yield deliveries to the training loop; time before each counts as waiting, time after it as computing."""
+        iterator = iter(deliveries)
+        while True:
+            asked_s = monotonic()
+            try:
+                delivery = next(iterator, None)
+            finally:
+                self._waiting_s += monotonic() - asked_s
+            if delivery is None:
+                return
+            self._batches += 1
+            self._samples += delivery.samples
+            given_s = monotonic()
+            yield delivery
+            self._computing_s += monotonic() - given_s
+
+    def stats(self) -> LoaderStats:
+        """Return the counts so far."""
+        seconds = self._waiting_s, self._computing_s
+        return LoaderStats(self._batches, self._samples, *seconds, self.counters.read(), self.moving.seconds)
+
+
+def _sum(each: Iterable[ReaderStats]) -> ReaderStats:
+    columns = zip(*map(astuple, each), strict=True)
+    return ReaderStats(*map(sum, columns))

@@ -1,0 +1,71 @@
+"""Orders for ``shuffle=False`` and ``shuffle=True``, and the check of other values of ``shuffle=``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from penstock.data.order.protocol import Order
+from penstock.data.order.shuffle import Permutation
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from penstock.data.order.protocol import Lookup
+
+__all__ = ["CatalogOrder", "FullShuffle", "order_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogOrder:
+    """The samples in catalog order, in every epoch; ``shuffle=False``."""
+
+    identity: ClassVar[str] = "catalog"
+
+    def positions(self, samples: int) -> int:
+        """Return ``samples``."""
+        return samples
+
+    def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:  # noqa: ARG002  part of the contract
+        """Return the identity function."""
+        return _same
+
+
+@dataclass(frozen=True, slots=True)
+class FullShuffle:
+    """All samples permuted, anew each epoch: see ``Permutation``; ``shuffle=True``."""
+
+    identity: ClassVar[str] = "permutation"
+
+    def positions(self, samples: int) -> int:
+        """Return ``samples``."""
+        return samples
+
+    def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:
+        """Return the epoch's permutation."""
+        return Permutation(samples, seed, epoch).of
+
+
+def order_of(shuffle: object) -> Order:
+    """Return the order for a ``shuffle=`` argument.
+
+    Raises:
+        Unusable: ``shuffle`` is neither True nor False nor an order.
+
+    """
+    if isinstance(shuffle, Order) and not isinstance(shuffle, type):
+        return shuffle
+    try:
+        known = shuffle in (True, False)
+    except Exception:  # noqa: BLE001  an array has no truth value
+        known = False
+    if not known:
+        name = f"the class {shuffle.__name__}: make an instance of it" if isinstance(shuffle, type) else f"{shuffle!r}"
+        raise Unusable(f"shuffle is True or False, or an order such as ps.BlockShuffle(block_samples=…), not {name}")
+    return FullShuffle() if shuffle else CatalogOrder()
+
+
+def _same(positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    return positions

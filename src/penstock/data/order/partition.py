@@ -1,0 +1,99 @@
+"""Partition of positions: global batches are cut into slices over ranks, and dealt in turn to workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from penstock.errors import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.values import Place
+
+__all__ = ["Partition", "Repeat", "Tail"]
+
+Tail = Literal["drop", "short", "pad"]
+
+
+class Repeat(int):
+    """The index of a repeated sample of this epoch, which fills a batch so that all ranks have equally many samples.
+
+    A ``Repeat`` behaves like any int; code that counts or measures may check ``isinstance(index, penstock.Repeat)``.
+    """
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """The batches of one worker of one rank: iteration yields positions ``(start, stop)``, half-open, never empty.
+
+    With G = ``batch`` * world, global batch k is the positions [start + kG, start + (k + 1)G) below ``total``. Rank r
+    takes the r-th of its equal slices; worker w takes the batches with k = w (mod workers). So the batches of a rank,
+    merged in turn over its workers, do not depend on the number of workers. The global batches do not depend on the
+    number of ranks as long as G stays the same. Every rank has the same number of batches. After m global batches, the
+    state is one integer, ``start + m * G``; any place may continue from there.
+
+    The last global batch may have fewer than G positions; ``tail`` controls it:
+
+    - ``"drop"``: it is left out.
+    - ``"short"``: it is cut as evenly as possible; slices differ by one position at most. If there are fewer positions
+      than ranks, each rank still has one position: those past the end are repeats.
+    - ``"pad"``: it is filled up to G with repeats.
+
+    A position p at or past ``total`` is a repeat of p modulo ``total``: repeats are the first samples of the epoch.
+
+    Takes O(1) memory, and can be iterated any number of times.
+
+    Attributes:
+        total: Positions of the epoch.
+        batch: Samples per batch and rank.
+        place: The rank and the worker.
+        start: First position not yet taken, in [0, total].
+        tail: Controls an incomplete last global batch.
+
+    Raises:
+        Unusable: A value is out of range.
+
+    """
+
+    total: int
+    batch: int
+    place: Place
+    start: int = 0
+    tail: Tail = "short"
+
+    def __post_init__(self) -> None:
+        """Raise for values that would lose samples silently."""
+        if not 0 <= self.start <= self.total:
+            raise Unusable(f"position {self.start} of an epoch of {self.total} samples")
+        if self.batch < 1:
+            raise Unusable(f"a batch has at least one sample, not {self.batch}")
+        if self.tail not in get_args(Tail):
+            raise Unusable(f"tail must be 'drop', 'short' or 'pad', not {self.tail!r}")
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Yield this worker's batches in order."""
+        return map(self._slice, self._numbers())
+
+    def __len__(self) -> int:
+        """Return the number of batches, without iterating."""
+        return len(self._numbers())
+
+    def _numbers(self) -> range:
+        every = self.batch * self.place.world
+        complete, rest = divmod(self.total - self.start, every)
+        return range(self.place.worker, complete + (rest > 0 and self.tail != "drop"), self.place.workers)
+
+    def size(self, first: int) -> int:
+        """Return the number of positions, over all ranks, of the global batch that begins at ``first``."""
+        every = self.batch * self.place.world
+        return every if self.tail == "pad" else min(every, max(self.total - first, self.place.world))
+
+    def _slice(self, number: int) -> tuple[int, int]:
+        rank, world = self.place.rank, self.place.world
+        first = self.start + number * self.batch * world
+        size = self.size(first)
+        return first + size * rank // world, first + size * (rank + 1) // world

@@ -1,0 +1,263 @@
+"""The sampling plan of a training run: which samples are in which batch, and where to resume after a stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from penstock.data.order.lanes import MOST_LANES
+from penstock.data.order.orders import CatalogOrder, FullShuffle
+from penstock.data.order.partition import Partition, Tail
+from penstock.data.order.protocol import LaneOrder
+from penstock.errors import StateMismatch, Unusable
+from penstock.values import Place, whole
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from penstock.data.order.protocol import Lookup, Order
+
+__all__ = ["Cursor", "SamplingPlan"]
+
+_VERSION = 1
+_LARGEST = 1 << 62
+_SEED_BITS = 512  # so that a state stays below 1 KB
+_IDENTITY = 200  # characters, for the same reason
+_ARGUMENTS = {"samples": "the number of samples", "batch": "batch_size", "seed": "seed"}
+# A state does not name these orders: its seed tells them apart.
+_UNNAMED = {CatalogOrder.identity: CatalogOrder, FullShuffle.identity: FullShuffle}
+
+
+class Cursor(NamedTuple):
+    """Position at which an epoch begins or resumes.
+
+    Attributes:
+        epoch: Number of the epoch, from 0.
+        position: First position not yet delivered, in [0, samples]; at ``samples`` the epoch is over.
+        lanes: Number of lanes in the state that the run resumed from, if its order has lanes; 0: unknown.
+
+    """
+
+    epoch: int = 0
+    position: int = 0
+    lanes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingPlan:
+    """Plan that determines, for a place and a cursor, which sample is delivered where and when. Pure.
+
+    Attributes:
+        samples: Samples of the dataset.
+        batch: Samples per batch and rank.
+        order: Which sample comes at which position of an epoch.
+        seed: Seed of the order.
+        tail: Controls the incomplete last global batch: see ``Partition``.
+        total: Positions of an epoch, from the order; for a permutation, the number of samples.
+
+    """
+
+    samples: int
+    batch: int
+    order: Order = CatalogOrder()  # noqa: RUF009  frozen
+    seed: int = 0
+    tail: Tail = "short"
+    total: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Raise for values that ``Partition`` would refuse at the first batch, and for seeds that only look valid."""
+        if self.batch is None:
+            # For torch's loader, None means that batches are not formed.
+            raise Unusable("batch_size=None forms no batches: iterate over the dataset itself for single samples")
+        for name, least in (("samples", 0), ("batch", 1), ("seed", None)):
+            number = whole(getattr(self, name), _ARGUMENTS[name], least)
+            # The plain integer: an order is derived from the seed's digits.
+            object.__setattr__(self, name, number)
+        object.__setattr__(self, "total", whole(self.order.positions(self.samples), "the positions of an epoch", 0))
+        self._check_identity()
+        if abs(self.seed) >> _SEED_BITS:
+            raise Unusable(f"a seed has at most {_SEED_BITS} bits")
+        self.batches(Cursor(), Place())
+
+    def batches(self, cursor: Cursor, place: Place) -> Partition:
+        """Return the batches of a place from the cursor on, as positions."""
+        return Partition(total=self.total, batch=self.batch, place=place, start=cursor.position, tail=self.tail)
+
+    def lanes(self, cursor: Cursor, world: int) -> int:
+        """Return the number of lanes of the epoch at ``cursor`` for ``world`` ranks; 0 if the order has no lanes.
+
+        An epoch that has begun keeps its lanes. A new epoch takes the first number that the ranks can share evenly:
+        that of the run so far, that of the order, or one lane for each rank.
+        """
+        if not isinstance(self.order, LaneOrder):
+            return 0
+        known = [lanes for lanes in (cursor.lanes, self.order.lanes) if lanes]
+        if cursor.position and known:
+            return known[0]
+        return next((lanes for lanes in known if self._shared(lanes, world)), world)
+
+    def check_lanes(self, cursor: Cursor, world: int) -> None:
+        """Raise ``Unusable`` if a run begins with lanes that the order requires and ``world`` ranks cannot share."""
+        asked = self.order.lanes if isinstance(self.order, LaneOrder) else None
+        if asked and not cursor.lanes and not self._shared(asked, world):
+            raise Unusable(
+                f"{world} ranks with batches of {self.batch} cannot share lanes={asked}: several would read the same "
+                f"blocks; the ranks have to divide the lanes, and the lanes the global batch of {self.batch * world} "
+                f"(lanes={world} would do, or lanes=None)"
+            )
+
+    def rereads(self, cursor: Cursor, world: int) -> str:
+        """Return why several ranks read the same blocks in the epoch at ``cursor``; "" if they do not."""
+        lanes = self.lanes(cursor, world)
+        if not lanes or cursor.position in (0, self.total) or self._shared(lanes, world):
+            return ""
+        return (
+            f"{world} ranks with batches of {self.batch} cannot share the {lanes} lanes of this epoch: until it ends, "
+            f"several read the same blocks (the ranks would have to divide {lanes}, and {lanes} the global batch of "
+            f"{self.batch * world})"
+        )
+
+    def _shared(self, lanes: int, world: int) -> bool:
+        return world == 1 or (lanes % world == 0 and self.batch * world % lanes == 0)
+
+    def indices(self, epoch: int, lanes: int = 0) -> Lookup:
+        """Return the function from positions of the epoch to samples; ``lanes`` is for an order that has lanes.
+
+        The function raises ``Unusable`` if the order returns anything but sample indices: an index below 0 would read a
+        wrong sample silently.
+        """
+        order = self.order.with_lanes(lanes) if lanes and isinstance(self.order, LaneOrder) else self.order
+        lookup = order.epoch(self.samples, self.seed, epoch)
+        if self.order.identity in _UNNAMED:
+            # A built-in order needs no check, and takes no longer than one.
+            return lookup
+
+        def checked(positions: NDArray[np.int64]) -> NDArray[np.int64]:
+            found = np.asarray(lookup(positions))
+            if found.shape != positions.shape or found.dtype.kind not in "iu":
+                raise Unusable(f"the order {self.order.identity!r} returned no integer for each position")
+            if found.size and not 0 <= found.min() <= found.max() < self.samples:
+                raise Unusable(f"the order {self.order.identity!r} returned indices outside [0, {self.samples})")
+            return found
+
+        return checked
+
+    def after(self, cursor: Cursor, batches: int, world: int) -> Cursor:
+        """Return the cursor after each of ``world`` ranks has received ``batches`` batches from ``cursor`` on."""
+        if batches < 0:
+            raise Unusable(f"{batches} batches received")
+        position = min(self.total, cursor.position + batches * self.batch * world)
+        return Cursor(cursor.epoch, position, self.lanes(cursor, world))
+
+    def state(self, cursor: Cursor, world: int, catalog: str) -> dict[str, Any]:
+        """Return the state from which any other layout can resume at ``cursor``: a few JSON values, below 1 KB."""
+        state = {
+            "penstock": _VERSION,
+            # Convert numpy's integers to Python's: JSON cannot hold others.
+            "epoch": int(cursor.epoch),
+            "position": int(cursor.position),
+            "samples": int(self.total),
+            "global_batch": int(self.batch * world),
+            "seed": self._seed,
+            "catalog": catalog,
+        }
+        if lanes := self.lanes(cursor, world):
+            state["lanes"] = int(lanes)
+        return state if self.order.identity in _UNNAMED else state | {"order": self.order.identity}
+
+    def arguments(self) -> dict[str, object]:
+        """Return the arguments that the plans of all ranks have in common, as the user writes them; JSON values."""
+        identity = self.order.identity
+        lanes = {"lanes": self.order.lanes} if isinstance(self.order, LaneOrder) else {}
+        return lanes | {
+            "shuffle": isinstance(self.order, FullShuffle) if identity in _UNNAMED else identity,
+            "seed": self._seed,
+            "batch_size": self.batch,
+            "tail": self.tail,
+            "samples": self.total,
+        }
+
+    @property
+    def _seed(self) -> int | None:
+        return None if self.order.identity == CatalogOrder.identity else int(self.seed)
+
+    def resume(
+        self,
+        state: object,
+        world: int,
+        catalog: str,
+        *,
+        allow_new_global_batch: bool = False,
+        allow_rereads: bool = False,
+    ) -> Cursor:
+        """Return the cursor of a state, after checking that the state belongs to this plan.
+
+        Raises:
+            StateMismatch: The state has another version, catalog, order or seed; another global batch, without
+                ``allow_new_global_batch``; or lanes that this number of ranks cannot share, without
+                ``allow_rereads``; or it is not a state.
+
+        """
+        ours = self.state(Cursor(), world, catalog)
+        if not isinstance(state, Mapping) or "penstock" not in state:
+            raise StateMismatch(f"this is no state of a dataset: {_shown(state)}")
+        if _same(state["penstock"], _VERSION) and (set(state) ^ set(ours)) - {"order", "lanes"}:
+            raise StateMismatch(f"this state has lost something, or gained it: {_shown(list(state))}")
+        for name, meaning in _MEANINGS.items():
+            if not _same(state.get(name), ours.get(name)) and not (name == "global_batch" and allow_new_global_batch):
+                found = _shown(state.get(name))
+                raise StateMismatch(f"{meaning}: the state has {found}, here it is {_shown(ours.get(name))}")
+        epoch, position = state["epoch"], state["position"]
+        whole = all(type(number) is int for number in (epoch, position, state["global_batch"]))
+        if not (whole and abs(epoch) < _LARGEST and 0 <= position <= self.total):
+            raise StateMismatch(f"no such position: {_shown(position)} of epoch {_shown(epoch)}")
+        cursor = Cursor(epoch, position, self._lanes_of(state))
+        if not allow_rereads and (why := self.rereads(cursor, world)):
+            raise StateMismatch(f"{why}; pass allow_rereads=True if that is meant: each sample comes once either way")
+        return cursor
+
+    def _lanes_of(self, state: Mapping[str, Any]) -> int:
+        if not isinstance(self.order, LaneOrder):
+            if "lanes" in state:
+                raise StateMismatch("this state has lanes, and the order has none")
+            return 0
+        lanes = state.get("lanes")
+        if type(lanes) is not int or not 1 <= lanes <= MOST_LANES:
+            raise StateMismatch(f"no such number of lanes: {_shown(lanes)}")
+        return lanes
+
+    def _check_identity(self) -> None:
+        identity: object = self.order.identity  # may have any type
+        if not (isinstance(identity, str) and 0 < len(identity) <= _IDENTITY):
+            raise Unusable(f"an order's identity is text of 1 to {_IDENTITY} characters, not {_shown(identity)}")
+        if not isinstance(self.order, _UNNAMED.get(identity, object)):
+            raise Unusable(f"the identity {identity!r} is another order's: states could not be told apart")
+
+
+_MEANINGS = {
+    "penstock": "the state is of another version",
+    "catalog": "the catalog is another one (its digest)",
+    "order": "the order is another one (shuffle=; None: a state of shuffle=True or shuffle=False)",
+    "samples": "the catalog is another one (its length)",
+    "seed": "the order is another one (its seed; None: not shuffled)",
+    "global_batch": (
+        "the global batch (batch size times ranks) is another one, so other samples would share a batch; "
+        "pass allow_new_global_batch=True if that is meant"
+    ),
+}
+
+
+def _same(found: object, ours: object) -> bool:
+    # True must not equal 1, and an array has no truth value.
+    return type(found) is type(ours) and found == ours
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001  for example a number of more than 4,300 digits, from a file
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:77]}…"  # noqa: PLR2004  a line of a terminal

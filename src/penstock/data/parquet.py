@@ -1,0 +1,268 @@
+"""Untrusted Parquet files: the size that a file may unpack to is bounded, whatever its footer declares.
+
+The bounds are checked against the headers of the pages, since pyarrow allocates by these. Texts that many rows share
+are read as dictionaries, and counted before they are copied for each row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from penstock.errors import Damaged, ManifestError, MissingExtra
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["Coded", "coded_columns", "decoded", "most_unpacked", "open_parquet", "text_bytes"]
+
+_ROWS_PER_BYTE = 1  # different keys take more than a byte each
+_BYTES_PER_BYTE = 200  # of well compressed text
+_FREE = 1 << 20  # rows, and 64 times the bytes, that any file may have
+_VALUES_PER_BYTE = 8  # of lists: embeddings of small numbers, say
+_FIXED_BYTES = 16 << 10  # limit for a text of fixed length
+_MOST_NESTED = 8  # nested structures of Thrift; a page's header has three
+
+
+class Coded(NamedTuple):
+    """A column of texts or bytes that holds each distinct value once.
+
+    Attributes:
+        codes: Index of each row's value, int32; -1 for a row without a value.
+        values: The distinct values.
+
+    """
+
+    codes: NDArray[np.int32]
+    values: list[Any]
+
+
+def open_parquet(data: bytes, name: str, coded: Sequence[str] | None = None, most_bytes: int = 0) -> Any:  # noqa: ANN401  pyarrow's
+    """Return pyarrow's ``ParquetFile`` of a file's bytes; ``coded`` columns are read as dictionaries, by default all.
+
+    ``most_bytes`` limits the bytes that the file may unpack to; 0: a limit in proportion to its size.
+
+    Raises:
+        ManifestError: A column name occurs twice, or the file would unpack to more rows, values or bytes than is
+            plausible for its size.
+        MissingExtra: pyarrow is not installed.
+        Exception: An error of pyarrow: the file is not Parquet.
+
+    """
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingExtra(f'{name} is Parquet, which needs pyarrow: pip install "penstock[parquet]"') from error
+    file = parquet.ParquetFile(pa.BufferReader(data))
+    _bounded(file, data, name, most_bytes)
+    if coded is None:
+        leaves = [file.schema.column(number) for number in range(len(file.schema))]
+        found = [each.path for each in leaves if each.physical_type == "BYTE_ARRAY"]
+    else:
+        found = [each.name for each in file.schema_arrow if each.name in coded and not pa.types.is_nested(each.type)]
+    if found:
+        file = parquet.ParquetFile(pa.BufferReader(data), read_dictionary=found, metadata=file.metadata)
+    return file
+
+
+def most_unpacked(size_bytes: int) -> int:
+    """Return the number of bytes that a file of this size may unpack to."""
+    return 64 * _FREE + _BYTES_PER_BYTE * size_bytes
+
+
+def text_bytes(column: Any) -> int:  # noqa: ANN401  pyarrow's
+    """Return the bytes of a column's texts, nested ones included, if each row has a separate copy."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+        if not any(fits(kind.value_type) for fits in texts):
+            return 0
+        lengths = compute.binary_length(column.dictionary).take(column.indices)
+        return compute.sum(lengths.cast(pa.int64())).as_py() or 0
+    if pa.types.is_struct(kind):
+        return sum(text_bytes(column.field(number)) for number in range(kind.num_fields))
+    return text_bytes(column.values) if pa.types.is_nested(kind) and not pa.types.is_union(kind) else 0
+
+
+def decoded(column: Any) -> list[Any]:  # noqa: ANN401  pyarrow's
+    """Return a column's values as a list."""
+    import pyarrow as pa
+
+    return (column.dictionary_decode() if pa.types.is_dictionary(column.type) else column).to_pylist()  # type: ignore[no-any-return]
+
+
+def coded_columns(
+    data: bytes, url: str, texts: Sequence[str], numbers: Sequence[str], *, most_bytes: int
+) -> tuple[dict[str, Coded], dict[str, NDArray[np.int64]], int]:
+    """Return columns of texts or bytes, columns of integers (0 for a row without a value), and the number of rows.
+
+    A value that many rows share is held once. Requested columns that the file lacks are left out, and other columns are
+    not read. ``most_bytes`` limits the bytes that the file may unpack to.
+
+    Raises:
+        Damaged: The file is not Parquet, a column has another type, or there are more rows or bytes than plausible.
+        MissingExtra: pyarrow is not installed.
+
+    """
+    try:
+        file = open_parquet(data, url, texts, most_bytes)
+        names = file.schema_arrow.names
+        table = file.read(columns=[each for each in (*texts, *numbers) if each in names], use_threads=False)
+        found = {name: _coded(table.column(name), name) for name in texts if name in names}
+        counted = {name: _numbers(table.column(name), name) for name in numbers if name in names}
+    except MissingExtra:
+        raise
+    except ManifestError as error:
+        raise Damaged(error.message, url=url) from None
+    except Exception as error:
+        raise Damaged(f"not a Parquet file that can be read ({error})", url=url) from error
+    return found, counted, table.num_rows
+
+
+def _bounded(file: Any, data: bytes, name: str, most_bytes: int) -> None:  # noqa: ANN401  pyarrow's
+    """Raise ``ManifestError`` for implausible compression, and for repeated column names, which a dict would lose."""
+    size_bytes = len(data)
+    names = file.schema_arrow.names
+    if len(set(names)) < len(names):
+        raise ManifestError(f"{name}: a column stands twice", url=name)
+    meta = file.metadata
+    unpacked, values = _paged(file, data)
+    most_bytes = most_bytes or most_unpacked(size_bytes)
+    if values > _VALUES_PER_BYTE * (_FREE + size_bytes):
+        raise ManifestError(f"{name}: {size_bytes} bytes that unpack to {values} values in lists, too many", url=name)
+    if meta.num_rows > _FREE + _ROWS_PER_BYTE * size_bytes or unpacked > most_bytes:
+        what = f"{size_bytes} bytes that unpack to {meta.num_rows} rows of {unpacked} bytes"
+        raise ManifestError(f"{name}: {what}, too many for such a file", url=name)
+
+
+def _paged(file: Any, data: bytes) -> tuple[int, int]:  # noqa: ANN401  pyarrow's
+    """Return the bytes that a file's pages unpack to, and the values in columns of lists, in units of eight bytes.
+
+    Raises ``ValueError`` if the pages are not where the footer declares them, or overlap.
+    """
+    meta, schema = file.metadata, file.schema
+    packed = unpacked = values = 0
+    for number in range(meta.num_columns):
+        leaf = schema.column(number)
+        width = leaf.length if leaf.physical_type == "FIXED_LEN_BYTE_ARRAY" else 8
+        if width > _FIXED_BYTES:
+            raise ValueError(f"texts of {width} bytes each")
+        for group in range(meta.num_row_groups):
+            chunk = meta.row_group(group).column(number)
+            if not chunk.num_values:
+                # pyarrow does not read such a chunk, and its offsets may be invalid.
+                continue
+            starts = (chunk.data_page_offset, chunk.dictionary_page_offset if chunk.has_dictionary_page else None)
+            start = min(each for each in starts if each is not None)
+            stop = start + chunk.total_compressed_size
+            packed += stop - start
+            if not 0 <= start <= stop <= len(data) or packed > len(data):
+                raise ValueError("columns lie over each other, or outside of the file")
+            took, held = _chunk(data, start, stop)
+            unpacked += took
+            values += held * -(-max(width, 1) // 8) if leaf.max_repetition_level else 0
+    return unpacked, values
+
+
+def _chunk(data: bytes, at: int, stop: int) -> tuple[int, int]:
+    """Return the bytes and values that the pages between two offsets unpack to."""
+    unpacked = values = 0
+    while at < stop:
+        header, at = _struct(data, at)
+        took, packed = header.get(2), header.get(3)
+        if not isinstance(took, int) or not isinstance(packed, int) or took < 0 or packed < 0:
+            raise ValueError("a page without its size")
+        unpacked += took
+        pages = [header.get(kind) for kind in (5, 8)]
+        values += sum(each[1] for each in pages if isinstance(each, dict) and isinstance(each.get(1), int))
+        at += packed
+    return unpacked, values
+
+
+def _struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
+    """Read a structure of Thrift's compact protocol: integers and structures by field; other fields become None."""
+    fields: dict[int, Any] = {}
+    number = 0
+    while (mark := _byte(data, at)) != 0:
+        at += 1
+        kind, step = mark & 15, mark >> 4
+        if not step:
+            step, at = _number(data, at)
+            number = 0
+        number += step
+        fields[number], at = _value(data, at, kind, depth)
+    return fields, at + 1
+
+
+def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+    """Read a value of a Thrift type: integers (4 to 6) and structures (12); other types are skipped."""
+    if kind in (4, 5, 6):
+        return _number(data, at)
+    if kind == 12 and depth < _MOST_NESTED:  # noqa: PLR2004  a structure
+        return _struct(data, at, depth + 1)
+    if kind == 8:  # noqa: PLR2004  a text
+        length, at = _varint(data, at)
+        return None, at + length
+    # Lengths of True, False, a byte and a double; a page's header has no lists and maps.
+    plain = {1: 0, 2: 0, 3: 1, 7: 8}
+    if kind not in plain:
+        raise ValueError("a page's header with what no header has")
+    return None, at + plain[kind]
+
+
+def _byte(data: bytes, at: int) -> int:
+    if at >= len(data):
+        raise ValueError("a page's header that is cut off")
+    return data[at]
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    found = 0
+    for shift in range(0, 70, 7):
+        part = _byte(data, at)
+        at += 1
+        found |= (part & 127) << shift
+        if part < 128:  # noqa: PLR2004  the last one
+            return found, at
+    raise ValueError("a page's header with a number without end")
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    found, at = _varint(data, at)
+    return (found >> 1) ^ -(found & 1), at
+
+
+def _coded(column: Any, name: str) -> Coded:  # noqa: ANN401  pyarrow's
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_null(kind):
+        return Coded(np.full(len(column), -1, dtype=np.int32), [])
+    fits = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not any(fit(value) for fit in fits):
+        raise ValueError(f"the column {name!r} is of the type {value}, and not of texts")
+    if value is kind:
+        column = column.dictionary_encode()
+    chunk = column.unify_dictionaries().combine_chunks()
+    if isinstance(chunk, pa.ChunkedArray):  # older pyarrow, for a column without rows
+        chunk = pa.concat_arrays(chunk.chunks) if chunk.num_chunks else pa.array([], kind)
+    codes = chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
+    return Coded(codes, chunk.dictionary.to_pylist())
+
+
+def _numbers(column: Any, name: str) -> NDArray[np.int64]:  # noqa: ANN401  pyarrow's
+    import pyarrow as pa
+
+    if pa.types.is_null(column.type):
+        return np.zeros(len(column), dtype=np.int64)
+    if not pa.types.is_integer(column.type):
+        raise ValueError(f"the column {name!r} is of the type {column.type}, and not of whole numbers")
+    return column.cast(pa.int64()).fill_null(0).to_numpy().astype(np.int64, copy=True)  # type: ignore[no-any-return]

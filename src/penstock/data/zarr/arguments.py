@@ -1,0 +1,219 @@
+"""Checks of ``ZarrDataset`` arguments before the first request; the errors say what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.data.zarr.samples.arrangement import Shape
+from penstock.errors import Unusable
+from penstock.values import whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.data.zarr.arrays import StoredArray
+
+__all__ = ["check_switches", "check_values", "check_words", "refuse_unknown", "shape_of"]
+
+_OF_LOADER = {
+    *("batch_size", "num_workers", "collate_fn", "tail", "drop_last", "pin_memory", "device", "decode_threads"),
+    *("prefetch", "prefetch_factor", "persistent_workers", "on_error"),
+}
+_INSTEAD = {
+    "chunks": "the samples of whole chunks are dims= and patch=; penstock zarr copy --chunks writes others",
+    "shuffle_buffer": "the samples of window_bytes= of chunks are mixed",
+    "transforms": "pass one function as transform=",
+}
+_IN_TENSORS = "biufc"  # kinds of dtypes that torch has
+_KINDS = {"M": "times", "m": "durations", "U": "texts", "S": "texts"}
+
+
+def refuse_unknown(unknown: Iterable[str], known: Iterable[str]) -> None:
+    """Raise for unknown arguments; the message says where they belong.
+
+    Raises:
+        Unusable: An argument is unknown.
+
+    """
+    for name in unknown:
+        if name in _OF_LOADER:
+            raise Unusable(f"{name}= is the loader's: ps.DataLoader(dataset, batch_size, …)")
+        near = get_close_matches(name, [*known], 1)
+        hint = _INSTEAD.get(name) or (
+            f"did you mean {near[0]}=?" if near else "help(ps.ZarrDataset) lists those it has"
+        )
+        raise Unusable(f"ZarrDataset has no argument {name}=: {hint}")
+
+
+def check_switches(*, decode_cf: object, forbidden_is_missing: object) -> None:
+    """Raise for values that are not a bool; ``decode_cf`` may also be None.
+
+    Raises:
+        Unusable: A value is invalid; the message names it.
+
+    """
+    if decode_cf not in (None, True, False):
+        raise Unusable(f"decode_cf must be True, False or None, not {decode_cf!r}")
+    if forbidden_is_missing not in (True, False):
+        raise Unusable(f"forbidden_is_missing must be True or False, got {forbidden_is_missing!r}")
+
+
+def check_words(*, align: object, missing: object, output: object, transform: object) -> None:
+    """Raise for unknown words, and for a transform that is not callable.
+
+    Raises:
+        Unusable: A value is invalid; the message names it.
+
+    """
+    if align not in (None, "index", "coordinates"):
+        raise Unusable(f'align must be "index" or "coordinates", not {align!r}')
+    if missing not in ("fill", "error"):
+        raise Unusable(f'missing must be "fill" or "error", not {missing!r}')
+    if output not in ("torch", "numpy"):
+        raise Unusable(f'output must be "torch" or "numpy", not {output!r}')
+    if transform is not None and not callable(transform):
+        raise Unusable(f"transform is a function of a sample, not {transform!r}")
+
+
+def check_values(given: Mapping[str, Mapping[str, StoredArray]], *, numpy: bool) -> None:
+    """Raise for arrays that a tensor cannot hold: times and texts.
+
+    Args:
+        given: Arrays by name, by the argument that they were passed as.
+        numpy: Whether samples are NumPy arrays, which may hold any type.
+
+    Raises:
+        Unusable: There is such an array.
+
+    """
+    for argument, arrays in ({} if numpy else given).items():
+        fit = [name for name, array in arrays.items() if array.decoded.dtype.kind in _IN_TENSORS]
+        for name, array in arrays.items():
+            if name not in fit:
+                dtype = array.decoded.dtype
+                rest = f"name the arrays that a sample has ({', '.join(fit)}), or " if fit else ""
+                raise Unusable(
+                    f"{argument}{f'[{name!r}]' if name else ''} has values of {dtype} ({_KINDS.get(dtype.kind)}), "
+                    f'which no tensor holds: {rest}pass output="numpy" and a transform= that makes numbers of them',
+                    url=array.url,
+                )
+
+
+def shape_of(
+    dims: object,
+    offsets: tuple[object, object],
+    stride: object,
+    patches: tuple[object, object],
+    select: object,
+    *,
+    targets: bool = True,
+) -> Shape:
+    """Return the shape of samples from the arguments of ``ZarrDataset``.
+
+    Args:
+        dims: The name of a dimension, or several names.
+        offsets: Offsets of samples, and of targets.
+        stride: A number, for the first of ``dims``, or a mapping from dimensions to numbers.
+        patches: Sizes of patches by dimension, and their halo: a number, or a mapping by dimension.
+        select: A mapping from dimensions to an element, a slice or a list.
+        targets: Whether the dataset has targets.
+
+    Raises:
+        Unusable: An argument is invalid; the message names it.
+
+    """
+    patch = _numbers("patch", patches[0], 1)
+    halo = (
+        dict.fromkeys(patch, whole(patches[1], "halo", 0))
+        if _is_number(patches[1])
+        else _numbers("halo", patches[1], 0)
+    )
+    if patches[1] and not patch and _is_number(patches[1]):
+        raise Unusable(f'halo={patches[1]!r} widens patches, and there are none: patch={{"lat": 64}} gives their sizes')
+    target_offsets = _offsets("target_offsets", offsets[1])
+    if not targets and target_offsets != 0:
+        raise Unusable(f"target_offsets={offsets[1]!r} are of targets, and there are none: pass targets=…")
+    steps = {"": whole(stride, "stride", 1)} if _is_number(stride) else _numbers("stride", stride, 1)
+    return Shape(
+        dims=_names(dims),
+        offsets=_offsets("offsets", offsets[0]),
+        target_offsets=target_offsets,
+        stride=steps,
+        patch=patch,
+        halo=halo,
+        select=_selected(select),
+    )
+
+
+def _is_number(value: object) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, np.ndarray)
+
+
+def _names(dims: object) -> tuple[str, ...]:
+    given = () if dims is None else (dims,) if isinstance(dims, str) else dims
+    if not isinstance(given, Sequence) or not all(isinstance(name, str) for name in given):
+        raise Unusable(f"dims is the name of a dimension, or a sequence of names, not {dims!r}")
+    if len(set(given)) < len(given):
+        raise Unusable(f"dims names a dimension twice: {dims!r}")
+    return tuple(given)
+
+
+def _offsets(name: str, value: Any) -> int | tuple[int, ...]:  # noqa: ANN401  user input
+    if _is_number(value):
+        return whole(value, name)
+    if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
+        raise Unusable(f"{name} is a number of elements, or a sequence of numbers such as range(4), not {value!r}")
+    found = tuple(whole(each, name) for each in value)
+    if not found:
+        raise Unusable(f"{name} is empty: a sample would have nothing")
+    return found
+
+
+def _numbers(name: str, value: object, least: int) -> dict[str, int]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise Unusable(f'{name} is a mapping from dimensions to numbers of elements, as {{"lat": 64}}, not {value!r}')
+    return {str(each): whole(number, f"{name} of {each!r}", least) for each, number in value.items()}
+
+
+def _listed(name: str, value: Sequence[object] | np.ndarray[Any, Any]) -> list[int]:
+    if len(value) and all(isinstance(each, bool | np.bool_) for each in value):
+        raise Unusable(f"select of {name!r} is a mask, and takes numbers of elements: np.flatnonzero(mask)")
+    return [whole(each, f"select of {name!r}") for each in value]
+
+
+def _counts_no_elements(value: object) -> bool:
+    """Return whether a selection is by time or coordinate, or by a range of these, not by element number."""
+    bounds = (value.start, value.stop, value.step) if isinstance(value, slice) else (value,)
+    if isinstance(value, slice):
+        return any(each is not None and not hasattr(each, "__index__") for each in bounds)
+    return isinstance(value, str | float | np.datetime64) or hasattr(value, "isoformat")
+
+
+def _selected(select: object) -> dict[str, int | slice | Sequence[int]]:
+    if select is None:
+        return {}
+    if not isinstance(select, Mapping):
+        example = 'select is a mapping, as {"time": slice(0, 1000), "variable": [0, 3]}'
+        raise Unusable(f"{example}, not {select!r}")
+    found: dict[str, int | slice | Sequence[int]] = {}
+    for name, value in select.items():
+        if _counts_no_elements(value):
+            raise Unusable(
+                f"select of {name!r} counts elements, and {value!r} has other values: of times or coordinates, xarray "
+                f'gives the numbers, as in select={{{name!r}: ds.indexes[{name!r}].slice_indexer("2000", "2010")}}'
+            )
+        if _is_number(value):
+            found[str(name)] = whole(value, f"select of {name!r}")
+        elif isinstance(value, slice) or (
+            isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
+        ):
+            found[str(name)] = value if isinstance(value, slice) else _listed(str(name), value)
+        else:
+            raise Unusable(f"select of {name!r} is an element's number, a slice or a list of numbers, not {value!r}")
+    return found

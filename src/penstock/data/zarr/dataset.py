@@ -1,0 +1,457 @@
+"""``ZarrDataset``: samples cut from n-dimensional arrays; each chunk is read and decoded once."""
+
+from __future__ import annotations
+
+import warnings
+from copy import copy
+from dataclasses import replace
+from itertools import chain, islice
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal, Never, TypeAlias
+
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset as TorchIterableDataset
+
+from penstock.data.datasets.batched import BatchableDataset, Batched
+from penstock.data.datasets.iterable import ResumableSamples
+from penstock.data.datasets.policy import in_lists
+from penstock.data.datasets.positions.iteration import Iterations
+from penstock.data.datasets.positions.stateful import StatefulIterator
+from penstock.data.order.indices import sample_indices
+from penstock.data.order.lanes import Lanes
+from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
+from penstock.data.order.sampling import SamplingPlan
+from penstock.data.zarr.arguments import check_switches, check_values, check_words, refuse_unknown, shape_of
+from penstock.data.zarr.contents import ZarrContents
+from penstock.data.zarr.indexes import ShardIndexes
+from penstock.data.zarr.map import ZarrMap
+from penstock.data.zarr.memory import blocks_of_lanes, limits_of, with_blocks
+from penstock.data.zarr.objects.coordinates import aligned, paired
+from penstock.data.zarr.opening import opened
+from penstock.data.zarr.planning.measure import plan_of
+from penstock.data.zarr.planning.plan import Setting
+from penstock.data.zarr.pool import MemoryPool
+from penstock.data.zarr.reading import ZarrReading
+from penstock.data.zarr.samples.arrangement import arrange, default_dims
+from penstock.engine.contracts.fetching import ReadCounts
+from penstock.errors import Unusable
+from penstock.values import whole
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from penstock.data.datasets.positions.place import PlaceLike
+    from penstock.data.order.partition import Tail
+    from penstock.data.order.protocol import Order
+    from penstock.data.order.sampling import Cursor
+    from penstock.data.zarr.arrays import Missing
+    from penstock.data.zarr.memory import Limits
+    from penstock.data.zarr.planning.plan import ZarrPlan
+    from penstock.data.zarr.samples.arrangement import Arrangement
+    from penstock.data.zarr.samples.extraction import Part
+    from penstock.options import StoreOptions
+    from penstock.source import Source as Store
+    from penstock.values import Place, Span
+
+__all__ = ["Stacking", "ZarrDataset"]
+
+_MIB = 1 << 20
+
+Align = Literal["index", "coordinates"]
+Output = Literal["torch", "numpy"]
+Source: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | Any"
+
+
+class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
+    """Samples cut from Zarr arrays, with read-ahead; each chunk is read and decoded once per epoch.
+
+    A sample is one index along ``dims``, and contains all elements of each array along the other dimensions. So
+    ``ps.ZarrDataset("s3://bucket/era5.zarr/t2m", dims="time")`` yields ``array[t]`` for each ``t``. A sample is a
+    tensor; for a group or a mapping, a dict of tensors by name; with ``targets``, a tuple of samples and targets.
+
+    ``shuffle=True`` permutes chunks, and mixes the samples of several chunks (``window_bytes``). So a chunk is read
+    once although its samples are spread. ``penstock.DataLoader(dataset, B)`` and ``batched(B)`` form equal batches on
+    every rank and resume exactly, like an ``IterableDataset``.
+
+    Only an absent object (404) counts as a missing chunk; any other failure is an error.
+
+    Args:
+        samples: The URL of an array or group, or of references (``refs.json``, ``refs.json/tas``, ``refs.parq``); an
+            open object of zarr or xarray (read by the URL of its store, or through the store if it has no URL); or a
+            mapping from names to arrays. A group gives all its arrays except coordinates (arrays named as their own
+            dimension, or listed in the attribute ``coordinates``, ``bounds``, ``grid_mapping`` or
+            ``ancillary_variables`` of another array).
+        targets: Targets, in the same forms as ``samples``.
+        dims: The dimensions that samples are numbered along; default: the first dimension of the sample array with the
+            most dimensions. An array without one of them is the same for all samples along it.
+        offsets: Elements that a sample takes along the first of ``dims``, relative to its own index: ``(-1, 0)`` stacks
+            two. A number takes one element, and adds no dimension.
+        target_offsets: Like ``offsets``, for targets: ``range(1, 5)`` takes the next four.
+        stride: Elements from one sample to the next along the first of ``dims``, or a mapping by dimension; default: 1,
+            and along a patched dimension the size of the patch.
+        patch: Sizes of patches along other dimensions: ``{"lat": 64, "lon": 64}``. An incomplete last patch is left
+            out.
+        halo: Extra elements on either side of a patch, for samples and not for targets; or a mapping by dimension.
+        select: The elements of a dimension to use: an index (which drops the dimension), a slice or a list.
+        align: How elements of several arrays are paired along ``dims``. ``"index"``: by number, whatever their times
+            are. ``"coordinates"``: by equal values of the coordinate (the array in the same group that is named as the
+            dimension); then ``select`` and ``valid`` count common coordinates, ``offsets`` and ``stride`` count steps
+            between them, and samples that would reach over a gap do not exist. Default: by number; but where arrays
+            have times beside them, samples that would pair different times, or reach over a gap in time, are errors.
+        valid: Elements along ``dims`` that may be used, as an array of bool; samples that would touch other elements do
+            not exist.
+        shuffle: True to permute samples; or an order such as ``ps.BlockShuffle(…)``.
+        seed: Seed of the order.
+        window_bytes: Decoded bytes of the chunks whose samples are mixed with one another.
+        lanes: Number of runs of chunks that are read in parallel, each by one rank: see ``ps.Lanes``. Default: one per
+            rank.
+        missing: Value of a chunk that was never written: ``"fill"`` for the fill value of the array, or ``"error"``.
+        forbidden_is_missing: Also treat a refusal (403) as a missing object; default: False. S3 answers 403 to callers
+            without permission to list the bucket, so a public dataset may need it. But then chunks that you may not
+            read count as missing. An open array of a ``Store`` that has this option does not need the argument.
+        decode_cf: Whether to decode values by the CF attributes (``scale_factor``, ``add_offset``, ``_FillValue``, …)
+            as xarray does; times stay numbers. Default: decode arrays with such an attribute, and floating-point arrays
+            that xarray wrote. True: decode also integers whose only such attribute is the Zarr v2 ``fill_value``.
+        transform: Function from a sample to the value that is yielded.
+        output: ``"torch"`` for tensors or ``"numpy"`` for arrays.
+        place: The rank of this process, as in ``IterableDataset``.
+        memory_bytes: Memory of this process: compressed chunks read ahead (``ReadOptions.ahead_bytes``), decoded
+            chunks, arrays and coordinates that are kept, and four batches (a ``prefetch=`` above 2 in the loader adds
+            as many). The memory of chunks is kept for the next epoch. ``as_map()`` uses the same limits, without
+            batches.
+        store: Options, or the name of a profile; default: environment and profile, or the options of the ``Store`` of
+            an open array or group.
+        **unknown: Not accepted: the error for an unknown argument says where it belongs.
+
+    Raises:
+        Unusable: An argument is invalid, the arrays do not fit together, or there is too little memory.
+        NotFound: The URL has neither an array nor a group.
+        Damaged: The metadata is invalid.
+        Unsupported: The metadata uses an extension that Penstock does not support.
+
+    """
+
+    # True: the arrays of a sample are copies. False: they may be views of chunks.
+    _own = True
+
+    def __init__(  # noqa: PLR0913  see design/0045
+        self,
+        samples: Source,
+        targets: Source | None = None,
+        *,
+        dims: str | Sequence[str] | None = None,
+        offsets: int | Sequence[int] = 0,
+        target_offsets: int | Sequence[int] = 0,
+        stride: int | Mapping[str, int] | None = None,
+        patch: Mapping[str, int] | None = None,
+        halo: int | Mapping[str, int] = 0,
+        select: Mapping[str, int | slice | Sequence[int]] | None = None,
+        align: Align | None = None,
+        valid: ArrayLike | None = None,
+        shuffle: bool | Order = False,
+        seed: int = 0,
+        window_bytes: int = 256 * _MIB,
+        lanes: int | None = None,
+        missing: Missing = "fill",
+        forbidden_is_missing: bool = False,
+        decode_cf: bool | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        output: Output = "torch",
+        place: PlaceLike = None,
+        memory_bytes: int = 1024 * _MIB,
+        store: StoreOptions | str | None = None,
+        **unknown: Never,
+    ) -> None:
+        """Read the metadata: two or three requests for each URL. Arguments are checked before the first request.
+
+        Times are also read if paired arrays do not share them, or if samples take several steps.
+        """
+        refuse_unknown(unknown, ZarrDataset.__init__.__annotations__)
+        self.transform = getattr(self, "transform", None) if transform is None else transform
+        check_words(align=align, missing=missing, output=output, transform=self.transform)
+        check_switches(decode_cf=decode_cf, forbidden_is_missing=forbidden_is_missing)
+        window_bytes, memory_bytes = whole(window_bytes, "window_bytes", 1), whole(memory_bytes, "memory_bytes", 1)
+        order = order_of(shuffle)
+        shape = shape_of(dims, (offsets, target_offsets), stride, (patch, halo), select, targets=targets is not None)
+        self._seed, self._numpy = seed, output == "numpy"
+        manner: dict[str, Any] = {"decode_cf": decode_cf, "forbidden_is_missing": forbidden_is_missing}
+        inputs = opened(samples, "samples", store, **manner)
+        outputs = {} if targets is None else opened(targets, "targets", store, **manner)
+        check_values({"samples": inputs, "targets": outputs}, numpy=self._numpy)
+        self._groups = ([*inputs], None if targets is None else [*outputs])
+        arrays = [*inputs.values(), *outputs.values()]
+        shape = replace(shape, dims=shape.dims or default_dims([array.layout for array in inputs.values()]))
+        layouts = [array.decoded for array in arrays]
+        common = aligned(arrays, shape.dims, memory_bytes) if align == "coordinates" else None
+        if align is None:
+            common = paired(arrays, shape.dims, memory_bytes, steps=shape.has_steps(targets=bool(outputs)))
+        arrangement = arrange(layouts, len(outputs), shape, valid=valid, aligned=common, window_bytes=window_bytes)
+        self._contents = ZarrContents(arrays, [*inputs, *outputs], arrangement, missing)
+        self._order, self._blocks = _ordered(order, arrangement, window_bytes, lanes)
+        self._iterations, self._lanes, self._memory_bytes = Iterations(place), lanes, memory_bytes
+        self._limits = self._limited(1)
+        self._contents.ahead_parts = self._limits.parts
+        # Reject an order that does not fit here, in the constructor.
+        self._plan(1)
+
+    @property
+    def contents(self) -> ZarrContents:
+        """The arrays and the samples."""
+        return self._contents
+
+    @property
+    def coordinates(self) -> dict[str, NDArray[Any]]:
+        """Common coordinates by dimension, as compared, with ``align="coordinates"``; else an empty dict."""
+        found = self._contents.arrangement.aligned
+        return {} if found is None else dict(found.values)
+
+    @property
+    def decodes(self) -> bool:
+        """Whether several threads decode: always True."""
+        return True
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the next iteration, also in persistent workers; later iterations count on from it."""
+        self._iterations.epochs.set(epoch)
+
+    def batched(
+        self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
+    ) -> Batched:
+        """Return this dataset as batches of ``batch_size`` per rank: see ``IterableDataset.batched``.
+
+        ``collate_fn`` takes a list of samples; default: arrays are stacked.
+        """
+        plan = self._plan(batch_size, tail)
+        dataset = copy(self)
+        dataset._limits = self._limited(plan.batch)  # noqa: SLF001  itself
+        if collate_fn is None and self.transform is None:
+            dataset._own = False  # noqa: SLF001  itself
+            collate_fn = Stacking(MemoryPool(dataset._limits.batch_bytes), numpy=self._numpy)  # noqa: SLF001  itself
+        return Batched(dataset, plan, self._iterations, collate_fn)
+
+    def as_map(self) -> ZarrMap:
+        """Return a map-style dataset, for random access: ``len(samples)``, ``samples[i]``, a loader with a sampler.
+
+        Samples are numbered chunk by chunk, in the order of an unshuffled epoch. The most recently used chunks stay
+        decoded, within ``memory_bytes`` of each process.
+        """
+        return ZarrMap(self._contents, self._made, self._limits.chunk_bytes)
+
+    def plan(
+        self,
+        batch_size: int = 32,
+        *,
+        ranks: int = 1,
+        workers: int = 0,
+        latency_s: float = 0.03,
+        bandwidth: float = 1.25e9,
+        threads: int = 4,
+    ) -> ZarrPlan:
+        """Return the estimated cost of an epoch, with advice: ``print`` the plan, or call ``to_html()``.
+
+        Eight chunks are read, to measure their size and decoding time; nothing else of the epoch is read.
+
+        Args:
+            batch_size: Samples of a batch, per rank.
+            ranks: Number of training processes.
+            workers: Worker processes per rank; 0: threads of the rank decode.
+            latency_s: Seconds from a request to the first byte of its response.
+            bandwidth: Bytes per second of one rank.
+            threads: Decoding threads in each process: ``decode_threads`` of the loader.
+
+        Raises:
+            Unusable: An argument is invalid, or there is too little memory for such batches.
+            PenstockError: A chunk cannot be read.
+
+        """
+        setting = Setting(batch_size, ranks, workers, latency_s, bandwidth, threads)
+        sampling = self._plan(batch_size)
+        return plan_of(self._contents, sampling, self._limited(sampling.batch), setting)
+
+    @classmethod
+    def from_prefix(cls, *_given: object, **_named: object) -> Never:
+        """Raise ``Unusable``: the constructor takes the URL."""
+        raise Unusable('a ZarrDataset is made of the URL of an array or group: ps.ZarrDataset(url, dims="time")')
+
+    from_objects = from_manifest = from_catalog = from_prefix
+
+    def __getitem__(self, index: object) -> Never:
+        """Raise ``Unusable``: ``as_map()`` gives samples by number."""
+        raise Unusable(
+            f"a ZarrDataset is iterated over; samples by number are dataset.as_map()[{index!r}], and batches of any "
+            "sampler torch.utils.data.DataLoader(dataset.as_map(), …)"
+        )
+
+    def url_of(self, index: int) -> str:
+        """Return the URL of the first array with the position of sample ``index``; raise IndexError if out of range."""
+        if not 0 <= index < len(self._contents):
+            raise IndexError(f"there is no sample {index}: there are {len(self._contents)}, from 0")
+        positions = self._contents.arrangement.space.positions(np.array([index], dtype=np.int64))
+        return self._contents.name_of(positions.tolist()[0])
+
+    def reading(self, batches: Iterable[list[int]], workers: int) -> ZarrReading:
+        """Return the reading of ``batches``: samples, and the items that decode their chunks."""
+        limits, cursor = self._limits, self._iterations.epochs.latest()
+        # A resume state may have a different number of lanes than this dataset: design/0057.
+        if cursor.lanes and self._blocks:
+            blocks = blocks_of_lanes(self._blocks, cursor.lanes, self._iterations.rank().world)
+            limits, words = with_blocks(limits, self._contents.arrangement, blocks)
+            if words:
+                warnings.warn(words, stacklevel=2)
+        # A transform may have been set after ``batched``.
+        together = None if self._own or self.transform is not None else self._rows
+        return ZarrReading(self._contents, batches, workers, limits, self._made, together)
+
+    def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Store, Iterator[Span]]:
+        """Return the store, and the location of each chunk that a sample needs: see ``BatchableDataset.spans``."""
+        some = ([index] for index in range(len(self._contents))) if batches is None else batches
+        return self._contents.source, chunk_spans(self._contents, some)
+
+    def __iter__(self) -> StatefulIterator:
+        """Begin the next epoch at once; reads begin with the first ``next``."""
+        plan = self._plan(1)
+
+        def samples(cursor: Cursor, place: Place) -> Iterator[Any]:
+            single = ([index] for index in sample_indices(plan, cursor, place))
+            return (each for [each] in in_lists(self.reading(single, place.workers)))
+
+        iterator = StatefulIterator(ResumableSamples(plan, self._contents, self._iterations), samples)
+        iterator.begin()
+        return iterator
+
+    def _made(self, index: int, parts: Sequence[Sequence[Part]], values: Mapping[int, NDArray[Any]]) -> Any:  # noqa: ANN401, ARG002
+        """Return the value to yield for a sample."""
+        found: list[Any] = self._contents.assembled(parts, values, own=self._own)
+        if self._own and not self._numpy:
+            found = [torch.from_numpy(each) for each in found]
+        inputs, targets = self._groups
+        sample = _named(inputs, found)
+        if targets is not None:
+            sample = sample, _named(targets, found[len(inputs) :])
+        return sample if self.transform is None else self.transform(sample)
+
+    def _rows(self, columns: list[list[NDArray[Any]]]) -> list[Any]:
+        """Return samples for stacking, from their columns: one list per array."""
+        inputs, targets = self._groups
+        split = len(inputs)
+        samples = _named_rows(inputs, columns[:split])
+        return samples if targets is None else [*zip(samples, _named_rows(targets, columns[split:]), strict=True)]
+
+    def _limited(self, batch: int) -> Limits:
+        ahead_bytes = self._contents.arrays[0].source.options.read.ahead_bytes
+        blocks = (
+            blocks_of_lanes(self._blocks, self._lanes, self._iterations.rank().world) if self._lanes else self._blocks
+        )
+        arrangement, memory_bytes = self._contents.arrangement, self._memory_bytes
+        return limits_of(arrangement, blocks, batch, memory_bytes=memory_bytes, ahead_bytes=ahead_bytes)
+
+    def _plan(self, batch_size: int, tail: Tail = "short") -> SamplingPlan:
+        samples = len(self._contents)
+        return SamplingPlan(samples=samples, batch=batch_size, order=self._order, seed=self._seed, tail=tail)
+
+
+def _ordered(order: Order, arrangement: Arrangement, window_bytes: int, lanes: int | None) -> tuple[Order, int]:
+    """Return the order of samples that ``shuffle=`` stands for, and the number of blocks it mixes per lane."""
+    shuffles = isinstance(order, FullShuffle)
+    if not shuffles and not isinstance(order, CatalogOrder):
+        if lanes is not None:
+            raise Unusable("an order has lanes of its own: pass shuffle=ps.Lanes(…, lanes=…) and no lanes")
+        return order, 0
+    sizes = arrangement.space.sizes
+    blocks = min(len(sizes), max(1, window_bytes // max(arrangement.block_bytes, 1))) if shuffles else 1
+    alike = bool((sizes[:-1] == sizes[:1]).all() and sizes[-1] <= sizes[0])
+    return Lanes(int(sizes[0]) if alike else sizes, blocks, lanes, shuffle=shuffles), blocks
+
+
+def _named(names: Sequence[str], arrays: Sequence[Any]) -> Any:  # noqa: ANN401  one array, or a dict of them
+    return arrays[0] if [*names] == [""] else dict(zip(names, arrays, strict=False))
+
+
+def _named_rows(names: Sequence[str], columns: Sequence[list[Any]]) -> list[Any]:
+    return columns[0] if [*names] == [""] else [_named(names, row) for row in zip(*columns, strict=True)]
+
+
+_AT_ONCE = 4096  # samples whose chunks are computed together
+_LEAD = 64  # chunks whose shard indexes are read together
+_PAGE_BITS = 12
+
+
+def chunk_spans(contents: ZarrContents, batches: Iterable[list[int]]) -> Iterator[Span]:
+    """Yield the locations of the chunks that samples of ``batches`` need, in order of first use.
+
+    Arrays that every sample needs whole come first. Chunks known to be missing are left out. The index of each shard is
+    read once, on the way.
+
+    Raises:
+        PenstockError: The index of a shard could not be read.
+
+    """
+    chunks, indexes = contents.chunks, ShardIndexes(contents.arrays, contents.source, contents.indexes, ReadCounts())
+    needed = _new(chain(_kept(contents), _used(contents, batches)))
+    try:
+        while some := list(islice(needed, _LEAD)):
+            chunks.prepare(some)
+            indexes.ask(chunks.shards(some))
+            found = (chunks.span(chunk, indexes) for chunk in some)
+            # Other values are None (missing chunk) or bytes (stored within references).
+            yield from (span for span in found if isinstance(span, tuple))
+    finally:
+        indexes.close()
+
+
+def _kept(contents: ZarrContents) -> Iterator[NDArray[np.int64]]:
+    """Yield the numbers of the chunks of arrays that are read whole and kept."""
+    first = contents.chunks.bases
+    for number, (array, keeps) in enumerate(zip(contents.arrays, contents.arrangement.kept, strict=True)):
+        if keeps:
+            yield first[number] + np.arange(prod(array.layout.grid), dtype=np.int64)
+
+
+def _used(contents: ZarrContents, batches: Iterable[list[int]]) -> Iterator[NDArray[np.int64]]:
+    """Yield the numbers of the chunks that samples use, in order of samples; -1 stands for no chunk."""
+    samples = chain.from_iterable(batches)
+    while some := list(islice(samples, _AT_ONCE)):
+        positions = contents.arrangement.space.positions(np.array(some, dtype=np.int64))
+        yield contents.uses(positions).ravel()
+
+
+def _new(numbers: Iterable[NDArray[np.int64]]) -> Iterator[int]:
+    """Yield each number at its first occurrence; uses a byte per number, in pages of 4096 numbers."""
+    pages: dict[int, bytearray] = {}
+    for some in numbers:
+        valid = some[some >= 0]
+        _, firsts = np.unique(valid, return_index=True)
+        for number in valid[np.sort(firsts)].tolist():
+            seen = pages.get(number >> _PAGE_BITS) or pages.setdefault(number >> _PAGE_BITS, bytearray(1 << _PAGE_BITS))
+            if not seen[place := number & (1 << _PAGE_BITS) - 1]:
+                seen[place] = 1
+                yield number
+
+
+class Stacking:
+    """Collate function that stacks samples: an array, a dict of arrays, or a tuple of these; returns tensors or arrays.
+
+    The memory of a batch is reused once nothing refers to the batch or to a view of it.
+    """
+
+    def __init__(self, pool: MemoryPool, *, numpy: bool) -> None:
+        """Stack into memory of ``pool``; return arrays with ``numpy``, else tensors."""
+        self._pool, self._numpy = pool, numpy
+
+    def __call__(self, samples: Sequence[Any]) -> Any:  # noqa: ANN401  as a sample is made
+        """Return the batch."""
+        first = samples[0]
+        if isinstance(first, dict):
+            return {name: self([each[name] for each in samples]) for name in first}
+        if isinstance(first, tuple):
+            return tuple(self([each[number] for each in samples]) for number in range(len(first)))
+        return self._stacked(samples)
+
+    def _stacked(self, arrays: Sequence[NDArray[Any]]) -> NDArray[Any] | torch.Tensor:
+        first = arrays[0]
+        batch = np.stack(arrays, out=self._pool.empty((len(arrays), *first.shape), first.dtype))
+        return batch if self._numpy else torch.from_numpy(batch)

@@ -1,0 +1,1 @@
+"""Virtual arrays: references to chunks that lie in other objects."""

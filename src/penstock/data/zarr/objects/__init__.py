@@ -1,0 +1,1 @@
+"""Locations of the objects of arrays, and sources that read them."""

@@ -1,1 +1,0 @@
-"""Where the objects of arrays lie, and what reads them."""

@@ -1,1 +1,0 @@
-"""One file per dialect: verbs become exchanges, foreign errors become ours. Nothing here sends anything."""

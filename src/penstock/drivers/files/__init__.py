@@ -1,1 +1,0 @@
-"""How files become objects: regular files only, written aside and renamed, found in byte order."""

@@ -1,0 +1,1 @@
+"""Engine of requests, retried and verified, with caches, listings and memory; independent of any store."""

@@ -1,0 +1,112 @@
+"""File format of a cache entry: the data, then a footer with checksums and metadata."""
+
+from __future__ import annotations
+
+import json
+from struct import Struct
+from typing import NamedTuple
+
+from xxhash import xxh3_64_digest, xxh3_64_intdigest
+
+__all__ = ["FOOTER_BYTES", "PAGE_BYTES", "About", "Footer", "about", "begins", "footer", "intact", "parse"]
+
+# Each page has its own checksum, so that a small part of a block can be verified alone.
+PAGE_BYTES = 256 << 10
+_MAGIC = b"PNSTCK01"
+_SUM_BYTES = 8
+# Fields: magic, name, size, start, object size, time written, bytes of checksums, bytes of JSON text.
+_END = Struct("<8s16sQqqdII")
+_CHECK = Struct("<Q")
+FOOTER_BYTES = _END.size + _CHECK.size  # of the footer's fixed-size end
+
+
+class About(NamedTuple):
+    """The object and the offset that an entry belongs to.
+
+    Attributes:
+        url: The object's public URL.
+        etag: Its version; empty if unknown.
+        start: Offset of the entry in the object; a negative offset counts from the object's end.
+        object_bytes: The object's size; -1 if unknown.
+
+    """
+
+    url: str
+    etag: str
+    start: int
+    object_bytes: int = -1
+
+
+class Footer(NamedTuple):
+    """The fixed-size fields of a footer.
+
+    Attributes:
+        name: The entry's name.
+        size_bytes: Size of the entry's data.
+        start: As in ``About``.
+        object_bytes: As in ``About``.
+        kept_s: When it was written, in seconds since the epoch.
+        sums_bytes: Size of the checksums.
+        words_bytes: Size of the JSON text with URL and ETag.
+
+    """
+
+    name: bytes
+    size_bytes: int
+    start: int
+    object_bytes: int
+    kept_s: float
+    sums_bytes: int
+    words_bytes: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether the entry holds its whole object."""
+        return self.start == 0 and self.size_bytes == self.object_bytes
+
+
+def footer(name: bytes, data: bytes | memoryview, what: About, kept_s: float) -> bytes:
+    """Return the footer that follows ``data`` in the file."""
+    view = memoryview(data)
+    size = len(view)
+    sums = b"".join([xxh3_64_digest(view[at : at + PAGE_BYTES]) for at in range(0, size, PAGE_BYTES)])
+    words = json.dumps([what.url, what.etag]).encode()
+    end = _END.pack(_MAGIC, name, size, what.start, what.object_bytes, kept_s, len(sums), len(words))
+    body = sums + words + end
+    return body + _CHECK.pack(xxh3_64_intdigest(body))
+
+
+def begins(end: bytes, file_bytes: int) -> int:
+    """Return the footer's offset in a file of that size, read from the file's end; -1 without a valid footer."""
+    if len(end) < FOOTER_BYTES:
+        return -1
+    magic, _, size, _, _, _, sums, words = _END.unpack_from(end, len(end) - FOOTER_BYTES)
+    fits = magic == _MAGIC and size + sums + words + FOOTER_BYTES == file_bytes
+    return size if fits and sums == -(-size // PAGE_BYTES) * _SUM_BYTES else -1
+
+
+def parse(text: bytes) -> Footer | None:
+    """Parse a whole footer; return None if it is damaged."""
+    body, check = text[: -_CHECK.size], text[-_CHECK.size :]
+    if len(text) < FOOTER_BYTES or _CHECK.unpack(check)[0] != xxh3_64_intdigest(body):
+        return None
+    return Footer(*_END.unpack_from(body, len(body) - _END.size)[1:])
+
+
+def about(text: bytes, found: Footer) -> About:
+    """Return the object and offset of an entry, from its footer as text and parsed."""
+    url, etag = json.loads(text[found.sums_bytes : found.sums_bytes + found.words_bytes])
+    return About(url, etag, found.start, found.object_bytes)
+
+
+def intact(text: bytes, first_page: int, data: bytes | memoryview) -> bool:
+    """Return whether ``data`` matches its checksums.
+
+    ``data`` holds whole pages from ``first_page`` on; the file's last page may be shorter.
+    """
+    at = first_page * _SUM_BYTES
+    if len(data) <= PAGE_BYTES:
+        return not len(data) or text[at : at + _SUM_BYTES] == xxh3_64_digest(data)
+    view = memoryview(data)
+    sums = b"".join([xxh3_64_digest(view[low : low + PAGE_BYTES]) for low in range(0, len(view), PAGE_BYTES)])
+    return text[at : at + len(sums)] == sums

@@ -1,0 +1,410 @@
+"""Read layer that puts a cache before one store: hits cost no request, and fetched bytes are kept."""
+
+from __future__ import annotations
+
+from time import time
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from penstock.engine.buffer import Buffer
+from penstock.engine.cache.entry import About
+from penstock.engine.cache.files import EVERY, WHOLE
+from penstock.engine.cache.key import Namer, Part, parts
+from penstock.engine.cache.reads import CachedRead, FetchedRead, Flight, Request
+from penstock.engine.cache.tiers import open_cache
+from penstock.errors import public_url
+from penstock.events import CacheHit, CacheMiss, emit, listening
+from penstock.values import UNKNOWN_SIZE, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Sequence
+
+    from penstock.engine.cache.files import Hit
+    from penstock.engine.cache.tiers import Cache
+    from penstock.engine.contracts.fetching import Fetching, PendingRead, ReadOwner
+    from penstock.options import CacheOptions
+    from penstock.values import ObjectMeta
+
+    Wanted = tuple[Span, Buffer | None]
+    from collections.abc import Callable
+
+    Stat = Callable[[Sequence[str]], list[ObjectMeta | None]]
+
+__all__ = ["ALL", "CacheLayer", "CachedObjects", "Place", "cached"]
+
+
+def cached(
+    options: CacheOptions | None,
+    fetching: Fetching,
+    address: tuple[Hashable, ...],
+    stat: Stat,
+) -> Fetching:
+    """Return a cache layer before ``fetching``; ``address`` is that of the key "" (``Source.address``).
+
+    Returns ``fetching`` itself without options, and for a store in this process's memory, because other processes have
+    different stores of the same name.
+    """
+    *store, base = address
+    if options is None or store[0] == "memory":
+        return fetching
+    return CacheLayer(fetching, open_cache(options), Place(tuple(store), f"{store[0]}://{store[1]}/", str(base), stat))
+
+
+class CacheLayer:
+    """A ``Fetching`` that serves reads from a cache and passes the rest to the ``Fetching`` below.
+
+    Objects of up to one block are kept whole, longer ones in blocks, and other ranges as they are read, cut at block
+    boundaries. A read of a known version is served from entries of that version alone. Entries are written on the
+    thread that takes the bytes.
+
+    Attributes:
+        cache: The cache that holds the entries.
+
+    """
+
+    def __init__(self, fetching: Fetching, cache: Cache, place: Place) -> None:
+        """Keep in ``cache`` what ``fetching`` reads."""
+        self.cache = cache
+        self._below = fetching
+        self._stat = place.stat
+        self._objects = CachedObjects(cache, place)
+        self._block_bytes = cache.options.block_bytes
+        self._mode = cache.options.mode
+        # Flights that others may join, by span; each reads into its own memory.
+        self._flights: dict[Span, Flight] = {}
+
+    def prepare_reads(self, wanted: Iterable[Wanted], owner: ReadOwner) -> list[PendingRead]:
+        """Return a read for each span; complete if the cache has all its bytes."""
+        wanted = [*wanted]
+        pinned = self._versions([span for span, _ in wanted]) if self._mode == "revalidate" else {}
+        reads: list[CachedRead | FetchedRead | None] = []
+        passed: list[Wanted] = []
+        for span, buffer in wanted:
+            read = self._read(pinned.get(span, span), buffer, owner)
+            if read is None:
+                passed.append((span, buffer))
+            else:
+                read.span = span
+            reads.append(read)
+        others = iter(self._below.prepare_reads(passed, owner) if passed else ())
+        return [next(others) if each is None else cast("PendingRead", each) for each in reads]
+
+    def send_reads(self, reads: Iterable[PendingRead]) -> None:
+        """Send the requests for bytes that the cache lacks."""
+        fetched, below = self._split(reads)
+        own = [each for read in fetched for each in read.flights if each.leader is read]
+        self._below.send_reads([*below, *(each.read for each in own)])
+        for each in own:
+            if each.joinable:
+                self._flights[each.request.span] = each
+                # The flight ended before others could join.
+                if each.read.complete:
+                    self._close(each)
+
+    def cancel_reads(self, reads: Iterable[PendingRead]) -> None:
+        """Cancel reads; flights that other reads also wait for continue."""
+        fetched, below = self._split(reads)
+        self._below.cancel_reads([*below, *self._unwanted(fetched)])
+
+    def stop_reads(self, reads: Iterable[PendingRead]) -> None:
+        """Cancel reads and wait until none of them writes any more."""
+        fetched, below = self._split(reads)
+        self._below.stop_reads([*below, *self._unwanted(fetched)])
+
+    def concurrency(self) -> int:
+        """Return how many requests may be in flight at once."""
+        return self._below.concurrency()
+
+    def contains(self, span: Span) -> bool:
+        """Return whether a read of ``span`` would currently need no request for its bytes."""
+        return self._objects.contains(span)
+
+    def room_bytes(self) -> int:
+        """Return how many bytes fit into the cache without evicting anything."""
+        return self.cache.room_bytes()
+
+    def _split(self, reads: Iterable[object]) -> tuple[list[FetchedRead], list[PendingRead]]:
+        """Split reads into this layer's unfinished ones and those of the layer below."""
+        fetched: list[FetchedRead] = []
+        below: list[PendingRead] = []
+        for each in reads:
+            if isinstance(each, FetchedRead):
+                if not each.complete:
+                    fetched.append(each)
+            elif not isinstance(each, CachedRead):
+                below.append(cast("PendingRead", each))
+        return fetched, below
+
+    def _unwanted(self, reads: Iterable[FetchedRead]) -> list[PendingRead]:
+        """Remove reads from their flights; return the reads below that no other read waits for."""
+        found: list[PendingRead] = []
+        for read in reads:
+            for flight in read.flights:
+                self._close(flight)  # no read joins from here on
+                if all(member is read for member in list(flight.members)):
+                    found.append(flight.read)
+                else:
+                    read.abandon(flight)
+        return found
+
+    def _close(self, flight: Flight) -> None:
+        """Prevent further reads from joining a flight."""
+        span = flight.request.span
+        if flight.joinable and self._flights.get(span) is flight:
+            self._flights.pop(span, None)
+
+    def _versions(self, spans: Sequence[Span]) -> dict[Span, Span]:
+        """Map spans without a version to spans of the current version; costs a HEAD for each object."""
+        keys = list(dict.fromkeys(span.key for span in spans if not span.etag))
+        metas = dict(zip(keys, self._stat(keys), strict=True)) if keys else {}
+        return {span: _pinned(span, meta) for span in spans if (meta := metas.get(span.key)) is not None and meta.etag}
+
+    def _read(self, span: Span, buffer: Buffer | None, owner: ReadOwner) -> CachedRead | FetchedRead | None:
+        """Return a read of a span; None if the cache does not handle it."""
+        _, start, stop, etag, whole, _, _ = span
+        fits = buffer is None or (stop is not None and buffer.size == stop - start)
+        if not etag and fits:
+            return self._unpinned(span, buffer, owner)
+        if stop is not None:
+            return self._known(span, buffer, owner) if fits and (stop > start >= 0 or whole) else None
+        return self._unsized(span, owner) if fits and 0 <= -start <= self._block_bytes else None
+
+    def _unsized(self, span: Span, owner: ReadOwner) -> CachedRead | FetchedRead:
+        """Return a read of a whole object, or of its last bytes, of unknown size."""
+        key, start, _, etag, _, _, _ = span
+        part = Part("e", start, None) if start else ALL
+        hit, size = self._objects.unsized(key, etag, part)
+        if hit is not None:
+            return self._held(span, hit.data, None)
+        if size < 0:
+            return self._fetch(span, None, owner, [Request(span, (part,), etag, UNKNOWN_SIZE)])
+        first = max(0, size + start) if start else 0
+        return self._known(Span(key, first, size, etag, whole=not first), None, owner)
+
+    def _unpinned(self, span: Span, buffer: Buffer | None, owner: ReadOwner) -> CachedRead | FetchedRead | None:
+        """Return a read of any recently read version, from a single entry so that versions do not mix."""
+        if self._mode != "ttl":
+            return None
+        hit = self._objects.lately(span, None if buffer is None else buffer.view())
+        if hit is not None:
+            return self._held(span, hit.data, buffer)
+        return self._fetch(span, buffer, owner, [Request(span, (Part("u", span.start, span.stop),), "", UNKNOWN_SIZE)])
+
+    def _known(self, span: Span, buffer: Buffer | None, owner: ReadOwner) -> CachedRead | FetchedRead:
+        """Return a read of bytes whose range and version are known."""
+        key, start, stop, etag, whole, _, _ = span
+        size = (stop or 0) - start
+        object_bytes = start + size if whole else UNKNOWN_SIZE
+        wanted = self._objects.parts(start, start + size)
+        if len(wanted) == 1:
+            into = None if buffer is None else buffer.view()
+            hit = self._objects.part(key, etag, wanted[0], size, into)
+            if hit is not None and not _of_other_size(hit, object_bytes):
+                return self._held(span, hit.data, buffer)
+            return self._fetch(span, buffer, owner, [Request(span, tuple(wanted), etag, object_bytes)])
+        target = Buffer.allocate(size) if buffer is None else buffer
+        view, missing = target.view(), list[tuple[int, int, Part]]()
+        for number, part in enumerate(wanted):
+            low = part.start
+            high = wanted[number + 1].start if number + 1 < len(wanted) else start + size
+            hit = self._objects.part(key, etag, part, high - low, view[low - start : high - start])
+            if hit is None:
+                missing.append((low, high, part))
+            elif _of_other_size(hit, object_bytes):
+                return self._fetch(span, target, owner, [Request(span, tuple(wanted), etag, object_bytes)])
+        if not missing:
+            return self._held(span, None, target)
+        requests = [
+            Request(span if high - low == size else Span(key, low, high, etag), tuple(run), etag, object_bytes)
+            for low, high, run in _runs(missing)
+        ]
+        return self._fetch(span, target, owner, requests)
+
+    def _held(self, span: Span, data: bytes | None, target: Buffer | None) -> CachedRead:
+        read = CachedRead(span, data, target)
+        size_bytes = read.size_bytes
+        self.cache.note(hit=True, size_bytes=size_bytes)
+        if listening():
+            emit(CacheHit(self._objects.url(span.key), span.start, size_bytes))
+        return read
+
+    def _fetch(self, span: Span, target: Buffer | None, owner: ReadOwner, requests: Sequence[Request]) -> FetchedRead:
+        """Return a read that fetches all or some of its bytes from the store."""
+        self.cache.note(hit=False)
+        if listening():
+            emit(CacheMiss(self._objects.url(span.key), span.start))
+        read = FetchedRead(span, target, owner, self._keep)
+        if target is None and self._join(requests[0].span, read):
+            return read
+        flights = []
+        for each in requests:
+            flight = Flight(each, read, self._close, joinable=target is None)
+            memory = None
+            if target is not None:
+                low = each.span.start - span.start if each.span is not span else 0
+                memory = target.slice(low, low + (each.span.stop or 0) - each.span.start)
+            (flight.read,) = self._below.prepare_reads(((each.span, memory),), flight)
+            flights.append(flight)
+        read.begin(flights)
+        return read
+
+    def _join(self, span: Span, read: FetchedRead) -> bool:
+        """Let ``read`` wait for a flight of the same span; return whether there is one."""
+        flight = self._flights.get(span)
+        if flight is None:
+            return False
+        read.join(flight)
+        if self._flights.get(span) is flight and not flight.read.complete:
+            # From here on, the end of the flight notifies this member.
+            return True
+        return not flight.leave(read)
+
+    def _keep(self, flight: Flight, data: memoryview | bytes) -> None:
+        """Store the bytes of a flight in the cache, once."""
+        request, flight.request = flight.request, flight.request._replace(parts=())
+        if request.parts:
+            self._objects.keep(request, data)
+
+
+def _of_other_size(hit: Hit, object_bytes: int) -> bool:
+    """Return whether an entry's object size differs from the reader's; the store must refuse such a read."""
+    return object_bytes >= 0 and hit.found.object_bytes not in (UNKNOWN_SIZE, object_bytes)
+
+
+def _pinned(span: Span, meta: ObjectMeta) -> Span:
+    """Return a span as a span of the version that ``meta`` describes."""
+    key, start, stop, _, whole, _, _ = span
+    if stop is None:
+        start, stop = (max(0, meta.size + start) if start < 0 else start), meta.size
+        return Span(key, start, stop, meta.etag, whole=not start)
+    return Span(key, start, stop, meta.etag, whole=whole)
+
+
+def _runs(missing: Iterable[tuple[int, int, Part]]) -> list[tuple[int, int, list[Part]]]:
+    """Join adjacent parts into runs of one request each."""
+    runs: list[tuple[int, int, list[Part]]] = []
+    for low, high, part in missing:
+        if runs and runs[-1][1] == low:
+            runs[-1] = (runs[-1][0], high, [*runs[-1][2], part])
+        else:
+            runs.append((low, high, [part]))
+    return runs
+
+
+# All of an object of up to one block, or the beginning of a longer one.
+ALL = Part("b", 0, None)
+
+
+class Place(NamedTuple):
+    """The location of a store's objects.
+
+    Attributes:
+        store: Identity of the store: its ``repr`` differs from that of all others.
+        root: Its URL, ending in ``/``.
+        base: Prefix of its keys below ``root``.
+        stat: Describes objects, with one request each; None for each that it cannot describe.
+
+    """
+
+    store: object
+    root: str
+    base: str
+    stat: Stat
+
+
+class CachedObjects:
+    """Entries of one store's objects, by key, version and part."""
+
+    def __init__(self, cache: Cache, place: Place) -> None:
+        """Use ``cache`` for the objects at ``place``; nothing is read yet."""
+        self._cache, self._place = cache, place
+        self._namer = Namer(place.store)
+        self._block_bytes = cache.options.block_bytes
+        self._ttl_s = cache.options.ttl_s if cache.options.mode == "ttl" else 0.0
+
+    def parts(self, start: int, stop: int) -> list[Part]:
+        """Return the parts that hold bytes ``[start, stop)`` of an object; of an empty object ``ALL``."""
+        return [*parts(start, stop, self._block_bytes)] or [ALL]
+
+    def part(self, key: str, etag: str, part: Part, size: int, into: memoryview | None) -> Hit | None:
+        """Return the first ``size`` bytes of a part, or fill ``into``; None if the cache does not have them."""
+        hit = self._cache.read(self._name(key, etag, part), 0, size, into)
+        if (hit is None or not hit.filled) and part.kind == "r":
+            low, block = self._block(part)
+            hit = self._cache.read(self._name(key, etag, block), low, low + size, into)
+        return hit if hit is not None and hit.filled else None
+
+    def unsized(self, key: str, etag: str, part: Part) -> tuple[Hit | None, int]:
+        """Return a whole object, or its last bytes, of unknown size; or None, and its size if known."""
+        ends = part.kind == "e"
+        hit = self._cache.read(self._name(key, etag, part), 0, EVERY if ends else WHOLE)
+        if hit is not None and hit.filled:
+            return hit, UNKNOWN_SIZE
+        if ends:
+            return None, self.size(key, etag)
+        return None, UNKNOWN_SIZE if hit is None else hit.found.object_bytes
+
+    def lately(self, span: Span, into: memoryview | None) -> Hit | None:
+        """Return the bytes of a span of unknown version that were kept within ``ttl_s``; None if there are none."""
+        key, start, stop, _, _, _, _ = span
+        name, now_s = self._name(key, "", Part("u", start, stop)), time()
+        hit = self._cache.read(name, 0, EVERY if stop is None else stop - start, into, since_s=now_s - self._ttl_s)
+        # An entry from the future shows that the clock was wrong.
+        return hit if hit is not None and hit.filled and hit.found.kept_s <= now_s else None
+
+    def size(self, key: str, etag: str) -> int:
+        """Return an object's size, if the entry of its beginning records it; -1 if not."""
+        found = self._cache.look(self._name(key, etag, ALL))
+        return UNKNOWN_SIZE if found is None else found.object_bytes
+
+    def contains(self, span: Span) -> bool:
+        """Return whether a read of ``span`` would currently need no request for its bytes; verifies no checksums."""
+        key, start, stop, etag, _, _, _ = span
+        look = self._cache.look
+        if not etag:
+            found = look(self._name(key, "", Part("u", start, stop))) if self._ttl_s else None
+            return found is not None and 0 <= time() - found.kept_s <= self._ttl_s
+        if stop is None and start < 0 and look(self._name(key, etag, Part("e", start, None))) is not None:
+            return True
+        if stop is None:
+            size = self.size(key, etag)
+            if size < 0:
+                return False
+            start, stop = max(0, size + start) if start < 0 else 0, size
+        wanted = self.parts(start, stop)
+        ends = [*(part.start for part in wanted[1:]), stop]
+        return all(self._has(key, etag, part, end - part.start) for part, end in zip(wanted, ends, strict=True))
+
+    def _has(self, key: str, etag: str, part: Part, size: int) -> bool:
+        found, low = self._cache.look(self._name(key, etag, part)), 0
+        if (found is None or found.size_bytes < size) and part.kind == "r":
+            low, block = self._block(part)
+            found = self._cache.look(self._name(key, etag, block))
+        return found is not None and found.size_bytes >= low + size
+
+    def keep(self, request: Request, data: memoryview | bytes) -> None:
+        """Store the bytes of a request as entries."""
+        span, wanted, etag, object_bytes = request
+        key, size = span.key, len(data)
+        if span.stop is None and wanted[0] is ALL:  # the size is known now
+            wanted, object_bytes = tuple(self.parts(0, size)), size
+        url = self.url(key)
+        for number, part in enumerate(wanted):
+            low, high = 0, size
+            if part.kind in "br":
+                low = part.start - span.start
+                high = wanted[number + 1].start - span.start if number + 1 < len(wanted) else size
+            piece = data if (low, high) == (0, size) else memoryview(data)[low:high]
+            what = About(url, etag, part.start, object_bytes)
+            self._cache.store(self._name(key, etag, part), piece, what, replace=part.kind == "u")
+
+    def url(self, key: str) -> str:
+        """Return an object's public URL."""
+        return public_url(f"{self._place.root}{self._place.base}{key}")
+
+    def _block(self, part: Part) -> tuple[int, Part]:
+        """Return a part's offset in its block, and the block."""
+        low = part.start % self._block_bytes
+        return low, Part("b", part.start - low, None)
+
+    def _name(self, key: str, etag: str, part: Part) -> bytes:
+        return self._namer.name(self._place.base + key, etag, part)

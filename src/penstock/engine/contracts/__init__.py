@@ -1,0 +1,1 @@
+"""Contracts between drivers, transports, credentials and the engine."""

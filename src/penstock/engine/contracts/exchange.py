@@ -1,0 +1,246 @@
+"""Messages between drivers, transports and the fetch engine: a request, its response, and how to parse it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, Protocol, TypeVar, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from penstock.engine.buffer import Buffer
+    from penstock.errors import PenstockError
+
+__all__ = [
+    "TEXT_BYTES",
+    "Call",
+    "Exchange",
+    "Gate",
+    "Gated",
+    "Request",
+    "Response",
+    "Traffic",
+    "Transport",
+    "UnderWay",
+    "Watch",
+    "Watchable",
+    "Work",
+]
+
+T = TypeVar("T")
+
+# Most bytes kept of an error's text, or of an answer whose request sets no other bound.
+TEXT_BYTES: Final = 1 << 20
+
+
+@dataclass(slots=True)
+class Request:
+    """An HTTP request, signed and complete.
+
+    Attributes:
+        method: HTTP method.
+        url: Absolute URL, with every byte of path and query already escaped; sent unchanged.
+        headers: Lines ``Name: value``; the transport adds ``Host`` and ``Content-Length``.
+        wants: Response headers that the driver reads, in lower case; None for all. An error, or a target that was not
+            filled, always brings all.
+        target: Buffer for a body of at most its size; None collects the body.
+        shorter: A body shorter than the target is also a complete answer: only the wanted headers come with it.
+        body: Bytes to send, in a buffer that must not change until the response.
+        public: Send only to a public internet address, whatever the host name resolves to, because a public server has
+            named the host.
+        most_bytes: Most bytes to collect of a body without a target; a longer body is an ``overflow``. Bytes that
+            arrive within 10 ms may be held beyond it.
+        deferred: A large answer is parsed by the thread that takes the result, so that the transport's thread can carry
+            others.
+
+    """
+
+    method: str
+    url: str
+    headers: tuple[str, ...] = ()
+    wants: tuple[str, ...] | None = None
+    target: Buffer | None = None
+    body: bytes | bytearray | memoryview | None = None
+    most_bytes: int = TEXT_BYTES
+    shorter: bool = False
+    deferred: bool = False
+    public: bool = False
+
+
+@dataclass(slots=True)
+class Work:
+    """A function call instead of a request: it returns a value or raises a Penstock error.
+
+    Attributes:
+        run: The call.
+        url: Empty, because nothing is sent.
+        blocks: The call may wait (for a disk, say), so a transport with threads for it executes it. A call that does
+            not wait is a verb of an HTTP dialect that needs no request: the I/O thread executes it directly.
+
+    """
+
+    url: ClassVar[str] = ""
+    run: Callable[[], object]
+    blocks: bool = True
+
+
+@dataclass(slots=True)
+class Response:
+    """The result of a request.
+
+    Attributes:
+        status: HTTP status; 0 without an HTTP response.
+        headers: The wanted headers that were present, names in lower case.
+        body: The collected body (``bytes``), or a ``Work``'s value; with a target, only the body of an error. An
+            error's body is cut to ``TEXT_BYTES``; with a target, to 16 KiB or the size of a larger target.
+        received: Bytes that arrived in the target.
+        fault: Why the exchange did not complete (connection, TLS, timeout, a ``Work``'s error); None if it did.
+        first_byte_s: Seconds from sending the request, on an open connection, to the response's first byte; measured
+            for a sample of responses, and for all while events are listened to (``penstock.events``), else 0.0.
+        body_s: Seconds from the first byte to the last; measured together with ``first_byte_s``.
+        address: The connected address that sent a redirect; empty for other answers.
+        overflow: More bytes came than the target holds, or than were to be collected; ``body`` is then empty.
+
+    """
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: object = b""
+    received: int = 0
+    fault: PenstockError | None = None
+    overflow: bool = False
+    address: str = ""
+    first_byte_s: float = 0.0
+    body_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Exchange(Generic[T]):
+    """A request and the function that parses its response: returns the verb's result, or raises a Penstock error."""
+
+    request: Request | Work
+    parse: Callable[[Response], T]
+
+
+class Call(Protocol):
+    """A unit of work that a transport carries out, perhaps in several attempts.
+
+    Both methods run on the transport's thread, and may neither block nor raise:
+
+    1. ``request()`` is called just before each attempt is sent, so that signatures are fresh.
+    2. ``done(response)`` is called after it: None ends the call, a number of seconds requests another attempt after
+       that time.
+    """
+
+    def request(self) -> Request | Work:
+        """Return the next attempt's request."""
+
+    def done(self, response: Response) -> float | None:
+        """Process the response; return the delay before another attempt, in seconds, or None to end."""
+
+
+class Transport(Protocol):
+    """A carrier of calls, many at once."""
+
+    def submit(self, calls: Iterable[Call]) -> None:
+        """Queue calls; returns at once."""
+
+    def concurrency(self) -> int:
+        """Return how many calls may currently be in flight at once; further calls wait for a slot."""
+
+    def cancel(self, calls: Iterable[Call]) -> None:
+        """End those of the calls that are not done; each soon gets ``done`` with a ``Cancelled`` fault."""
+
+    def close(self) -> None:
+        """End all calls soon, with ``Cancelled``, and release connections and threads; later calls are refused."""
+
+    def usable(self) -> bool:
+        """Return whether it carries calls; False once it is closed or broken."""
+
+
+class Gate(Protocol):
+    """A limiter of when a store's calls may be sent. Methods run on the transport's thread and must not block.
+
+    Attributes:
+        closed: Whether each call must ask before it is sent; otherwise all calls are sent.
+
+    """
+
+    closed: bool
+
+    def wait(self, call: Call) -> float:
+        """Return 0.0 if the call may be sent now, else the seconds after which to ask again."""
+
+    def failed(self, call: Call, delay_s: float) -> float:
+        """Record a call that requests another attempt after ``delay_s``; return its delay, in seconds."""
+
+
+@runtime_checkable
+class Gated(Protocol):
+    """A transport that accepts a gate."""
+
+    def guard(self, gate: Gate) -> None:
+        """Ask ``gate`` before each attempt from here on."""
+
+
+@dataclass(slots=True)
+class UnderWay:
+    """A call that was sent a while ago and has not ended.
+
+    Attributes:
+        call: The call.
+        waited_s: Seconds since its request was sent; while its connection is being opened, since the opening began.
+        connecting: Whether its connection is still being opened.
+        received: Bytes of the response's body so far.
+        body_s: Seconds since the response's first byte; 0.0 before it.
+        passed: How many other requests have ended since it was sent.
+
+    """
+
+    call: Call
+    waited_s: float
+    connecting: bool = False
+    received: int = 0
+    body_s: float = 0.0
+    passed: int = 0
+
+
+@dataclass(slots=True)
+class Traffic:
+    """The slow calls of one transport, and how many requests it has carried.
+
+    Attributes:
+        under_way: Calls that were sent at least half of ``late_s`` ago, the oldest first.
+        ended: Requests that have ended so far.
+        transport: The transport itself.
+
+    """
+
+    under_way: Sequence[UnderWay]
+    ended: int
+    transport: Transport
+
+
+class Watch(Protocol):
+    """An observer of slow calls; its methods run on the transport's thread, and may neither block nor raise."""
+
+    def late_s(self, now: float, /) -> float:
+        """Return how many seconds after it was sent a call is late; ``inf`` if no call is, at present.
+
+        ``now`` is the time of ``time.monotonic``.
+        """
+
+    def look(self, traffic: Traffic, /) -> list[tuple[Call, Call]]:
+        """Inspect traffic in which at least one call is late; return calls to carry out in addition.
+
+        Each pair holds a late call and an additional one, which the transport carries out before waiting calls, over a
+        new connection, and to another address of the same host if there is one.
+        """
+
+
+@runtime_checkable
+class Watchable(Protocol):
+    """A transport over a network, whose calls can be watched."""
+
+    def watch(self, watch: Watch) -> None:
+        """Ask ``watch`` about slow calls from here on."""

@@ -1,0 +1,456 @@
+"""Engine of one store: sends many operations at once, and waits for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
+from itertools import chain, filterfalse
+from math import inf
+from operator import attrgetter, methodcaller
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+
+from penstock.engine.buffer import Buffer
+from penstock.engine.contracts.exchange import Gated, Watchable
+from penstock.engine.contracts.limits import Limits
+from penstock.engine.fetch.operation import Operation, summed
+from penstock.engine.fetch.policy import RetryPolicy
+from penstock.engine.node.member import member
+from penstock.engine.node.rate import Turns
+from penstock.engine.node.table import Counted
+from penstock.engine.read.hedging import Hedging
+from penstock.engine.read.openread import OpenRead, SuffixRead, ending
+from penstock.engine.read.spanread import RangeProbe, SpanRead, SplitRead
+from penstock.engine.read.unranged import WholeObjects
+from penstock.engine.waiting import Inbox, may_wait
+from penstock.errors import (
+    Changed,
+    ChecksumMismatch,
+    PenstockError,
+    Throttled,
+    TimedOut,
+    Unreachable,
+    Unusable,
+    printable,
+)
+from penstock.values import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from penstock.engine.budget import Budget
+    from penstock.engine.contracts.credentials import Identity
+    from penstock.engine.contracts.driver import Driver
+    from penstock.engine.contracts.exchange import Call, Exchange, Transport
+    from penstock.engine.contracts.fetching import PendingRead, ReadOwner
+    from penstock.events import Timings
+    from penstock.options import NodeOptions, ReadOptions, RetryOptions
+
+__all__ = ["Fetcher", "Pace"]
+
+T = TypeVar("T")
+
+_GRACE = 1 / 24  # of the patience; 5 s with the usual options
+# From a server that ignores Range, little more than this is read.
+_PROBE_BYTES = 4 << 10
+
+
+class Fetcher:
+    """Operations on one store, including reads (``Fetching``): many at once, each retried within a shared budget."""
+
+    def __init__(
+        self, driver: Driver, transport: Transport, retry: RetryOptions, read: ReadOptions, limits: Limits | None = None
+    ) -> None:
+        """Carry out the verbs of ``driver`` over ``transport``, within the limits of its store."""
+        self.driver = driver
+        driver.abilities = replace(driver.abilities, untold_bytes=read.unknown_bytes)
+        self.limits = limits or Limits()
+        self.options = read
+        self.patience_s = retry.patience_s
+        self._node: NodeOptions | None = None  # None unless it takes part
+        self._transport = transport
+        self._policy = RetryPolicy(driver, retry)
+        self._wholes = WholeObjects(transport, read.ahead_bytes)
+        self._policy.unranged = self._wholes.add
+        if read.hedge and isinstance(transport, Watchable):
+            transport.watch(Hedging(self._policy.hedges, self._policy.tokens, self._policy.timings))
+
+    def share(self, store: str, options: NodeOptions) -> Self:
+        """Limit the request rate, together with the node's other processes, if the store refuses requests for it.
+
+        Returns self. ``store`` identifies the store among all others, in all processes. A store without a network needs
+        no such limit.
+        """
+        if options.share and isinstance(self._transport, Gated):
+            self._node = options
+            pace = Pace(store, self.driver.url, self._policy.timings)
+            self._transport.guard(pace)
+            member.enter(pace, options)
+        return self
+
+    def grace_s(self, error: BaseException | None, most_s: float) -> float:
+        """Return the seconds to wait for a request that cleans up after ``error``: few if the store was silent."""
+        return min(most_s, self.patience_s * _GRACE) if isinstance(error, (TimedOut, Unreachable)) else most_s
+
+    def left_s(self, began: float) -> float:
+        """Return the seconds left for a look at the outcome of a write that began at ``began`` and has failed.
+
+        The write has taken up to ``patience_s`` and one stall. The total stays below 1.25 times ``patience_s``.
+        """
+        return max(self.patience_s * _GRACE, (1 + _GRACE) * self.patience_s - (monotonic() - began))
+
+    def hold(self, budget: Budget) -> Budget:
+        """Return ``budget``, limited from now on to this process's share if its store takes part in the node."""
+        return budget if self._node is None else member.hold(budget, self._node)
+
+    def close(self) -> None:
+        """End everything in flight with ``Cancelled``, soon, and close the connections; the engine is then unusable."""
+        self._transport.close()
+
+    def usable(self) -> bool:
+        """Return whether requests are accepted: False once it was closed or its I/O thread broke, which is a bug."""
+        return self._transport.usable()
+
+    def run(self, make: partial[Exchange[T]], limit_s: float = inf) -> T:
+        """Carry out one verb and return its result; Ctrl-C cancels it, so that it does not happen later.
+
+        Raises:
+            TimedOut: ``limit_s`` seconds were over before it ended; it was cancelled.
+
+        """
+        operation = self.operation(make, Inbox())
+        try:
+            self.send((operation,))
+            operation.wait(limit_s)
+            if not operation.complete:
+                raise TimedOut(f"no answer within {limit_s:.1f} s", url=self.driver.url(operation.key))
+            return operation.result()
+        finally:
+            self.call_off((operation,))
+
+    def operation(self, make: partial[Exchange[T]], inbox: Inbox) -> Operation[T]:
+        """Return an operation to send; ``make`` is the driver's verb with its arguments.
+
+        ``inbox`` is notified when the operation ends.
+        """
+        return Operation(self._policy, make, inbox)
+
+    def send(self, operations: Sequence[Operation[T]]) -> None:
+        """Start operations. Store them first if they may have to be cancelled: Ctrl-C may come meanwhile."""
+        self.driver.prepare()
+        self._transport.submit(operations)
+
+    def call_off(self, operations: Iterable[Operation[T]]) -> None:
+        """End operations with ``Cancelled``, before anything that is started after this; does not wait for it."""
+        if running := [each for each in operations if not each.complete]:
+            self._transport.cancel(running)
+
+    def concurrency(self) -> int:
+        """Return how many requests the transport has in flight at present, at most."""
+        return self._transport.concurrency()
+
+    def waits(self, spans: Iterable[Span]) -> bool:
+        """Return whether starting reads of these spans, or any verb, may first wait for something. Sends no request.
+
+        The start may wait for credentials that are due, for a look whether the store supports ``Range``, or for a HEAD
+        that finds the version of a span that takes several requests.
+        """
+        identity: Identity[Any] | None = getattr(self.driver, "identity", None)  # of drivers that sign
+        if identity is not None and identity.due():
+            return True
+        spans, most_bytes = [*spans], self.options.split_bytes
+        return (self.driver.abilities.ranges is None and self._ranged(spans) is not None) or any(
+            -span.start > most_bytes if span.stop is None else span.stop - span.start > most_bytes and not span.etag
+            for span in spans
+        )
+
+    def prepare_reads(self, wanted: Iterable[tuple[Span, Buffer | None]], owner: ReadOwner) -> list[PendingRead]:
+        """Return reads to send: one request each, or several beyond ``split_bytes`` (see ``contracts.fetching``)."""
+        self.driver.prepare()
+        wanted, most_bytes = [*wanted], self.options.split_bytes
+        if self.driver.abilities.ranges is None and (
+            ranged := [span for span, _ in wanted if not span.whole or (span.stop or 0) > most_bytes]
+        ):
+            self._learn_ranges(ranged)
+        read = self._read
+        reads = [read(span, buffer, owner) for span, buffer in wanted]
+        # With several reads, the others of the object would need all of it anyway.
+        if len(wanted) == 1 and wanted[0][1] is not None:
+            reads[0].front = wanted[0][0].start == 0
+        return cast("list[PendingRead]", reads)
+
+    def send_reads(self, reads: Iterable[PendingRead]) -> None:
+        """Send reads."""
+        self._transport.submit(_calls(reads))
+
+    def cancel_reads(self, reads: Iterable[PendingRead]) -> None:
+        """Cancel reads in flight; their memory stays alive until libcurl has released it."""
+        self._cancel(_calls(reads))
+
+    def stop_reads(self, reads: Iterable[PendingRead]) -> None:
+        """Cancel reads and wait until none of them writes into its buffer any more, nor ever will.
+
+        Reads that an interrupt kept from being sent never complete, so only those that have begun are waited for. On
+        the transport's thread, where the garbage collector may run this, nothing is waited for; the memory stays alive.
+        """
+        calls, inbox = _calls(reads), Inbox()
+        for call in calls:
+            call.tell(inbox)
+        self._cancel(calls)
+        for call in calls if may_wait() else ():
+            if call.attempts:
+                inbox.wait(call)
+
+    def _cancel(self, calls: Sequence[SpanRead]) -> None:
+        for call in calls:
+            # First: a call that the transport does not know yet may come late.
+            call.called_off = True
+        self._transport.cancel(calls)
+        self._wholes.call_off(calls)
+
+    def _read(self, span: Span, buffer: Buffer | None, owner: ReadOwner) -> SpanRead:
+        size_bytes = None if span.stop is None else span.stop - span.start
+        if buffer is None and size_bytes is not None and size_bytes <= self.options.split_bytes:  # nearly all
+            return SpanRead(self._policy, span, owner)
+        if buffer is not None and buffer.size != size_bytes:
+            message = f"{size_bytes} bytes were to be read into a buffer of {buffer.size}"
+            raise Unusable(message, url=self.driver.url(span.key))
+        if size_bytes is not None and size_bytes > self.options.split_bytes:
+            return self._split(span, size_bytes, buffer, owner)
+        if size_bytes is None:
+            if span.start < 0:
+                return self._end(span, owner)
+            if span.start:
+                message = f"a span from byte {span.start} on needs its stop: look at the object's size (head) first"
+                raise Unusable(message, url=self.driver.url(span.key))
+            return OpenRead(self._policy, span, owner)
+        return SpanRead(self._policy, span, owner, buffer)
+
+    def _end(self, span: Span, owner: ReadOwner) -> SpanRead:
+        """Return a read of an object's last bytes: in one request, or in parts after a HEAD that finds the size."""
+        if -span.start <= self.options.split_bytes:
+            return SuffixRead(self._policy, span, owner)
+        try:
+            known = ending(span, self.run(partial(self.driver.head, span.key)), self.driver.url(span.key))
+        except PenstockError as error:
+            return self._failed(span, owner, error)
+        return self._read(known, None, owner)
+
+    def _failed(self, span: Span, owner: ReadOwner, error: PenstockError) -> SpanRead:
+        failed = SpanRead(self._policy, span, owner)
+        failed.error, failed.complete = error, True
+        return failed
+
+    def _split(
+        self,
+        span: Span,
+        size_bytes: int,
+        buffer: Buffer | None,
+        owner: ReadOwner,
+        repeats: int = ChecksumMismatch.retries,
+    ) -> SpanRead:
+        """Return a read in parts, or one that has failed if no version to pin is available.
+
+        A failed read raises its error in its turn. ``repeats``: how often the span is read again if the bytes do not
+        match the store's checksum.
+        """
+        try:
+            span = self._pinned(span)
+        except PenstockError as error:
+            return self._failed(span, owner, error)
+        most_bytes = self.options.split_bytes
+        if self.driver.abilities.ranges is False and span.start == 0:
+            most_bytes = size_bytes  # front to back, straight into place
+        repeats = min(repeats, self._policy.attempts - 1)
+        again = partial(self._again, repeats - 1) if repeats > 0 else None
+        return SplitRead(self._policy, span, owner, buffer or Buffer.allocate(size_bytes), most_bytes, again)
+
+    def _again(self, repeats: int, span: Span, buffer: Buffer) -> SpanRead:
+        """Read a span into its buffer once more, on the waiting thread."""
+        self.driver.prepare()
+        inbox = Inbox()
+        read = self._split(span, buffer.size, buffer, inbox, repeats)
+        reads = [cast("PendingRead", read)]
+        try:
+            self.send_reads(reads)
+            inbox.wait(read)
+        except BaseException:
+            self.stop_reads(reads)
+            raise
+        return read
+
+    def _learn_ranges(self, spans: Sequence[Span]) -> None:
+        """Find out with a small request, once per store, if it supports ``Range``, before many bytes rely on it.
+
+        If it does not, each of the reads would return the whole object. Errors of this request are left for the reads
+        to raise.
+        """
+        first = self._ranged(spans)
+        if first is None:
+            return
+        span, size = first
+        # From byte 0 on, a response could be right by chance.
+        start = span.start + 1
+        inbox, stop = Inbox(), min(size, 1 + _PROBE_BYTES) + span.start
+        probe = RangeProbe(self._policy, Span(span.key, start, stop, span.etag), inbox)
+        try:
+            self._transport.submit((probe,))
+            inbox.wait(probe)
+        finally:
+            self.cancel_reads((probe,))
+
+    def _ranged(self, spans: Sequence[Span]) -> tuple[Span, int] | None:
+        """Return the first range among the spans, and its size; None if the ranges have few bytes together."""
+        most_bytes = self.options.split_bytes
+        ranged = [
+            (span, span.stop - span.start)
+            for span in spans
+            if span.stop is not None and span.stop > (most_bytes if span.whole else span.start + 1)
+        ]
+        return ranged[0] if sum(size for _, size in ranged) > most_bytes else None
+
+    def _pinned(self, span: Span) -> Span:
+        """Return a span for several requests with the version to pin them to; costs one HEAD if none is known."""
+        if span.etag or span.stop is None:
+            return span
+        found = self.run(summed(self.driver, span.key) if span.whole else partial(self.driver.head, span.key))
+        if span.whole and found.size != span.stop:
+            message = f"the object has {found.size} bytes and was listed with {span.stop}"
+            raise Changed(message, url=self.driver.url(span.key))
+        return span._replace(etag=found.etag, checksum=found.checksum)
+
+
+_complete: Callable[[object], bool] = attrgetter("complete")
+_each: Callable[[object], Iterable[SpanRead]] = methodcaller("calls")
+
+
+def _calls(reads: Iterable[PendingRead]) -> list[SpanRead]:
+    return [*chain.from_iterable(map(_each, filterfalse(_complete, reads)))]  # a loop takes three times as long
+
+
+_READS: Final = frozenset({"get", "head", "list", "read", "uploads"})  # S3 counts them apart from writes
+# Prefixes of one store that have their own rate; all others share one.
+_PREFIXES: Final = 8
+_NAMES: Final = 4096
+_LEARN_S: Final = 3.0
+_HASTE: Final = 10
+# Refused share of the recent requests: beyond it no rate helps, and each request backs off.
+_REFUSED: Final = 0.9
+
+
+class Pace:
+    """Request rates of one store, by prefix and kind. A ``Gate``, on the transport's thread.
+
+    A prefix is a key's first part, up to ``/``. Stores limit the rates of finer or coarser parts and do not say which.
+    A rate is learned from the requests that they accept, so it fits the keys that are requested together.
+
+    Attributes:
+        closed: Whether calls have to ask; False while the store has refused none for long.
+        store: Identifier of this store among all others, in all processes.
+
+    """
+
+    def __init__(self, store: str, url: Callable[[str], str], timings: Timings) -> None:
+        """Limit nothing yet; count the time that requests wait in ``timings``."""
+        self.closed = False
+        self.store = _digest(store)
+        self._name = store
+        self._url = url
+        self._timings = timings
+        self._turns: dict[int, Turns] = {}
+        self._counted: dict[int, Counted] = {}
+        self._outages: set[int] = set()
+        self._groups: dict[tuple[str, str], int] = {}  # identifiers of the groups seen so far
+
+    def wait(self, call: Call) -> float:
+        """Return 0.0 if a call may be sent now, and count it as sent; else the seconds until it must ask again."""
+        group = self._group(call)
+        turns = self._turns.get(group)
+        if turns is None:
+            return 0.0
+        wait_s = turns.ask(call, monotonic()) * RetryPolicy.pace
+        if wait_s:
+            self._timings.paced(wait_s)
+        else:
+            self._count(group).sent += 1
+        return wait_s
+
+    def failed(self, call: Call, delay_s: float) -> float:
+        """Record a call that will be repeated after ``delay_s``; return the delay to use instead, in seconds.
+
+        Backoff spreads calls over ten seconds because nothing better is known. Once the rate is known, the turns spread
+        them. While the rate is being learned, there must be requests to learn from.
+        """
+        error = getattr(call, "error", None)
+        if not isinstance(error, Throttled):
+            return delay_s
+        kind, prefix = _named(call)
+        group = self._group(call)
+        if group not in self._turns and len(self._turns) >= _PREFIXES:
+            prefix, group = "", self._id(kind, "")
+        now = monotonic()
+        turns = self._turns.setdefault(group, Turns(inf, now))
+        counted = self._count(group)
+        counted.refused += 1
+        counted.label = counted.label or f"{kind}s of {printable(self._url(prefix + '/' if prefix else ''))}"
+        self.closed = True
+        paced = now - turns.began < _LEARN_S or (turns.rate < inf and group not in self._outages)
+        if not paced or delay_s <= 1:
+            return delay_s
+        sooner_s = max(error.retry_after_s or 0.0, delay_s / _HASTE)
+        self._timings.sooner(delay_s - sooner_s)
+        return sooner_s
+
+    def counted(self) -> dict[int, Counted]:
+        """Return the counts since the last call, by group."""
+        for group, turns in self._turns.items():
+            if gone := [call for call in turns.waiting() if getattr(call, "complete", False)]:
+                turns.leave(gone)
+            counted = self._count(group)
+            counted.waits = len(turns) > 0
+            if counted.refused and counted.refused >= _REFUSED * counted.sent:
+                self._outages.add(group)
+            elif counted.sent > counted.refused:
+                self._outages.discard(group)
+        found, self._counted = self._counted, {}
+        return found
+
+    def bound(self, rates: dict[int, float]) -> None:
+        """Limit the requests of these groups to these rates per second; send all others without a limit."""
+        now = monotonic()
+        for group in self._turns.keys() - rates.keys() - self._counted.keys():
+            del self._turns[group]
+        for group, rate in rates.items():
+            self._turns.setdefault(group, Turns(rate, now)).rate = rate
+        self.closed = bool(self._turns)
+
+    def _count(self, group: int) -> Counted:
+        return self._counted.setdefault(group, Counted(self.store, ""))
+
+    def _group(self, call: Call) -> int:
+        """Return the group in which a call counts: that of its prefix, or the shared group of all other prefixes."""
+        kind, prefix = _named(call)
+        group = self._id(kind, prefix)
+        return group if group in self._turns else self._id(kind, "") if len(self._turns) >= _PREFIXES else group
+
+    def _id(self, kind: str, prefix: str) -> int:
+        found = self._groups.get((kind, prefix))
+        if found is None:
+            if len(self._groups) >= _NAMES:
+                self._groups.clear()
+            found = self._groups[kind, prefix] = _digest(f"{self._name}\0{kind}\0{prefix}")
+        return found
+
+
+def _named(call: Call) -> tuple[str, str]:
+    """Return the kind of request that a call makes, and the first part of its key."""
+    if isinstance(call, SpanRead):
+        return "read", call.span.key.partition("/")[0] if "/" in call.span.key else ""
+    if isinstance(call, Operation):
+        return "read" if call.verb in _READS else "write", call.key.partition("/")[0] if "/" in call.key else ""
+    return "read", ""
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little") or 1

@@ -1,0 +1,180 @@
+"""Operations except reads, carried out attempt by attempt."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+from penstock.engine.fetch.policy import again, bug
+from penstock.errors import Bug, PenstockError
+from penstock.events import RequestTrace, listening
+
+if TYPE_CHECKING:
+    from penstock.engine.contracts.driver import Driver, Summed
+    from penstock.engine.contracts.exchange import Exchange, Request, Response, Work
+    from penstock.engine.fetch.policy import RetryPolicy
+    from penstock.engine.waiting import Inbox
+    from penstock.values import ObjectMeta
+
+__all__ = ["Operation", "summed"]
+
+T = TypeVar("T")
+
+# Largest response that is parsed on the transport's thread, in passing: some milliseconds.
+_SMALL_BYTES = 256 << 10
+
+
+def summed(driver: Driver, key: str) -> partial[Exchange[ObjectMeta]]:
+    """Return the verb that describes an object, with its checksum if the store provides one."""
+    return partial(cast("Summed", driver).head, key, sums=True) if driver.abilities.sums else partial(driver.head, key)
+
+
+class Operation(Generic[T]):
+    """An operation in progress that is not a read.
+
+    Attributes:
+        inbox: Notified when the operation is complete.
+        complete: Whether the verb has ended; set by the transport's thread.
+        error: The error, once complete; None on success. Before that, the error of the last attempt.
+
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_attempts",
+        "_began",
+        "_exchange",
+        "_make",
+        "_policy",
+        "_trace",
+        "_unread",
+        "_value",
+        "complete",
+        "error",
+        "inbox",
+    )
+
+    def __init__(self, policy: RetryPolicy, make: partial[Exchange[T]], inbox: Inbox) -> None:
+        """Prepare a verb of the driver, which is called again for every attempt; its first argument is the key."""
+        self._policy = policy
+        self._make = make
+        self._exchange: Exchange[T] | None = None
+        self._attempts = 0
+        self._began = 0.0
+        self._value: T | None = None
+        self._unread: partial[T] | None = None
+        self._trace = RequestTrace(make.func.__name__, policy.driver.url(make.args[0])) if listening() else None
+        self.inbox = inbox
+        self.complete = False
+        self.error: PenstockError | None = None
+
+    @property
+    def verb(self) -> str:
+        """Name of the driver's verb."""
+        return self._make.func.__name__
+
+    @property
+    def key(self) -> str:
+        """Key, or prefix of keys, that the operation concerns; empty without one."""
+        first = self._make.args[0] if self._make.args else ""
+        return str(getattr(first, "prefix", first))
+
+    def wait(self, limit_s: float = inf) -> None:
+        """Block until it is complete or ``limit_s`` seconds are over; Ctrl-C interrupts it within a second."""
+        self.inbox.wait_any((self,), limit_s)
+
+    def look(self) -> None:
+        """Log the error of the last attempt if it takes long; called on the waiting thread."""
+        error = self.error
+        if error is not None and not self.complete:
+            self._policy.warn(error, "", self._attempts, self._began)
+
+    def result(self) -> T:
+        """Return the result of the verb, or raise its error; only once complete. Parses a large response."""
+        if (unread := self._unread) is not None:
+            self._read(unread)
+        if self.error is not None:
+            raise again(self.error)
+        return cast("T", self._value)
+
+    def request(self) -> Request | Work:
+        """Create the exchange of the next attempt; return its request."""
+        self._attempts += 1
+        if self._attempts == 1:
+            self._began = monotonic()
+        self._exchange = self._make()
+        if self._trace is not None:
+            self._trace.start(self._attempts, self._exchange.request)
+        return self._exchange.request
+
+    def done(self, response: Response) -> float | None:
+        """Take the response; return the delay before another attempt, or None at the end."""
+        if self._trace is not None:
+            self._trace.answer(response)
+        try:
+            if self._exchange is None:
+                raise response.fault or Bug("a response without a request")
+            if _large(self._exchange, response):
+                self._unread = partial(self._exchange.parse, response)
+            else:
+                self._value = self._exchange.parse(response)
+        except PenstockError as error:
+            return self._failed(error)
+        except Exception as error:  # noqa: BLE001  see SpanRead.done
+            return self._failed(bug(error))
+        if self._trace is not None:
+            self._trace.end(None)
+        request = self._exchange.request
+        # A store without a network has no HTTP requests.
+        body = getattr(request, "body", None)
+        self._policy.timings.carried(request.url, len(body) if body else 0)
+        self._end(None)
+        return None
+
+    def _read(self, unread: partial[T]) -> None:
+        """Parse the response. Threads that ask at once all parse it, with the same result."""
+        try:
+            self._value = unread()
+        except PenstockError as error:
+            self.error = self._policy.blame(error, "", self._attempts, self._began)
+        except Exception as error:  # noqa: BLE001  see SpanRead.done
+            self.error = self._policy.blame(bug(error), "", self._attempts, self._began)
+        self._unread = None
+
+    def _failed(self, error: PenstockError) -> float | None:
+        if self._trace is not None:
+            self._trace.end(error)
+        url = self._exchange.request.url if self._exchange is not None else ""
+        error, wait_s = self._policy.failed(error, url, self._attempts, self._began)
+        if wait_s is None:
+            self._end(error)
+        else:
+            self.error = error  # until the next attempt: see look
+        return wait_s
+
+    def _end(self, error: PenstockError | None) -> None:
+        self.error = error
+        try:
+            if error is not None:
+                self._policy.blame(error, "", self._attempts, self._began)
+            else:
+                self._policy.succeeded()
+        finally:
+            # Whatever goes wrong above, the waiting thread must wake.
+            self._exchange = None
+            self.complete = True
+            self.inbox.finished(self)
+
+
+def _large(exchange: Exchange[T], response: Response) -> bool:
+    """Return whether the thread that takes the result parses the response: a long success of a deferred request."""
+    body = response.body
+    return (
+        getattr(exchange.request, "deferred", False)
+        and response.status == 200  # noqa: PLR2004  OK
+        and response.fault is None
+        and isinstance(body, bytes)
+        and len(body) > _SMALL_BYTES
+    )

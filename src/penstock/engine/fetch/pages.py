@@ -1,0 +1,129 @@
+"""Listing page by page, each page verified; later pages are requested ahead where that is cheap."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from penstock.engine.contracts.driver import List, Multipart
+from penstock.engine.fetch.pager import Pager
+from penstock.engine.listing.listing import UploadListing, columns
+from penstock.engine.listing.ordered import NoStartError, ordered
+from penstock.engine.support import require
+from penstock.errors import Damaged
+from penstock.events import Listed, Scope, emit, listening
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from penstock.engine.fetch.fetcher import Fetcher
+    from penstock.engine.listing.listing import Listing
+    from penstock.values import Page, Upload
+
+    # Returns a key's URL as the caller names it; below a profile the driver's URL differs.
+    Address = Callable[[str], str]
+
+__all__ = ["next_page", "pages", "uploads"]
+
+
+def next_page(fetcher: Fetcher, listing: Listing, url: Address) -> Page:
+    """List the next page in one request.
+
+    Raises ``Damaged``, with the prefix's URL, if the page is not what was requested.
+    """
+    prefix, delimiter = listing.prefix, listing.delimiter
+    start_after = "" if listing.token else listing.start_after
+    verb = require(fetcher.driver, List, prefix).list
+    page = fetcher.run(partial(verb, prefix, token=listing.token, start_after=start_after, delimiter=delimiter))
+    with _named(url(prefix)):
+        page = listing.take(page)
+    if listening():
+        emit(Listed(url(prefix), len(page.entries)))
+    return page
+
+
+def pages(fetcher: Callable[[], Fetcher], listing: Listing, url: Address) -> Generator[Page]:
+    """Yield the remaining pages of a listing, verified as in ``next_page``.
+
+    ``fetcher`` returns the engine of the calling process: a listing may be continued after a fork. If a listing can
+    begin after any key as cheaply as at a page, pages are requested ahead (``ordered``) from the fourth on.
+    """
+    while not listing.over:
+        engine = fetcher()
+        if listing.fresh and not listing.delimiter and engine.driver.abilities.jumps:
+            yield from _ahead(fetcher, listing, url)
+            return
+        yield next_page(engine, listing, url)
+
+
+def _ahead(fetcher: Callable[[], Fetcher], listing: Listing, url: Address) -> Generator[Page]:
+    """Yield pages that are requested ahead; if the server ignores start-after, yield the rest one after another."""
+    last = ""
+    with _Pagers(fetcher, url) as pager:
+        try:
+            with _named(url(listing.prefix)):
+                for page in ordered(pager, listing.prefix):
+                    if page.entries:
+                        last = columns(page.entries)[0][-1]
+                    yield page
+        except NoStartError:
+            pass
+        else:
+            return
+    before = _octets(last)
+    while not listing.over:
+        page = next_page(fetcher(), listing, url)
+        start = bisect_right(listing.keys, before)
+        if start < len(listing.keys) or not page.token:
+            yield replace(page, entries=page.entries[start:])
+
+
+class _Pagers:
+    """Pager of the calling process; leaving the block cancels the requests that this process has in flight."""
+
+    def __init__(self, fetcher: Callable[[], Fetcher], url: Address) -> None:
+        self._fetcher, self._url = fetcher, url
+        self._made: tuple[int, Fetcher, Pager] | None = None
+
+    def __call__(self) -> Pager:
+        """Return the pager: the same one until the engine changes."""
+        engine = self._fetcher()
+        if self._made is None or self._made[1] is not engine:
+            self._made = os.getpid(), engine, Pager(engine, self._url, Scope())
+        return self._made[2]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._made is not None and self._made[0] == os.getpid():
+            self._made[2].__exit__(*raised)
+
+
+def _octets(key: str) -> bytes:
+    return key.encode("utf-8", "surrogateescape")
+
+
+def uploads(fetcher: Callable[[], Fetcher], prefix: str, url: Address) -> Generator[Upload]:
+    """Yield unfinished uploads to keys with this prefix, one request a page; raises ``Damaged`` as ``next_page``."""
+    listing = UploadListing(prefix)
+    while not listing.over:
+        engine = fetcher()
+        page = engine.run(partial(require(engine.driver, Multipart, prefix).uploads, prefix, token=listing.token))
+        with _named(url(prefix)):
+            page = listing.take(page)
+        yield from page.entries
+
+
+@contextmanager
+def _named(url: str) -> Iterator[None]:
+    """Add the URL of the listing to a ``Damaged`` error."""
+    try:
+        yield
+    except Damaged as error:
+        error.url = url
+        raise

@@ -1,0 +1,295 @@
+"""Retry policy: a failed attempt leads to a retry after a delay, or to an error with all known details."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from copy import copy
+from dataclasses import replace
+from logging import getLogger
+from time import monotonic
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from penstock.engine.buffer import Buffer
+from penstock.engine.contracts.driver import MOVED
+from penstock.engine.fetch.backoff import Failure, Tokens, delay
+from penstock.engine.fetch.sizes import Sizes
+from penstock.engine.read.hedge import Hedges
+from penstock.errors import Bug, Cancelled, PenstockError, Throttled, TimedOut, Unreachable, Unusable, printable
+from penstock.events import Retried, Timings, begin, emit, listening
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.engine.contracts.driver import Driver
+    from penstock.options import RetryOptions
+
+__all__ = ["RetryPolicy", "Scratch", "again", "bug"]
+
+_LOG = getLogger("penstock")
+_SCRATCH_BYTES = 64 << 20
+# Time without success; a shorter failure is not worth a warning.
+_FIRST_S = 5.0
+_EVERY_S = 30.0
+# This many refusals for the rate are worth a warning, though each request succeeds in the end.
+_MANY = 100
+_MOST_MOVES = 64  # drivers bound their redirects themselves
+
+
+class RetryPolicy:
+    """State that all operations on one store share for retries: the retry budget and the store's behaviour so far.
+
+    Attributes:
+        attempts: Most requests of one operation.
+        driver: Driver whose verbs are carried out.
+        hedges: Second requests for slow reads.
+        timings: Times and counts of the store's responses.
+        scratch: Buffers for objects of unknown size.
+        tokens: Retry tokens.
+        unranged: Takes over a read that the store has answered with the whole object, on the transport's thread.
+        tells: Whether reads are reported to listeners (``RangeRead``); a second request does not count as a second
+            read.
+        pace: Factor of jitter and ``Retry-After``; only ``penstock.testing.clock`` sets it.
+
+    """
+
+    pace: ClassVar[float] = 1.0
+    tells: bool = True
+
+    def __init__(self, driver: Driver, retry: RetryOptions) -> None:
+        """Follow ``retry``, for a store that has not answered yet."""
+        begin()
+        self.driver = driver
+        self.timings = Timings(_scheme(driver.url("")))
+        self.scratch = Scratch(_SCRATCH_BYTES)
+        # The argument is a SpanRead, whose module imports this one.
+        self.unranged: Callable[[Any], None]
+        self.attempts = retry.attempts
+        self.hedges = Hedges()
+        self._retry = retry
+        self.tokens = Tokens(retry.tokens, retry.tokens)
+        self._answered = False
+        self._quiet_until = 0.0
+        self._refused = self._told = 0  # refusals for the rate, and how many of them were logged
+        self._draw = random.Random().random  # noqa: S311  jitter; a separate generator: user seeds do not align ranks
+
+    def failed(self, error: PenstockError, url: str, attempt: int, began: float) -> tuple[PenstockError, float | None]:
+        """Count a failed attempt for the host of ``url``; return its error and the delay from ``decide``. Never raises.
+
+        If counting fails, that error is returned, without another attempt: the waiting thread must wake.
+        """
+        try:
+            self.timings.turn(url)
+            return error, self.decide(error, attempt, began)
+        except Exception as broken:  # noqa: BLE001  see above
+            return bug(broken), None
+
+    def decide(self, error: PenstockError, attempt: int, began: float) -> float | None:
+        """Return the delay before another attempt, or None to give up; on the transport's thread."""
+        if error.retries and error.code == MOVED and attempt <= _MOST_MOVES:
+            # A redirect is not a failure: it uses neither patience nor a token.
+            return 0.0
+        wait_s = self._delay(error, attempt, began) if error.retries else None
+        throttled = isinstance(error, Throttled)
+        if throttled:
+            self.throttled()
+        if not isinstance(error, Cancelled):
+            self._refused += throttled
+            self.timings.failed(wait_s, throttled=throttled)
+        if wait_s is not None:
+            _sever(error)
+            if listening():
+                emit(Retried(error.url, error, attempt, wait_s))
+        return wait_s
+
+    def _delay(self, error: PenstockError, attempt: int, began: float) -> float | None:
+        asked_s = (error.retry_after_s or 0.0) * self.pace
+        failure = Failure(attempt, monotonic() - began, self._has_answered(error), error.retries, asked_s)
+        return delay(failure, self._retry, self.tokens, self._draw() * self.pace)
+
+    def throttled(self) -> None:
+        """Record that the store refused a request for its rate."""
+        self.hedges.throttled_at = monotonic()
+
+    def once(self) -> RetryPolicy:
+        """Return a policy for the same store that never retries and does not count successes."""
+        once = copy(self)
+        once.hedges, once.tokens = Hedges(), Tokens(1, 1)
+        once._retry = replace(self._retry, attempts=1)  # noqa: SLF001  of this class
+        once.unranged = _unranged
+        once.tells = False
+        return once
+
+    def warn(self, error: PenstockError, key: str, attempts: int, began: float) -> None:
+        """Log the last error of an operation that takes long; the waiting thread calls this about once a second.
+
+        The first warning comes after 5 s, then one every 30 s for all operations on the store together: a ``WARNING``
+        of the logger ``penstock``. This never runs on the transport's thread, which no log handler may delay or break.
+        """
+        now = monotonic()
+        elapsed_s = now - began
+        if now < self._quiet_until:
+            return
+        if elapsed_s < _FIRST_S:
+            self._warn_throttled(now)
+            return
+        self._quiet_until = now + _EVERY_S
+        patience_s = self._retry.patience_s if self._has_answered(error) else self._retry.first_contact_s
+        with suppress(Exception):
+            _LOG.warning(
+                "no success for %.0f s in %d attempts, the last was %s: %s%s; it is tried again for %.0f s more%s",
+                elapsed_s,
+                attempts,
+                type(error).__name__,
+                error,
+                "" if error.url else f" [{printable(self.driver.url(key))}]",
+                max(0.0, patience_s - elapsed_s),
+                f" (host {self.timings.where})" if self.timings.where else "",
+            )
+
+    def _warn_throttled(self, now: float) -> None:
+        """Log that the store refuses many requests, although each of them succeeds in the end."""
+        count, before = self._refused - self._told, self._told
+        if count < _MANY:
+            return
+        self._quiet_until, self._told = now + _EVERY_S, self._told + count
+        with suppress(Exception):
+            _LOG.warning(
+                "%s refused %d requests for their rate (%d before that); they are made again later, and fewer at once",
+                self.timings.where or "the store",
+                count,
+                before,
+            )
+
+    def _has_answered(self, error: PenstockError) -> bool:
+        return self._answered or not isinstance(error, (TimedOut, Unreachable))
+
+    def succeeded(self) -> None:
+        """Count a success: the store has answered, and part of a retry token is refunded."""
+        self._answered = True
+        tokens = self.tokens
+        if tokens.left < tokens.limit:
+            tokens.refund()
+
+    def blame(self, error: PenstockError, key: str, attempts: int, began: float) -> PenstockError:
+        """Add the operation's details to an error, and cut the error's references back to the operation."""
+        if not isinstance(error, Cancelled):
+            error.attempts, error.elapsed_s = attempts, monotonic() - began
+        error.url = error.url or (self.driver.url(key) if key else "")
+        _sever(error)
+        return error
+
+
+def _unranged(read: Any) -> None:  # noqa: ANN401  a SpanRead, whose module imports this one
+    read.end(Unusable("this server ignores Range"))
+
+
+def _scheme(url: str) -> str:
+    scheme, found, _ = url.partition("://")
+    return scheme if found else "file"  # a path
+
+
+def _sever(error: PenstockError) -> None:
+    """Drop the tracebacks of an error and its causes.
+
+    Their frames hold the operation, which holds the error and the memory that it reads into.
+    """
+    link: BaseException | None = None if isinstance(error, Bug) else error
+    seen: set[int] = set()
+    # Causes may form a cycle, and this runs on the I/O thread.
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
+
+
+def again(error: PenstockError) -> PenstockError:
+    """Return a copy, to raise, of an error that is kept: a raised error keeps alive the objects of its callers."""
+    fresh = copy(error)
+    fresh.__cause__, fresh.__context__ = error.__cause__, error.__context__
+    fresh.__suppress_context__ = error.__suppress_context__
+    return fresh
+
+
+def bug(error: Exception) -> PenstockError:
+    """Wrap an unexpected exception of a parser in ``Bug``: it must not stop the I/O thread."""
+    wrapped = Bug(f"unexpected {type(error).__name__} in an answer: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+_LEAST_BYTES = 4 << 10  # a page of memory
+# After this many objects of one bound, the largest of them determines the room for the next.
+_OBJECTS = 64
+_KEPT_BYTES = 8 << 20  # while nothing is in flight
+
+
+class Scratch:
+    """Buffers for one store, as large as its earlier objects were; used on its transport's thread.
+
+    An object takes over its buffer's memory, and the unused rest is freed; a much smaller object is copied, and the
+    buffer is reused (``Buffer.cut``). Data that waits to be consumed thus takes no more than its own size, and data in
+    flight takes at most ``most_bytes``. Beyond that, an object is read without a buffer.
+
+    Attributes:
+        sizes: Sizes of the objects so far.
+
+    """
+
+    __slots__ = ("_free", "_held_bytes", "_largest", "_most_bytes", "_size", "sizes")
+
+    def __init__(self, most_bytes: int) -> None:
+        """Allocate nothing yet."""
+        self.sizes = Sizes()
+        self._most_bytes = most_bytes
+        self._held_bytes = 0  # in use
+        self._free: list[Buffer] = []  # all of one size
+        self._size = 0  # of the buffer that was allocated last
+        # By rounded bound: the number of objects, and the rounded size of the largest.
+        self._largest: dict[int, tuple[int, int]] = {}
+
+    def take(self, most: int = 0) -> Buffer | None:
+        """Return a buffer for an object; None if it would exceed ``most_bytes`` of the constructor.
+
+        With ``most``, an object of at most that many bytes fits, unless it is larger than all objects with the same
+        bound, and those were many. Without it, the object fits if it is like nearly all objects so far.
+        """
+        size = self._room(most) if most else self.sizes.bound
+        if not size or self._held_bytes + size > self._most_bytes:
+            return None
+        self._held_bytes += size
+        if self._free and self._free[-1].size == size:
+            return self._free.pop()
+        if size != self._size:
+            self._size = size
+            # The C library gets memory above a threshold from the system piece by piece, with pages to be touched anew
+            # each time. It raises the threshold to the size of memory that is freed whole (glibc: M_MMAP_THRESHOLD).
+            # Buffers never are, except this one.
+            Buffer.allocate(size)
+        return Buffer.allocate(size)
+
+    def learn(self, size: int, most: int = 0) -> None:
+        """Count an object of ``size`` bytes, for which at most ``most`` were expected."""
+        self.sizes.add(size)
+        if most:
+            count, largest = self._largest.get(_power(most), (0, 0))
+            self._largest[_power(most)] = count + 1, max(largest, _power(size))
+
+    def _room(self, most: int) -> int:
+        """Return the room for ``most`` bytes, or for the largest such object so far: a tighter buffer needs no copy."""
+        count, largest = self._largest.get(_power(most), (0, 0))
+        return largest if count >= _OBJECTS else _power(most)
+
+    def give(self, buffer: Buffer) -> None:
+        """Take back a buffer, whether spent or not."""
+        self._held_bytes -= buffer.size
+        if buffer.spent:
+            return
+        if self._free and self._free[-1].size != buffer.size:
+            self._free.clear()
+        if len(self._free) * buffer.size < max(_KEPT_BYTES, self._held_bytes):
+            self._free.append(buffer)
+
+
+def _power(size: int) -> int:
+    return max(_LEAST_BYTES, 1 << (size - 1).bit_length())

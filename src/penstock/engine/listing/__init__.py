@@ -1,0 +1,1 @@
+"""Listings: pages in order, pages ahead, and parts in parallel."""

@@ -1,0 +1,235 @@
+"""Verified pages of a listing: every listing is checked here against its request, and no server is trusted.
+
+If a server ignores ``prefix``, ``rm -r`` would delete other objects; if it repeats its pages, they would be listed
+forever. This module only does arithmetic on pages and makes no request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from operator import lt
+from typing import TYPE_CHECKING, overload
+
+from penstock.errors import Damaged
+from penstock.values import UNKNOWN_SIZE, ObjectMeta
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from penstock.values import Page, Uploads
+
+__all__ = ["Entries", "Listing", "UploadListing", "columns"]
+
+# Stores may send empty pages while they skip deleted keys; with a store that sends only those, no listing would end.
+_EMPTY_PAGES = 1000
+_MOST_BYTES = 1 << 63  # sizes are signed 64-bit integers in catalogs, and in every server
+
+
+class Entries(Sequence[ObjectMeta]):
+    """Objects of a page as columns: an ``ObjectMeta`` is made only when one is asked for.
+
+    Attributes:
+        keys: Full keys.
+        sizes: Bytes.
+        etags: Without quotes; empty if missing.
+
+    """
+
+    __slots__ = ("_dates", "_seconds", "etags", "keys", "sizes")
+
+    def __init__(
+        self,
+        keys: list[str],
+        sizes: list[int],
+        etags: list[str],
+        dates: Sequence[str],
+        seconds: Callable[[str], float | None],
+    ) -> None:
+        """Store columns of one length; ``seconds`` parses a date."""
+        self.keys, self.sizes, self.etags = keys, sizes, etags
+        self._dates, self._seconds = dates, seconds
+
+    def renamed(self, name: Callable[[str], str]) -> Entries:
+        """Return the same objects under other keys."""
+        return Entries([*map(name, self.keys)], self.sizes, self.etags, self._dates, self._seconds)
+
+    def __len__(self) -> int:
+        """Return the number of objects."""
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, index: int) -> ObjectMeta: ...
+    @overload
+    def __getitem__(self, index: slice) -> Entries: ...
+    def __getitem__(self, index: int | slice) -> ObjectMeta | Entries:
+        """Return one object, or a slice as columns again."""
+        if isinstance(index, slice):
+            return Entries(self.keys[index], self.sizes[index], self.etags[index], self._dates[index], self._seconds)
+        return ObjectMeta(self.keys[index], self.sizes[index], self.etags[index], self._seconds(self._dates[index]))
+
+    def __eq__(self, other: object) -> bool:
+        """Compare with any sequence of objects."""
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]  # unhashable, as a list
+
+    def __repr__(self) -> str:
+        """Return a text with the number of objects."""
+        return f"<{len(self)} entries>"
+
+
+def columns(entries: Sequence[ObjectMeta]) -> tuple[list[str], list[int], list[str]]:
+    """Return the keys, sizes and ETags of entries."""
+    if isinstance(entries, Entries):
+        return entries.keys, entries.sizes, entries.etags
+    return [each.key for each in entries], [each.size for each in entries], [each.etag for each in entries]
+
+
+class _Pages:
+    """Guarantee that a listing ends: no token comes twice, and not all pages are empty.
+
+    Attributes:
+        prefix: Prefix of every key.
+        token: Token that continues the listing; empty before the first page and after the last.
+        over: Whether no more pages follow.
+
+    """
+
+    __slots__ = ("_empty", "_seen", "over", "prefix", "token")
+
+    def __init__(self, prefix: str, token: str = "") -> None:
+        self.prefix = prefix
+        self.token = token
+        self.over = False
+        self._seen = {token}  # since the last page that was not empty
+        self._empty = 0
+
+    def _turn(self, token: str, *, empty: bool) -> None:
+        self._empty = self._empty + 1 if empty else 0
+        if token and (token in self._seen or self._empty > _EMPTY_PAGES):
+            raise Damaged("the listing does not advance: the server repeats a token or sends only empty pages")
+        if not empty:
+            self._seen.clear()
+        self._seen.add(token)
+        self.token, self.over = token, not token
+
+
+class Listing(_Pages):
+    """Objects and common prefixes below ``prefix``, page by page, in UTF-8 byte order.
+
+    Attributes:
+        keys: Keys of the page that was taken last, as bytes.
+
+    """
+
+    __slots__ = ("_last", "_start", "delimiter", "keys", "start_after")
+
+    def __init__(self, prefix: str, start_after: str = "", delimiter: str = "", token: str = "") -> None:
+        """Begin after ``start_after`` (exclusive) or, with a ``token``, where an earlier page ended."""
+        super().__init__(prefix, token)
+        self.start_after = start_after
+        self.delimiter = delimiter
+        self.keys: list[bytes] = []
+        self._start = b"" if token else _octets(start_after)
+        self._last = self._start  # everything to come lies after it
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it begins at the first key of its prefix and has not begun yet."""
+        return not (self.start_after or self.token or self._last or self.over)
+
+    def take(self, page: Page) -> Page:
+        """Take the next page; return it if it is what was requested.
+
+        Raises:
+            Damaged: A key outside the prefix, out of order, twice, or beyond the delimiter; an impossible size; a token
+                for the second time; more than 1,000 empty pages one after another.
+
+        """
+        names, sizes, _ = columns(page.entries)
+        self.keys = keys = [*map(str.encode if "".join(names).isascii() else _octets, names)]
+        groups = [_octets(each) for each in page.prefixes]
+        # Servers differ in whether they list a common prefix that contains start_after.
+        rolled = bool(groups) and self._last is self._start and self._start.startswith(groups[0])
+        self._check(keys)
+        self._check(groups, rolled=rolled)
+        if self.delimiter:
+            self._check_delimited(keys, groups)
+        if sizes and not UNKNOWN_SIZE <= min(sizes) <= max(sizes) < _MOST_BYTES:
+            at = next(at for at, size in enumerate(sizes) if not UNKNOWN_SIZE <= size < _MOST_BYTES)
+            raise Damaged(f"the listing gives {names[at]!r} a size of {sizes[at]} bytes")
+        self._turn(page.token, empty=not (keys or groups or page.advanced))
+        if keys or groups:
+            self._last = max(*keys[-1:], *groups[-1:], self._last)
+        return page
+
+    def _check(self, names: list[bytes], *, rolled: bool = False) -> None:
+        """Check the order and the prefix of names.
+
+        Comparing the first and the last name with the prefix is enough: names with one prefix lie together in byte
+        order.
+        """
+        if not names:
+            return
+        if not all(map(lt, names, names[1:])):
+            before, after = next((a, b) for a, b in pairwise(names) if a >= b)
+            self._refuse_order(before, after)
+        prefix = _octets(self.prefix)
+        for name in (names[0], names[-1]):
+            if not name.startswith(prefix):
+                raise Damaged(f"the listing went astray: asked for keys that begin with {prefix!r}, it gave {name!r}")
+        if names[0] <= self._last and not rolled:
+            self._refuse_order(self._last, names[0])
+
+    def _refuse_order(self, before: bytes, after: bytes) -> None:
+        what = f"the listing does not advance in UTF-8 byte order: {after!r} came after {before!r}"
+        if before is self._start and before:
+            raise Damaged(f"{what}. A server that ignores start-after can still be listed with workers=1")
+        raise Damaged(f"{what}; stores that list in no order (S3 directory buckets) cannot be used")
+
+    def _check_delimited(self, keys: Iterable[bytes], groups: Iterable[bytes]) -> None:
+        start, mark = len(_octets(self.prefix)), _octets(self.delimiter)
+        for key in keys:
+            if mark in key[start:]:
+                raise Damaged(f"the listing went astray: {key!r} lies beyond the delimiter {mark!r}")
+        for group in groups:
+            if group.find(mark, start) != len(group) - len(mark) or len(group) < start + len(mark):
+                raise Damaged(f"the listing went astray: {group!r} is no common prefix up to the delimiter {mark!r}")
+
+
+class UploadListing(_Pages):
+    """Unfinished uploads to keys below ``prefix``, page by page, in any order: Ceph sorts ``a-b`` before ``a``."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self, prefix: str) -> None:
+        """Begin with the first upload."""
+        super().__init__(prefix)
+        self._found: set[tuple[str, str]] = set()
+
+    def take(self, page: Uploads) -> Uploads:
+        """Take the next page; return it if it is what was requested.
+
+        Raises:
+            Damaged: An upload to a key outside the prefix, or one listed twice; a token for the second time; more than
+                1,000 empty pages one after another.
+
+        """
+        for each in page.entries:
+            if not each.key.startswith(self.prefix) or not each.key:
+                what = f"asked for uploads to keys that begin with {self.prefix!r}, it gave one to {each.key!r}"
+                raise Damaged(f"the listing went astray: {what}")
+            if (each.key, each.id) in self._found:
+                raise Damaged(f"the listing does not advance: an upload to {each.key!r} is listed twice")
+            self._found.add((each.key, each.id))
+        self._turn(page.token, empty=not page.entries)
+        return page
+
+
+def _octets(key: str) -> bytes:
+    """Return the bytes by which keys are ordered; file names that are not UTF-8 keep their original bytes."""
+    try:
+        return key.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise Damaged(f"the listing holds {key!r}, which is no key: it cannot be written in UTF-8") from None

@@ -1,0 +1,181 @@
+"""Second requests for slow reads: the first response of the two is used, and the other request ends."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from penstock.engine.read.hedge import Allowance, Hedges, Usual, choose, lateness
+from penstock.engine.read.spanread import SpanRead
+from penstock.errors import Cancelled, Throttled
+from penstock.events import Hedged, emit, listening
+
+if TYPE_CHECKING:
+    from penstock.engine.contracts.exchange import Call, Request, Response, Traffic, Transport, UnderWay, Work
+    from penstock.engine.fetch.backoff import Tokens
+    from penstock.events import HostTimings, Timings
+
+__all__ = ["Hedging"]
+
+_EVERY_S: Final = 1.0  # interval at which the usual times are computed
+_FIRST_S: Final = 0.1  # the same until they are known
+# The usual times are those of the last one or two periods of this length.
+_WINDOW_S: Final = 30.0
+_LEAST: Final = 50  # responses: a 95th percentile of fewer says little
+_CALM_S: Final = 10.0  # after the store last refused a request for its rate
+_MOST_BYTES: Final = 64 << 20  # memory of second requests
+_HAD: Final = 0.9  # lateness of a waiting read that may not have a second request
+_GUESS_BYTES: Final = 1 << 20  # of a second request whose size is not known
+
+
+class Hedging:
+    """Watch over the reads of one store; used only by the transport's thread."""
+
+    def __init__(self, hedges: Hedges, tokens: Tokens, timings: Timings) -> None:
+        """Count in ``hedges``; ``tokens`` are the retry tokens: while few are left, the store is not healthy."""
+        self._hedges = hedges
+        self._tokens = tokens
+        self._timings = timings
+        self._allowance = Allowance()
+        self._usual: Usual | None = None
+        self._computed_at = -inf
+        self._recent = _Recent()
+        self._tried_at = -1  # so many requests had ended then
+
+    def late_s(self, now: float) -> float:
+        """Return the seconds after which a request is late.
+
+        The result is ``inf`` while the store throttles or fails, or is not known well enough.
+        """
+        if now - self._computed_at >= (_EVERY_S if self._usual is not None else _FIRST_S):
+            self._computed_at = now
+            self._usual = self._recent.usual(self._timings.host, now) or self._usual
+        calm = self._tokens.left > self._tokens.limit - 1 and now - self._hedges.throttled_at > _CALM_S
+        return self._usual.late_s if calm and self._usual is not None else inf
+
+    def look(self, traffic: Traffic) -> list[tuple[Call, Call]]:
+        """Return second requests for late reads, each with its read; at most as many as are allowed."""
+        self._allowance.earn(traffic.ended - self._hedges.made)
+        usual = self._usual
+        reads = [each for each in traffic.under_way if isinstance(each.call, SpanRead)]
+        if usual is None or not reads or self._allowance.left < 1:
+            return []
+        late = [lateness(each, usual) if self._may(each.call) else _HAD for each in reads]
+        made: list[tuple[Call, Call]] = []
+        for at in choose(late, [each.passed for each in reads], tried=traffic.ended == self._tried_at):
+            hedge = _Hedge(reads[at], traffic.transport)
+            held = sum(each.size_bytes for each in self._hedges.open.values())
+            if hedge.twin is not None and held + hedge.size_bytes <= _MOST_BYTES and self._allowance.spend():
+                self._tried_at = traffic.ended
+                self._hedges.open[reads[at].call] = hedge
+                made.append((reads[at].call, hedge))
+        return made
+
+    def _may(self, call: Call) -> bool:
+        """Return whether a read may have a second request: only one, and within the requests that it may make."""
+        read = cast("SpanRead", call)
+        return not read.called_off and read not in self._hedges.open and read.attempts < read.policy.attempts
+
+
+class _Recent:
+    """Usual times of a host over the last 30 to 60 seconds."""
+
+    def __init__(self) -> None:
+        self._host: HostTimings | None = None
+        self._older: HostTimings | None = None
+        self._newer: HostTimings | None = None
+        self._turned_at = -inf
+
+    def usual(self, host: HostTimings, now: float) -> Usual | None:
+        """Return the usual times; None if too few responses came."""
+        if host is not self._host:
+            self._host, self._older, self._newer, self._turned_at = host, None, None, now
+        elif now - self._turned_at >= _WINDOW_S:
+            self._older, self._newer, self._turned_at = self._newer, host.copy(), now
+        since = self._older
+        first_byte = host.first_byte if since is None else host.first_byte - since.first_byte
+        if first_byte.count < _LEAST:
+            return None
+        body_rate = host.body_rate if since is None else host.body_rate - since.body_rate
+        return Usual(first_byte.quantile(0.95), body_rate.quantile(0.5))
+
+
+class _Hedge:
+    """A second request for a slow read, as a call: the read's twin, into separate memory, tried once.
+
+    Attributes:
+        size_bytes: Memory that the twin takes.
+        twin: Read that is carried out.
+
+    """
+
+    __slots__ = ("_late", "_read", "_transport", "_won", "size_bytes", "twin")
+
+    def __init__(self, late: UnderWay, transport: Transport) -> None:
+        read = cast("SpanRead", late.call)
+        self._read = read
+        self._late = late
+        self._transport = transport
+        self._won = False
+        self.twin = twin = read.twin(read.policy.once(), self)
+        size_bytes = _GUESS_BYTES
+        if twin is not None and (twin.span.stop is not None or twin.span.start < 0):
+            size_bytes = (twin.span.stop or 0) - twin.span.start
+        self.size_bytes = size_bytes
+
+    @property
+    def complete(self) -> bool:
+        """Whether the second request has ended."""
+        return self.twin is None or self.twin.complete
+
+    def finished(self, twin: SpanRead) -> None:
+        """Do nothing when the twin is complete, because ``done`` checks that."""
+
+    def request(self) -> Request | Work:
+        """Return the request of the twin. Raises ``Cancelled`` if the first request has already ended."""
+        if self._read.complete or self.twin is None:
+            raise Cancelled("the first request was answered")
+        if not self.twin.attempts:
+            self._read.policy.hedges.made += 1
+            self._read.attempts += 1
+        return self.twin.request()
+
+    def done(self, response: Response) -> float | None:
+        """End the first request if this one is answered before it; never retry this one."""
+        read, twin = self._read, self.twin
+        delay_s = None if twin is None else twin.done(response)
+        if delay_s is not None:
+            # The rest of an object of unknown size is still missing.
+            return delay_s
+        if isinstance(twin.error if twin is not None else None, Throttled):
+            read.policy.throttled()
+        if twin is not None and twin.error is None and not read.complete and read.fits(twin):
+            self._won = True
+            read.answer_by(self._answer)
+            self._transport.cancel((read,))
+        else:
+            self._ended(response.received)
+        return None
+
+    def settle(self) -> None:
+        """Cancel the second request, because the read has ended."""
+        if not self.complete:
+            self._transport.cancel((self,))
+
+    def _answer(self, response: Response) -> Any:  # noqa: ANN401  what the read's own request would have returned
+        """Hand over the twin's bytes: the first request has ended, so nothing writes into the read's memory."""
+        read, twin = self._read, self.twin
+        if read.called_off or twin is None:
+            raise response.fault or Cancelled("called off")
+        answer = read.hand_over(twin)
+        self._ended(response.received)
+        return answer
+
+    def _ended(self, wasted_bytes: int) -> None:
+        """Count the second request; ``wasted_bytes`` came for the request that was not needed."""
+        if self.twin is None or not self.twin.attempts:
+            return
+        policy = self._read.policy
+        policy.timings.hedged(won=self._won, wasted_bytes=wasted_bytes)
+        if listening():
+            emit(Hedged(policy.driver.url(self._read.span.key), self._won, self._late.waited_s, wasted_bytes))

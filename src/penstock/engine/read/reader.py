@@ -1,0 +1,186 @@
+"""Read-only file over one version of an object: read-ahead for small reads, parallel ranges for large ones."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING
+
+from penstock.engine.blocks import BlockReader
+from penstock.engine.contracts.fetching import CachedFetching
+from penstock.engine.fetch.policy import again
+from penstock.engine.read.batch import read_into, start_reads
+from penstock.engine.waiting import Inbox
+from penstock.errors import ChecksumMismatch, Unusable
+from penstock.values import ObjectMeta, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from penstock.engine.budget import Budget
+    from penstock.engine.buffer import Buffer
+    from penstock.engine.contracts.fetching import Fetching, PendingRead
+    from penstock.values import Running
+
+__all__ = ["Reader", "scatter"]
+
+_BLOCK_BYTES = 4 << 20
+# Blocks held at once, for repeated reads nearby and for read-ahead.
+_MOST_BLOCKS = 8
+_AHEAD = 3  # blocks in flight once reading turns out to be sequential
+
+
+class Reader(BlockReader):
+    """A read-only, seekable file over one version of an object; a different version raises ``Changed``.
+
+    Reads of a block (4 MiB) or more go straight into the caller's memory, in parallel ranges, one request each. Smaller
+    reads are served from blocks; while reading is sequential, the next three blocks are fetched ahead. Memory beyond
+    the returned data: eight blocks. Opening costs one HEAD.
+
+    If ``meta`` has a checksum, data read from front to back, in any steps, is compared with it before the last bytes
+    are returned. On a mismatch this read and all later ones raise ``ChecksumMismatch``.
+    """
+
+    def __init__(self, fetching: Callable[[], Fetching], meta: ObjectMeta, url: str, block_bytes: int = 0) -> None:
+        """Read the object that ``meta`` describes; ``fetching`` returns the ``Fetching`` of the calling process."""
+        super().__init__(meta.size, block_bytes or _BLOCK_BYTES)
+        self._fetching = fetching
+        self._url = url
+        self._meta = meta
+        self._inbox = Inbox()
+        self._blocks: OrderedDict[int, PendingRead] = OrderedDict()
+        self._last = -2
+        self._pid = os.getpid()
+        self._compared = 0  # bytes from the front that were compared, or will be
+        self._running: Running | None = None if meta.checksum is None else meta.checksum.begin()
+        self._mismatch: ChecksumMismatch | None = None
+
+    @property
+    def name(self) -> str:
+        """The object's URL."""
+        return self._url
+
+    @property
+    def etag(self) -> str:
+        """ETag of the version being read."""
+        return self._meta.etag
+
+    def close(self) -> None:
+        """Cancel reads in flight."""
+        if not self.closed:
+            self._drop([read for read in self._blocks.values() if not read.complete])
+            self._blocks.clear()
+        super().close()
+
+    def _straight(self, start: int, target: Buffer) -> None:
+        span = self._span(start, start + target.size)
+        read_into(self._fetching(), span, target)
+        self._compare(start, target.view())
+
+    def _block(self, number: int) -> bytes:
+        """Return a block; fetch it if necessary and, while reading is sequential, the blocks after it."""
+        if self._pid != os.getpid():
+            # In a forked child: the parent's reads in flight are not ours.
+            self._inbox, self._blocks, self._pid = Inbox(), OrderedDict(), os.getpid()
+        ahead = _AHEAD if number in (self._last, self._last + 1) else 0
+        last = max(0, self.size - 1) // self._block_bytes
+        missing = [each for each in range(number, min(number + ahead, last) + 1) if each not in self._blocks]
+        if missing:
+            spans = [self._span(each * self._block_bytes, self._end_of(each)) for each in missing]
+            self._blocks.update(zip(missing, start_reads(self._fetching(), spans, self._inbox), strict=True))
+        self._last = number
+        read = self._blocks[number]
+        self._blocks.move_to_end(number)
+        try:
+            self._inbox.wait(read)
+            data = read.take()
+            self._compare(number * self._block_bytes, data)
+        except BaseException:
+            self._blocks.pop(number, None)
+            raise
+        while len(self._blocks) > _MOST_BLOCKS:
+            self._drop([self._blocks.popitem(last=False)[1]])
+        return data
+
+    def _end_of(self, number: int) -> int:
+        return min((number + 1) * self._block_bytes, self.size)
+
+    def _span(self, start: int, stop: int) -> Span:
+        whole = start == 0 and stop == self.size
+        checksum = self._meta.checksum if whole else None
+        return Span(self._meta.key, start, stop, self._meta.etag, whole, checksum=checksum)
+
+    def _compare(self, start: int, data: bytes | memoryview) -> None:
+        """Add bytes that follow those already added, and compare the checksum once all bytes are added.
+
+        Raises:
+            ChecksumMismatch: The bytes do not match the store's checksum.
+
+        """
+        if self._mismatch is not None:
+            raise again(self._mismatch)
+        skip, running = self._compared - start, self._running
+        if running is None or not 0 <= skip < len(data):
+            return
+        self._compared = start + len(data)
+        caches = isinstance(self._fetching(), CachedFetching)
+        if len(data) == self.size and not caches:
+            # The engine compares objects that it reads whole.
+            self._running = None
+            return
+        running.update(memoryview(data)[skip:])
+        if self._compared == self.size:
+            self._running = None
+            if not running.matches():
+                named = self._meta.checksum.name if self._meta.checksum is not None else ""
+                advice = "clear the cache (penstock cache clear) and read it anew" if caches else "read it anew"
+                message = f"the bytes that were read do not match the store's {named}: {advice}"
+                self._mismatch = ChecksumMismatch(message, url=self._url)
+                raise again(self._mismatch)
+
+    def _drop(self, reads: list[PendingRead]) -> None:
+        unfinished = [read for read in reads if not read.complete]
+        if unfinished and self._pid == os.getpid():
+            self._fetching().cancel_reads(unfinished)
+
+
+def scatter(fetching: Fetching, places: Iterator[tuple[Span, Buffer]], window: Budget) -> Generator[Span]:
+    """Fill each target with its span, one request each, and yield the spans in order, once they are full.
+
+    ``places`` is drawn from lazily: places that are drawn and not yet yielded hold at most the bytes that ``window``
+    allows at that moment, plus one place. The first error, in order, ends the generator. Once it has ended for any
+    reason (an error, Ctrl-C, closing), nothing writes into a target.
+    """
+    pid, inbox = os.getpid(), Inbox()
+    reads: deque[tuple[Span, PendingRead | None]] = deque()  # no read for an empty span
+    held_bytes, drained = 0, False
+    try:
+        while True:
+            batch: list[tuple[Span, Buffer]] = []
+            while held_bytes < window.bytes_limit and not drained:
+                place = next(places, None)
+                if place is None:
+                    drained = True
+                else:
+                    batch.append(place)
+                    held_bytes += place[1].size
+            if batch:
+                prepared = fetching.prepare_reads([place for place in batch if place[1].size], inbox)
+                each = iter(prepared)
+                reads.extend([(span, next(each) if buffer.size else None) for span, buffer in batch])
+                # Send only after the reads are stored, because an interrupt may come meanwhile.
+                fetching.send_reads(prepared)
+            if not reads:
+                return
+            span, read = reads[0]
+            if read is not None:
+                inbox.wait(read)
+                read.check()
+            reads.popleft()
+            held_bytes -= (span.stop or 0) - span.start
+            yield span
+            if pid != os.getpid():
+                raise Unusable("reads were begun before a fork and continued after it")
+    finally:
+        if pid == os.getpid():
+            fetching.stop_reads([read for _, read in reads if read is not None])

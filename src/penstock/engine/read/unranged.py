@@ -1,0 +1,176 @@
+"""Objects of a server that ignores ``Range``: each is read once, front to back, and spans are cut out of it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from penstock.engine.fetch.operation import Operation, summed
+from penstock.engine.read.spanread import SpanRead
+from penstock.engine.waiting import Inbox
+from penstock.errors import Bug, Cancelled, PenstockError, Unusable
+from penstock.values import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.engine.contracts.exchange import Request, Response, Transport, Work
+    from penstock.engine.fetch.policy import RetryPolicy
+
+__all__ = ["WholeObjects"]
+
+# Time after the last use: a reader of an object in pieces asks for the next ones within it.
+_KEPT_S = 10.0
+# Interval at which an object that needs memory checks whether there is some.
+_LOOK_S = 0.05
+
+
+class _Awake(Unusable):
+    """Fault that wakes a waiting object when its delay is over: there is nothing to request."""
+
+
+class WholeObjects:
+    """Objects in flight or held whole, ``most_bytes`` of them together; a larger object is refused.
+
+    All methods except ``call_off`` run on the transport's thread.
+    """
+
+    def __init__(self, transport: Transport, most_bytes: int) -> None:
+        """Start empty."""
+        self.most_bytes = most_bytes
+        self._transport = transport
+        self._held: dict[tuple[str, str], _WholeObject] = {}
+
+    def add(self, read: SpanRead) -> None:
+        """Give ``read`` its span of the whole object: one HEAD and one GET for all reads that come while it is held."""
+        at = read.span.key, read.span.etag
+        whole = self._held.get(at)
+        if whole is None:
+            whole = self._held[at] = _WholeObject(self, read.policy, *at)
+            self._transport.submit((whole,))
+        whole.add(read)
+
+    def call_off(self, reads: Sequence[SpanRead]) -> None:
+        """End with ``Cancelled`` those of the reads, each ``called_off``, that wait for an object; from any thread."""
+        for whole in list(self._held.values()):
+            for read in reads:
+                whole.drop(read)
+
+    def room(self, size_bytes: int) -> bool:
+        """Free objects without a waiting read, longest unused first, until there is room; return whether there is."""
+        for whole in sorted(self._held.values(), key=lambda each: each.used_s):
+            if sum(each.size_bytes for each in self._held.values()) + size_bytes <= self.most_bytes:
+                return True
+            if whole.data is not None:
+                self.forget(whole)
+        return not any(each.size_bytes for each in self._held.values())
+
+    def forget(self, whole: _WholeObject) -> None:
+        """Stop holding an object."""
+        if self._held.get(whole.at) is whole:
+            del self._held[whole.at]
+
+
+class _WholeObject:
+    """An object as a call: a look-up of its size, a read of its bytes, then a wait until it is unused for a while."""
+
+    def __init__(self, wholes: WholeObjects, policy: RetryPolicy, key: str, etag: str) -> None:
+        self.at = key, etag
+        self.size_bytes = 0  # memory that it takes or will take
+        self.used_s = monotonic()
+        self.data: bytes | None = None
+        self._wholes = wholes
+        self._waiting: dict[SpanRead, None] = {}  # to take a read out and to end it is one step: see drop
+        self._policy = policy
+        self._look = Operation(policy, summed(policy.driver, key), Inbox())
+        self._read: SpanRead | None = None
+
+    def add(self, read: SpanRead) -> None:
+        """Serve a read now, or once the object is here."""
+        self.used_s = monotonic()
+        if self.data is not None:
+            read.cut(self.data)
+            return
+        self._waiting[read] = None
+        if read.called_off:
+            self.drop(read)
+
+    def drop(self, read: SpanRead) -> None:
+        """End a read with ``Cancelled`` if it waits here."""
+        if self._waiting.pop(read, self) is None:
+            read.end(Cancelled("called off"))
+
+    def finished(self, read: SpanRead) -> None:
+        """Do nothing when the object is here, because ``done`` checks that."""
+
+    def request(self) -> Request | Work:
+        """Return the request of the next step."""
+        call = self._read or self._look
+        if call.complete:
+            raise _Awake("there is nothing to ask for at present")
+        return call.request()
+
+    def done(self, response: Response) -> float | None:
+        """Go on to the next step.
+
+        A response that ends the object while it waits, as the transport sends at its end, ends the waiting reads.
+        """
+        call = self._read or self._look
+        if call.complete:
+            if isinstance(response.fault, _Awake):
+                return self._next()
+            self._failed(response.fault or Bug("a response without a request"))
+            return None
+        delay_s = call.done(response)
+        return self._next() if delay_s is None else delay_s
+
+    def _next(self) -> float | None:
+        error = (self._read or self._look).error
+        if error is not None:
+            self._failed(error)
+            return None
+        if self._read is None:
+            return self._begin()
+        if self.data is None:
+            return self._serve(self._read.take())
+        left_s = self.used_s + _KEPT_S - monotonic()
+        if left_s > 0:
+            return left_s
+        self._wholes.forget(self)
+        return None
+
+    def _begin(self) -> float | None:
+        meta, most_bytes = self._look.result(), self._wholes.most_bytes
+        if meta.size > most_bytes:
+            most = f"{most_bytes >> 20} MiB (ReadOptions.ahead_bytes) of what is read in pieces"
+            size = f"this server ignores Range, and the object has {meta.size >> 20} MiB"
+            self._failed(Unusable(f"{size}: at most {most} are held; raise that, or read it all at once"))
+            return None
+        if not self._wholes.room(meta.size):
+            return _LOOK_S
+        self.size_bytes = meta.size
+        span = Span(meta.key, 0, meta.size, self.at[1] or meta.etag)
+        self._read = SpanRead(self._policy, span, self)
+        self._read.front, self._read.checksum = True, meta.checksum
+        return 0.0
+
+    def _serve(self, data: bytes) -> float | None:
+        self.data = data
+        for read in list(self._waiting):
+            if self._waiting.pop(read, self) is None:
+                with suppress(Exception):
+                    # An error of a listener must not affect another read.
+                    read.cut(data)
+        if self.at[1]:
+            return _KEPT_S
+        # A read without a version wants the current one.
+        self._wholes.forget(self)
+        return None
+
+    def _failed(self, error: PenstockError) -> None:
+        self._wholes.forget(self)
+        for read in list(self._waiting):
+            if self._waiting.pop(read, self) is None:
+                with suppress(Exception):
+                    read.end(error)

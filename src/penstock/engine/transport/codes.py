@@ -1,0 +1,117 @@
+"""Conversion of failures below a call to Penstock errors: libcurl's codes, in one table, and Python's exceptions."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from penstock.engine.contracts.exchange import Response
+from penstock.engine.transport.descriptors import crowded
+from penstock.errors import Bug, ConfigError, Damaged, InvalidURL, NoSpace, PenstockError, TimedOut, Unreachable
+
+if TYPE_CHECKING:
+    from penstock.engine.contracts.exchange import Call
+
+__all__ = ["KINDS", "WHERE", "deliver", "fault", "ours"]
+
+# Default for stores that do not name the settings of their host.
+WHERE = "endpoint="
+_TLS_ADVICE = "; name the right CA with TransportOptions(ca_file=…) or SSL_CERT_FILE"
+_NO_TLS = "; the server answers without TLS: write http:// in {endpoint}, or its port for https"
+_ANOTHER = "; the certificate is another host's: check {where}"
+_HUNG_UP = "; where the server wants TLS, write https:// in {endpoint}"
+_HUNG_UP_TLS = "; where the server answers without TLS, write http:// in {endpoint}"
+_SILENT = "; check {where}, and proxies and firewalls on the way"
+# Messages of OpenSSL (old and new), GnuTLS and Secure Transport for a certificate of another host.
+_ANOTHER_WORDS = ("target host", "does not match", "mismatch")
+# Messages of OpenSSL (old and new), GnuTLS and Secure Transport for a first response that is not a TLS record.
+_NO_TLS_WORDS = ("wrong version number", "http request", "unexpected tls packet", "record layer failure")
+_SSL_CONNECT_ERROR, _PEER_FAILED = 35, 60
+_HUNG_UP_CODES, _SILENT_CODE = (52, 56), 28
+
+# libcurl's error number and name (curl/curl.h, CURLcode), the error class, and advice for the caller. Missing codes
+# cannot occur with the options that we set; they become Bug.
+KINDS: dict[int, tuple[type[PenstockError], str]] = {
+    1: (InvalidURL, ""),  # UNSUPPORTED_PROTOCOL
+    3: (InvalidURL, ""),  # URL_MALFORMAT
+    5: (Unreachable, "; check the proxy"),  # COULDNT_RESOLVE_PROXY
+    6: (Unreachable, "; check {where}"),  # COULDNT_RESOLVE_HOST
+    7: (Unreachable, "; check {where}, and that the server runs"),  # COULDNT_CONNECT
+    8: (Unreachable, ""),  # WEIRD_SERVER_REPLY
+    16: (Unreachable, ""),  # HTTP2
+    18: (Unreachable, ""),  # PARTIAL_FILE: the connection ended before the body did
+    27: (NoSpace, "; read less at once"),  # OUT_OF_MEMORY
+    28: (TimedOut, ""),  # OPERATION_TIMEDOUT
+    35: (Unreachable, ""),  # SSL_CONNECT_ERROR: also a reset during the handshake
+    45: (Unreachable, ""),  # INTERFACE_FAILED
+    52: (Unreachable, ""),  # GOT_NOTHING
+    53: (ConfigError, _TLS_ADVICE),  # SSL_ENGINE_NOTFOUND
+    55: (Unreachable, ""),  # SEND_ERROR
+    56: (Unreachable, ""),  # RECV_ERROR
+    58: (ConfigError, _TLS_ADVICE),  # SSL_CERTPROBLEM
+    59: (ConfigError, _TLS_ADVICE),  # SSL_CIPHER
+    60: (ConfigError, _TLS_ADVICE),  # PEER_FAILED_VERIFICATION
+    61: (Damaged, ""),  # BAD_CONTENT_ENCODING
+    65: (Unreachable, ""),  # SEND_FAIL_REWIND
+    77: (ConfigError, _TLS_ADVICE),  # SSL_CACERT_BADFILE
+    81: (Unreachable, ""),  # AGAIN
+    83: (ConfigError, _TLS_ADVICE),  # SSL_ISSUER_ERROR
+    90: (ConfigError, _TLS_ADVICE),  # SSL_PINNEDPUBKEYNOTMATCH
+    91: (ConfigError, _TLS_ADVICE),  # SSL_INVALIDCERTSTATUS
+    92: (Unreachable, ""),  # HTTP2_STREAM
+    97: (Unreachable, "; check the proxy"),  # PROXY
+    100: (Damaged, ""),  # TOO_LARGE: headers beyond libcurl's bounds
+}
+
+# Codes that libcurl returns if it cannot open a socket, resolver or file, for whatever reason.
+_UNOPENED = (2, 5, 6, 7, 27, 35, 45, 58, 77)
+
+
+def fault(code: int, words: str, where: str = WHERE, *, strange: bool = False) -> PenstockError:
+    """Return the error for libcurl's ``code``, with libcurl's message ``words`` for this failure.
+
+    ``where`` names the settings of the store's host (option and variable), its endpoint first. ``strange`` means that
+    nothing has ever come from there, so that a connection that ends may mean a different protocol.
+    """
+    endpoint = where.partition(", ")[0]
+    if code in _UNOPENED and (advice := crowded()):
+        # Other files may be closed soon, so another attempt may succeed.
+        return Unreachable(f"{words}: {advice}")
+    if code == _SSL_CONNECT_ERROR and any(each in words.lower() for each in _NO_TLS_WORDS):
+        return ConfigError(words + _NO_TLS.format(endpoint=endpoint))
+    kind, advice = KINDS.get(code, (Bug, f"; libcurl code {code}"))
+    if code == _PEER_FAILED and any(each in words.lower() for each in _ANOTHER_WORDS):
+        advice = _ANOTHER
+    elif strange and code in _HUNG_UP_CODES:
+        advice = _HUNG_UP
+    elif strange and code == _SSL_CONNECT_ERROR:
+        advice = _HUNG_UP_TLS
+    elif strange and code == _SILENT_CODE:
+        advice = _SILENT
+    return kind(words + advice.format(where=where, endpoint=endpoint))
+
+
+def ours(error: BaseException) -> PenstockError:
+    """Return ``error``, wrapped unless it is a PenstockError."""
+    if isinstance(error, PenstockError):
+        return error
+    wrapped: PenstockError
+    if isinstance(error, MemoryError):
+        wrapped = NoSpace("out of memory for a request or its answer: read less at once, or smaller pieces")
+    else:
+        wrapped = Bug(f"unexpected {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def deliver(call: Call, response: Response) -> float | None:
+    """Pass a call its response and return the result of ``call.done``.
+
+    If ``done`` raises, although it must not, only this call gets the error: as the fault of a second response.
+    """
+    try:
+        return call.done(response)
+    except Exception as error:  # noqa: BLE001  the transport's thread serves other calls, too
+        with suppress(Exception):
+            call.done(Response(fault=ours(error)))
+        return None

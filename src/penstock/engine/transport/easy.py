@@ -1,0 +1,472 @@
+"""A reusable libcurl transfer: loaded with a request, unloaded as a response.
+
+No Python code runs per chunk of a body. libcurl's own ``fwrite`` fills a stream of ``stream.py``: one over the
+destination (bounds-checked by the C library), one that is reused for all small bodies, or one that grows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import socket
+import sys
+from functools import cache
+from itertools import compress, pairwise, repeat
+from operator import ne, not_
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from penstock.engine.buffer import readable
+from penstock.engine.contracts.exchange import TEXT_BYTES, Response
+from penstock.engine.endpoint import is_public
+from penstock.engine.transport.libcurl import (
+    OK,
+    Header,
+    Line,
+    easy_cleanup,
+    easy_header,
+    easy_init,
+    easy_nextheader,
+    easy_reset,
+    getinfo,
+    setopt,
+    strerror,
+    version,
+)
+from penstock.engine.transport.stream import Collected, Pointer, Reused, close_over, open_over, rewind, written
+from penstock.errors import Bug, Unusable
+from penstock.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.engine.buffer import Buffer
+    from penstock.engine.contracts.exchange import Request
+    from penstock.engine.transport.pool import Pool
+    from penstock.options import TransportOptions
+
+__all__ = ["CUT", "WRITE_ERROR", "Easy"]
+
+WRITE_ERROR: Final = 23
+_OUT_OF_MEMORY: Final = 27
+CUT: Final = -1  # not a libcurl code: a transfer that we ended
+
+# From curl/curl.h. Numbers of options and info are part of libcurl's ABI and never change.
+_WRITEDATA, _URL, _PROXY, _ERRORBUFFER, _POSTFIELDS, _USERAGENT = 10001, 10002, 10004, 10010, 10015, 10018
+_HTTPHEADER, _CUSTOMREQUEST, _CAINFO, _PROTOCOLS_STR = 10023, 10036, 10065, 10318
+_LOW_SPEED_LIMIT, _LOW_SPEED_TIME, _NOBODY, _SSL_VERIFYPEER, _FRESH_CONNECT = 19, 20, 44, 64, 74
+_SSL_VERIFYHOST, _HTTP_VERSION, _BUFFERSIZE, _NOSIGNAL = 81, 84, 98, 99
+_CONNECTTIMEOUT_MS, _PATH_AS_IS, _UPLOAD_BUFFERSIZE, _MAXAGE_CONN = 156, 234, 280, 288
+_SHARE, _POSTFIELDSIZE_LARGE = 10100, 30120
+_RESPONSE_CODE, _SIZE_DOWNLOAD_T, _PRETRANSFER_TIME_T, _STARTTRANSFER_TIME_T = 0x200002, 0x600008, 0x600035, 0x600036
+_TOTAL_TIME_T = 0x600032
+_CONNECT_TO, _FORBID_REUSE, _PRIMARY_IP, _QUICK_EXIT = 10243, 75, 0x100020, 322
+_OPENSOCKETFUNCTION, _OPENSOCKETDATA = 20163, 10164
+_HTTP_1_1 = 2
+_HEADER_ORIGIN, _LAST_REQUEST = 1, -1
+
+# Measured with 100 KiB objects: 16 KiB costs a third more CPU, 512 KiB gains nothing.
+_RECEIVE_BYTES = 128 << 10
+_SEND_BYTES = 512 << 10
+# Up to this size a copy takes less time than a separate stream. The text of an error fits, too.
+_SMALL_BYTES: Final = 16 << 10
+# Statuses of a body for the destination; any other status comes with the text of an error.
+_GOOD = (200, 206)
+_WITHOUT_BODY = ("GET", "HEAD")
+_REFUSED = 300  # from this status on, the request was not carried out
+_ERROR_BYTES = 256  # CURL_ERROR_SIZE
+
+_void, _long, _size = ctypes.c_void_p, ctypes.c_long, ctypes.c_size_t
+# Constant arguments of each header look-up. ``map`` takes one from each, which is faster than a loop.
+_NONES, _ORIGINS, _LAST_REQUESTS = repeat(_size.from_param(0)), repeat(_HEADER_ORIGIN), repeat(_LAST_REQUEST)
+
+_PYTHON = f"Python/{sys.version_info.major}.{sys.version_info.minor}"
+_AGENT = f"penstock/{VERSION} ({_PYTHON}; libcurl/{version().partition(' ')[0]})"
+
+
+def _set(handle: object, option: int, value: object) -> None:
+    code = setopt(handle, option, value)
+    if code != OK:
+        _refused(option, code)
+
+
+def _refused(option: int, code: int) -> NoReturn:
+    if code == _OUT_OF_MEMORY:
+        raise MemoryError
+    message = f"curl_easy_setopt({option}): {code}"
+    raise Bug(message)
+
+
+@cache
+def _encoded(wants: tuple[str, ...]) -> tuple[bytes, ...]:
+    """Return header names as bytes for libcurl; drivers have few such tuples."""
+    return tuple([name.encode() for name in wants])
+
+
+class _Address(ctypes.Structure):
+    """An address to connect to (``struct curl_sockaddr``)."""
+
+    _fields_ = (
+        ("family", ctypes.c_int),
+        ("kind", ctypes.c_int),
+        ("protocol", ctypes.c_int),
+        ("length", ctypes.c_uint),
+        ("bytes", ctypes.c_ubyte * 28),  # of a ``sockaddr_in6``, the longest
+    )
+
+
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int), ctypes.c_int, ctypes.POINTER(_Address))  # type: ignore[untyped-decorator]
+def _open_public(refused: ctypes._Pointer[ctypes.c_int], _purpose: int, address: ctypes._Pointer[_Address]) -> int:
+    """Return a socket for a public address; for any other address return -1 and set ``refused``."""
+    try:
+        found = address.contents
+        family, data = found.family, bytes(found.bytes[: found.length])
+        at = data[4:8] if family == socket.AF_INET else data[8:24]
+        if not is_public(socket.inet_ntop(family, at)):
+            refused[0] = 1
+            return -1
+        return socket.socket(family, found.kind, found.protocol).detach()
+    except Exception:  # noqa: BLE001  no exception may pass into libcurl, which reports a failed connection
+        return -1
+
+
+class Easy:
+    """A reusable transfer, configured once per store and loaded with one request at a time."""
+
+    __slots__ = (
+        *(
+            "_elsewhere",
+            "_errors",
+            "_guarded",
+            "_inward",
+            "_found",
+            "_found_at",
+            "_handles",
+            "_kept",
+            "_lines",
+            "_method",
+            "_nodes",
+            "_options",
+        ),
+        *("_reused", "_status", "_status_at", "_stream", "_takes", "collected", "handle", "pointer", "request"),
+    )
+
+    def __init__(self, options: TransportOptions, pool: Pool | None = None) -> None:
+        """Create the handle, which uses the connections of ``pool``. Raises MemoryError if libcurl cannot."""
+        self.pointer: int = easy_init().value or 0
+        if not self.pointer:
+            raise MemoryError
+        self.handle = Pointer.from_param(self.pointer)  # converted once, not for each call
+        self._handles = repeat(self.handle)
+        self._options = options
+        self._errors = ctypes.create_string_buffer(_ERROR_BYTES)
+        self._status, self._found = _long(), ctypes.POINTER(Header)()
+        self._status_at, self._found_at = ctypes.byref(self._status), repeat(ctypes.byref(self._found))
+        self._stream: Pointer | None = None
+        self._reused: Reused | None = None  # made for the first small body
+        self._takes: Pointer | None = None  # the stream that the handle is set to write to
+        self.collected: Collected | None = None
+        # Whether it opens only public sockets, and whether it refused a socket.
+        self._guarded, self._inward = False, ctypes.c_int()
+        self._lines: tuple[str, ...] = ()  # content of the nodes
+        self._nodes: list[Line] = []
+        self._kept: object = None
+        self.request: Request | None = None
+        # Method that the handle is set up for; empty if the handle must be reset first.
+        self._method = ""
+        if pool is not None:
+            _set(self.handle, _SHARE, pool.handle)
+        self._configure()
+
+    def _configure(self) -> None:
+        """Set the options that are the same for every request."""
+        options = self._options
+        handle = self.handle
+        for option, number in (
+            (_BUFFERSIZE, _RECEIVE_BYTES),
+            (_UPLOAD_BUFFERSIZE, _SEND_BYTES),
+            (_NOSIGNAL, 1),
+            # For a resolver that never answers: without this option libcurl before 8.20 ends a transfer only after
+            # getaddrinfo has returned, and the I/O thread and all other stores wait as long.
+            (_QUICK_EXIT, 1),
+            (_PATH_AS_IS, 1),
+            (_HTTP_VERSION, _HTTP_1_1),
+            (_CONNECTTIMEOUT_MS, int(options.connect_timeout_s * 1000)),
+            (_LOW_SPEED_LIMIT, options.stall_bytes_per_s),
+            (_LOW_SPEED_TIME, max(1, round(options.stall_timeout_s))),
+            (_MAXAGE_CONN, max(1, int(options.idle_s))),
+            (_SSL_VERIFYPEER, int(options.verify)),
+            (_SSL_VERIFYHOST, 2 if options.verify else 0),
+        ):
+            _set(handle, option, _long(number))
+        _set(handle, _ERRORBUFFER, self._errors)
+        _set(handle, _USERAGENT, ctypes.c_char_p(f"{_AGENT} {options.user_agent_extra}".strip().encode("ascii")))
+        _set(handle, _PROTOCOLS_STR, ctypes.c_char_p(b"http,https"))
+        if options.ca_file is not None:
+            _set(handle, _CAINFO, ctypes.c_char_p(options.ca_file.encode()))
+        if options.proxy is not None:
+            _set(handle, _PROXY, ctypes.c_char_p(options.proxy.encode()))
+        self._lines, self._nodes = (), []
+        self._takes = None
+        self._guarded = False
+        self._method = "GET"
+
+    def close(self) -> None:
+        """Free the handle, which must be in no multi handle and is not used any more."""
+        easy_cleanup(self.handle)
+        if self._reused is not None:
+            self._reused.close()
+
+    def load(self, request: Request, *, fresh: str | bool) -> None:
+        """Load the next request. ``fresh`` demands a new connection, to that address if it is one."""
+        handle = self.handle
+        method = request.method
+        if fresh or method != self._method:
+            self._load_method(method, fresh=fresh)
+        self.request = request
+        self._guard(wanted=request.public)
+        if method not in _WITHOUT_BODY:
+            self._load_body(request.body if request.body is not None else b"")
+        lines = request.headers
+        # ``_lines`` is also empty after a failure to set the previous lines.
+        if not lines or lines != self._lines:
+            self._head(lines)
+        if (code := setopt(handle, _URL, request.url.encode("ascii"))) != OK:
+            _refused(_URL, code)
+        target = request.target
+        if target is not None and target.size <= _SMALL_BYTES:
+            reused = self._reused
+            if reused is None:
+                reused = self._reused = Reused(_SMALL_BYTES)
+            stream = reused.stream
+            rewind(stream)
+        elif target is not None:
+            stream = open_over(target.address, target.size)
+        else:
+            self.collected = Collected()
+            stream = self.collected.stream
+        self._stream = stream
+        if stream is not self._takes:
+            self._takes = None
+            if (code := setopt(handle, _WRITEDATA, stream)) != OK:
+                _refused(_WRITEDATA, code)
+            self._takes = stream
+
+    def _head(self, lines: tuple[str, ...]) -> None:
+        """Set the header lines to send. libcurl reads our list, in which few lines change between requests."""
+        before, self._lines = self._lines, ()  # until all are set
+        changed: Iterable[tuple[Line, str]]
+        if before and len(lines) == len(before):
+            changed = compress(zip(self._nodes, lines, strict=True), map(ne, lines, before))
+        else:
+            self._chain(len(lines))
+            changed = zip(self._nodes, lines, strict=True)
+        for node, line in changed:
+            if "\n" in line or "\r" in line or "\0" in line:  # for example, an ETag from a manifest
+                raise Unusable("a header cannot hold a line break or a NUL")
+            node.data = line.encode("latin-1")
+        self._lines = lines
+
+    def _chain(self, count: int) -> None:
+        nodes = [Line() for _ in range(count)]
+        for node, following in pairwise(nodes):
+            node.next = ctypes.addressof(following)
+        _set(self.handle, _HTTPHEADER, ctypes.byref(nodes[0]) if nodes else None)
+        self._nodes = nodes
+
+    def _load_method(self, method: str, *, fresh: str | bool) -> None:
+        """Set up the handle for a method; nothing is inherited from a request with another method or with ``fresh``."""
+        handle, before, self._method = self.handle, self._method, ""
+        if before != "GET":
+            easy_reset(handle)
+            self._configure()
+        self._method = ""  # until it is all set
+        if fresh:
+            _set(handle, _FRESH_CONNECT, _long(1))
+        if isinstance(fresh, str):
+            self._connect_to(fresh)
+        if method == "HEAD":
+            _set(handle, _NOBODY, _long(1))
+        elif method != "GET":
+            _set(handle, _CUSTOMREQUEST, ctypes.c_char_p(method.encode()))
+        if not fresh:
+            self._method = method
+
+    def _guard(self, *, wanted: bool) -> None:
+        """Allow sockets to public addresses only, if ``wanted``, else to all.
+
+        A name may resolve to any address, and to a different one each time.
+        """
+        if wanted is self._guarded:
+            return
+        self._inward.value = 0
+        _set(self.handle, _OPENSOCKETFUNCTION, _open_public if wanted else None)
+        _set(self.handle, _OPENSOCKETDATA, ctypes.byref(self._inward) if wanted else None)
+        self._guarded = wanted
+
+    def went_inward(self) -> bool:
+        """Return whether a request for public addresses led, or would have led, to an address that is not public."""
+        if not self._guarded:
+            return False
+        inward, self._inward.value = self._inward.value, 0
+        # Another request may have opened this connection.
+        address = self.address()
+        return bool(address and not is_public(address)) or bool(inward and not address)
+
+    def _load_body(self, body: bytes | bytearray | memoryview) -> None:
+        # POSTFIELDS is read in place and rewound by libcurl itself, also when a kept-alive connection turns out dead
+        # under a request; a read function would need a seek function for that.
+        address, self._kept = readable(body)
+        _set(self.handle, _POSTFIELDSIZE_LARGE, ctypes.c_longlong(memoryview(body).nbytes))
+        _set(self.handle, _POSTFIELDS, _void(address))
+
+    def _connect_to(self, address: str) -> None:
+        """Connect to ``address`` instead of those that the URL's host resolves to; TLS still verifies the host.
+
+        The connection ends with the request: libcurl would not use it for requests without an address.
+        """
+        self._elsewhere = line = Line()
+        line.data = f"::{f'[{address}]' if ':' in address else address}:".encode("ascii")
+        _set(self.handle, _CONNECT_TO, ctypes.byref(line))
+        _set(self.handle, _FORBID_REUSE, _long(1))
+
+    def excessive(self) -> bool:
+        """Return whether more of a collected response has arrived than allowed."""
+        request = self.request
+        if self.collected is None or request is None or self._arrived() <= TEXT_BYTES:
+            return False
+        return self._arrived() > self._most_bytes(request, self._answered())
+
+    def _answered(self) -> int:
+        getinfo(self.handle, _RESPONSE_CODE, self._status_at)
+        return self._status.value
+
+    def _arrived(self) -> int:
+        arrived = ctypes.c_longlong()
+        getinfo(self.handle, _SIZE_DOWNLOAD_T, ctypes.byref(arrived))
+        return arrived.value
+
+    def _most_bytes(self, request: Request, status: int) -> int:
+        """Return how much of a response with this status is collected; of an error's text, only the beginning."""
+        return request.most_bytes if request.target is None and status < _REFUSED else TEXT_BYTES
+
+    def unload(self, code: int = CUT) -> Response:
+        """Close what ``load`` opened and return the response for libcurl's ``code``; the caller adds faults.
+
+        If no request was loaded, or only partly, the response is empty. All headers are kept unless the exchange is
+        complete, because they may explain the failure.
+
+        Raises:
+            MemoryError: Memory ran short for the body; everything that was open is closed all the same.
+
+        """
+        request, self.request, self._kept = self.request, None, None
+        if request is None:
+            return Response()
+        target, wants = request.target, request.wants
+        getinfo(self.handle, _RESPONSE_CODE, self._status_at)
+        status = self._status.value
+        response = Response(status)
+        if code == OK and target is not None and status in _GOOD and self.collected is None:  # nearly all
+            stream, self._stream = self._stream, None
+            if (reused := self._reused) is not None and stream is reused.stream:
+                response.received = size = written(stream)
+                if size == target.size:
+                    target.renew(reused.view[:size])
+                else:
+                    self._uneven(response, target, reused, code)
+            elif stream is not None:
+                response.received = close_over(stream)
+            whole = (response.received == target.size or request.shorter) and not response.overflow
+        else:
+            self._close(request, response, code)
+            whole = code == OK and target is None and status in _GOOD
+        if wants is None or not whole:
+            response.headers = self._all_headers()
+        else:
+            headers, found = response.headers, self._found
+            codes = map(easy_header, self._handles, _encoded(wants), _NONES, _ORIGINS, _LAST_REQUESTS, self._found_at)
+            # OK is 0. Copy each value at once: the next look-up may overwrite it.
+            for name in compress(wants, map(not_, codes)):
+                headers[name] = found.contents.value.decode("latin-1")
+        return response
+
+    def _uneven(self, response: Response, target: Buffer, reused: Reused, code: int) -> None:
+        """Fill ``target`` with a small body that is shorter than it, or with the beginning of a longer one."""
+        size = written(reused.stream)
+        response.overflow = code == WRITE_ERROR or size > target.size
+        response.received = received = min(size, target.size)
+        target.fill(reused.view[:received])
+
+    def _all_headers(self) -> dict[str, str]:
+        headers, found = {}, None
+        while found := easy_nextheader(self.handle, _HEADER_ORIGIN, _LAST_REQUEST, found):
+            name: bytes = found.contents.name
+            value: bytes = found.contents.value
+            headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        return headers
+
+    def _close(self, request: Request, response: Response, code: int) -> None:
+        stream, self._stream = self._stream, None
+        collected, self.collected = self.collected, None
+        target, good = request.target, response.status in _GOOD
+        if collected is not None:
+            self._collect(collected, request, response, code)
+        elif target is not None and (reused := self._reused) is not None and stream is reused.stream:
+            if good:
+                self._uneven(response, target, reused, code)
+            else:
+                response.body = bytes(reused.view[: written(stream)])
+        elif stream is not None and target is not None:
+            response.received = close_over(stream)
+            response.overflow = code == WRITE_ERROR
+            if not good:
+                response.body = bytes(target.view()[: min(response.received, TEXT_BYTES)])
+
+    def _collect(self, collected: Collected, request: Request, response: Response, code: int) -> None:
+        """Take over the collected bytes: all of them, or the beginning of an error's text."""
+        try:
+            kept, target = collected.close(), request.target
+            if code == WRITE_ERROR or not kept or (code == OK and collected.size != self._arrived()):
+                # A growing stream fails for no other reason.
+                raise MemoryError
+            most_bytes = self._most_bytes(request, response.status)
+            if target is not None and response.status in _GOOD:
+                body = collected.copy(target.size)
+                target.fill(body)
+                response.received, response.overflow = len(body), collected.size > target.size
+            elif collected.size <= most_bytes or response.status >= _REFUSED:
+                response.body = collected.copy(most_bytes)
+            else:
+                response.overflow = True
+        finally:
+            collected.free()
+
+    def first_byte_s(self) -> float:
+        """Return the seconds from the request, on an open connection, to the first byte of its response."""
+        return (self._time_us(_STARTTRANSFER_TIME_T) - self._time_us(_PRETRANSFER_TIME_T)) / 1e6
+
+    def body_s(self) -> float:
+        """Return the seconds from the first byte of the response to its last."""
+        return (self._time_us(_TOTAL_TIME_T) - self._time_us(_STARTTRANSFER_TIME_T)) / 1e6
+
+    def _time_us(self, info: int) -> int:
+        time = ctypes.c_longlong()
+        getinfo(self.handle, info, ctypes.byref(time))
+        return time.value
+
+    def progress(self) -> tuple[float, float, int]:
+        """Return (seconds until sent, seconds until the first byte, body bytes received) of the request in flight.
+
+        Each time is 0.0 while its event has not happened yet.
+        """
+        sent_us, answered_us = self._time_us(_PRETRANSFER_TIME_T), self._time_us(_STARTTRANSFER_TIME_T)
+        return sent_us / 1e6, answered_us / 1e6, self._arrived()
+
+    def address(self) -> str:
+        """Return the address that the transfer is, or was, connected to; empty if there was no connection."""
+        found = ctypes.c_char_p()
+        getinfo(self.handle, _PRIMARY_IP, ctypes.byref(found))
+        return (found.value or b"").decode("ascii", "replace")
+
+    def explain(self, code: int) -> str:
+        """Return libcurl's own message for a failure of this transfer."""
+        return (self._errors.value or strerror(code)).decode("utf-8", "replace")

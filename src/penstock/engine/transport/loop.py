@@ -1,0 +1,562 @@
+"""I/O thread: takes calls from any thread, keeps libcurl busy with them, and delivers each response."""
+
+from __future__ import annotations
+
+import atexit
+import heapq
+import os
+import threading
+from collections import deque
+from contextlib import suppress
+from itertools import count, repeat, starmap
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING, Literal
+
+from penstock.engine.contracts.exchange import Request, Response
+from penstock.engine.node.member import member
+from penstock.engine.transport.codes import WHERE, deliver, ours
+from penstock.engine.transport.descriptors import Token, crowded, room
+from penstock.engine.transport.easy import CUT
+from penstock.engine.transport.late.lookout import Lookout
+from penstock.engine.transport.multi import MissingMulti, Multi
+from penstock.engine.transport.session import Session
+from penstock.engine.waiting import Wakeup, serve
+from penstock.errors import Bug, Cancelled, PenstockError, Transient, Unreachable, Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from penstock.engine.contracts.exchange import Call
+    from penstock.engine.transport.session import Handles, Transfer, What
+    from penstock.options import TransportOptions
+
+__all__ = ["KEPT", "Backlog", "Connections", "connect"]
+
+# After this time asleep, the thread checks whether its descriptors are still its own.
+_IDLE_S = 1.0
+_CLOSE_S = 5.0
+# A program that ends earlier needs no share.
+_SHARE_S = 0.25
+# A response may grow for this long before its size is checked.
+_WATCH_S = 0.01
+
+
+class _Loop:
+    """A thread with a libcurl multi handle.
+
+    A cycle accepts calls, starts, performs and finishes transfers, and polls when nothing is ready.
+
+    Attributes:
+        most: Most requests in flight, over all stores.
+
+    """
+
+    def __init__(self) -> None:
+        """Start the thread. Raises ``Unreachable`` if no descriptor is left for it."""
+        self.most = room()
+        self._token: Token
+        self._multi: Multi
+        self._renew()
+        self._inbox: deque[tuple[Session, list[Call], What]] = deque()
+        self._connections = Connections()
+        self._backlog = Backlog()
+        self._busy: dict[int, Transfer] = {}  # by the pointer of the handle
+        self._lookout = Lookout()
+        self._watch_at = 0.0
+        self._share: float = inf  # of the node's requests in flight
+        self._share_at = monotonic() + _SHARE_S
+        self._wakeup = Wakeup()
+        self._sleeps: Literal["", "idle", "poll"] = ""
+        self._closing = False
+        self._broken = False
+        self._dead: PenstockError | None = None
+        self._thread = threading.Thread(target=self._run, name="penstock-io", daemon=True)
+        self._thread.start()
+
+    def tell(self, session: Session, calls: Iterable[Call], what: What) -> None:
+        """Pass calls to the thread, and wake it only if it sleeps."""
+        self._inbox.append((session, list(calls), what))
+        if self._dead is not None:
+            self._refuse()
+        else:
+            self._wake()
+
+    def broke(self) -> bool:
+        """Return whether the thread broke; False if it was closed, or left behind in another process."""
+        return isinstance(self._dead, Bug)
+
+    def discard(self, handles: Handles) -> None:
+        """Free handles that carry no call, and close their connections; not in a forked child, nor at the end."""
+        if self._dead is None:
+            self._connections.discarded.append(handles)
+            self._wake()
+
+    def close(self) -> None:
+        """End every call with ``Cancelled``, and then the thread."""
+        self._closing = True
+        self._wake()
+        self._thread.join(_CLOSE_S)
+
+    def disown(self) -> None:
+        """Refuse, in a forked child, all calls that the parent's loop still gets: its thread does not run here."""
+        self._inbox.clear()
+        self._dead = Unusable("opened before a fork and used after it: open it in the process that uses it")
+
+    def _run(self) -> None:
+        serve()
+        try:
+            while not self._closing:
+                self._cycle()
+            self._dead = Cancelled("this process is closing its connections")
+        except BaseException as error:  # noqa: BLE001  callers must get every error instead of waiting forever
+            self._dead = Bug(f"the I/O thread broke: {error!r}")
+            self._dead.__cause__ = error
+        self._end()
+
+    def _wake(self) -> None:
+        """Wake the thread if it sleeps; if that is impossible, its sleep ends by itself within a second."""
+        if self._sleeps == "idle":
+            self._wakeup.set()
+        elif self._sleeps == "poll" and not (self._token.there() and self._multi.wakeup()):
+            self._broken = True
+
+    def _renew(self) -> None:
+        """Create new descriptors. Raises ``Unreachable``, with nothing changed, if none are left."""
+        try:
+            token = Token()
+            try:
+                multi = Multi(min(KEPT, self.most))
+            except BaseException:
+                token.close()
+                raise
+        except (MemoryError, OSError) as error:
+            raise Unreachable(f"no connections can be made: {crowded() or error!r}") from error
+        self._token, self._multi, self._broken = token, multi, False
+
+    def _abandon(self) -> None:
+        """Give up all transfers and descriptors, which are closed or belong to other files; touch none of them again.
+
+        Daemons close descriptors this way (``os.closerange``). libcurl's multi handle is leaked, because freeing it
+        would close descriptors. While no new descriptors are left, calls fail: each cycle tries again, at least once a
+        second.
+        """
+        self._broken = True
+        left = list(self._busy)
+        for pointer in left:
+            self._busy[pointer].response(CUT)
+        for pointer in left:
+            session, call = self._release(pointer)
+            self._deliver(session, call, Response(fault=Unreachable("this process's connections were closed under it")))
+        self._connections.abandon()
+        try:
+            self._renew()
+        except Unreachable as error:
+            self._multi = MissingMulti(error)
+
+    def _cycle(self) -> None:
+        if self._broken or not self._token.there():
+            self._abandon()
+        now = monotonic()
+        self._accept(now)
+        if self._connections.untidy(now):
+            self._connections.tidy(now)
+            self._make_room()
+        waiting = self._backlog.sessions
+        for session in list(waiting):
+            if not self._full(session):
+                self._start(session, now)
+                del waiting[session]
+                if session.ready:
+                    # At the end of the queue: sessions take turns while descriptors are few.
+                    waiting[session] = None
+        if not self._multi.perform():
+            self._broken = True
+        ended = self._multi.finished()
+        sessions = dict.fromkeys(starmap(self._finish, ended))
+        if now >= self._watch_at:
+            self._watch_at = now + _WATCH_S
+            sessions |= dict.fromkeys([self._finish(pointer, CUT) for pointer in self._excessive()])
+            self._look_out(now)
+        if sessions:
+            now = monotonic()
+            for session in sessions:
+                session.limit.record(session.ended, now, waiting=bool(session.ready))
+                session.handles.ended += session.ended
+                session.ended, session.handles.used_s = 0, now
+        else:
+            self._sleep()
+
+    def _accept(self, now: float) -> None:
+        """Take submitted calls, calls whose delay is over and, now and then, this process's share of the node."""
+        while self._inbox:
+            session, calls, what = self._inbox.popleft()
+            if what == "cancel":
+                ids = {id(call) for call in calls}
+                self._call_off(lambda _session, call, ids=ids: id(call) in ids, "called off")  # type: ignore[misc]
+            elif what == "close":
+                self._call_off(lambda its, _call, closed=session: its is closed, "its store was closed")  # type: ignore[misc]
+                self._connections.close(session.handles)
+            elif session.closed:
+                for call in calls:
+                    self._deliver(session, call, Response(fault=Unusable("this store was closed: open it again")))
+            else:
+                self._backlog.add(session, calls)
+        self._backlog.take_due(now)
+        if now >= self._share_at:
+            self._take_share(now)
+
+    def _make_room(self) -> None:
+        """Close idle connections if there are too many, and limit how many each store keeps."""
+        self._multi.keep(self._connections.make_room(int(min(self.most, self._share))))
+
+    def _excessive(self) -> list[int]:
+        """Return the transfers whose responses are larger than allowed."""
+        busy = self._busy.items()
+        return [at for at, transfer in busy if transfer.easy.collected is not None and transfer.easy.excessive()]
+
+    def _look_out(self, now: float) -> None:
+        """Check for slow calls if a check is due, and queue the additional calls that result."""
+        if now >= self._lookout.next_at:
+            for session, call, fresh in self._lookout.look(self._busy.values(), self._connections.held(), now):
+                self._backlog.prefer(session, call, fresh=fresh)
+
+    def _full(self, session: Session) -> bool:
+        return session.full() or len(self._busy) >= min(self.most, self._share)
+
+    def _start(self, session: Session, now: float) -> None:
+        ready = session.ready
+        handles = session.handles
+        before, ended = handles.count(), handles.ended
+        if ready:
+            self._connections.hold(handles)
+        free, busy, add, limit = handles.free, self._busy, self._multi.add, session.limit
+        gate, most = session.gate, min(self.most, self._share)
+        gated = gate is not None and gate.closed
+        places = min(limit.now - handles.active, most - len(busy))  # see _full
+        while ready and places > 0:
+            call, fresh = ready.popleft()
+            if gated and self._backlog.hold(session, call, fresh=fresh):
+                continue
+            try:
+                transfer = free.pop() if free else session.transfer()
+                transfer.session = session
+            except Exception as error:  # noqa: BLE001  see below
+                self._deliver(session, call, Response(fault=ours(error)))
+                continue
+            try:
+                request = call.request()
+                if not isinstance(request, Request):
+                    if request.blocks:
+                        raise Bug("a call that is no HTTP request was given to the HTTP transport")
+                    response = Response(body=request.run())
+                    transfer.free()
+                    self._deliver(session, call, response)
+                    continue
+                easy = transfer.easy
+                easy.load(request, fresh=fresh)
+                add(easy)
+            except Exception as error:  # noqa: BLE001  every error is reported to the caller
+                transfer.response(CUT)
+                transfer.free()
+                self._deliver(session, call, Response(fault=ours(error)))
+                continue
+            places -= 1
+            handles.active += 1
+            transfer.call, transfer.began, transfer.ended_before = call, now, ended
+            busy[easy.pointer] = transfer
+        if handles.count() > before:
+            self._make_room()
+
+    def _finish(self, pointer: int, code: int) -> Session:
+        # The transfer stays in _busy until its outcome is known: see _end.
+        transfer = self._busy[pointer]
+        session = transfer.session
+        response = transfer.response(code)
+        self._multi.remove(transfer.easy, unfinished=code == CUT)
+        session.ended += 1
+        _, call = self._release(pointer)
+        # As in _deliver; a function call costs too much here.
+        if (delay_s := deliver(call, response)) is not None:
+            self._backlog.again(session, call, response, delay_s)
+        return session
+
+    def _release(self, pointer: int) -> tuple[Session, Call]:
+        """Free a transfer for another call; return its session and the call that it carried."""
+        transfer = self._busy.pop(pointer)
+        call = transfer.call
+        # Only the caller may keep the data of the call alive.
+        del transfer.call
+        session = transfer.session
+        del transfer.session  # see Transfer.free
+        handles = session.handles
+        handles.free.append(transfer)
+        handles.active -= 1
+        if session.ready:
+            self._backlog.sessions[session] = None
+        elif self._connections.crowded and not handles.active:
+            self._make_room()
+        return session, call
+
+    def _deliver(self, session: Session, call: Call, response: Response) -> None:
+        delay_s = deliver(call, response)
+        if delay_s is not None:
+            self._backlog.again(session, call, response, delay_s)
+
+    def _take_share(self, now: float) -> None:
+        """Update this process's share of the node's requests in flight; an error lifts the limit for good."""
+        full = bool(self._backlog.sessions) and len(self._busy) >= self._share
+        try:
+            self._share, self._share_at = member.tick(now, len(self._busy), full=full)
+        except Exception:  # noqa: BLE001  requests go on without a share, whatever the error
+            self._share, self._share_at = inf, inf
+
+    def _call_off(self, chosen: Callable[[Session, Call], bool], words: str) -> None:
+        """End the chosen calls with ``Cancelled``, in flight or waiting."""
+        ended: list[tuple[Session, Call, int]] = []
+        for pointer, transfer in list(self._busy.items()):
+            if chosen(transfer.session, transfer.call):
+                self._multi.remove(transfer.easy, unfinished=True)
+                received = transfer.response(CUT).received
+                ended.append((*self._release(pointer), received))
+        left = self._backlog.call_off(chosen, {transfer.session for transfer in self._busy.values()})
+        for session, call, received in (*ended, *((*each, 0) for each in left)):
+            self._deliver(session, call, Response(fault=Cancelled(words), received=received))
+
+    def _sleep(self) -> None:
+        """Wait for the network, a deadline or a caller; ``_sleeps`` is set before the last look into the inbox.
+
+        While nothing is in flight, no descriptor is polled: the number of a closed one could belong to another file,
+        and libcurl would read from it.
+        """
+        self._sleeps = "poll" if self._busy else "idle"
+        told = self._inbox or self._connections.discarded or self._closing
+        if not told and all(map(self._full, self._backlog.sessions)):
+            timeout_s, looks_s, next_at = _IDLE_S, self._lookout.every_s, self._backlog.next_at()
+            if next_at is not None:
+                timeout_s = max(0.0, min(timeout_s, next_at - monotonic()))
+            if not self._busy:
+                self._wakeup.wait(timeout_s)
+            elif not self._token.there() or not self._multi.poll(int(min(timeout_s, looks_s) * 1000) + 1):
+                self._broken = True
+        self._sleeps = ""
+
+    def _end(self) -> None:
+        """Stop all transfers, so that nothing writes any more, and answer every remaining call."""
+        left = [transfer.call for transfer in self._busy.values()] + self._backlog.calls()
+        if not self._broken and self._token.there():
+            for transfer in self._busy.values():
+                self._multi.remove(transfer.easy, unfinished=True)
+        for call in left:
+            with suppress(Exception):
+                # A call that raises must not keep the others waiting.
+                call.done(Response(fault=self._dead))
+        if self.broke() and not self._broken:
+            # The process goes on with another thread.
+            with suppress(Exception):
+                self._connections.close_all()
+        self._refuse()
+
+    def _refuse(self) -> None:
+        while self._inbox:
+            try:
+                _, calls, what = self._inbox.popleft()
+            except IndexError:
+                return
+            for call in calls if what == "submit" else ():
+                with suppress(Exception):  # see _end
+                    call.done(Response(fault=self._dead))
+
+
+_lock = threading.Lock()
+_loop: _Loop | None = None
+_inherited: list[_Loop] = []
+
+
+def connect(options: TransportOptions, where: str = WHERE) -> Session:
+    """Return a transport with these options on this process's I/O thread; the first call starts the thread.
+
+    ``where`` names the settings of the store's host, for messages.
+
+    If the thread broke, which is a bug, a new one starts.
+    """
+    global _loop  # noqa: PLW0603  one I/O thread per process is the design
+    with _lock:
+        if _loop is None or _loop.broke():
+            _loop = _Loop()
+            atexit.register(_close)
+        _loop.most = room()
+        return Session(_loop, options, where)
+
+
+def _close() -> None:
+    if _loop is not None:
+        _loop.close()
+
+
+def _forget() -> None:
+    """Reset after a fork: the parent's thread does not run here, and its handles must be neither used nor freed."""
+    global _loop, _lock  # noqa: PLW0603  see connect
+    _lock = threading.Lock()
+    if _loop is not None:
+        _loop.disown()
+        _inherited.append(_loop)
+        _loop = None
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+class Backlog:
+    """Waiting calls of all sessions; used only by the I/O thread.
+
+    Attributes:
+        sessions: Sessions with calls that are ready, in the order of their turns.
+
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.sessions: dict[Session, None] = {}
+        self._later: list[tuple[float, int, Session, Call, str | bool]] = []
+        self._order = count()
+
+    def add(self, session: Session, calls: Iterable[Call]) -> None:
+        """Let calls wait for their place."""
+        session.ready.extend(zip(calls, repeat(object=False), strict=False))
+        self.sessions[session] = None
+
+    def prefer(self, session: Session, call: Call, *, fresh: str | bool) -> None:
+        """Let a call wait before all others of its session, for a new connection.
+
+        ``fresh`` is True, or the address to connect to.
+        """
+        session.ready.appendleft((call, fresh))
+        self.sessions[session] = None
+
+    def delay(self, until: float, session: Session, call: Call, *, fresh: str | bool) -> None:
+        """Delay a call until ``until``, then let it wait for its place; ``fresh`` asks for a new connection."""
+        heapq.heappush(self._later, (until, next(self._order), session, call, fresh))
+
+    def again(self, session: Session, call: Call, response: Response, delay_s: float) -> None:
+        """Delay a call that asks for another attempt in ``delay_s`` seconds; the session's gate may change that."""
+        # Do not retry on the connection that has just failed.
+        fresh = isinstance(response.fault, Transient)
+        delay_s = session.delay_s(call, delay_s)
+        self.delay(monotonic() + delay_s, session, call, fresh=fresh)
+
+    def hold(self, session: Session, call: Call, *, fresh: str | bool) -> bool:
+        """Delay a call for its turn if the store's rate is bounded; return whether it was delayed."""
+        wait_s = session.wait_s(call)
+        if wait_s:
+            self.delay(monotonic() + wait_s, session, call, fresh=fresh)
+        return wait_s > 0
+
+    def take_due(self, now: float) -> None:
+        """Let calls whose delay is over wait for their place."""
+        while self._later and self._later[0][0] <= now:
+            _, _, session, call, fresh = heapq.heappop(self._later)
+            session.ready.append((call, fresh))
+            self.sessions[session] = None
+
+    def next_at(self) -> float | None:
+        """Return when the next delay is over; None if no call is delayed."""
+        return self._later[0][0] if self._later else None
+
+    def call_off(
+        self, chosen: Callable[[Session, Call], bool], sessions: Iterable[Session]
+    ) -> list[tuple[Session, Call]]:
+        """Remove and return the chosen calls; ``sessions`` are further sessions that may have ready calls."""
+        ended: list[tuple[Session, Call]] = []
+        for session in {*sessions, *self.sessions}:
+            off = [call for call, _ in session.ready if chosen(session, call)]
+            if off:
+                ended += [(session, call) for call in off]
+                session.ready = deque(item for item in session.ready if not chosen(session, item[0]))
+        ended += [(session, call) for _, _, session, call, _ in self._later if chosen(session, call)]
+        self._later = [item for item in self._later if not chosen(item[2], item[3])]
+        heapq.heapify(self._later)
+        return ended
+
+    def calls(self) -> list[Call]:
+        """Return all waiting calls."""
+        delayed = [call for _, _, _, call, _ in self._later]
+        return delayed + [call for session in self.sessions for call, _ in session.ready]
+
+
+# Most connections kept for one store; the requests that its session has in flight limit them, too.
+KEPT = 1024
+# Interval of the checks for connections that have not been used for long.
+_TIDY_S = 1.0
+
+
+class Connections:
+    """Handles of all sessions that may have connections.
+
+    Used only by the I/O thread, except that any thread may append to ``discarded``.
+
+    Attributes:
+        crowded: Whether there may be more connections than allowed.
+        discarded: Handles of sessions that no longer exist.
+
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.crowded = False
+        self.discarded: deque[Handles] = deque()
+        self._handles: dict[Handles, None] = {}
+        self._tidy_at = 0.0  # when ``tidy`` is due
+
+    def hold(self, handles: Handles) -> None:
+        """Register handles that may have connections from now on."""
+        self._handles[handles] = None
+
+    def held(self) -> Iterable[Handles]:
+        """Return the handles of all sessions that may have connections."""
+        return self._handles
+
+    def untidy(self, now: float) -> bool:
+        """Return whether ``tidy`` is due."""
+        return bool(self.discarded) or now >= self._tidy_at
+
+    def tidy(self, now: float) -> None:
+        """Close the connections of sessions that no longer exist or have not used them for long."""
+        self._tidy_at = now + _TIDY_S
+        while self.discarded:
+            self.close(self.discarded.popleft())
+        for handles in list(self._handles):
+            if not handles.active and now - handles.used_s > handles.idle_s:
+                self.close(handles)
+
+    def make_room(self, most: int) -> int:
+        """Close idle connections, longest unused first, while sessions together may have more than ``most``.
+
+        If there may still be more, the connections that all stores keep from busier times are limited, too: together to
+        1.5 times ``most``. Returns how many connections each store may keep.
+        """
+        held = sum(handles.count() for handles in self._handles)
+        if held > most:
+            for handles in sorted(self._handles, key=lambda each: each.used_s):
+                if held > most and not handles.active:
+                    held -= handles.count()
+                    self.close(handles)
+        self.crowded = held > most
+        kept = most * 3 // 2 // len(self._handles) if self.crowded else most
+        return max(1, min(KEPT, kept))
+
+    def close(self, handles: Handles) -> None:
+        """Close these handles if they are held; none of them may carry a call."""
+        if self._handles.pop(handles, self) is None:
+            handles.close()
+
+    def close_all(self) -> None:
+        """Close all handles at the end; none of them may carry a call."""
+        for handles in self._handles:
+            handles.close()
+
+    def abandon(self) -> None:
+        """Forget all handles: their descriptors belong to other files now."""
+        for handles in self._handles:
+            handles.abandon()
+        self._handles = {}

@@ -1,0 +1,153 @@
+"""Streams of the C library that libcurl writes bodies into: one over existing memory, and one that grows.
+
+A third kind is opened once over its own memory and reused for one small body after another.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Final
+
+from penstock.errors import Bug
+
+__all__ = ["Collected", "Pointer", "Reused", "close_over", "open_over", "rewind", "written"]
+
+_UNBUFFERED: Final = 2  # _IONBF, the same number on glibc, musl and macOS
+
+_void, _int, _long, _size = ctypes.c_void_p, ctypes.c_int, ctypes.c_long, ctypes.c_size_t
+
+
+class Pointer(ctypes.c_void_p):
+    """A pointer result passed on unchanged: a plain ``c_void_p`` becomes an int, and an int is passed as 32 bits."""
+
+
+_libc = ctypes.PyDLL(None)
+
+
+def _declare(owner: ctypes.CDLL, name: str, result: object, *arguments: object) -> ctypes._FuncPointer:
+    """Bind a function. Without argument types, pass only ctypes values and bytes.
+
+    Checking argument types takes as long as a call.
+    """
+    function: ctypes._FuncPointer = owner[name]
+    function.restype = result  # type: ignore[assignment]
+    function.argtypes = arguments or None  # type: ignore[assignment]
+    return function
+
+
+_fmemopen = _declare(_libc, "fmemopen", Pointer)
+_open_memstream = _declare(_libc, "open_memstream", Pointer, ctypes.POINTER(_void), ctypes.POINTER(_size))
+_setvbuf = _declare(_libc, "setvbuf", _int)
+written = _declare(_libc, "ftell", _long)
+rewind = _declare(_libc, "rewind", None)
+_fclose = _declare(_libc, "fclose", _int)
+_fwrite = _declare(_libc, "fwrite", _size, ctypes.c_char_p, _size, _size, _void)
+_free = _declare(_libc, "free", None, _void)
+# Not ctypes.string_at: it takes the length as a C int, and 4 GiB + 5 bytes would be 5.
+_bytes_at = _declare(ctypes.pythonapi, "PyBytes_FromStringAndSize", ctypes.py_object, _void, ctypes.c_ssize_t)
+_first_byte = ctypes.c_char.from_address
+_NONE = _size(0)
+
+
+def open_over(address: int, size: int) -> Pointer:
+    """Open an unbuffered stream that writes into ``[address, address + size)`` and nowhere else.
+
+    Mode "r+", not "w": with "w" glibc (2.36) writes a terminating NUL over the last byte of a region that has just been
+    filled, so every object's last byte would be lost. "r+" first measures the existing content with ``strnlen``, hence
+    the NUL at the start.
+
+    Raises:
+        MemoryError: Memory for the stream ran short.
+
+    """
+    _first_byte(address).value = b"\0"
+    stream: Pointer = _fmemopen(_void(address), _size(size), b"r+")
+    if stream.value is None:
+        raise MemoryError
+    _setvbuf(stream, None, _UNBUFFERED, _NONE)
+    return stream
+
+
+def close_over(stream: Pointer) -> int:
+    """Close a stream of ``open_over``; return how many bytes were written to it."""
+    size: int = written(stream)
+    _fclose(stream)
+    return size
+
+
+class Reused:
+    """A stream over its own memory for one small body after another: ``rewind``, have a body ``written``, copy it.
+
+    Opening and closing a stream over a body's own memory takes five calls, which take longer than copying 16 KiB.
+
+    Attributes:
+        stream: Stream that the C library writes into; takes at most ``size`` bytes.
+        view: The bytes written, followed by the older content of the memory.
+
+    """
+
+    __slots__ = ("_pin", "stream", "view")
+
+    def __init__(self, size: int) -> None:
+        """Open an empty stream. Raises MemoryError if memory is short."""
+        memory = bytearray(size)
+        self._pin = (ctypes.c_char * size).from_buffer(memory)
+        self.view = memoryview(memory).toreadonly()
+        self.stream = open_over(ctypes.addressof(self._pin), size)
+
+    def close(self) -> None:
+        """Close the stream: nothing is written into it any more."""
+        _fclose(self.stream)
+
+
+class Collected:
+    """A stream that grows with its content; close it, copy from it, then free it.
+
+    Attributes:
+        stream: Stream that the C library writes into.
+        size: Bytes that it holds, once it is closed.
+
+    """
+
+    __slots__ = ("_address", "_held", "size", "stream")
+
+    def __init__(self) -> None:
+        """Open an empty stream. Raises MemoryError if memory is short."""
+        self._address, self._held = _void(), _size()
+        self.stream: Pointer = _open_memstream(ctypes.byref(self._address), ctypes.byref(self._held))
+        if self.stream.value is None:
+            raise MemoryError
+        self.size = 0
+
+    def close(self) -> bool:
+        """Close the stream; return False if memory ran short for its content."""
+        closed: int = _fclose(self.stream)
+        self.size = self._held.value if self._address.value else 0
+        return closed == 0
+
+    def copy(self, most_bytes: int) -> bytes:
+        """Return at most the first ``most_bytes`` bytes. Raises MemoryError if memory is short."""
+        body: bytes = _bytes_at(self._address, min(self.size, most_bytes)) if self.size else b""
+        return body
+
+    def free(self) -> None:
+        """Free the memory of the stream."""
+        _free(self._address)
+
+
+def _check() -> None:
+    """Raise Bug if the C library's ``fmemopen`` writes elsewhere than expected; runs before its first use."""
+    probe = bytearray(b"..!")
+    pin = (ctypes.c_char * 3).from_buffer(probe)
+    stream = open_over(ctypes.addressof(pin), 2)
+    wrote = _fwrite(b"abc", 1, 2, stream), _fwrite(b"c", 1, 1, stream)
+    whole = bytes(probe)
+    # Rewind after a refused write, too: it reports no failure. A NUL may follow the bytes that are written next.
+    rewind(stream)
+    again = _fwrite(b"d", 1, 1, stream), close_over(stream)
+    if (*wrote, *again) != (2, 0, 1, 1) or whole != b"ab!" or probe[::2] != b"d!":
+        message = f"this C library's fmemopen writes {whole!r}, then {probe!r}, not b'ab!' and b'db!'"
+        raise Bug(message)
+
+
+_check()

@@ -1,0 +1,208 @@
+"""Transport of stores without a network: blocking calls on a few threads, which end when nothing is left to do."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from _thread import start_new_thread
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
+
+from penstock.engine.contracts.exchange import Response, Work
+from penstock.engine.transport.codes import deliver, ours
+from penstock.engine.waiting import Wakeup, serve
+from penstock.errors import Bug, Cancelled, Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from penstock.engine.contracts.exchange import Call
+
+__all__ = ["Threads"]
+
+# For reads one after another: a waiting thread takes over in 20 µs, a new one in 80 µs.
+_LINGER_S: Final = 0.05
+_LOOK_S: Final = 0.001  # at the interpreter's end
+# Factor by which the number of threads may grow while calls wait on some of them for another attempt.
+_MOST: Final = 4
+
+_all: WeakSet[Threads] = WeakSet()
+
+
+class _Job:
+    """A call in flight and its cancellation flag; threads share only queues and sets, which are written in C."""
+
+    __slots__ = ("call", "off")
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.off = Wakeup()
+
+
+class Threads:
+    """Thread pool that runs each call's ``Work``; file reads release the GIL, so a few threads keep a disk busy.
+
+    The threads are started with ``_thread.start_new_thread``. ``threading.Thread.start`` waits with a ``Condition``,
+    which an interrupt may leave locked, and takes twice as long. No lock is held here while Python code runs.
+    """
+
+    def __init__(self, threads: int = 8) -> None:
+        """Start threads on demand: at most ``threads``, and more while calls wait for another attempt."""
+        self._threads = threads
+        self._ending = False
+        self._closed = False
+        self.forget()
+        _all.add(self)
+
+    def forget(self) -> None:
+        """Start empty, also in a forked child: the threads and their jobs belong to the parent."""
+        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: dict[int, _Job] = {}  # by the identity of the call
+        self._workers: set[object] = set()
+        self._idle: set[object] = set()  # each worker adds and removes itself
+        self._waiting: set[_Job] = set()  # between two attempts, each on its own thread
+
+    def submit(self, calls: Iterable[Call]) -> None:
+        """Queue calls; return at once."""
+        for call in calls:
+            if self._closed:
+                deliver(call, Response(fault=Unusable("this store was closed: open it again")))
+                continue
+            job = self._jobs[id(call)] = _Job(call)
+            self._queue.put(job)
+        self._hire()
+
+    def concurrency(self) -> int:
+        """Return the number of threads."""
+        return self._threads
+
+    def cancel(self, calls: Iterable[Call]) -> None:
+        """End the calls that have not begun or wait for another attempt; a running blocking call is left to finish."""
+        for job in [self._jobs.get(id(call)) for call in calls]:
+            if job is not None:
+                job.off.set()
+
+    def close(self) -> None:
+        """Cancel calls that have not begun. Running calls are left to finish, then the threads end."""
+        self._closed = True
+        for job in list(self._jobs.values()):
+            job.off.set()
+
+    def usable(self) -> bool:
+        """Return whether calls are accepted: True until ``close``."""
+        return not self._closed
+
+    def end(self) -> None:
+        """Finish the queued calls at the interpreter's end; later calls run on the thread that submits them."""
+        self._ending = True
+        for _ in list(self._idle):
+            self._queue.put(None)
+        while self._workers:
+            time.sleep(_LOOK_S)
+
+    def _hire(self) -> None:
+        """Start threads while more jobs are queued than idle threads will take."""
+        while self._queue.qsize() > len(self._idle) and len(self._workers) < self._most():
+            worker = object()
+            try:
+                self._workers.add(worker)
+                # Two callers may come at once; then one of them checks again.
+                if len(self._workers) > self._most():
+                    self._workers.discard(worker)
+                elif self._ending or not _started(self._serve, worker):
+                    self._work(worker)
+            except BaseException:  # Ctrl-C
+                self._workers.discard(worker)
+                raise
+
+    def _most(self) -> int:
+        return min(self._threads + len(self._waiting), self._threads * _MOST)
+
+    def _serve(self, worker: object) -> None:
+        serve()
+        self._work(worker)
+
+    def _work(self, worker: object) -> None:
+        """Carry out jobs until none arrives for a while, or the interpreter ends."""
+        job = self._next(worker)
+        while job is not None:
+            # This thread is no longer idle, and the caller that queued the next job may have counted on it.
+            self._hire()
+            self._carry(job)
+            # Only the caller may keep the data of the job alive.
+            del job
+            job = self._next(worker)
+        self._workers.discard(worker)
+        # For jobs that were queued before this worker left the set.
+        self._hire()
+
+    def _next(self, worker: object) -> _Job | None:
+        try:
+            return self._queue.get_nowait()
+        except Empty:
+            if self._ending:
+                return None
+        self._idle.add(worker)
+        try:
+            # Rarely, this waits until the next job instead: see Wakeup.
+            return self._queue.get(timeout=_LINGER_S)
+        except Empty:
+            return None
+        finally:
+            self._idle.discard(worker)
+
+    def _carry(self, job: _Job) -> None:
+        delay_s: float | None = 0.0
+        while delay_s is not None:
+            if delay_s and not self._ending:
+                self._waiting.add(job)
+                # Queued jobs must not wait with this one.
+                self._hire()
+            off = _called_off(job, delay_s)
+            self._waiting.discard(job)
+            delay_s = deliver(job.call, Response(fault=Cancelled("called off")) if off else _attempt(job.call))
+        if self._jobs.get(id(job.call)) is job:
+            del self._jobs[id(job.call)]
+
+
+def _started(work: Callable[[object], None], worker: object) -> bool:
+    """Start a thread; return False if no more threads can be started."""
+    try:
+        start_new_thread(work, (worker,))
+    except RuntimeError:
+        return False
+    return True
+
+
+def _called_off(job: _Job, delay_s: float) -> bool:
+    if not job.off.wait(delay_s):
+        return False
+    # Keep the flag set: the call may ask for another attempt all the same.
+    job.off.set()
+    return True
+
+
+def _attempt(call: Call) -> Response:
+    try:
+        request = call.request()
+        if not isinstance(request, Work):
+            raise Bug("an HTTP request was given to the transport of blocking calls")
+        return Response(body=request.run())
+    except BaseException as error:  # noqa: BLE001  every error is reported to the caller
+        return Response(fault=ours(error))
+
+
+@atexit.register
+def _end() -> None:
+    for each in list(_all):
+        each.end()
+
+
+def _forget() -> None:
+    for each in list(_all):
+        each.forget()
+
+
+os.register_at_fork(after_in_child=_forget)

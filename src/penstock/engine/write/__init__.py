@@ -1,0 +1,1 @@
+"""Writes: parts in parallel, published in one step."""

@@ -1,0 +1,90 @@
+"""Server-side copies of objects within a bucket, in one request or in parts, always of one version."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.engine.budget import Budget
+from penstock.engine.contracts.driver import Attributes, Copy, PartCopy
+from penstock.engine.read.lookahead import Lookahead
+from penstock.engine.support import require, supports
+from penstock.engine.write.upload import Writer
+from penstock.errors import Changed, Unsupported
+from penstock.values import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.engine.fetch.fetcher import Fetcher
+    from penstock.options import WriteOptions
+    from penstock.values import ObjectMeta
+
+    _Way = Callable[[Fetcher, ObjectMeta, Writer], None]
+
+__all__ = ["copy"]
+
+_AT_ONCE = 8
+_PIECE_BYTES = 8 << 20
+
+
+def copy(fetcher: Fetcher, meta: ObjectMeta, to: str, options: WriteOptions) -> None:
+    """Copy the version that ``meta`` describes to the key ``to``.
+
+    Takes one request up to the store's ``copy_bytes``; beyond, one for each ``copy_part_bytes``, eight at once, and
+    five more. If the store refuses to copy (``Unsupported``), the bytes are read and written. Content type and metadata
+    are kept. No new object appears before the copy is complete and the source was verified to be unchanged.
+
+    Raises:
+        Changed: The object has a different version now.
+
+    """
+    try:
+        if meta.size <= fetcher.limits.copy_bytes:
+            fetcher.run(partial(require(fetcher.driver, Copy, to).copy, meta.key, to, meta.etag))
+        else:
+            _written(fetcher, meta, to, options, _in_parts)
+    except Unsupported:
+        require(fetcher.driver, Copy, to)
+        _written(fetcher, meta, to, options, _through)
+
+
+def _written(fetcher: Fetcher, meta: ObjectMeta, to: str, options: WriteOptions, way: _Way) -> None:
+    """Write the copy as a new object, which ``way`` fills."""
+    said = _unchanged(fetcher, meta)
+    attributes = Attributes(said.content_type or options.content_type, said.metadata)
+    with Writer(fetcher, to, options, attributes) as writer:
+        way(fetcher, meta, writer)
+        # Not every store honours the version of a request; no store shows the parts before this check.
+        _unchanged(fetcher, meta)
+
+
+def _spans(meta: ObjectMeta, most_bytes: int) -> Iterator[Span]:
+    for start in range(0, meta.size, most_bytes):
+        yield Span(meta.key, start, min(start + most_bytes, meta.size), meta.etag)
+
+
+def _in_parts(fetcher: Fetcher, meta: ObjectMeta, writer: Writer) -> None:
+    limits = fetcher.limits
+    if "%" in meta.key or not supports(fetcher.driver, PartCopy):  # Ceph 16 unescapes a part's source twice
+        _through(fetcher, meta, writer)
+        return
+    part_bytes = max(min(limits.copy_part_bytes, limits.copy_bytes), -(-meta.size // limits.most_parts))
+    for span in _spans(meta, part_bytes):
+        writer.append(span, _AT_ONCE)
+    writer.settle()
+
+
+def _through(fetcher: Fetcher, meta: ObjectMeta, writer: Writer) -> None:
+    """Read and write the bytes."""
+    with Lookahead(fetcher, _spans(meta, _PIECE_BYTES), Budget(_AT_ONCE * _PIECE_BYTES, _AT_ONCE)) as pieces:
+        for piece in pieces:
+            writer.write(piece)
+
+
+def _unchanged(fetcher: Fetcher, meta: ObjectMeta) -> ObjectMeta:
+    found = fetcher.run(partial(fetcher.driver.head, meta.key))
+    if (found.size, found.etag) != (meta.size, meta.etag):
+        message = "the object is no longer the one that was listed or looked at"
+        raise Changed(message, url=fetcher.driver.url(meta.key))
+    return found

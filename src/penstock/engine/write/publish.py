@@ -1,0 +1,243 @@
+"""Publication of an object: the one request that makes it visible, and how to find out its outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from penstock.engine.buffer import flat
+from penstock.engine.contracts.driver import Payload, Put
+from penstock.engine.read.batch import read_many
+from penstock.engine.support import require
+from penstock.errors import (
+    AlreadyExists,
+    Changed,
+    ChecksumMismatch,
+    Conflict,
+    Damaged,
+    NotFound,
+    PenstockError,
+    PreconditionFailed,
+    Transient,
+    Unusable,
+)
+from penstock.events import Committed, emit, listening, operation
+from penstock.values import MARK, Span, marked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.engine.contracts.driver import Attributes, ConditionForm, Digest
+    from penstock.engine.contracts.exchange import Exchange
+    from penstock.engine.fetch.fetcher import Fetcher
+    from penstock.values import ObjectMeta
+
+__all__ = ["Publication", "check_metadata", "payload", "publish", "put", "single"]
+
+
+def check_metadata(fetcher: Fetcher, key: str, attributes: Attributes) -> None:
+    """Raise ``Unusable``, before anything is sent, if there is more user metadata than the store takes."""
+    if not attributes.metadata:
+        return
+    size, most = sum(len(f"{name}{value}".encode()) for name, value in attributes.metadata.items()), fetcher.limits
+    if size > most.metadata_bytes:
+        message = f"metadata of {size} bytes, names and values together: this store takes {most.metadata_bytes}"
+        raise Unusable(message, url=fetcher.driver.url(key))
+
+
+def payload(fetcher: Fetcher, data: bytes | bytearray | memoryview) -> Payload:
+    """Return the body of a PUT, with its digest if the store checks one."""
+    view, abilities = flat(data), fetcher.driver.abilities
+    return Payload(view, _digest_of(view, abilities.put_digest or abilities.digest))
+
+
+def _digest_of(data: bytes | memoryview, begin: Callable[[], Digest] | None) -> str:
+    if begin is None:
+        return ""
+    digest = begin()
+    digest.update(data)
+    return digest.hexdigest()
+
+
+def put(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> str:
+    """Write one small object in one request; return its ETag."""
+    body = single(fetcher, key, data, attributes)
+    with operation("put", fetcher.driver.url, key):
+        etag = fetcher.run(partial(require(fetcher.driver, Put, key).put, key, body, attributes))
+    if listening():
+        emit(Committed(fetcher.driver.url(key), len(body.data), etag))
+    return etag
+
+
+def single(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> Payload:
+    """Return the body of one PUT. Raises ``Unusable`` if the store does not take that much in one request."""
+    check_metadata(fetcher, key, attributes)
+    body, most = payload(fetcher, data), fetcher.limits.put_bytes
+    if len(body.data) > most:
+        message = f"{len(body.data)} bytes in one request: this store takes {most}, write more with open(url, 'wb')"
+        raise Unusable(message, url=fetcher.driver.url(key))
+    return body
+
+
+def publish(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> ObjectMeta:
+    """Write one object in a single PUT of any size, if ``attributes`` allow it; return the metadata of the result.
+
+    Raises:
+        AlreadyExists: The object exists, and only a new one was to be written.
+        PreconditionFailed: The version to replace is not there.
+        Changed: The object was written, and another writer has replaced it since.
+        Damaged: The object there is not what was written.
+
+    """
+    body = single(fetcher, key, data, attributes)
+    attributes = replace(attributes, metadata=marked(attributes.metadata))
+    pieces = ((len(body.data), body.digest),)
+    verb = require(fetcher.driver, Put, key).put
+    with operation("publish", fetcher.driver.url, key):
+        found = Publication(fetcher, key, pieces, attributes).send(partial(verb, key, body, attributes))
+    if listening():
+        emit(Committed(fetcher.driver.url(key), found.size, found.etag))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """An object about to be visible under ``key``, with the mark in its attributes.
+
+    ``pieces`` are size and digest (empty if the store takes none) of its parts, in order.
+    """
+
+    fetcher: Fetcher
+    key: str
+    pieces: Sequence[tuple[int, str]]
+    attributes: Attributes
+
+    def send(self, make: partial[Exchange[str]]) -> ObjectMeta:
+        """Check the condition, if there is one; send the request; compare the object that is there afterwards.
+
+        On stores that ignore conditions the first check is the only guard, and two writers within a moment may both
+        pass it. The writer whose object did not stay gets ``Changed``, unless it compared before the other wrote. The
+        object there must have the size, and our mark or the ETag from the response to the write. If it has neither
+        (some stores keep no metadata and give an object another ETag later), it is read back. A conditional write reads
+        it back only if it has no mark at all, because the mark of another writer shows whose it is. Without marks,
+        another writer's object of the very same bytes counts as ours, because nothing distinguishes them.
+        """
+        self._look()
+        etag = self._settled(make)
+        found = self._head()
+        # A store that keeps no metadata (local files) returns the ETag of the bytes that were written.
+        ours = self._is_ours(found) or bool(etag and found.etag == etag)
+        size = sum(size for size, _ in self.pieces)
+        if self._conditional and not ours:
+            ours = found.size == size and MARK not in found.metadata and self._reads_back(found)
+            if not ours:
+                raise Changed("it was written, and another writer's object stands in its place by now", url=self._url)
+        if found.size != size or not (ours or self._is_unnamed(etag, found) or self._reads_back(found)):
+            shown = f"{found.size} bytes (ETag {found.etag})"
+            message = f"wrote {size} bytes (ETag {etag}), the store shows {shown}: another writer, or damage"
+            raise Damaged(message, url=self._url)
+        return found
+
+    def _is_unnamed(self, etag: str, found: ObjectMeta) -> bool:
+        """Return whether ETags prove nothing: they are missing, or this store is known to give an object two."""
+        return not (etag and found.etag and self.fetcher.driver.abilities.tags)
+
+    def _reads_back(self, found: ObjectMeta) -> bool:
+        """Return whether the object is what was written, piece by piece; done once for a store where this decides."""
+        start = 0
+        for size, digest in self.pieces:
+            span = Span(self.key, start, start + size, found.etag)
+            there = _digest_of(self._read(span), self.fetcher.driver.abilities.digest) if digest else ""
+            # One of the digests may be longer than the other.
+            if not there or not (digest.startswith(there) or there.startswith(digest)):
+                return False
+            start += size
+        driver = self.fetcher.driver
+        driver.abilities = replace(driver.abilities, tags=False)
+        return True
+
+    def _read(self, span: Span) -> bytes:
+        try:
+            return read_many(self.fetcher, (span,))[0] if span.stop != span.start else b""
+        except (Changed, Damaged, NotFound):
+            # The object was replaced meanwhile.
+            return b""
+
+    def _settled(self, make: partial[Exchange[str]]) -> str:
+        """Send until the outcome is known; return the ETag, or an empty string if only the mark shows it.
+
+        The response may be lost, or unreadable, although the request took effect. Then the object has our mark,
+        whatever the response to a further attempt was. (For an upload that no longer exists, S3 answers NoSuchUpload
+        and Ceph 16 a 500. On a kept-alive connection that died, libcurl sends again by itself, so the first attempt
+        that we know of need not be the first.)
+        """
+        driver, before, tried = self.fetcher.driver, self.fetcher.driver.abilities, set()
+        began = monotonic()
+        while True:
+            try:
+                return self.fetcher.run(make)
+            except (AlreadyExists, PreconditionFailed, Damaged, NotFound, Transient, Unusable) as error:
+                unnoticed = isinstance(error, ChecksumMismatch) and not error.code  # it is there, but damaged
+                if not unnoticed and self._bears_our_mark(self.fetcher.left_s(began)):
+                    return ""
+                tried.add(driver.abilities.form)
+                other = self._other(error)
+                if not self._conditional or other in tried:
+                    if len(tried) > 1:
+                        # The store accepted none of the forms.
+                        driver.abilities = replace(driver.abilities, form=before.form)
+                    raise
+            # Raises the real error, unless the form of the condition is the cause.
+            self._look()
+            driver.abilities = replace(driver.abilities, form=other)
+
+    def _other(self, error: PenstockError) -> ConditionForm:
+        """Return another form of the condition to try after a refusal; the same form if that was not the cause."""
+        abilities = self.fetcher.driver.abilities
+        said, other = abilities.form, abilities.form
+        if error.code == "NotImplemented":
+            other = "none"
+        elif isinstance(error, PreconditionFailed) and said != "none":
+            other = "bare" if said == "usual" else "usual"
+        return other if other in abilities.forms else said
+
+    def _look(self) -> None:
+        """Raise ``AlreadyExists`` or ``PreconditionFailed`` if the condition does not hold now."""
+        if not self._conditional:
+            return
+        try:
+            etag = self._head().etag
+        except NotFound:
+            if self.attributes.create_only:
+                return
+            raise self._beaten("there is no object, and only an existing one was to be replaced") from None
+        if self.attributes.create_only:
+            raise self._beaten("there is an object already, and only a new one was to be written")
+        if etag != self.attributes.replaces:
+            raise self._beaten("the object is no longer the one that was to be replaced")
+
+    def _beaten(self, message: str) -> Conflict:
+        return (AlreadyExists if self.attributes.create_only else PreconditionFailed)(message, url=self._url)
+
+    def _bears_our_mark(self, limit_s: float) -> bool:
+        try:
+            return self._is_ours(self._head(limit_s))
+        except PenstockError:
+            return False
+
+    def _is_ours(self, found: ObjectMeta) -> bool:
+        return found.metadata.get(MARK) == self.attributes.metadata[MARK]
+
+    def _head(self, limit_s: float = inf) -> ObjectMeta:
+        return self.fetcher.run(partial(self.fetcher.driver.head, self.key), limit_s)
+
+    @property
+    def _conditional(self) -> bool:
+        return self.attributes.create_only or bool(self.attributes.replaces)
+
+    @property
+    def _url(self) -> str:
+        return self.fetcher.driver.url(self.key)

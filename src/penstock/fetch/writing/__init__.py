@@ -1,1 +1,0 @@
-"""Writes: an object is uploaded in parts or in one request, and published whole."""

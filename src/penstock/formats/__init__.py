@@ -1,1 +1,0 @@
-"""File formats: where the bytes of a dataset's values lie in objects, and how bytes become values."""

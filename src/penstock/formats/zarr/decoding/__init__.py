@@ -1,1 +1,0 @@
-"""Chunks to values: by numcodecs, or by zarr where it alone knows a codec."""

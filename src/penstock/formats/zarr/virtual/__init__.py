@@ -1,1 +1,0 @@
-"""Virtual arrays: chunks that lie in other objects, by references."""

@@ -1,0 +1,133 @@
+"""Search for objects by name, size and age: ``find`` over any store."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+
+from penstock.engine.listing.select import globs, selector
+from penstock.errors import Unusable
+from penstock.jobs.selection import local, resolved, sized
+from penstock.source import open_source
+from penstock.values import ObjectMeta, as_folder
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator
+
+    from penstock.options import StoreOptions
+
+__all__ = ["FindKeywords", "Wanted", "find"]
+
+_KINDS = ("object", "marker", "folder")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Search criteria; an object must meet all of them.
+
+    Attributes:
+        name: Globs for the last component of a key; one must match.
+        path: Globs for the key below the URL, as in ``include`` of a dataset; one must match.
+        larger_bytes: Minimum size in bytes.
+        smaller_bytes: Maximum size in bytes.
+        newer_s: Maximum age in seconds, by this machine's clock.
+        older_s: Minimum age in seconds, by this machine's clock.
+        kind: ``object``; ``marker``, an empty object whose key ends in ``/``; ``folder``, a part of keys up to a ``/``,
+            each reported once.
+
+    """
+
+    name: str | Iterable[str] = ()
+    path: str | Iterable[str] = ()
+    larger_bytes: int | None = None
+    smaller_bytes: int | None = None
+    newer_s: float | None = None
+    older_s: float | None = None
+    kind: Literal["object", "marker", "folder"] = "object"
+
+    def matcher(self, now: float) -> Callable[[str, ObjectMeta], bool]:
+        """Return a predicate over the key below the URL and the object; ages count back from ``now``."""
+        names = globs(self.name)
+        chosen = selector(self.path, markers=True)
+        newest = None if self.older_s is None else now - self.older_s
+        oldest = None if self.newer_s is None else now - self.newer_s
+
+        def wanted(relative: str, meta: ObjectMeta) -> bool:
+            last = relative.rstrip("/").rpartition("/")[2]
+            return (
+                (not names or any(fnmatchcase(last, each) for each in names))
+                and chosen(relative.rstrip("/"), meta.size)
+                and (self.larger_bytes is None or meta.size >= self.larger_bytes)
+                and (self.smaller_bytes is None or meta.size <= self.smaller_bytes)
+                and (oldest is None or (meta.modified is not None and meta.modified >= oldest))
+                and (newest is None or (meta.modified is not None and meta.modified <= newest))
+            )
+
+        return wanted
+
+
+class FindKeywords(TypedDict, total=False):
+    """Keyword arguments of ``ps.find``: the fields of ``Wanted``."""
+
+    name: str | Iterable[str]
+    path: str | Iterable[str]
+    larger_bytes: int | None
+    smaller_bytes: int | None
+    newer_s: float | None
+    older_s: float | None
+    kind: Literal["object", "marker", "folder"]
+
+
+def find(
+    url: str | os.PathLike[str], *, store: StoreOptions | str | None = None, **wanted: Unpack[FindKeywords]
+) -> Iterator[ObjectMeta]:
+    """Yield the objects below a directory, prefix or bucket that match ``wanted`` (see ``Wanted``), in key order.
+
+    Each result has its URL. The size of a folder is the number of bytes below it, its time the latest one below it; a
+    folder comes after the folders below it. One request for each 1,000 objects, and one for each object whose size the
+    listing does not report.
+
+    Raises:
+        Unusable: Unknown kind, or a negative size or age; raised before anything is listed.
+        ConfigError: Invalid glob.
+
+    """
+    rule = Wanted(**wanted)
+    if rule.kind not in _KINDS:
+        raise Unusable(f"kind is one of {', '.join(_KINDS)}, not {rule.kind!r}")
+    for name in ("larger_bytes", "smaller_bytes", "newer_s", "older_s"):
+        value = getattr(rule, name)
+        if value is not None and not (isinstance(value, int | float) and value >= 0):
+            raise Unusable(f"{name} is a number, 0 or more, not {value!r}")
+    source, key = open_source(url, store)
+    prefix = as_folder(resolved(f"{as_folder(key)}.") if local(source) and key else key)
+    matches = rule.matcher(time.time())
+    entries = (entry for page in source.pages(prefix) for entry in sized(source, page.entries))
+    found = _folders(entries, len(prefix)) if rule.kind == "folder" else _objects(entries, marker=rule.kind == "marker")
+    return (replace(each, url=source.url(each.key)) for each in found if matches(each.key[len(prefix) :], each))
+
+
+def _objects(entries: Iterable[ObjectMeta], *, marker: bool) -> Iterator[ObjectMeta]:
+    return (each for each in entries if (not each.size and each.key.endswith("/")) is marker)
+
+
+def _folders(entries: Iterable[ObjectMeta], depth: int) -> Iterator[ObjectMeta]:
+    """Yield each folder after its last key; memory holds the folders of one path."""
+    above: list[ObjectMeta] = []
+    for entry in entries:
+        while above and not entry.key.startswith(above[-1].key):
+            yield above.pop()
+        at = len(above[-1].key) if above else depth
+        while cut := entry.key.find("/", at) + 1:
+            above.append(ObjectMeta(entry.key[:cut], 0))
+            at = cut
+        above = [_with(each, entry) for each in above]
+    yield from reversed(above)
+
+
+def _with(folder: ObjectMeta, entry: ObjectMeta) -> ObjectMeta:
+    times = [each.modified for each in (folder, entry) if each.modified is not None]
+    return replace(folder, size=folder.size + entry.size, modified=max(times, default=None))

@@ -1,0 +1,202 @@
+"""Planning rules of ``cp`` and ``mv``: the destination of each object, and refusals, without any request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+from penstock.engine.listing.select import selector
+from penstock.errors import Unusable
+from penstock.stores.urls import LOCAL_ROOT, Location, key_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from penstock.stores.provider import Provider
+    from penstock.values import ObjectMeta
+
+__all__ = ["Destination", "Origin", "Step", "check", "plan"]
+
+# Maximum length of one path component, on every file system in use.
+_NAME_BYTES = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Interpretation of one SOURCE argument.
+
+    Attributes:
+        root: URL of the bucket.
+        prefix: Key of an object; prefix of a tree, empty or with a ``/`` at the end; or the part of a glob before its
+            first component with a wildcard.
+        kind: One object, all objects under a prefix, or the matches of a glob.
+        lead: Prefix of the names of a tree that is copied *into* a folder: ``dir/`` for ``dir``, empty for ``dir/``.
+        glob: Glob for the part of the keys after ``prefix``.
+
+    """
+
+    root: str
+    prefix: str
+    kind: Literal["object", "tree", "glob"]
+    lead: str = ""
+    glob: str = ""
+
+    def name(self, key: str) -> str:
+        """Return the name of the object ``key`` below a destination folder."""
+        if self.kind == "object":
+            return key.rpartition("/")[2]
+        return self.lead + key[len(self.prefix) :]
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Interpretation of DEST: a key to write to or, with ``into``, a prefix that ends in ``/`` or is empty."""
+
+    root: str
+    key: str
+    into: bool
+
+    def place(self, origin: Origin, key: str) -> str:
+        """Return the destination key of the object ``key``."""
+        if self.into:
+            return self.key + origin.name(key)
+        return self.key if origin.kind == "object" else f"{self.key}/{key[len(origin.prefix) :]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Object and its destination key; ``fault`` says why it is refused, ``note`` why it is left out."""
+
+    root: str
+    meta: ObjectMeta
+    to: str
+    fault: str = ""
+    note: str = ""
+
+
+def check(origins: Sequence[Origin], dest: Destination) -> None:
+    """Refuse to copy a tree into itself, because its listing would never end. Raises ``Unusable``."""
+    base = dest.key if dest.into else f"{dest.key}/"
+    for each in origins:
+        if each.kind == "tree" and each.root == dest.root and base.startswith(each.prefix):
+            raise Unusable(
+                "the destination lies inside the source: copy to a place beside it", url=dest.root + dest.key
+            )
+
+
+def plan(
+    origins: Sequence[Origin],
+    found: Iterable[tuple[Origin, ObjectMeta]],
+    dest: Destination,
+    fold: Callable[[str], str] | None = None,
+) -> Iterator[Step]:
+    """Yield a step for each object found, in order; the objects of one origin come in key order.
+
+    If two objects have the same destination, the first one gets it. ``fold`` maps names that a disk treats as equal to
+    one name. Memory: one key per level of one tree; all keys if there are several origins or ``fold`` is given.
+    """
+    sources = _Sources(origins, dest.root)
+    scheme, _, bucket = dest.root.removesuffix("/").partition("://")
+    provider = Location(scheme, bucket, "").provider
+    places = _Places(fold) if len(origins) > 1 or fold is not None else _Nested()
+    for origin, meta in found:
+        to = dest.place(origin, meta.key)
+        note = fault = ""
+        if not to or (dest.root == LOCAL_ROOT and to.endswith("/") and not meta.size):
+            note = "a directory's marker"
+        else:
+            fault = (
+                _unnameable(provider, dest, to)
+                or sources.hold(meta.size, to)
+                or places.take(to, exclusive=dest.root == LOCAL_ROOT)
+            )
+        yield Step(origin.root, meta, to, fault, note)
+
+
+def _unnameable(provider: Provider, dest: Destination, to: str) -> str:
+    """Return why ``to`` is not a valid name, or an empty text; a file is never put outside the destination."""
+    if fault := key_fault(provider, to):
+        return fault
+    return _unfit(to[len(dest.key) :] if dest.into else to) if dest.root == LOCAL_ROOT else ""
+
+
+def _unfit(path: str) -> str:
+    """Return why a key cannot be the path of a file, or an empty text."""
+    folder, mark, name = path.rpartition("/")
+    return (_unfit_folder(folder) if mark else "") or _unfit_name(name)
+
+
+# Files of one folder come one after another.
+@lru_cache(maxsize=64)
+def _unfit_folder(folder: str) -> str:
+    return next(filter(None, map(_unfit_name, folder.split("/"))), "")
+
+
+def _unfit_name(name: str) -> str:
+    if name in ("", ".", ".."):
+        return f"no file can be called that: one of its names is {name!r}"
+    if (size := len(name.encode("utf-8", "surrogateescape"))) > _NAME_BYTES:
+        return f"no file can be called that: a name of {size} bytes, files have at most {_NAME_BYTES}"
+    return ""
+
+
+class _Sources:
+    """Sources that lie in the bucket of the destination."""
+
+    def __init__(self, origins: Sequence[Origin], root: str) -> None:
+        here = [each for each in origins if each.root == root]
+        self._keys = {each.prefix for each in here if each.kind == "object"}
+        self._trees = tuple(each.prefix for each in here if each.kind == "tree")
+        self._globs = [(each.prefix, selector(each.glob)) for each in here if each.kind == "glob"]
+
+    def hold(self, size: int, to: str) -> str:
+        """Return an error message if ``to`` is one of the sources, else an empty text."""
+        held = (
+            to in self._keys
+            or to.startswith(self._trees)
+            or any(to.startswith(prefix) and chosen(to[len(prefix) :], size) for prefix, chosen in self._globs)
+        )
+        return "this would overwrite one of the sources" if held else ""
+
+
+class _Places:
+    """Taken destination keys, for objects in any order."""
+
+    def __init__(self, fold: Callable[[str], str] | None) -> None:
+        self._fold = fold
+        self._taken: set[str] = set()
+        self._folders: set[str] = set()
+
+    def take(self, to: str, *, exclusive: bool) -> str:
+        """Take a key, or return why it is not available; ``exclusive``: a file cannot also be a directory."""
+        if self._fold is not None:
+            to = self._fold(to)
+        if to in self._taken:
+            spelt = "" if self._fold is None else ", perhaps in another spelling, which this disk takes for the same"
+            return f"two sources for one destination{spelt}: another one got there first"
+        above = [to[:at] for at in range(len(to)) if to[at] == "/"] if exclusive else []
+        if to in self._folders or not self._taken.isdisjoint(above):
+            return _BOTH
+        self._taken.add(to)
+        self._folders.update(above)
+        return ""
+
+
+class _Nested:
+    """Taken destination keys, for objects in key order: memory for one path, as a key precedes the keys below it."""
+
+    def __init__(self) -> None:
+        self._above: list[str] = []
+
+    def take(self, to: str, *, exclusive: bool) -> str:
+        """Take a key, or return why it is not available."""
+        while self._above and not to.startswith(self._above[-1]):
+            self._above.pop()
+        if exclusive and any(to.startswith(f"{each}/") for each in self._above):
+            return _BOTH
+        self._above.append(to)
+        return ""
+
+
+_BOTH = "this path would have to be a file and a directory: another object took it"

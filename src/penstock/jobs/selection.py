@@ -1,0 +1,253 @@
+"""Interpretation of command-line arguments in a store: objects, trees, globs, and the destination of a copy."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain, takewhile
+from operator import attrgetter
+from typing import TYPE_CHECKING, Literal
+
+from penstock.engine.listing.select import fixed_part, selector
+from penstock.errors import Denied, NotFound, Unusable
+from penstock.jobs.plan import Destination, Origin
+from penstock.source import Source, open_source
+from penstock.stores.urls import LOCAL_ROOT
+from penstock.values import UNKNOWN_SIZE, as_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from penstock.options import StoreOptions
+    from penstock.values import ObjectMeta
+
+__all__ = [
+    "Selection",
+    "destination",
+    "elsewhere",
+    "left_out",
+    "local",
+    "require",
+    "resolved",
+    "select",
+    "select_objects",
+    "sized",
+]
+
+_WILD = "*?["
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Resolved SOURCE: its store, its interpretation and, for one object, its metadata."""
+
+    source: Source
+    origin: Origin
+    meta: ObjectMeta | None = None
+
+    def entries(self) -> Iterator[ObjectMeta]:
+        """Return the objects in key order; one request for each 1,000, the first one before this returns.
+
+        Raises:
+            NotFound: No object matches.
+
+        """
+        if self.meta is not None:
+            return iter((self.meta,))
+        found = self._listed()
+        first = next(found, None)
+        if first is None:
+            raise NotFound("nothing there", url=self.source.url(self.origin.prefix + self.origin.glob))
+        return chain((first,), found)
+
+    def _listed(self) -> Iterator[ObjectMeta]:
+        prefix, glob = self.origin.prefix, self.origin.glob
+        chosen = selector(glob or (), markers=not glob)
+        for page in self.source.pages(prefix + fixed_part(glob)[0]):
+            yield from sized(self.source, [each for each in page.entries if chosen(each.key[len(prefix) :], each.size)])
+
+
+def require(url: str, store: StoreOptions | str, verb: Callable[..., object]) -> None:
+    """Raise ``Unsupported`` with ``url`` if its store lacks a verb of ``engine.contracts.driver``; no request."""
+    source, key = open_source(url, store)
+    source.require(verb, key)
+
+
+def sized(source: Source, entries: Sequence[ObjectMeta]) -> Sequence[ObjectMeta]:
+    """Return the listed objects, with the metadata of the object itself if the listing does not report its size.
+
+    One request for each object of unknown size. An object that no longer exists is left out.
+    """
+    missing = [each.key for each in entries if each.size == UNKNOWN_SIZE]
+    if not missing:
+        return entries
+    told = dict(zip(missing, source.stat_existing(missing), strict=True))
+    return [found for each in entries if (found := told.get(each.key, each)) is not None]
+
+
+def select(url: str, store: StoreOptions | str, *, recursive: bool) -> Selection:
+    """Resolve ``url``: an object of exactly this name; else a glob, if it has wildcards; else a tree.
+
+    Takes one or two requests.
+
+    Raises:
+        Unusable: ``url`` is a tree, without ``recursive``; or both an object and a tree, with ``recursive``.
+        NotFound: Nothing has this name, and it has no wildcards.
+
+    """
+    source, key = open_source(url, store)
+    key = resolved(key) if local(source) else key
+    tree = Selection(source, _tree(source, key))
+    if recursive and tree.origin.prefix == key:
+        return tree
+    meta = _head(source, key)
+    if meta is None and not set(_WILD).isdisjoint(key):
+        return Selection(source, _glob(source, key))
+    if (meta is None or recursive) and _inhabited(source, tree.origin.prefix):
+        return _the_one(tree, meta, recursive=recursive)
+    if meta is None:
+        raise NotFound(f"nothing there{elsewhere(source.root)}", url=source.url(key))
+    return Selection(source, Origin(source.root, key, "object"), meta)
+
+
+def select_objects(url: str, store: StoreOptions | str) -> Selection:
+    """Resolve ``url`` to an object of exactly this name, else to a glob; trees are not considered. One request.
+
+    Raises:
+        Unusable: ``url`` is a bucket.
+        NotFound: No object has this name, and it has no wildcards.
+
+    """
+    source, key = open_source(url, store)
+    if not key:
+        raise Unusable("this names a bucket, not an object in it", url=source.root)
+    key = resolved(key) if local(source) else key
+    try:
+        return Selection(source, Origin(source.root, key, "object"), source.head(key))
+    except NotFound:
+        if set(_WILD).isdisjoint(key):
+            raise
+        return Selection(source, _glob(source, key))
+
+
+def destination(url: str, store: StoreOptions | str, origins: Sequence[Origin]) -> tuple[Source, Destination]:
+    """Resolve DEST for these sources; one request, unless it is on this machine.
+
+    DEST is a folder if it ends in ``/`` or is a whole bucket, or if there are several sources or a glob. Otherwise it
+    is the new name.
+
+    Raises:
+        Unusable: DEST exists as something else: a directory or prefix instead of a name, or a file instead of a folder.
+
+    """
+    source, key = open_source(url, store)
+    key = resolved(key) if local(source) else key
+    several = len(origins) > 1 or origins[0].kind == "glob"
+    into = several or not key or key.endswith("/")
+    base = as_folder(key) if into else key
+    _fitting(source, base, tree=into or origins[0].kind == "tree")
+    return source, Destination(source.root, base, into)
+
+
+def local(source: Source) -> bool:
+    """Return whether ``source`` is the file system of this machine."""
+    return source.root == LOCAL_ROOT
+
+
+def left_out(selected: Selection) -> Iterator[tuple[str, str]]:
+    """Yield path and kind of each entry of a local tree that is not an object; ``entries`` omits these."""
+    if selected.origin.kind != "tree" or not local(selected.source):
+        return
+    pending = [f"/{selected.origin.prefix}"]
+    while pending:
+        entries = _entries(pending.pop())
+        for entry in entries:
+            kind = _kind(entry)
+            if kind == "link" and not os.path.isfile(entry.path):
+                yield entry.path, "a link to a directory" if os.path.isdir(entry.path) else "a link to no file"
+            elif not kind:
+                yield entry.path, "neither a file nor a directory"
+        pending += [entry.path for entry in reversed(entries) if _kind(entry) == "folder"]
+
+
+def _kind(entry: os.DirEntry[str]) -> Literal["link", "folder", "file", ""]:
+    """Return the kind of an entry; empty for other kinds, or if the file system cannot report it."""
+    with suppress(OSError):
+        return "link" if entry.is_symlink() else "folder" if entry.is_dir() else "file" if entry.is_file() else ""
+    return ""
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder, sorted by name; a folder that cannot be read is reported by the listing."""
+    with suppress(OSError), os.scandir(folder) as found:
+        return sorted(found, key=attrgetter("name"))
+    return []
+
+
+def elsewhere(url: str) -> str:
+    """Return a hint on schemes for the URL of a local path without objects; empty for any other URL."""
+    return "; a path without s3:// in front is one of this machine" if url.startswith("file:") else ""
+
+
+def _head(source: Source, key: str) -> ObjectMeta | None:
+    if not key or (local(source) and key.endswith("/")):
+        return None
+    try:
+        return source.head(key)
+    except NotFound:
+        return None
+
+
+def _tree(source: Source, key: str) -> Origin:
+    if not key or key.endswith("/"):
+        return Origin(source.root, key, "tree")
+    name = key.rpartition("/")[2]
+    prefix = resolved(f"{key}/") if local(source) else f"{key}/"
+    return Origin(source.root, prefix, "tree", lead=f"{name}/")
+
+
+def _glob(source: Source, key: str) -> Origin:
+    folders = takewhile(set(_WILD).isdisjoint, key.split("/")[:-1])
+    prefix = "".join(f"{each}/" for each in folders)
+    return Origin(source.root, prefix, "glob", glob=key[len(prefix) :])
+
+
+def _the_one(tree: Selection, meta: ObjectMeta | None, *, recursive: bool) -> Selection:
+    url = tree.source.url(tree.origin.prefix)
+    if meta is not None:
+        raise Unusable(f"both an object and a prefix: write {url} for the tree, or leave out -r for the object")
+    if not recursive:
+        raise Unusable("a whole tree: -r takes all that lies under it", url=url)
+    return tree
+
+
+def _inhabited(source: Source, prefix: str) -> bool:
+    return os.path.isdir(f"/{prefix}") if local(source) else bool(source.page(prefix).entries)
+
+
+def _fitting(source: Source, base: str, *, tree: bool) -> None:
+    """Refuse a destination of the wrong kind; a bucket that does not exist is reported here, once."""
+    if local(source):
+        there = f"/{base}"
+        if tree and os.path.isfile(there):
+            raise Unusable("the destination is a file, and should hold several", url=source.url(base))
+        under = os.path.isdir(there)
+    else:
+        under = False
+        # Permission to write does not imply permission to list.
+        with suppress(Denied):
+            under = bool(source.page(as_folder(base)).entries)
+    if under and not tree:
+        name = source.url(base)
+        raise Unusable(f"{name} is a {'directory' if local(source) else 'prefix'}: write {name}/ to copy into it")
+
+
+def resolved(key: str) -> str:
+    """Return a local key with ``.``, ``..`` and links resolved, except for a link as its last component."""
+    folder, _, name = key.rpartition("/")
+    if name in ("", ".", ".."):
+        whole = os.path.realpath(f"/{key}").strip("/")
+        return f"{whole}/" if whole else ""
+    folder = os.path.realpath(f"/{folder}").strip("/")
+    return f"{folder}/{name}" if folder else name

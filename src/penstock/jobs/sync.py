@@ -1,0 +1,395 @@
+"""Sync of one tree of objects to another: copies differences, and deletes surplus objects if requested."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Unpack
+
+from penstock.copies import are_distinct
+from penstock.errors import Changed, NoSpace, NotFound, PenstockError, Unusable
+from penstock.jobs.compare import Rule, merged, verdict
+from penstock.jobs.guard import LinkCheck, clear, clear_unfinished, in_the_way, link_on_the_way
+from penstock.jobs.ledger import ledger
+from penstock.jobs.mirror import SyncKeywords, SyncOptions, opened
+from penstock.jobs.outcome import Outcome, Synced
+from penstock.jobs.selection import left_out, local, sized
+from penstock.jobs.tasks import steps
+from penstock.jobs.tasks.copy import Job, copy, cost_bytes, silent_bytes
+from penstock.jobs.tasks.evidence import is_proven
+from penstock.jobs.tasks.pool import run_jobs
+from penstock.jobs.tasks.worker import suitable
+from penstock.options import StoreOptions
+from penstock.progress import bar
+from penstock.values import UNKNOWN_SIZE
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Generator, Iterable, Iterator
+
+    from penstock.jobs.mirror import Mirror
+    from penstock.jobs.outcome import Status
+    from penstock.jobs.plan import Step
+    from penstock.values import ObjectMeta
+
+__all__ = ["Run", "Sieve", "sync"]
+
+
+def sync(
+    source: str | os.PathLike[str],
+    dest: str | os.PathLike[str],
+    *,
+    report: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+    store: StoreOptions | str | None = None,
+    **how: Unpack[SyncKeywords],
+) -> Synced:
+    """Make the tree ``dest`` equal to the tree ``source``; both are directories or prefixes.
+
+    An object is copied unless the destination has it with the same size and the same content or time (exact rule:
+    docs/sync.md). Each object is replaced atomically: repeat an interrupted sync to continue it. Between stores,
+    objects pass through memory, never through a file.
+
+    Requests: one for each 1,000 objects on either side; for each copied object those of ``penstock cp``; two for each
+    deleted object. Memory: up to 512 MiB of objects, and the keys of the objects to delete.
+
+    Args:
+        source: Directory or prefix to copy from.
+        dest: Directory or prefix to copy to.
+        report: File for one line of JSON per object that was copied, deleted, left out or failed.
+        progress: Show a bar on standard error; default: if that is a terminal and rich is installed.
+        store: Options of both sides, or the name of a profile.
+        how: Fields of ``SyncOptions``: ``delete``, ``checksum``, ``include``, ``exclude``, ``dry_run``,
+            ``allow_empty``, ``whole_bucket``.
+
+    Raises:
+        NotFound: The source has no objects to copy. Nothing was changed.
+        Unusable: One tree lies in the other; ``delete`` on a protected place.
+        PenstockError: The first failure, after all other objects were copied; nothing was deleted.
+
+    """
+    run = Run(source, dest, SyncOptions(**how), StoreOptions() if store is None else store)
+    found, first = Synced(), None
+    with ledger(report, run.mirror) as note, closing(run.outcomes(progress=progress)) as outcomes:
+        for outcome in outcomes:
+            note(outcome)
+            found.add(outcome)
+            first = first or outcome.error
+    found.unchanged = run.unchanged
+    if first is not None:
+        if found.failed > 1:
+            first.message += f"; {found.failed:,} objects failed, {found.copied:,} were copied"
+        raise first
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Step of a sync, with the existing object at its destination if the two may be equal."""
+
+    step: Step
+    there: ObjectMeta | None = None
+
+
+class Run:
+    """Sync in progress.
+
+    Attributes:
+        mirror: The two trees.
+        unchanged: Number of objects so far that the destination already had.
+
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        dest: str | os.PathLike[str],
+        options: SyncOptions,
+        store: StoreOptions | str,
+    ) -> None:
+        """Open the two trees; nothing is changed. Raises the same errors as ``sync``."""
+        self.options = options
+        self.mirror = opened(source, dest, options, store)
+        self._seen = Sieve() if options.delete and not self.mirror.apart else None
+        if self._seen is not None:
+            self.mirror = replace(self.mirror, seen=self._seen.add)
+        self.unchanged = 0
+        self._directory = self.mirror.identity()
+        here, there = local(self.mirror.source), local(self.mirror.target)
+        self._rule = Rule(options.checksum, self.mirror.one_clock, here or there)
+        self._link = LinkCheck(self.mirror.base)
+        self._surplus: list[ObjectMeta] = []
+        # Copies that wait until deletions have made room.
+        self._put_off: list[_Task] | None = [] if options.delete else None
+        self._processes = 1
+        self._count: Callable[[int, int], None] = lambda _objects, _moved_bytes: None
+
+    def outcomes(self, *, progress: bool | None = None, processes: int | None = 1) -> Generator[Outcome]:
+        """Yield the outcome of each object that is not unchanged: first all copies, then all deletions.
+
+        Copies that wait for a deletion come last: a file replaces a directory, or a directory a file. A failure does
+        not stop the other copies, unless no space is left; after a failure nothing is deleted. ``processes`` is the
+        number of processes that copy, including this one (``tasks.worker.suitable``).
+        """
+        self._processes = suitable(processes, self.mirror.source, self.mirror.target)
+        planned = self.mirror.steps(empty=self.options.allow_empty, deleting=self.options.delete)
+        for path, kind in left_out(self.mirror.selection):
+            yield Outcome(path, "", 0, "skipped", kind)
+        whole = True
+        with bar("syncing", None, None, shown=False if self.options.dry_run else progress) as self._count:
+            for outcome in self._copies(self._tasks(planned)):
+                yield outcome
+                whole = whole and outcome.error is None
+            if self._surplus and self.mirror.identity() != self._directory:
+                whole = False
+                yield self._replaced()
+            if whole and (failure := self._overlap()):
+                whole = False
+                yield failure
+            for outcome in self._deletions() if whole else self._kept():
+                yield outcome
+                whole = whole and outcome.error is None
+            yield from self._replacements(whole=whole)
+        if local(self.mirror.target) and self.mirror.base and not self.options.dry_run:
+            clear_unfinished(self.mirror.target, self.mirror.base)
+
+    def _replaced(self) -> Outcome:
+        """Return the failure of a source that was renamed or unmounted: its objects only seem to be deleted."""
+        url = self.mirror.source.url(self.mirror.prefix)
+        return Outcome(url, "", 0, "failed", error=Changed("no longer the directory that was listed", url=url))
+
+    def _overlap(self) -> Outcome | None:
+        """Return the failure of a destination that may contain the source, or lie in it, under a different name."""
+        seen = self._seen
+        if seen is None or (found := overlap(self.mirror, filter(seen.may_hold, self._surplus))) is None:
+            return None
+        its, mine = found
+        there, here = self.mirror.target.url(its.key), self.mirror.source.url(mine.key)
+        message = f"this may be {here} of the source under another name: nothing is deleted"
+        error = Unusable(f"{message}; if it is another object, delete it with penstock rm, and repeat", url=there)
+        return Outcome("", there, its.size, "failed", error=error)
+
+    def _copies(self, tasks: Iterator[_Task]) -> Generator[Outcome]:
+        stop = Event()
+        work = partial(self._copy, stop)
+        with closing(run_jobs(tasks, work, self._cost_bytes, stop, processes=self._processes)) as results:
+            for task, ended in results:
+                path = self._in_the_way(task.step) if isinstance(ended, Unusable) else ""
+                if path and self._put_off is not None:
+                    self._put_off.append(task)
+                    continue
+                result = self._hindered(path) if path else ended
+                self._count(1, silent_bytes(task.step.meta) if result == "copied" else 0)
+                if result is None:
+                    self.unchanged += 1
+                    continue
+                yield self._outcome(task.step.meta, task.step.to, result)
+                # The next objects would be read in vain.
+                if isinstance(result, NoSpace):
+                    return
+
+    def _in_the_way(self, step: Step) -> str:
+        base, to = self.mirror.base, step.to
+        if not local(self.mirror.target) or step.fault or link_on_the_way(base, to):
+            return ""
+        return in_the_way(base, to)
+
+    def _hindered(self, path: str) -> Unusable:
+        folder = Path(path).is_dir()
+        kind = "a directory is in the place of this file" if folder else "a file is in a directory's place"
+        remedy = "remove it, or say --delete (delete=True)"
+        if self.options.delete:
+            remedy = "remove it: nothing is deleted that is excluded or a link, and nothing at all after a failure"
+        return Unusable(f"{kind}: {remedy}", url=path)
+
+    def _replacements(self, *, whole: bool) -> Generator[Outcome]:
+        """Copy the objects that waited for deletions.
+
+        With ``whole``, the deletions are done, and empty directories in the way are removed first. Without it, nothing
+        is removed.
+        """
+        put_off, self._put_off = self._put_off or [], None
+        for task in put_off if whole else ():
+            clear(f"/{task.step.to}")
+        yield from self._copies(iter(put_off))
+
+    def _cost_bytes(self, task: _Task) -> int:
+        # Both objects are held in memory for the comparison.
+        both = self.options.checksum and task.there is not None
+        return cost_bytes(task.step.meta) * (2 if both else 1)
+
+    def _tasks(self, planned: Iterator[Step]) -> Iterator[_Task]:
+        """Yield tasks for objects that differ or may differ; remember surplus objects, and count equal ones."""
+        for step, there in merged(planned, self.mirror.existing()):
+            if step is None:
+                if there is not None and self.options.delete and self.mirror.deletable(there):
+                    self._surplus.append(there)
+            elif step.note:  # marker of a directory
+                continue
+            elif step.fault or there is None:
+                yield _Task(step)
+            else:
+                found = verdict(step.meta, there, self._rule)
+                if found == "same":
+                    self.unchanged += 1
+                    self._count(1, 0)
+                else:
+                    yield _Task(step, there if found == "unsure" else None)
+
+    async def _copy(self, stop: Event, task: _Task) -> Status | None:
+        """Copy one object; return None if the destination already has it."""
+        mirror, step = self.mirror, task.step
+        if step.fault:
+            raise Unusable(step.fault, url=mirror.source.url(step.meta.key))
+        if local(mirror.target) and (path := self._link(step.to)):
+            raise Unusable("written through this link to a directory? remove it, or name it as DEST", url=path)
+        job = Job(mirror.source, step.meta, mirror.target, step.to, stamped=True)
+        if task.there is not None and await is_proven(job, task.there, by_time=not self.options.checksum):
+            return None
+        if self.options.dry_run:
+            # With ``delete``, the blocking path may be deleted first.
+            if not self.options.delete and (path := self._in_the_way(step)):
+                raise self._hindered(path)
+            return "planned"
+        await copy(job, lambda moved_bytes: self._count(0, moved_bytes), stop)
+        return "copied"
+
+    def _deletions(self) -> Generator[Outcome]:
+        if self.options.dry_run:
+            yield from (self._outcome(meta, meta.key, "planned", deleted=True) for meta in self._surplus)
+            return
+        with closing(run_jobs(self._surplus, self._delete, lambda _: 0, Event())) as results:
+            for meta, result in results:
+                self._count(1, 0)
+                yield self._outcome(meta, meta.key, result, deleted=True)
+
+    async def _delete(self, meta: ObjectMeta) -> Status:
+        """Delete an object that the source lacks, unless it changed since it was listed: two requests."""
+        target = self.mirror.target
+        try:
+            now = await steps.head(target, meta.key)
+        except NotFound:
+            return "deleted"
+        alike = now.etag == meta.etag if meta.etag else now.modified == meta.modified
+        if now.size != meta.size or not alike:
+            raise Changed("it was written to since it was compared: not deleted", url=target.url(meta.key))
+        await steps.delete(target, meta.key)
+        return "deleted"
+
+    def _kept(self) -> Generator[Outcome]:
+        note = "not deleted, because something failed: repeat the sync"
+        yield from (Outcome("", self.mirror.target.url(meta.key), meta.size, "skipped", note) for meta in self._surplus)
+
+    def _outcome(self, meta: ObjectMeta, to: str, result: Status | PenstockError, *, deleted: bool = False) -> Outcome:
+        source = "" if deleted else self.mirror.source.url(meta.key)
+        there = self.mirror.target.url(to)
+        if isinstance(result, PenstockError):
+            return Outcome(source, there, meta.size, "failed", error=result)
+        return Outcome(source, there, meta.size, result)
+
+
+# 1. ``Sieve`` records the name and size of every object that is listed at the source.
+# 2. An object to delete that matches none of these is not part of the source: most syncs end here, without a request.
+# 3. For the others, ``overlap`` searches a second listing for twins: one key ends with the other, same size and time.
+# 4. A twin alone is not proof: if one tree lies in the other, all other keys have twins, too.
+
+
+# With 10 million objects, one of 200 other objects passes.
+_SIEVE_BYTES = 16 << 20
+_HASHES = 4
+# Number of other keys to check before one tree is considered to lie in the other.
+_LOOKS = 8
+
+
+class Sieve:
+    """Bloom filter of the last key components and sizes of objects, with a fixed memory size."""
+
+    __slots__ = ("_bits",)
+
+    def __init__(self) -> None:
+        """Create an empty filter."""
+        self._bits = bytearray(_SIEVE_BYTES)
+
+    def add(self, meta: ObjectMeta) -> None:
+        """Add an object."""
+        for at in _bits(meta.key, meta.size):
+            self._bits[at >> 3] |= 1 << (at & 7)
+
+    def may_hold(self, meta: ObjectMeta) -> bool:
+        """Return whether an object of this name, and of this or an unknown size, may have been added."""
+        return any(
+            all(self._bits[at >> 3] & 1 << (at & 7) for at in _bits(meta.key, size))
+            for size in (meta.size, UNKNOWN_SIZE)
+        )
+
+
+def _bits(key: str, size: int) -> Iterator[int]:
+    drawn = hash((_name(key), size))
+    low, high = drawn & 0xFFFFFFFF, drawn >> 32 | 1
+    return ((low + number * high) % (_SIEVE_BYTES << 3) for number in range(_HASHES))
+
+
+def overlap(mirror: Mirror, suspects: Iterable[ObjectMeta]) -> tuple[ObjectMeta, ObjectMeta] | None:
+    """Return an object to be deleted and the source object that may be the same; None without such a pair.
+
+    One request for each 1,000 objects of the source, and a few for each pair of twins.
+    """
+    named: dict[str, list[ObjectMeta]] = {}
+    for each in suspects:
+        named.setdefault(_name(each.key), []).append(each)
+    refuted: set[tuple[str, str]] = set()
+    for page in mirror.source.pages(mirror.prefix) if named else ():
+        for mine in sized(mirror.source, [each for each in page.entries if _name(each.key) in named]):
+            for its in named[_name(mine.key)]:
+                if (offsets := _offsets(mirror, mine, its)) is None or offsets in refuted:
+                    continue
+                if are_distinct(mirror.source, mine, mirror.target, its) or _apart(mirror, mine, its):
+                    continue
+                if not _is_refuted(mirror, mine, offsets):
+                    return its, mine
+                refuted.add(offsets)
+    return None
+
+
+def _offsets(mirror: Mirror, mine: ObjectMeta, its: ObjectMeta) -> tuple[str, str] | None:
+    """Return the path of the target in the source, and of the source in the target; None if no key ends the other."""
+    here, there = mine.key[len(mirror.prefix) :], its.key[len(mirror.base) :]
+    if f"/{here}".endswith(f"/{there}"):
+        return here[: len(here) - len(there)], ""
+    if there.endswith(f"/{here}"):
+        return "", there[: len(there) - len(here)]
+    return None
+
+
+def _apart(mirror: Mirror, mine: ObjectMeta, its: ObjectMeta) -> bool:
+    """Return whether a HEAD of both objects shows that they differ, or that one no longer exists."""
+    [now] = mirror.source.stat_existing([mine.key])
+    [then] = mirror.target.stat_existing([its.key])
+    return now is None or then is None or are_distinct(mirror.source, now, mirror.target, then)
+
+
+def _is_refuted(mirror: Mirror, mine: ObjectMeta, offsets: tuple[str, str]) -> bool:
+    """Return whether a key of the inner tree is missing, or differs in size, where the outer tree would have it."""
+    inside, around = offsets
+    if inside:
+        keys = [mine.key[len(mirror.prefix) :]]
+        there = mirror.target.stat_existing([mirror.base + each for each in keys])
+        here = mirror.source.stat_existing([mirror.prefix + inside + each for each in keys])
+    elif around:
+        pages = mirror.source.pages(mirror.prefix)
+        keys = [each.key[len(mirror.prefix) :] for page in islice(pages, 1) for each in page.entries[:_LOOKS]]
+        there = mirror.source.stat_existing([mirror.prefix + each for each in keys])
+        here = mirror.target.stat_existing([mirror.base + around + each for each in keys])
+    else:
+        return False
+    return any(
+        one is not None and (other is None or other.size != one.size) for one, other in zip(there, here, strict=True)
+    )
+
+
+def _name(key: str) -> str:
+    return key.rpartition("/")[2]

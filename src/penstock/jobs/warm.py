@@ -1,0 +1,230 @@
+"""Cache warm-up before a training: reads missing objects in parallel and keeps none of them in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from penstock.data.catalog.catalog import Catalog
+from penstock.engine.contracts.fetching import CachedFetching
+from penstock.errors import NotFound, PenstockError, Unusable
+from penstock.jobs.selection import select
+from penstock.options import StoreOptions
+from penstock.progress import bar
+from penstock.source import open_source
+from penstock.values import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.engine.contracts.fetching import PendingRead
+    from penstock.source import Source
+
+    Place = str | os.PathLike[str]
+
+__all__ = ["Readable", "WarmFailure", "Warmed", "warm", "warm_into"]
+
+# Piece of a longer object: the read-ahead stays within its budget.
+_PIECE_BYTES = 16 << 20
+# Maximum disk space of an entry besides its bytes.
+_ENTRY_BYTES = 16 << 10
+_SHOWN = 100  # failures kept in a result
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """Object that lists its reads in advance: a dataset, its batches, a loader."""
+
+    def spans(self) -> tuple[Source, Iterator[Span]]:
+        """Return the store and the spans to read from it, in order; nothing is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class WarmFailure:
+    """Failed read.
+
+    Attributes:
+        url: URL of the object.
+        error: Cause of the failure.
+
+    """
+
+    url: str
+    error: PenstockError
+
+
+@dataclass(slots=True)
+class Warmed:
+    """Result of ``ps.warm``, counted in reads: one for each object, each 16 MiB of a longer object, or each chunk.
+
+    Attributes:
+        fetched: Number of reads from the store.
+        fetched_bytes: Bytes of these reads.
+        present: Number of reads that the cache already had, without a request.
+        missing: Number of reads of missing objects: deleted since the listing, or array chunks that were never written.
+        left_out: Number of reads that do not fit into the cache after the previous ones; nothing was read.
+        failed: Number of reads that failed.
+        failures: The first 100 failures.
+
+    """
+
+    fetched: int = 0
+    fetched_bytes: int = 0
+    present: int = 0
+    missing: int = 0
+    left_out: int = 0
+    failed: int = 0
+    failures: list[WarmFailure] = field(default_factory=list)
+
+
+def warm(
+    what: Place | Catalog | Readable | Iterable[Place],
+    *,
+    store: StoreOptions | str | None = None,
+    progress: bool | None = None,
+) -> Warmed:
+    """Read missing objects into the cache before a training needs them.
+
+    ``what`` is a URL (an object, a prefix or a glob), a list of URLs, a ``Catalog``, or a dataset (all of its samples).
+    For a loader or a dataset's ``batched(…)``, this reads the objects of this rank's next epoch, in that order.
+
+    Reads are parallel, within the store's ``ReadOptions``. Ctrl-C stops them; the cache keeps the objects read so far,
+    and the same call continues from there. Objects that do not fit into the cache, or on its disk, are left out. A
+    failure does not stop the other reads. One request for each 1,000 objects of a URL, and one for each read that the
+    cache does not have.
+
+    Args:
+        what: See above.
+        store: Options, or the name of a profile, for URLs and catalogs. A dataset has its own.
+        progress: Show a bar on standard error; default: if that is a terminal and rich is installed.
+
+    Raises:
+        Unusable: The store has no cache; ``store`` is given for a dataset or loader; or ``what`` has another type.
+        NotFound: A URL matches no objects.
+
+    """
+    done = Warmed()
+    with bar("warming", None, None, shown=progress) as count:
+        warm_into(done, what, store, count)
+    return done
+
+
+def warm_into(done: Warmed, what: object, store: StoreOptions | str | None, count: Callable[[int, int], None]) -> None:
+    """Run ``warm`` and add to ``done`` as it proceeds; ``count`` receives 1 and the bytes of each read."""
+    for source, spans in _groups(what, store):
+        _Warming(source, done, count).carry_out(spans)
+
+
+def _groups(what: object, store: StoreOptions | str | None) -> Iterator[tuple[Source, Iterable[Span]]]:
+    """Yield each store with the spans to read from it."""
+    if isinstance(what, str | os.PathLike):
+        yield _selected(os.fspath(what), store)
+    elif isinstance(what, Catalog):
+        yield open_source(what.root + what.base, store)[0], map(what.span, range(len(what)))
+    elif isinstance(what, Readable):
+        if store is not None:
+            raise Unusable(
+                f"{type(what).__name__} has a store of its own, and warm takes no other: pass store=, with its cache, "
+                "to a dataset when it is made"
+            )
+        yield what.spans()
+    elif isinstance(what, Iterable):
+        for each in what:
+            if not isinstance(each, str | os.PathLike):
+                raise Unusable(f"warm takes URLs, a Catalog, a dataset or a loader; a {type(each).__name__} is no URL")
+            yield _selected(os.fspath(each), store)
+    else:
+        raise Unusable(
+            f"warm takes a URL, a list of URLs, a Catalog, a dataset or a loader, not a {type(what).__name__}"
+        )
+
+
+def _selected(url: str, store: StoreOptions | str | None) -> tuple[Source, Iterable[Span]]:
+    found = select(url, StoreOptions() if store is None else store, recursive=True)
+    # The same spans as of a catalog: a dataset finds them by the same version.
+    spans = (Span(meta.key, 0, meta.size, meta.etag, whole=True) for meta in found.entries())
+    return found.source, spans
+
+
+class _Warming:
+    """Reader of one store's spans through its cache."""
+
+    def __init__(self, source: Source, done: Warmed, count: Callable[[int, int], None]) -> None:
+        options, cached = source.options.cache, source.fetching()
+        if options is None or not isinstance(cached, CachedFetching):
+            raise Unusable(
+                "this store has no cache: pass store=ps.StoreOptions(cache=ps.CacheOptions(…)) (to a dataset when it "
+                "is made), or set PENSTOCK_CACHE",
+                url=source.root,
+            )
+        self._source, self._done, self._count = source, done, count
+        self._cached, self._coming_bytes = cached, 0
+        self._versions_only = options.mode == "immutable"
+
+    def carry_out(self, spans: Iterable[Span]) -> None:
+        """Read the spans that the cache does not have."""
+        with self._source.lookahead(self._missing(spans)) as ahead:
+            while True:
+                try:
+                    read = ahead.advance()
+                except StopIteration:
+                    return
+                self._note(read)
+
+    def _missing(self, spans: Iterable[Span]) -> Iterator[Span]:
+        """Yield the pieces to read, as long as the cache has room for them."""
+        for piece in (piece for span in spans for piece in _pieces(span)):
+            if self._versions_only and not piece.etag:
+                raise Unusable(
+                    "this is read without a version (an ETag), and the cache's mode 'immutable' keeps no such reads: "
+                    "pass CacheOptions(mode='ttl', ttl_s=…), or a catalog that was listed",
+                    url=self._source.url(piece.key),
+                )
+            size_bytes = 0 if piece.stop is None else piece.stop - piece.start
+            if self._cached.contains(piece):
+                self._done.present += 1
+                self._count(1, size_bytes)
+            elif self._coming_bytes + _taken(piece) > self._cached.room_bytes():
+                self._done.left_out += 1
+            else:
+                self._coming_bytes += _taken(piece)
+                yield piece
+
+    def _note(self, read: PendingRead) -> None:
+        done = self._done
+        self._coming_bytes -= _taken(read.span)
+        try:
+            size_bytes = len(read.take())  # also writes to the cache
+        except NotFound as error:
+            if error.missing == "bucket":
+                raise
+            done.missing += 1
+            self._count(1, 0)
+        except PenstockError as error:
+            done.failed += 1
+            if len(done.failures) < _SHOWN:
+                done.failures.append(WarmFailure(error.url or self._source.url(read.span.key), error))
+            self._count(1, 0)
+        else:
+            done.fetched += 1
+            done.fetched_bytes += size_bytes
+            self._count(1, size_bytes)
+
+
+def _taken(span: Span) -> int:
+    """Return the cache space in bytes that a read will take, as far as it is known."""
+    return _ENTRY_BYTES + (0 if span.stop is None else span.stop - span.start)
+
+
+def _pieces(span: Span) -> Iterator[Span]:
+    """Split a long span at multiples of the piece size; the cache keeps a span without a version only as a whole."""
+    key, start, stop, etag, _, _, _ = span
+    if stop is None or not etag or stop - start <= _PIECE_BYTES:
+        yield span
+        return
+    while start < stop:
+        end = min(stop, (start // _PIECE_BYTES + 1) * _PIECE_BYTES)
+        yield Span(key, start, end, etag)
+        start = end

@@ -1,1 +1,0 @@
-"""From batches to a training loop: threads or workers that decode ahead, state, and the way to the device."""

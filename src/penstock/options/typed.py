@@ -1,0 +1,272 @@
+"""Conversion of values from a file or a command line to options, by the type of each field."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from penstock.errors import ConfigError
+from penstock.options.table import PARTS, Value, meant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from dataclasses import Field
+
+    Lookup = Callable[[str], str | None]
+    from collections.abc import Callable
+
+__all__ = ["UNSET", "Unset", "converted", "expand", "expanded", "literal_secrets", "own_names", "read_secret", "typed"]
+
+K = TypeVar("K")
+
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+_SIZE = re.compile(r"([0-9]+)\s*([KMGT]i?B?)", re.IGNORECASE)
+_SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_CONTAINERS = ("Literal[", "tuple[str, ...", "Mapping[str, str]")
+_LITERAL = re.compile(r"""["']([^"']*)["']""")
+# Error code for a value that cannot be expanded here, but may be elsewhere.
+UNSET = "VariableUnset"
+_MOST_SECRET_BYTES = 64 << 10
+
+
+def own_names(kind: type) -> list[str]:
+    """Return the names of the options of a provider's class, without the parts that all stores have."""
+    return [each.name for each in fields(kind) if each.init and each.name not in PARTS]
+
+
+def typed(kind: type[K], values: Mapping[str, Value], lookup: Lookup, **parts: object) -> K:
+    """Return options of ``kind`` with the values, expanded and converted, and with ``parts`` unchanged.
+
+    Raises:
+        ConfigError: ``kind`` does not have an option, or a value is invalid; the text names the value's origin, and
+            does not quote the value of an option that may be a secret.
+
+    """
+    known = {each.name: each for each in fields(kind) if each.init}  # type: ignore[arg-type]  # all kinds are dataclasses
+    for name, value in values.items():
+        if name not in known or name in parts:
+            allowed = [each for each in known if each not in parts]
+            raise ConfigError(f"{value.origin}: {kind.__name__} has no option {name!r}{_meant(name, allowed)}")
+    given = {name: converted(known[name], expanded(each, lookup), each.origin) for name, each in values.items()}
+    try:
+        return kind(**given, **parts)
+    except ConfigError as error:
+        origin = next(iter(values.values())).origin if values else ""
+        where = next((each.origin for name, each in values.items() if name in error.message), origin)
+        raise ConfigError(f"{where}: {error.message}" if where else error.message) from None
+
+
+def _meant(name: str, known: list[str]) -> str:
+    if name in PARTS:
+        return f": {name} is a table of its own, beside options"
+    return meant(name, known, f"; it has {', '.join(known)}" if known else "")
+
+
+def expanded(value: Value, lookup: Lookup) -> object:
+    """Return the value with variables replaced, and ``{file = "path"}`` replaced by the contents of a secret's file.
+
+    Raises:
+        ConfigError: A variable is not set, or the file cannot be read; the text names the origin.
+
+    """
+    try:
+        return _expanded(value.raw, lookup, value)
+    except Unset as error:
+        refused = ConfigError(f"{value.origin}: {error}")
+        refused.code = UNSET
+        raise refused from None
+
+
+def _expanded(raw: object, lookup: Lookup, value: Value) -> object:
+    if isinstance(raw, str):
+        return expand(raw, lookup)
+    if isinstance(raw, list):
+        return [_expanded(each, lookup, value) for each in raw]
+    if isinstance(raw, dict) and set(raw) == {"file"} and isinstance(raw["file"], str):
+        return read_secret(expand(raw["file"], lookup), value)
+    if isinstance(raw, dict):
+        return {name: _expanded(each, lookup, value) for name, each in raw.items()}
+    return raw
+
+
+def read_secret(path: str, value: Value) -> str:
+    """Return the contents of a file, without the line break at its end; ``path`` may be relative to ``value.folder``.
+
+    Raises:
+        ConfigError: The file cannot be read, is empty, has more than 64 KiB, or is not UTF-8 text.
+
+    """
+    place = Path(value.folder, Path(path).expanduser())
+    fault = ""
+    try:
+        with place.open(encoding="utf-8") as stream:
+            text = stream.read(_MOST_SECRET_BYTES + 1).removesuffix("\n").removesuffix("\r")
+        fault = "is empty" if not text else "is no secret: more than 64 KiB" if len(text) > _MOST_SECRET_BYTES else ""
+    except OSError as error:
+        fault = f"cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        fault = "is not UTF-8 text"
+    if fault:
+        raise ConfigError(f"{value.origin}: the file {place} {fault}")
+    return text
+
+
+def converted(field: Field[Any], value: object, origin: str) -> object:
+    """Return a value converted to a field's type: texts become numbers or booleans if the type requires it.
+
+    The value of a field named ``…_bytes`` may have a unit: ``"64 MiB"``. Raises ``ConfigError`` for an invalid value.
+    """
+    kinds = _kinds(str(field.type))
+    for kind in kinds:
+        found = _as(kind, value, field)
+        if found is not MISSING:
+            return found
+    wanted = " or ".join(dict.fromkeys(map(_named, kinds))) or "set in a program, not in a file"
+    shown = "" if _private(field) else f", not {value!r}"[:100]
+    raise ConfigError(f"{origin} must be {wanted}{shown}")
+
+
+def _private(field: Field[Any]) -> bool:
+    return not (field.repr and (field.metadata.get("public", False) or not str(field.type).startswith("str")))
+
+
+def _kinds(annotation: str) -> list[str]:
+    """Return the types of a union, without those that a file cannot hold."""
+    parts, depth, last = [], 0, 0
+    for at, char in enumerate(f"{annotation}|"):
+        depth += (char == "[") - (char == "]")
+        if char == "|" and not depth:
+            parts.append(annotation[last:at].strip())
+            last = at + 1
+    return [
+        each
+        for each in parts
+        if each in _SIMPLE or each.startswith(("Literal[", "tuple[str, ...", "Mapping[str, str]"))
+    ]
+
+
+def _as(kind: str, value: object, field: Field[Any]) -> object:
+    """Return the value as ``kind``; MISSING if it cannot be converted."""
+    text, truth = isinstance(value, str), isinstance(value, bool)
+    if kind == "str":
+        return value if text else MISSING
+    if kind == "bool":
+        return value if truth else _truth(value)
+    if kind in ("int", "float"):
+        if truth:
+            return MISSING
+        return _number(value) if kind == "float" else _whole(value, sized=field.name.endswith("_bytes"))
+    if kind.startswith("Literal["):
+        return value if value in _LITERAL.findall(kind) else MISSING
+    return _several(kind, value)
+
+
+def _several(kind: str, value: object) -> object:
+    if kind.startswith("Mapping["):
+        return value if isinstance(value, dict) and all(isinstance(each, str) for each in value.values()) else MISSING
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return tuple(value)
+    return MISSING
+
+
+def _truth(value: object) -> object:
+    word = value.lower() if isinstance(value, str) else ""
+    return True if word in _TRUE else False if word in _FALSE else MISSING
+
+
+def _whole(value: object, *, sized: bool) -> object:
+    if isinstance(value, int):
+        return value
+    text = value.strip() if isinstance(value, str) else ""
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    size = _SIZE.fullmatch(text) if sized else None
+    return int(size[1]) * _SIZES[size[2][0].lower()] if size else MISSING
+
+
+def _number(value: object) -> object:
+    try:
+        return float(value) if isinstance(value, (int, float, str)) else MISSING
+    except ValueError:
+        return MISSING
+
+
+_SIMPLE = {"str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false"}
+
+
+def _named(kind: str) -> str:
+    if kind.startswith("Literal["):
+        return " or ".join(map(repr, _LITERAL.findall(kind)))
+    return _SIMPLE.get(kind, "a table of texts" if kind.startswith("Mapping[") else "a list of texts")
+
+
+def literal_secrets(kind: type, values: Mapping[str, Value]) -> list[str]:
+    """Return the names of secret options whose values are in the file itself, not in a variable or another file."""
+    secret = {each.name for each in fields(kind) if not each.repr}
+    return [
+        name for name, each in values.items() if name in secret and isinstance(each.raw, str) and "${" not in each.raw
+    ]
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Unset(ValueError):
+    """Error for a text that cannot be expanded; its message says why, and quotes only names of variables."""
+
+
+def expand(text: str, lookup: Callable[[str], str | None]) -> str:
+    """Return ``text`` with variables replaced by their values, which are not expanded again.
+
+    ``${NAME}`` is the value of a variable; ``${NAME:-default}`` is ``default`` where the variable is unset or empty, as
+    in a POSIX shell; defaults may hold variables themselves. ``$${`` stands for a literal ``${``. Any other ``$`` stays
+    unchanged.
+
+    Raises:
+        Unset: A variable is unset or empty and has no default; a ``${`` is not closed, or has no name.
+
+    """
+    found, at = _until(text, 0, lookup, nested=False)
+    assert at == len(text)  # noqa: S101  an invariant
+    return found
+
+
+def _until(text: str, at: int, lookup: Callable[[str], str | None], *, nested: bool) -> tuple[str, int]:
+    """Expand from ``at`` to the end, or to the ``}`` that closes a default; return the text and its end position."""
+    pieces: list[str] = []
+    while at < len(text):
+        if text.startswith("$${", at):
+            pieces.append("${")
+            at += 3
+        elif text.startswith("${", at):
+            piece, at = _variable(text, at, lookup)
+            pieces.append(piece)
+        elif nested and text[at] == "}":
+            break
+        else:
+            pieces.append(text[at])
+            at += 1
+    return "".join(pieces), at
+
+
+def _variable(text: str, at: int, lookup: Callable[[str], str | None]) -> tuple[str, int]:
+    name = _NAME.match(text, at + 2)
+    if name is None:
+        raise Unset("'${' is not followed by the name of a variable: write ${NAME}, or $${ for the two characters")
+    default, at = None, name.end()
+    if text.startswith(":-", at):
+        # A default that is not needed may name variables that are not set.
+        wanted = lookup(name[0])
+        default, at = _until(text, at + 2, _nothing if wanted else lookup, nested=True)
+    if not text.startswith("}", at):
+        raise Unset(f"'${{{name[0]}' is not closed: write ${{{name[0]}}} or ${{{name[0]}:-default}}")
+    value = lookup(name[0]) or default
+    if value is None:
+        raise Unset(f"the variable {name[0]} is not set: set it, or write ${{{name[0]}:-default}}")
+    return value, at + 1
+
+
+def _nothing(_name: str) -> str:
+    return "unused"

@@ -1,1 +1,0 @@
-"""Providers of plain files: of web servers, and of whatever fsspec opens."""

@@ -1,1 +1,0 @@
-"""Profiles as providers: looked up by name, and what holds for each."""

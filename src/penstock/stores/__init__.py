@@ -1,0 +1,1 @@
+"""Stores: one folder per provider, with its options, credentials, signing, codes and driver."""

@@ -1,0 +1,1 @@
+"""Azure Blob Storage: options, credentials, signatures, verbs, code table and listings."""

@@ -1,0 +1,1 @@
+"""Credentials from functions and processes, renewed before they expire."""

@@ -1,0 +1,82 @@
+"""Helpers for all drivers: blocking calls as exchanges, pages of a sorted listing, errors for oversized objects."""
+
+from __future__ import annotations
+
+from itertools import chain, islice
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from penstock.engine.contracts.exchange import Exchange, Response, Work
+from penstock.errors import Damaged, Unusable
+from penstock.values import ObjectMeta, Page
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+__all__ = ["direct", "grouped", "key_bytes", "page_from", "page_of", "too_large", "untold"]
+
+T = TypeVar("T")
+_PAGE = 1000  # keys, as on S3
+
+
+def direct(run: Callable[[], T], *, blocks: bool = True) -> Exchange[T]:
+    """Wrap a call that returns a verb's result or raises a Penstock error; see ``Work`` for ``blocks``."""
+
+    def parse(response: Response) -> T:
+        if response.fault is not None:
+            raise response.fault
+        return cast("T", response.body)
+
+    return Exchange(Work(run, blocks), parse)
+
+
+def too_large(most_bytes: int, url: str) -> Unusable:
+    """Return the error for an object of unknown size that is larger than the bound of a read."""
+    limit = f"more than {most_bytes} bytes, the most that is read of an object of unknown size"
+    return Unusable(f"{limit}: list it (from_prefix, a manifest), or use ps.open", url=url)
+
+
+def untold(most_bytes: int, url: str) -> Damaged:
+    """Return the error for an object of undeclared size that is longer than ``most_bytes``."""
+    message = f"the server does not say how long the object is, and sent more than {most_bytes} bytes: if that is right"
+    return Damaged(f"{message}, raise ReadOptions(unknown_bytes=…)", url=url)
+
+
+def key_bytes(key: str) -> bytes:
+    """Return the bytes that keys are sorted by: UTF-8, or the raw bytes of a file name."""
+    return key.encode("utf-8", "surrogateescape")
+
+
+def page_of(metas: Iterable[ObjectMeta], prefix: str, *, after: str, delimiter: str) -> Page:
+    """Return the page of sorted ``metas`` that follows ``after`` (exclusive), grouped by ``delimiter`` as S3 does.
+
+    A common prefix is listed once. As a token (``after``) it skips all keys below it.
+    """
+    return page_from(grouped(metas, prefix, after, delimiter))[0]
+
+
+def page_from(items: Iterator[ObjectMeta | str]) -> tuple[Page, Iterator[ObjectMeta | str]]:
+    """Return one page of the items of ``grouped``, and an iterator over the items for later pages."""
+    found = list(islice(items, _PAGE + 1))
+    shown, more = found[:_PAGE], found[_PAGE:]
+    final = shown[-1] if more else ""
+    page = Page(
+        tuple(item for item in shown if isinstance(item, ObjectMeta)),
+        tuple(item for item in shown if isinstance(item, str)),
+        final if isinstance(final, str) else final.key,
+    )
+    return page, chain(more, items)
+
+
+def grouped(metas: Iterable[ObjectMeta], prefix: str, after: str, delimiter: str) -> Iterator[ObjectMeta | str]:
+    """Yield the sorted ``metas`` that follow ``after``; a common prefix replaces the entries below it."""
+    bound, last = key_bytes(after), ""
+    for meta in metas:
+        head, mark, _ = meta.key[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
+        if not mark:
+            if key_bytes(meta.key) > bound:
+                yield meta
+            continue
+        group = prefix + head + mark
+        if group != last and key_bytes(group) > bound:
+            yield group
+        last = group

@@ -1,0 +1,1 @@
+"""Stores over fsspec's filesystems."""

@@ -1,0 +1,552 @@
+"""fsspec filesystem as a store: each verb makes one or a few blocking calls."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from asyncio import TimeoutError as AsyncTimeout
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from time import time
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from penstock.engine.contracts.driver import UNKNOWN_BYTES, Abilities, Conditions
+from penstock.errors import (
+    AlreadyExists,
+    Changed,
+    Damaged,
+    Forbidden,
+    InvalidURL,
+    NoSpace,
+    NotFound,
+    PenstockError,
+    TimedOut,
+    Transient,
+    Truncated,
+    Unreachable,
+    Unsupported,
+    Unusable,
+)
+from penstock.stores.direct import direct, key_bytes, too_large, untold
+from penstock.stores.http.headers import parse_date
+from penstock.stores.local import aside as asides
+from penstock.values import UNKNOWN_SIZE, ObjectMeta, Page, Upload, Uploads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from penstock.engine.buffer import Buffer
+    from penstock.engine.contracts.driver import Attributes, Beginning, Part, Payload
+    from penstock.engine.contracts.exchange import Exchange
+    from penstock.stores.fsspec.instances import Instances
+    from penstock.values import Span
+
+_PIECE_BYTES = 1 << 20
+
+__all__ = ["Fsspec"]
+
+# Stores whose writes are atomic: on others a temporary file is written and renamed.
+_ATOMIC = {
+    *("memory", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "tos", "obs", "cos", "hf"),
+    *("gdrive", "dropbox", "github", "lakefs", "wandb"),
+}
+_NONE = Conditions(create=False, replace=False)
+_LATER = "the file is no longer the one that was listed or opened"
+
+
+class Fsspec:
+    """Root of a filesystem; keys are paths below it.
+
+    A version is the filesystem's own (an ETag, a generation, a digest), else the modification time with the size. It is
+    checked after each read, since fsspec cannot bind a read to a version.
+    """
+
+    abilities = Abilities(digest=None, put=_NONE, complete=_NONE, forms=("none",), form="none")
+
+    def __init__(self, root: str, protocol: str, instances: Instances, secrets: Iterable[str] = ()) -> None:
+        """Serve ``instances``; URLs in messages begin with ``root``, and messages never quote ``secrets``."""
+        self._root = root
+        self._atomic = protocol in _ATOMIC
+        self._instances = instances
+        self._secrets = tuple(secrets)
+        self._spool = Spool()
+
+    def url(self, key: str) -> str:
+        """Return the file's URL, ``fsspec+protocol://rest/key``."""
+        return self._root + key
+
+    def prepare(self) -> None:
+        """Do nothing: filesystems connect on the transport's threads."""
+
+    def head(self, key: str) -> Exchange[ObjectMeta]:
+        """Describe one file; a directory raises ``NotFound``."""
+
+        def run() -> ObjectMeta:
+            with self._using("look up", key) as (fs, path):
+                found = self._look(fs, path, key)
+                if found.size == UNKNOWN_SIZE:
+                    raise Unsupported("the filesystem does not say how long this is, so it can only be read whole")
+                return found
+
+        return direct(run)
+
+    def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
+        """List everything on one page, in UTF-8 byte order; all results of fsspec are in memory at once.
+
+        Raises:
+            Unsupported: The delimiter is not ``/``.
+
+        """
+        del token  # a second page does not exist
+        if delimiter not in ("", "/"):
+            raise Unsupported("filesystems list directories: the delimiter is '/'", url=self.url(prefix))
+
+        def run() -> Page:
+            with self._using("list", prefix) as (fs, path):
+                root = path[: len(path) - len(prefix)]
+                found = _children(fs, root, prefix) if delimiter else _below(fs, root, prefix)
+                return _page(found, prefix, start_after)
+
+        return direct(run)
+
+    def read(self, span: Span, target: Buffer) -> Exchange[int]:
+        """Read one span into the target, then check that the file still has the requested version."""
+        key, start, stop = span.key, span.start, span.start + target.size
+
+        def run() -> int:
+            with self._using("read", key) as (fs, path):
+                if not target.size:
+                    self._check_empty(self._look(fs, path, key), span)
+                    return 0
+                data = fs.cat_file(path) if span.whole else self._cut(fs, path, start, stop)
+                if span.whole and len(data) != target.size:
+                    raise Changed(f"the file has {len(data)} bytes and was listed with {target.size}")
+                if span.etag:
+                    self._pinned(fs, path, span.etag)
+                if len(data) < target.size:
+                    raise Truncated("the file ends before the range does")
+                target.fill(data)
+                return len(data)
+
+        return direct(run)
+
+    def _cut(self, fs: Any, path: str, start: int, stop: int) -> bytes:  # noqa: ANN401  fsspec has no types
+        try:
+            data: bytes = fs.cat_file(path, start=start, end=stop)
+        except Exception as error:
+            size = UNKNOWN_SIZE
+            with suppress(Exception):  # report the first error
+                size = described("", fs.info(path)).size
+            if size != UNKNOWN_SIZE and stop > size:
+                raise Truncated("the file ends before the range does") from error
+            raise
+        if len(data) > stop - start:
+            raise Damaged(f"asked for {stop - start} bytes, the filesystem gave {len(data)}")
+        return data
+
+    def _check_empty(self, found: ObjectMeta, span: Span) -> None:
+        if span.whole and found.size > 0:
+            raise Changed(f"the file has {found.size} bytes and was listed with 0")
+        if span.etag and span.etag != found.etag:
+            raise Changed(_LATER)
+
+    def get(
+        self,
+        key: str,
+        etag: str,
+        most_bytes: int = UNKNOWN_BYTES,
+        buffer: Buffer | None = None,  # noqa: ARG002  the size is looked up first
+    ) -> Exchange[bytes | Beginning]:
+        """Read a whole file."""
+
+        def run() -> bytes:
+            with self._using("read", key) as (fs, path):
+                before = self._look(fs, path, key)
+                if etag and etag != before.etag:
+                    raise Changed(_LATER)
+                if before.size > most_bytes:
+                    raise too_large(most_bytes, self.url(key))
+                bound = min(most_bytes, self.abilities.untold_bytes)
+                data = fs.cat_file(path) if before.size != UNKNOWN_SIZE else _bounded(fs, path, bound)
+                if before.size not in (UNKNOWN_SIZE, len(data)):
+                    raise Transient(f"the file had {before.size} bytes, and {len(data)} were read")
+                if before.size == UNKNOWN_SIZE and len(data) > bound:
+                    raise untold(bound, self.url(key))
+                self._pinned(fs, path, before.etag)
+                return data
+
+        return direct(run)
+
+    def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
+        """Write one file. Content type and metadata are dropped: fsspec has no common interface for them."""
+        del attributes  # conditions too: see abilities
+
+        def run() -> str:
+            with self._writing(key) as (fs, path, aside):
+                fs.pipe_file(aside, bytes(body.data))
+                return self._publish(fs, aside, path)
+
+        return direct(run)
+
+    def delete(self, key: str) -> Exchange[None]:
+        """Delete one file; a missing file is not an error, and directories stay."""
+
+        def run() -> None:
+            with self._using("delete", key) as (fs, path), suppress(FileNotFoundError):
+                fs.rm_file(path)
+
+        return direct(run)
+
+    def copy(self, source: str, key: str, etag: str = "") -> Exchange[str]:
+        """Copy one file, within the filesystem."""
+
+        def run() -> str:
+            with self._using("copy", source) as (fs, path):
+                if etag != (found := self._look(fs, path, source).etag) and etag:
+                    raise Changed(_LATER)
+            with self._writing(key) as (fs, target, aside):
+                fs.cp_file(path, aside)
+                with self._located("copy", source):
+                    self._pinned(fs, path, found)
+                return self._publish(fs, aside, target)
+
+        return direct(run)
+
+    def create(self, key: str, attributes: Attributes) -> Exchange[str]:
+        """Begin a temporary file on this machine; its path is the upload's id."""
+        del attributes  # see put
+
+        def run() -> str:
+            with self._located("begin an upload to", key):
+                self._path("", key)
+                return self._spool.begin(key)
+
+        return direct(run)
+
+    def part(self, key: str, upload: str, part: Part, body: Payload) -> Exchange[str]:
+        """Write one part into the temporary file."""
+
+        def run() -> str:
+            with self._located("write a part of", key):
+                self._spool.write(upload, body.data, part.offset)
+            return str(part.number)
+
+        return direct(run)
+
+    def complete(
+        self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False, replaces: str = ""
+    ) -> Exchange[str]:
+        """Send the whole temporary file."""
+        del etags, create_only, replaces  # see abilities
+
+        def run() -> str:
+            with self._writing(key) as (fs, path, aside):
+                fs.put_file(self._spool.path(upload), aside)
+                version = self._publish(fs, aside, path)
+                self._spool.end(upload)
+                return version
+
+        return direct(run)
+
+    def abort(self, key: str, upload: str) -> Exchange[None]:
+        """Remove the temporary file."""
+
+        def run() -> None:
+            with self._located("abort an upload to", key):
+                self._spool.end(upload)
+
+        return direct(run)
+
+    def uploads(self, prefix: str, *, token: str = "") -> Exchange[Uploads]:
+        """List the uploads of this process, on one page."""
+        del token
+        return direct(lambda: Uploads(tuple(each for each in self._spool if each.key.startswith(prefix))))
+
+    def _look(self, fs: Any, path: str, key: str) -> ObjectMeta:  # noqa: ANN401  fsspec has no types
+        fs.invalidate_cache(path)  # cached listings may be stale
+        info = fs.info(path)
+        if not is_file(info):
+            raise NotFound("this is a directory")
+        return described(key, info)
+
+    def _pinned(self, fs: Any, path: str, version: str) -> None:  # noqa: ANN401  likewise
+        if version and self._look(fs, path, "").etag != version:
+            raise Changed(_LATER)
+
+    def _publish(self, fs: Any, aside: str, path: str) -> str:  # noqa: ANN401  likewise
+        """Rename the temporary file to its final path; return the file's version."""
+        if aside != path:
+            if fs.isdir(path):
+                raise Unusable("this is a directory, and files are written")
+            _rename(fs, aside, path)
+        return self._look(fs, path, "").etag
+
+    @contextmanager
+    def _writing(self, key: str) -> Iterator[tuple[Any, str, str]]:
+        """Yield a filesystem, the path of a key, and the path to write to, which is removed after a failure."""
+        with self._using("write", key) as (fs, path):
+            if self._atomic:
+                yield fs, path, path
+                return
+            folder = path.rpartition("/")[0]
+            fs.makedirs(folder, exist_ok=True)
+            aside = f"{folder}/.penstock-{uuid4().hex}"
+            try:
+                yield fs, path, aside
+            except BaseException:
+                with suppress(Exception):  # report the first error
+                    fs.rm_file(aside)
+                raise
+
+    @contextmanager
+    def _using(self, action: str, key: str) -> Iterator[tuple[Any, str]]:
+        """Yield a filesystem and the path of a key; errors in the block are translated to Penstock's."""
+        with self._located(action, key), self._instances.borrow() as (fs, root):
+            yield fs, root + key if action == "list" else self._path(root, key)
+
+    @contextmanager
+    def _located(self, action: str, key: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  filesystems raise errors of any class
+            found = translated(error, action, self.url(key), self._secrets)
+            raise found from found.__cause__
+
+    def _path(self, root: str, key: str) -> str:
+        if not key or key.endswith("/"):
+            raise InvalidURL("a file's path does not end in '/'")
+        if asides.is_reserved(key):
+            raise InvalidURL("names that begin with '.penstock-' are kept for files being written")
+        return root + key
+
+
+def _bounded(fs: Any, path: str, most_bytes: int) -> bytes:  # noqa: ANN401  likewise
+    """Read a file of unknown size, up to one byte more than ``most_bytes``."""
+    pieces, left = list[bytes](), most_bytes + 1
+    with fs.open(path, "rb") as file:
+        while left and (piece := file.read(min(left, _PIECE_BYTES))):
+            pieces.append(piece)
+            left -= len(piece)
+    return b"".join(pieces)
+
+
+def _below(fs: Any, root: str, prefix: str) -> list[ObjectMeta | str]:  # noqa: ANN401  likewise
+    """Return all files whose key begins with a prefix."""
+    folder, _, start = prefix.rpartition("/")
+    if not start:
+        return _named(_found(fs, root + folder), root)
+    found: list[ObjectMeta | str] = []
+    for each in _children(fs, root, prefix):
+        found += _named(_found(fs, root + each.rstrip("/")), root) if isinstance(each, str) else [each]
+    return found
+
+
+def _found(fs: Any, path: str) -> Iterable[Mapping[str, object]]:  # noqa: ANN401  likewise
+    path = path.rstrip("/") or path
+    fs.invalidate_cache(path)
+    try:
+        found: dict[str, dict[str, object]] = fs.find(path, detail=True)
+    except FileNotFoundError:
+        return ()
+    # fsspec lists a file as its own child: leave it out.
+    return [info for name, info in found.items() if name.strip("/") != path.strip("/")]
+
+
+def _children(fs: Any, root: str, prefix: str) -> list[ObjectMeta | str]:  # noqa: ANN401  likewise
+    """Return files and directories of the prefix's directory whose key begins with it; directories end in ``/``."""
+    path = (root + prefix.rpartition("/")[0]).rstrip("/") or root
+    fs.invalidate_cache(path)
+    try:
+        found = fs.ls(path, detail=True)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    named = _named(found, root)
+    return [each for each in named if (each if isinstance(each, str) else each.key).startswith(prefix)]
+
+
+def _named(found: Iterable[Mapping[str, object]], root: str) -> list[ObjectMeta | str]:
+    """Return files, and directories as keys that end in ``/``; temporary files are left out."""
+    named: list[ObjectMeta | str] = []
+    for info in found:
+        path = str(info["name"])
+        start = next((each for each in (root, root.lstrip("/")) if path.startswith(each)), None)
+        if start is None:
+            raise Damaged(f"the filesystem lists {path!r}, which does not lie below {root!r}")
+        key = path[len(start) :]
+        if key.strip("/") and not asides.is_aside(key.rpartition("/")[2]):
+            if is_file(info):
+                named.append(described(key, info))
+            elif info.get("type") == "directory":
+                named.append(f"{key.rstrip('/')}/")
+    return named
+
+
+def _page(found: Iterable[ObjectMeta | str], prefix: str, after: str) -> Page:
+    bound = key_bytes(after)
+    keyed = {each if isinstance(each, str) else each.key: each for each in found}
+    names = sorted((key for key in keyed if key.startswith(prefix) and key_bytes(key) > bound), key=key_bytes)
+    items = [keyed[name] for name in names]
+    return Page(
+        tuple([each for each in items if isinstance(each, ObjectMeta)]),
+        tuple([each for each in items if isinstance(each, str)]),
+    )
+
+
+def _rename(fs: Any, aside: str, path: str) -> None:  # noqa: ANN401  likewise
+    """Rename, or copy if the filesystem cannot rename; only that copy can be seen half done."""
+    from fsspec import AbstractFileSystem
+    from fsspec.asyn import AsyncFileSystem
+
+    # fsspec's default mv consists of copies that read names as globs.
+    if type(fs).mv in (AbstractFileSystem.mv, AsyncFileSystem.mv):
+        fs.cp_file(aside, path)
+        fs.rm_file(aside)
+    else:
+        fs.mv(aside, path)
+
+
+# Most specific first; the names are those of s3fs, gcsfs, adlfs, ossfs, huggingface_hub, dropbox, gdrive.
+_VERSIONS = ("etag", "ETag", "e_tag", "generation", "version_id", "versionId", "blob_id", "rev", "sha", "content_md5")
+_TIMES = ("mtime", "LastModified", "last_modified", "modified", "updated", "timeModified", "modify", "mTime", "created")
+_TYPES = ("ContentType", "content_type", "contentType", "mimetype")
+
+
+def is_file(info: Mapping[str, object]) -> bool:
+    """Return whether ``info`` describes a file."""
+    return info.get("type", "file") == "file"
+
+
+def described(key: str, info: Mapping[str, object]) -> ObjectMeta:
+    """Return a file's metadata; an unknown size is ``UNKNOWN_SIZE``, an unknown version is empty."""
+    size = info.get("size")
+    size = size if isinstance(size, int) and not isinstance(size, bool) and size >= 0 else UNKNOWN_SIZE
+    modified = _moment(_first(info, _TIMES))
+    version = _text(_first(info, _VERSIONS)) or (f"{modified!r}-{size:x}" if modified is not None else "")
+    if not version and isinstance(info.get("ino"), int):
+        version = f"{info['ino']}-{size:x}"
+    return ObjectMeta(key, size, version, modified, content_type=_text(_first(info, _TYPES)))
+
+
+def _first(info: Mapping[str, object], names: tuple[str, ...]) -> object:
+    return next((info[name] for name in names if info.get(name) not in (None, "")), None)
+
+
+def _text(value: object) -> str:
+    return str(value).strip().replace('"', "") if isinstance(value, str | int) and not isinstance(value, bool) else ""
+
+
+def _moment(value: object) -> float | None:
+    """Return a time in seconds since the epoch; None for an invalid time."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+    if isinstance(value, str):
+        try:
+            found = datetime.fromisoformat(value)
+        except ValueError:
+            return parse_date(value)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    return None
+
+
+class Spool:
+    """Unfinished uploads of one driver, by their ids: the paths of their temporary files, which need disk space."""
+
+    def __init__(self) -> None:
+        """Start without uploads."""
+        self._uploads: dict[str, Upload] = {}
+
+    def begin(self, key: str) -> str:
+        """Return the id of a new upload."""
+        descriptor, path = tempfile.mkstemp(prefix="penstock-")
+        os.close(descriptor)
+        self._uploads[path] = Upload(key, path, time())
+        return path
+
+    def write(self, upload: str, data: bytes | bytearray | memoryview, offset: int) -> None:
+        """Write one part at its offset."""
+        view, done = memoryview(data).cast("B"), 0
+        with open(self.path(upload), "r+b", buffering=0) as file:  # noqa: PTH123  by its descriptor
+            while done < len(view):
+                done += os.pwrite(file.fileno(), view[done:], offset + done)
+
+    def path(self, upload: str) -> str:
+        """Return the file of an upload; raise ``NotFound`` for an upload that was completed or aborted."""
+        if upload not in self._uploads:
+            raise NotFound("no such upload")
+        return upload
+
+    def end(self, upload: str) -> None:
+        """Remove an upload; a missing one is not an error."""
+        if self._uploads.pop(upload, None) is not None:
+            with suppress(FileNotFoundError):
+                os.unlink(upload)  # noqa: PTH108  see write
+
+    def __iter__(self) -> Iterator[Upload]:
+        """Iterate over the uploads."""
+        return iter(list(self._uploads.values()))
+
+
+_UNREACHABLE = {
+    *(errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EPIPE),
+    *(errno.ENETDOWN, errno.EHOSTDOWN, errno.ENOTCONN),
+}
+_FOR_GOOD = {errno.EINVAL, errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS, errno.EXDEV, errno.EFBIG}
+# The first match counts; errors beyond Python's own classes are recognised by their errno or by the class's name.
+_KINDS: tuple[tuple[tuple[type[BaseException], ...], type[PenstockError]], ...] = (
+    ((FileNotFoundError, NotADirectoryError, IsADirectoryError), NotFound),
+    ((FileExistsError,), AlreadyExists),
+    ((PermissionError,), Forbidden),
+    ((TimeoutError, AsyncTimeout), TimedOut),
+    ((ConnectionError, EOFError), Unreachable),
+    ((NotImplementedError,), Unsupported),
+    ((ValueError, TypeError, AttributeError, KeyError, ImportError), Unusable),
+)
+# Classes that are not OSErrors: those of HTTP clients and SDKs.
+_NAMED: Mapping[str, type[PenstockError]] = {
+    "timeout": TimedOut,
+    "notfound": NotFound,
+    "auth": Forbidden,
+    "permission": Forbidden,
+    "forbidden": Forbidden,
+}
+
+
+def translated(error: Exception, action: str, url: str, secrets: Iterable[str] = ()) -> PenstockError:
+    """Return an error of ``action`` (a verb) as a Penstock error, with its cause.
+
+    A cause whose text holds one of the ``secrets`` is left out, since a traceback would show it.
+    """
+    if isinstance(error, PenstockError):
+        error.url = error.url or url
+        return error
+    words = f"cannot {action}: {type(error).__name__}"
+    if text := str(error).strip():
+        words = f"{words}: {text}"
+    found = _kind(error)(words, url=url)
+    if not any(secret in f"{error!r}{error}" for secret in secrets):
+        found.__cause__ = error
+    return found
+
+
+def _kind(error: Exception) -> type[PenstockError]:
+    cause = error.__cause__
+    if isinstance(error, FileNotFoundError) and isinstance(cause, ConnectionError | TimeoutError | OSError):
+        # fsspec's HTTP filesystem raises FileNotFoundError for each unreachable server.
+        told = _kind(cause)
+        if issubclass(told, Unreachable | TimedOut):
+            return told
+    for classes, kind in _KINDS:
+        if isinstance(error, classes):
+            return kind
+    if isinstance(error, OSError):
+        if error.errno in NoSpace.ERRNOS:
+            return NoSpace
+        if error.errno in _UNREACHABLE:
+            return Unreachable
+        return Unusable if error.errno in _FOR_GOOD else Transient
+    name = type(error).__name__.lower()
+    return next((kind for word, kind in _NAMED.items() if word in name), Transient)

@@ -1,0 +1,226 @@
+"""Credentials of Google Cloud Storage from options, environment and google-auth's chain."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from datetime import UTC
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.engine.contracts.credentials import BearerToken, Credentials
+from penstock.errors import ConfigError, MissingExtra, PenstockError, Unauthenticated, Unreachable
+from penstock.stores.credentials.external import called, printed
+from penstock.stores.gcs.settings import CHAIN, KEYS
+from penstock.stores.gcs.signing import ServiceToken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from penstock.engine.contracts.credentials import CredentialSource
+    from penstock.stores.gcs.options import GCSOptions
+    from penstock.stores.gcs.settings import GCSSettings
+
+__all__ = ["source"]
+
+_SCOPES = ("https://www.googleapis.com/auth/devstorage.read_write",)
+_IMPERSONATOR_SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)  # required by IAM's credentials service
+_OAUTH_CODE = re.compile(r"[a-z_]{1,40}(?=:|$)")  # RFC 6749, 5.2: a token service's error code
+_HELP = "`gcloud auth application-default login` makes some; anonymous=True (--anonymous) reads public data"
+
+
+def source(
+    options: GCSOptions, settings: GCSSettings, environ: Mapping[str, str] = os.environ
+) -> CredentialSource[Credentials | BearerToken]:
+    """Return the source of credentials; nothing is looked up before its ``load``.
+
+    By ``settings.access``: none; an HMAC key of options or environment; or a token. A token is passed, returned by a
+    function, printed by a program, or comes from google-auth: for ``credentials_json``, ``credentials_file``, or its
+    application default credentials (``GOOGLE_APPLICATION_CREDENTIALS``, gcloud's file, the metadata server). Each
+    ``load`` starts over, so it sees rotated files, and shares no lock with a forked parent.
+
+    ``load`` raises:
+        ConfigError: Half a key, a key or token with white space in it, an invalid file.
+        MissingExtra: google-auth is not installed.
+        Unauthenticated: No credentials were found, or they were refused; the message lists the places searched. Or the
+            process's environment has changed to other credentials than those of ``environ``.
+        Unreachable: The service that issues tokens did not answer.
+
+    Neither the message nor a chained cause quotes foreign error texts that might hold a secret.
+    """
+    return _Chain(options, settings, environ)
+
+
+class _Chain:
+    """Credential source in the order that ``source`` documents."""
+
+    def __init__(self, options: GCSOptions, settings: GCSSettings, environ: Mapping[str, str]) -> None:
+        self._options = options
+        self._settings = settings
+        self._environ = environ
+
+    def load(self) -> Credentials | BearerToken | None:
+        options = self._options
+        if self._settings.access == "nothing":
+            return None
+        if self._settings.access == "keys":
+            if options.access_key is not None:
+                return _pair("GCSOptions", options.access_key, options.secret_key)
+            key, secret = (self._environ.get(name) for name in KEYS)
+            return _pair(" and ".join(KEYS), key, secret)
+        own = self._own()
+        return own if own is not None and options.service_account is None else self._from_google(own)
+
+    def _own(self) -> BearerToken | None:
+        """Return the token that the caller supplies; None if Google's chain must be asked."""
+        options = self._options
+        if options.token is not None:
+            return BearerToken(_clean(options.token, "GCSOptions.token"), found_in="GCSOptions.token")
+        if options.credentials is not None:
+            return called(options.credentials, BearerToken)
+        if options.credentials_process is not None:
+            return printed(options.credentials_process, self._environ, BearerToken)
+        return None
+
+    def _from_google(self, own: BearerToken | None) -> BearerToken:
+        try:
+            from penstock.stores.gcs.request import requests
+
+            send = requests(self._settings.ca_file, self._settings.proxy)
+            found, where = (_held(own.token), own.found_in) if own is not None else self._found(send)
+            if self._options.service_account is not None:
+                found = _impersonated(found, self._options.service_account)
+                where = f"{where}, as {self._options.service_account}"
+            found.refresh(send)
+            expires_at = None if found.expiry is None else found.expiry.replace(tzinfo=UTC).timestamp()
+            return _token(found, expires_at, where)
+        except ModuleNotFoundError as error:
+            message = f"Google's credentials need {error.name}, which is not installed: pip install penstock[gcs]"
+            raise MissingExtra(message) from error
+        except Exception as error:  # noqa: BLE001  files, parsers and servers raise any error, and may quote a secret
+            failure = _translated(error)
+        # Raised outside the except block, so that the original is not chained.
+        raise failure
+
+    def _found(self, send: Any) -> tuple[Any, str]:  # noqa: ANN401  google-auth has no types
+        """Return google-auth's credentials, and where they were found."""
+        options, environ = self._options, self._environ
+        scopes = list(_IMPERSONATOR_SCOPES if options.service_account is not None else _SCOPES)
+        if options.credentials_json is not None:
+            where = "GCSOptions.credentials_json"
+            return _of(_object(options.credentials_json, where), scopes, where), where
+        if path := options.credentials_file or environ.get("GOOGLE_APPLICATION_CREDENTIALS"):
+            named = "GCSOptions.credentials_file" if options.credentials_file else "GOOGLE_APPLICATION_CREDENTIALS"
+            file = Path(path).expanduser()
+            if not file.is_file():
+                raise ConfigError(f"{named} names {path!r}, which is not there: correct it, or unset it")
+            return _of(_object(file.read_text("utf-8"), str(file)), scopes, str(file)), str(file)
+        folder = environ.get("CLOUDSDK_CONFIG") or Path.home() / ".config" / "gcloud"
+        gcloud = Path(folder, "application_default_credentials.json")
+        if gcloud.is_file():
+            return _of(_object(gcloud.read_text("utf-8"), str(gcloud)), scopes, str(gcloud)), str(gcloud)
+        if any((os.environ.get(name) or None) != (environ.get(name) or None) for name in CHAIN):
+            raise Unauthenticated("the environment names other credentials by now: open the source anew")
+        import google.auth
+
+        return google.auth.default(scopes, request=send)[0], "the metadata server"
+
+
+def _token(found: Any, expires_at: float | None, where: str) -> BearerToken:  # noqa: ANN401  google-auth has no types
+    """Return a token; with its account's signing function if the private key is local and needs no request."""
+    from google.auth.crypt import RSASigner
+
+    token, signer = _clean(found.token, "google-auth"), getattr(found, "signer", None)
+    if not isinstance(signer, RSASigner):
+        return BearerToken(token, expires_at, where)
+    return ServiceToken(token, expires_at, where, found.signer_email, signer.sign)
+
+
+def _of(info: dict[str, Any], scopes: list[str], where: str) -> Any:  # noqa: ANN401  google-auth has no types
+    """Return the credentials that a Google credentials file describes; only types known here are made."""
+    from google.auth import aws, external_account_authorized_user, identity_pool, impersonated_credentials, pluggable
+    from google.oauth2 import credentials, service_account
+
+    source = info.get("credential_source")
+    external = source if isinstance(source, dict) else {}
+    make: dict[str, Callable[[], Any]] = {
+        "service_account": lambda: service_account.Credentials.from_service_account_info(info, scopes=scopes),
+        "authorized_user": lambda: credentials.Credentials.from_authorized_user_info(info, scopes),
+        "external_account_authorized_user": lambda: external_account_authorized_user.Credentials.from_info(info),
+        "impersonated_service_account": lambda: (
+            impersonated_credentials.Credentials.from_impersonated_service_account_info(info, scopes=scopes)
+        ),
+        "external_account": lambda: (
+            aws.Credentials.from_info(info, scopes=scopes)
+            if str(external.get("environment_id", "")).startswith("aws")
+            else (pluggable if "executable" in external else identity_pool).Credentials.from_info(info, scopes=scopes)
+        ),
+    }
+    kind = info.get("type")
+    if kind not in make:
+        known = ", ".join(make)
+        raise ConfigError(
+            f"{where} is not a file of Google's credentials that can be used: its type is none of {known}"
+        )
+    return make[str(kind)]()
+
+
+def _held(token: str) -> Any:  # noqa: ANN401  google-auth has no types
+    """Return a token as google-auth's credentials, for impersonation."""
+    from google.oauth2.credentials import Credentials as UserCredentials
+
+    return UserCredentials(token)
+
+
+def _impersonated(found: Any, account: str) -> Any:  # noqa: ANN401  google-auth has no types
+    from google.auth.impersonated_credentials import Credentials as Impersonated
+
+    return Impersonated(found, account, list(_SCOPES))
+
+
+def _pair(named: str, access_key: str | None, secret_key: str | None) -> Credentials:
+    if not access_key or not secret_key:
+        raise ConfigError(f"{named}: half an HMAC key, or an empty one: the id and the secret go together")
+    return Credentials(_clean(access_key, named), _clean(secret_key, named), found_in=named)
+
+
+def _clean(secret: str, named: str) -> str:
+    if not secret or not all("!" <= char <= "~" for char in secret):
+        message = f"{named} holds a space, a line break or worse: strip it (files of secrets often end in one)"
+        raise ConfigError(message if secret else f"{named} is empty")
+    return secret
+
+
+def _object(text: str, named: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{named} is no JSON object: pass the text of the file, and credentials_file= for its path")
+    return found
+
+
+def _translated(error: Exception) -> PenstockError:  # noqa: PLR0911  a table of reasons, the most telling first
+    """Translate an error of google-auth, quoting OAuth's codes only."""
+    from google.auth import exceptions
+
+    if isinstance(error, PenstockError):
+        return error
+    if isinstance(error, exceptions.DefaultCredentialsError):
+        looked = "GCSOptions, GOOGLE_APPLICATION_CREDENTIALS, gcloud's file and the metadata server"
+        return Unauthenticated(f"no credentials of Google's can be used: looked in {looked}; {_HELP}")
+    if isinstance(error, exceptions.TransportError):
+        return Unreachable(f"the service that gives out Google's tokens did not answer ({error})")
+    if isinstance(error, exceptions.RefreshError):
+        if error.retryable:
+            return Unreachable("the service that gives out Google's tokens has a problem of its own")
+        code = _OAUTH_CODE.match(str(error.args[0])) if error.args else None
+        said = f" ({code[0]})" if code else ""
+        return Unauthenticated(f"Google refused a token{said}: the credentials were revoked or are incomplete; {_HELP}")
+    if isinstance(error, (exceptions.GoogleAuthError, ValueError, KeyError)):
+        return ConfigError(f"these credentials cannot be used: google-auth raised {type(error).__name__} on them")
+    if isinstance(error, OSError):
+        return ConfigError(f"the credentials cannot be read: {error.strerror}")
+    return Unauthenticated(f"the credential chain failed: {type(error).__name__}; {_HELP}")

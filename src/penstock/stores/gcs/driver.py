@@ -1,0 +1,291 @@
+"""Verbs of Google Cloud Storage: S3's, a conditional move, and listings that hide staged objects."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlsplit
+
+from penstock.engine.contracts.credentials import BearerToken, Credentials
+from penstock.engine.contracts.driver import STAGED, Abilities, Conditions
+from penstock.engine.contracts.exchange import Exchange, Request
+from penstock.errors import (
+    AlreadyExists,
+    Bug,
+    ChecksumMismatch,
+    ConfigError,
+    Conflict,
+    Forbidden,
+    InvalidURL,
+    NoSpace,
+    NotFound,
+    PreconditionFailed,
+    Throttled,
+    TimedOut,
+    Transient,
+    Truncated,
+    Unauthenticated,
+    Unsupported,
+    Unusable,
+)
+from penstock.stores.gcs.crc import HEADER, Crc32c, body_headers, stored_sum
+from penstock.stores.gcs.settings import KEYS, WHERE
+from penstock.stores.gcs.signing import bearer, google_query, hmac_keys
+from penstock.stores.http.codes import STATUSES, Codes, Meaning
+from penstock.stores.http.verify import Verification
+from penstock.stores.s3.driver import S3
+from penstock.stores.s3.vocabulary import Vocabulary
+from penstock.values import Page, Upload, Uploads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from penstock.engine.contracts.credentials import Identity, Renewable
+    from penstock.engine.contracts.exchange import Response
+    from penstock.stores.s3.vocabulary import Bucket, Sign
+
+__all__ = ["ABILITIES", "GCS", "GOOGLE_CODES", "google"]
+
+ABILITIES = Abilities(digest=Crc32c, complete=Conditions(create=False, replace=False), jumps=True, sums=True)
+# As in a listing, escaped or not: ".", "/" and "-" are never escaped.
+_NAMED = STAGED.encode()
+# First characters of tokens for the second and the third part of ``uploads``; no key begins with them.
+_PARTS, _OBJECTS = "\1", "\2"
+
+
+class GCS(S3):
+    """Bucket of Google Cloud Storage.
+
+    Versions are generations. A multipart upload takes no condition: a conditional write goes to a key below ``STAGED``
+    first (``fetch/writing/staging``), which listings hide and ``uploads`` shows.
+    """
+
+    abilities = ABILITIES
+    copy_part = None  # type: ignore[assignment]  # the XML API cannot copy parts; a copy of any size is one request
+
+    def __init__(self, bucket: Bucket, identity: Identity[Any], vocabulary: Vocabulary, payer: str = "") -> None:
+        """Address ``bucket`` as ``identity``; ``payer`` is the project that pays, unless it is empty."""
+        super().__init__(bucket, REGION, identity, vocabulary)
+        self._payer = payer
+        self._renames = True
+
+    def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
+        """List one page, without staged objects."""
+        found = super().list(prefix, token=token, start_after=start_after, delimiter=delimiter)
+
+        def parse(response: Response) -> Page:
+            page = found.parse(response)
+            if not isinstance(response.body, bytes) or _NAMED not in response.body:  # nearly always
+                return page
+            entries = tuple(each for each in page.entries if not _waits(each.key))
+            return Page(entries, tuple(each for each in page.prefixes if not _waits(each)), page.token)
+
+        return Exchange(found.request, parse)
+
+    def uploads(self, prefix: str, *, token: str = "") -> Exchange[Uploads]:
+        """List a page of unfinished uploads: multipart at their keys, multipart below ``STAGED``, staged whole objects.
+
+        To abort an upload below ``STAGED``, its original key is needed: the id includes that key.
+        """
+        if token.startswith(_OBJECTS):
+            return self._staged_objects(prefix, token.removeprefix(_OBJECTS))
+        staged = token.startswith(_PARTS)
+        found = super().uploads(_beside(prefix) if staged else prefix, token=token.removeprefix(_PARTS))
+
+        def parse(response: Response) -> Uploads:
+            page = found.parse(response)
+            entries = tuple(each for each in page.entries if each.key.startswith(STAGED) is staged)
+            if staged:
+                aimed = tuple(_aimed(each.key, each.id, each.begun) for each in entries)
+                return Uploads(aimed, f"{_PARTS}{page.token}" if page.token else _OBJECTS)
+            return Uploads(entries, page.token or _PARTS)
+
+        return Exchange(found.request, parse)
+
+    def _staged_objects(self, prefix: str, token: str) -> Exchange[Uploads]:
+        found = super().list(_beside(prefix), token=token)
+
+        def parse(response: Response) -> Uploads:
+            page = found.parse(response)
+            entries = tuple(_aimed(each.key, "", each.modified) for each in page.entries)
+            return Uploads(entries, f"{_OBJECTS}{page.token}" if page.token else "")
+
+        return Exchange(found.request, parse)
+
+    def abort(self, key: str, upload: str) -> Exchange[None]:
+        """Discard an upload and its parts, or a staged object."""
+        if not upload.startswith(STAGED):
+            return super().abort(key, upload)
+        staged, _, parts = upload.partition("\0")
+        return super().abort(staged, parts) if parts else self.delete(staged)
+
+    def move(
+        self, source: str, key: str, etag: str = "", *, create_only: bool = False, replaces: str = ""
+    ) -> Exchange[str]:
+        """Move an object on a condition: with the JSON API for a token, otherwise as a copy.
+
+        If a bucket or a role does not allow the move, a copy is used from then on.
+        """
+        action = "replace" if replaces else "write"
+        if self._renames and isinstance(self.identity.current(), BearerToken):
+            return self._rename(source, key, etag, "0" if create_only else replaces, action)
+        headers = self._copy_source(source, etag) | self._conditions(create_only=create_only, replaces=replaces)
+        return Exchange(self._request("PUT", key, headers=headers), self._versioned(action, key, "CopyObjectResult"))
+
+    def _lasting(self, credentials: Renewable) -> Renewable:
+        """Return non-expiring credentials for a token: only its account's private key can sign URLs."""
+        return Credentials("", "") if isinstance(credentials, BearerToken) else credentials
+
+    def _rename(self, source: str, key: str, etag: str, old: str, action: str) -> Exchange[str]:
+        bucket, there, here = (quote(each, safe="") for each in (self._bucket, source, key))
+        path = f"/storage/v1/b/{bucket}/o/{there}/moveTo/o/{here}"
+        asked = {"ifGenerationMatch": old, "ifSourceGenerationMatch": etag, "userProject": self._payer}
+        query = "&".join(f"{name}={quote(value, safe='')}" for name, value in asked.items() if value)
+        parts = urlsplit(self._route.origin)
+        origin, sign = f"{parts.scheme}://{parts.netloc}", self._route.sign
+        lines = (*sign("POST", path, query, {}), "Content-Type:", "Expect:")
+
+        def parse(response: Response) -> str:
+            try:
+                self._answers.headers(response, action, key)
+            except (Forbidden, Unusable) as error:
+                self._renames, error.retries = False, 1
+                raise
+            return _generation(response)
+
+        return Exchange(Request("POST", f"{origin}{path}?{query}" if query else origin + path, lines), parse)
+
+
+def _waits(key: str) -> bool:
+    """Return whether an object is staged, in the whole bucket or in a part of it that a profile shows."""
+    return key.startswith(STAGED) or f"/{STAGED}" in key
+
+
+def _beside(prefix: str) -> str:
+    """Return the prefix of staged objects for keys that begin with ``prefix``."""
+    return f"{STAGED}{quote(prefix, safe='')}"
+
+
+def _aimed(staged: str, parts: str, begun: float | None) -> Upload:
+    """Return the staged object or (with ``parts``) upload at the key ``staged``, under its final key."""
+    key, dot, _ = staged.removeprefix(STAGED).rpartition(".")
+    return Upload(unquote(key) if dot else staged, f"{staged}\0{parts}" if parts else staged, begun)
+
+
+def _generation(response: Response) -> str:
+    try:
+        found = json.loads(response.body if isinstance(response.body, bytes) else b"")
+    except (ValueError, RecursionError):
+        return ""
+    generation = found.get("generation", "") if isinstance(found, dict) else ""
+    return generation if isinstance(generation, str) else ""
+
+
+REGION = "auto"  # for signatures: the service ignores the region
+_HOST = "storage.googleapis.com"
+_IF = "x-goog-if-generation-match"
+
+
+def google(*, keys: bool, user_project: str = "") -> Vocabulary:
+    """Return the vocabulary for HMAC ``keys``, or for bearer tokens; ``user_project`` pays, unless it is empty."""
+    signer: Callable[[Bucket, str, str, Callable[[], Any]], Sign]
+    signer = hmac_keys(user_project) if keys else bearer(user_project)
+    return Vocabulary(
+        prefix="x-goog-",
+        codes=GOOGLE_CODES,
+        # Version: the generation, because conditions do not take the ETags in XML. Size: the stored one, because
+        # Content-Length is missing if the service decompresses.
+        verification=Verification(
+            version="x-goog-generation", size="x-goog-stored-content-length", digests={HEADER: stored_sum}
+        ),
+        version_element="Generation",
+        signer=signer,
+        presigner=google_query(user_project),
+        body_headers=body_headers,
+        endpoint=lambda _region: f"https://{_HOST}",
+        domain=lambda _region: _HOST,
+        pin=_IF,
+        copy_pin="x-goog-copy-source-if-generation-match",
+        create=(_IF, "0"),
+        replace=_IF,
+        quotes=False,
+        # Otherwise objects stored as gzip are sent decompressed, whole, and without a length.
+        read_headers={"accept-encoding": "gzip"},
+    )
+
+
+_WAYS = "credentials_file= or GOOGLE_APPLICATION_CREDENTIALS, token=, `gcloud auth application-default login`"
+_LOGIN = f"; check the credentials ({_WAYS})"
+_EXPIRED = f"; the token has expired, or is no longer valid: renew it ({_WAYS})"
+_NOBODY = f"{_LOGIN}; anonymous=True (--anonymous) reads public data"
+_KEYS = f"; check the HMAC key: access_key= and secret_key=, or {' and '.join(KEYS)}"
+_PAYER = "; the bucket has Requester Pays: pass GCSOptions(user_project=…) with a project that you may bill"
+_HELD = "; the object is held or retained: a new one may be written, this one may not be replaced or deleted"
+_DAMAGED = "; the body was damaged on its way and was not stored"
+_NOT_OFFERED = "; the store does not offer this"
+
+# "HTTP status and error codes for XML" of Google's documentation.
+_CODES: Mapping[str, Meaning] = {
+    "AccessDenied": Meaning(Forbidden, "; these credentials may not do this here"),
+    "AccountProblem": Meaning(Forbidden),
+    "AuthenticationRequired": Meaning(Unauthenticated, _NOBODY, renews=True),
+    "AuthorizationHeaderMalformed": Meaning(Unauthenticated, _KEYS),
+    "BadDigest": Meaning(ChecksumMismatch, _DAMAGED),
+    "BucketAlreadyExists": Meaning(AlreadyExists),
+    "BucketAlreadyOwnedByYou": Meaning(AlreadyExists),
+    "CrcMismatch": Meaning(ChecksumMismatch, _DAMAGED),
+    "EntityTooLarge": Meaning(Unusable, "; larger than the store allows"),
+    "EntityTooSmall": Meaning(Unusable, "; a part is smaller than the store allows"),
+    "ExcessHeaderValues": Meaning(Bug),
+    "ExpiredToken": Meaning(Unauthenticated, _EXPIRED, renews=True),
+    "IncompleteBody": Meaning(Transient),
+    "InsufficientQuota": Meaning(NoSpace, "; the quota is used up"),
+    "InternalError": Meaning(Transient),
+    "InvalidAccessKeyId": Meaning(Unauthenticated, _KEYS),
+    "InvalidAuthentication": Meaning(Unauthenticated, _LOGIN, renews=True),
+    "InvalidBucketName": Meaning(InvalidURL),
+    "InvalidDigest": Meaning(ChecksumMismatch),
+    "InvalidPart": Meaning(Conflict, "; a part of the upload is gone"),
+    "InvalidPartOrder": Meaning(Bug),
+    "InvalidRange": Meaning(Truncated, "; the object ends before the range begins"),
+    "InvalidSecurity": Meaning(Unauthenticated, _KEYS),
+    "InvalidToken": Meaning(Unauthenticated, _EXPIRED, renews=True),
+    "InvalidURI": Meaning(InvalidURL),
+    "KeyTooLong": Meaning(InvalidURL, "; keys are at most 1,024 bytes of UTF-8"),
+    "KeyTooLongError": Meaning(InvalidURL, "; keys are at most 1,024 bytes of UTF-8"),
+    "MalformedSecurityHeader": Meaning(Unauthenticated, _KEYS),
+    "MetadataTooLarge": Meaning(Unusable, "; more metadata than the store takes"),
+    "MethodNotAllowed": Meaning(Unsupported, _NOT_OFFERED),
+    "MissingContentLength": Meaning(Bug),
+    "MissingSecurityHeader": Meaning(Unauthenticated, _KEYS),
+    "NoSuchBucket": Meaning(NotFound, "; check the bucket's name, and {where}", missing="bucket"),
+    "NoSuchKey": Meaning(NotFound, missing="object"),
+    "NoSuchUpload": Meaning(NotFound),
+    "NotImplemented": Meaning(Unsupported, _NOT_OFFERED),
+    "ObjectUnderActiveHold": Meaning(Forbidden, _HELD),
+    "OperationAborted": Meaning(Transient),
+    "PreconditionFailed": Meaning(PreconditionFailed),
+    "QuotaExceeded": Meaning(NoSpace, "; the quota is used up"),
+    "RequestTimeTooSkewed": Meaning(Unauthenticated, "; this machine's clock is wrong: set it"),
+    "RequestTimeout": Meaning(TimedOut),
+    "RetentionPolicyNotMet": Meaning(Forbidden, _HELD),
+    "ServiceUnavailable": Meaning(Throttled),
+    "SignatureDoesNotMatch": Meaning(Unauthenticated, _KEYS),
+    "SlowDown": Meaning(Throttled),
+    "TooManyRequests": Meaning(Throttled),
+    "UserProjectAccessDenied": Meaning(Forbidden, "; these credentials may not bill the project of user_project="),
+    "UserProjectAccountProblem": Meaning(Forbidden, "; the project of user_project= has no active billing"),
+    "UserProjectInconsistent": Meaning(ConfigError, "; user_project= names another project than the credentials do"),
+    "UserProjectInvalid": Meaning(ConfigError, "; user_project= is no project that exists"),
+    "UserProjectMissing": Meaning(ConfigError, _PAYER),
+    "UserRateLimitExceeded": Meaning(Throttled),
+}
+
+# HEAD and the JSON API answer without a code: a status alone may mean an expired token.
+_STATUSES: Mapping[int, Meaning] = {
+    **STATUSES,
+    401: Meaning(Unauthenticated, _LOGIN, renews=True),
+    410: Meaning(Transient),  # for an upload that the service lost: documentation, "Retry strategy"
+}
+
+GOOGLE_CODES = Codes(service="Google Cloud Storage", codes=_CODES, statuses=_STATUSES, where=WHERE)

@@ -1,0 +1,1 @@
+"""Shared parts of the HTTP dialects: verified answers, code tables, XML, listings and metadata."""

@@ -1,0 +1,65 @@
+"""Settings of this machine for stores over HTTP: the file of certificate authorities that verifies servers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from penstock.options import TransportOptions
+
+__all__ = ["ca_file", "first", "variables"]
+
+_SYSTEM_CA_FILES = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Alpine, Arch
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora, RHEL
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",  # RHEL's own
+    "/etc/ssl/ca-bundle.pem",  # openSUSE
+    "/etc/ssl/cert.pem",  # macOS, BSD
+)
+
+
+def ca_file(
+    transport: TransportOptions, environ: Mapping[str, str], own: Iterable[tuple[str, str | None]] = ()
+) -> str | None:
+    """Return the PEM file to verify servers with; None if this machine has no such file.
+
+    The first named file is taken: from ``TransportOptions.ca_file``; from ``own``, a provider's pairs of a setting and
+    a path; from ``SSL_CERT_FILE`` and ``CURL_CA_BUNDLE``; then certifi's and the system's.
+
+    Raises:
+        ConfigError: The named file does not exist; the message says which setting names it.
+
+    """
+    explicit = ("TransportOptions.ca_file", transport.ca_file)
+    named, text = first([explicit, *own, *variables(environ, "SSL_CERT_FILE", "CURL_CA_BUNDLE")])
+    if text is None:
+        return next(filter(os.path.isfile, [*_certifi(), *_SYSTEM_CA_FILES]), None)
+    path = Path(text).expanduser()
+    if not path.is_file():
+        message = f"{named} names the CA file {text!r}, which is not there: correct it, or unset it for the system's"
+        raise ConfigError(message)
+    return str(path)
+
+
+def variables(environ: Mapping[str, str], *names: str) -> list[tuple[str, str | None]]:
+    """Return pairs of an environment variable and its value; an empty value counts as unset."""
+    return [(name, environ.get(name) or None) for name in names]
+
+
+def first(candidates: Iterable[tuple[str, str | None]]) -> tuple[str, str | None]:
+    """Return the first pair of a name and a value that is not None; ``("", None)`` without such a pair."""
+    return next((pair for pair in candidates if pair[1] is not None), ("", None))
+
+
+def _certifi() -> list[str]:
+    try:
+        import certifi
+    except ImportError:
+        return []
+    return [certifi.where()]

@@ -1,0 +1,241 @@
+"""Verification of the answer to a read: the version, the range, the length and the store's digest. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.engine.contracts.driver import RANGE_IGNORED, Beginning, Ending
+from penstock.errors import Changed, ChecksumMismatch, Damaged, Transient, Truncated, Unusable
+from penstock.stores.http.headers import is_strong, parse_size, unquoted
+from penstock.values import Checksum, Running
+
+if TYPE_CHECKING:
+    from penstock.engine.buffer import Buffer
+    from penstock.engine.contracts.exchange import Response
+    from penstock.values import Span
+
+__all__ = ["REPLACED", "Begin", "Verification", "heeds_ranges"]
+
+REPLACED = "the object is no longer the one that was listed or opened"
+Begin = Callable[[str], Running | None]
+_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)").fullmatch
+_QUOTED = 40  # characters of a foreign text
+# libcurl treats an answer as complete if its connection ends within its headers.
+_CUT = "no bytes came, and no header says how many there are: the connection ended within the headers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """Checks that an answer of a dialect brings the expected bytes. All methods raise errors without a URL.
+
+    Attributes:
+        version: Header with the object's version: ``etag``, or a generation.
+        size: Header with the size of the whole object, in bytes.
+        digests: By header, a function that begins the comparison of bytes with the store's checksum of the whole
+            object. It returns None if the checksum is not over the object's bytes.
+
+    """
+
+    version: str = "etag"
+    size: str = "content-length"
+    digests: Mapping[str, Begin] = field(default_factory=dict)
+
+    @property
+    def range_headers(self) -> tuple[str, ...]:
+        """The headers that the verification of a range needs (``Request.wants``)."""
+        return (self.version, "content-range")
+
+    @property
+    def whole_headers(self) -> tuple[str, ...]:
+        """The headers that the verification of a whole object needs (``Request.wants``)."""
+        return (self.version, *self.digests)
+
+    @property
+    def sized_headers(self) -> tuple[str, ...]:
+        """The headers that the verification of an object of unknown size needs (``Request.wants``)."""
+        return (self.version, self.size, "transfer-encoding", *self.digests)
+
+    @property
+    def suffix_headers(self) -> tuple[str, ...]:
+        """The headers that the verification of an object's end needs (``Request.wants``)."""
+        return (self.version, "content-range", self.size, "transfer-encoding")
+
+    def span(self, response: Response, span: Span, buffer: Buffer) -> int:
+        """Return how many bytes of ``buffer`` are the span's; the answer is a 200 or 206 to GET (to HEAD, if empty).
+
+        Raises:
+            Changed: The answer has another version, or a whole object of another size than the span.
+            ChecksumMismatch: The bytes of a whole object do not match the store's digest.
+            Damaged: The answer has another range than the span.
+            Transient: The headers ended early.
+            Truncated: The object ends before the range does.
+            Unusable: With the code ``RANGE_IGNORED``: the answer is the whole object instead of the range.
+            PenstockError: The answer broke off before it named its range.
+
+        """
+        headers, etag = response.headers, span.etag
+        # Every read comes here: the common case needs no call.
+        if etag and headers.get(self.version) != f'"{etag}"':
+            self.same_version(headers, etag)
+        if span.whole:
+            # Otherwise no length is known: the buffer was just filled.
+            if self.size in headers or response.overflow:
+                self._same_size(response, buffer.size)
+            if response.received == buffer.size and not headers.keys().isdisjoint(self.digests):
+                self.same_digest(headers, buffer.view())
+        elif buffer.size:
+            if response.fault is not None and "content-range" not in headers:
+                raise response.fault
+            if response.status == 206 or span.start:  # noqa: PLR2004  Partial Content
+                _same_range(response, span.start, span.start + buffer.size)
+        return response.received
+
+    def whole(self, response: Response, etag: str) -> bytes:
+        """Return the body of a successful answer, an object of unknown size, after a check that it is complete.
+
+        Raises:
+            Changed: The answer has another version than ``etag``, unless that is empty.
+            ChecksumMismatch: The bytes do not match the store's digest.
+            Damaged: The server does not say how long the object is.
+            Transient: The body ended early, or the headers did.
+
+        """
+        headers = response.headers
+        self.same_version(headers, etag)
+        body = response.body if isinstance(response.body, bytes) else b""
+        if "chunked" not in headers.get("transfer-encoding", "") and len(body) != self._length(headers, len(body)):
+            raise Transient("the body ended early")
+        self.same_digest(headers, body)
+        return body
+
+    def opened(self, response: Response, etag: str, buffer: Buffer) -> bytes | Beginning:
+        """Return an object of unknown size from its buffer (``Buffer.cut``), or its beginning, from a 200 to GET.
+
+        Raises:
+            PenstockError: As in ``whole``; also the error that broke the answer off.
+
+        """
+        headers = response.headers
+        if etag:
+            self.same_version(headers, etag)
+        chunked = "transfer-encoding" in headers and "chunked" in headers["transfer-encoding"]
+        if response.overflow:
+            size = 0 if chunked else self.length(headers)
+            found = unquoted(headers.get(self.version, ""))
+            return Beginning(buffer.copy(response.received), size, found if is_strong(found) else "")
+        if response.fault is not None:
+            raise response.fault
+        if not chunked and response.received != self._length(headers, response.received):
+            raise Transient("the body ended early")
+        body = buffer.cut(response.received)
+        if not headers.keys().isdisjoint(self.digests):
+            self.same_digest(headers, body)
+        return body
+
+    def suffix(self, response: Response, etag: str, size: int) -> Ending | None:
+        """Return the part of an object's last ``size`` bytes that is in the buffer; the answer is a 200 or 206 to GET.
+
+        None if the buffer holds the beginning of the whole object instead.
+
+        Raises:
+            Changed: The answer has another version than ``etag``, unless that is empty.
+            Damaged: The answer names other bytes than the object's last, or does not name its size.
+            Transient: The body ended early, and the answer does not name its range.
+            PenstockError: The answer broke off before it named its range.
+
+        """
+        headers, received = response.headers, response.received
+        self.same_version(headers, etag)
+        version = unquoted(headers.get(self.version, ""))
+        version = version if is_strong(version) else ""
+        named = headers.get("content-range", "")
+        if named or (response.status == 206 and response.fault is None):  # noqa: PLR2004  Partial Content
+            if not named and not received:
+                raise Transient(_CUT)
+            start, total = _end_of(named, size)
+            if received > total - start:
+                raise Damaged(f"the server sent more than the {total - start} bytes that it named")
+            return Ending(start, total, version, received)
+        if response.fault is not None:
+            raise response.fault
+        if response.overflow:
+            return None
+        chunked = "chunked" in headers.get("transfer-encoding", "")
+        length = received if chunked else self._length(headers, received)
+        if received != length:
+            raise Transient("the body ended early")
+        return Ending(0, length, version, length)
+
+    def length(self, headers: Mapping[str, str]) -> int:
+        """Return the object's size in bytes; raise ``Damaged`` if the answer does not state it."""
+        length = parse_size(headers.get(self.size, ""))
+        if length is None:
+            # libcurl takes all bytes until the connection closes for the body.
+            raise Damaged("the server does not say how long the object is")
+        return length
+
+    def _length(self, headers: Mapping[str, str], received: int) -> int:
+        """Return ``length``; raise ``Transient`` if the answer has neither a size nor a byte."""
+        if not received and self.size not in headers:
+            raise Transient(_CUT)
+        return self.length(headers)
+
+    def same_version(self, headers: Mapping[str, str], etag: str) -> None:
+        """Raise ``Changed`` if the answer names another version than ``etag``; an empty ``etag`` matches any."""
+        found = headers.get(self.version, "")
+        if etag and unquoted(found) not in ("", etag):
+            raise Changed(REPLACED)
+
+    def same_digest(self, headers: Mapping[str, str], body: memoryview | bytes) -> None:
+        """Raise ``ChecksumMismatch`` if the bytes of a whole object do not match a digest that the store gives."""
+        for name, begin in self.digests.items():
+            stored = headers.get(name, "")
+            if stored and (running := begin(stored)) is not None:
+                running.update(body)
+                if not running.matches():
+                    raise ChecksumMismatch(f"the bytes do not match the store's {name}")
+
+    def checksum(self, headers: Mapping[str, str]) -> Checksum | None:
+        """Return the checksum of the whole object that an answer names; None without one of a known kind."""
+        named = ((name, headers[name], begin) for name, begin in self.digests.items() if headers.get(name))
+        return next((Checksum(*each) for each in named), None)
+
+    def _same_size(self, response: Response, size: int) -> None:
+        length = parse_size(response.headers.get(self.size, ""))
+        if response.overflow or length not in (None, size):
+            raise Changed(f"the object has {'more' if length is None else length} bytes and was listed with {size}")
+
+
+def heeds_ranges(response: Response) -> bool | None:
+    """Return whether a range's answer shows that the store honours ``Range``; None if it shows nothing."""
+    if "content-range" in response.headers:
+        return True
+    return False if response.overflow else None
+
+
+def _same_range(response: Response, start: int, stop: int) -> None:
+    found = response.headers.get("content-range", "")
+    if not found and response.status == 200:  # noqa: PLR2004  the whole object instead of the range
+        ignored = Unusable("this server ignores Range: objects can only be read whole")
+        ignored.code = RANGE_IGNORED
+        raise ignored
+    if not found and not response.received:
+        raise Transient(_CUT)
+    match = _RANGE(found)
+    if match is None or int(match[1]) != start:
+        raise Damaged(f"asked for bytes {start}-{stop - 1}, the server sent {found[:_QUOTED]!r}")
+    if match[3] != "*" and int(match[3]) < stop:
+        raise Truncated(f"the object has {match[3]} bytes, {stop} were asked for")
+
+
+def _end_of(named: str, size: int) -> tuple[int, int]:
+    """Return where an object's last ``size`` bytes begin, and its size, from the range that an answer names."""
+    match = _RANGE(named)
+    if match is not None and match[3] != "*":
+        start, last, total = int(match[1]), int(match[2]), int(match[3])
+        if start == max(0, total - size) and last == total - 1:
+            return start, total
+    raise Damaged(f"asked for the last {size} bytes, the server sent {named[:_QUOTED]!r}")

@@ -1,0 +1,297 @@
+"""Atomic writes: a temporary file beside the target, then a rename, durable after a power failure."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import contextmanager, suppress
+from errno import EBADF, EINVAL, ENOLCK, ENOSYS, ENOTSUP
+from fcntl import LOCK_EX, LOCK_NB, LOCK_UN, flock
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
+from sys import maxsize
+from typing import TYPE_CHECKING
+
+from penstock.engine.contracts.driver import UNFINISHED
+from penstock.errors import AlreadyExists, PreconditionFailed, Transient, Unusable
+from penstock.stores.local.regular import require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from io import FileIO
+
+__all__ = [
+    "begin",
+    "flush",
+    "hold",
+    "inherit",
+    "is_aside",
+    "is_held",
+    "is_reserved",
+    "most_kept",
+    "names",
+    "publish",
+    "release",
+    "removed",
+    "renaming",
+    "settle",
+]
+
+_NAME = re.compile(r"\.penstock-[0-9a-f]{32}")
+_NAME_BYTES = 16
+_INCAPABLE = (EBADF, EINVAL, ENOLCK, ENOSYS, ENOTSUP)  # of file systems that cannot lock or sync a folder
+
+
+def is_aside(name: str) -> bool:
+    """Return whether a file or folder of this name is a temporary one that is being written."""
+    return _NAME.fullmatch(name) is not None
+
+
+def is_reserved(key: str) -> bool:
+    """Return whether a key looks like a temporary file, or lies in a temporary folder."""
+    if UNFINISHED not in key:
+        return False
+    *folders, name = key.split("/")
+    return name.startswith(UNFINISHED) or any(map(is_aside, folders))
+
+
+def names(count: int) -> list[str]:
+    """Return random names for files that are written together, from one system call."""
+    drawn = int.from_bytes(os.urandom(_NAME_BYTES))
+    return [f"{(drawn + number) % (1 << 8 * _NAME_BYTES):0{2 * _NAME_BYTES}x}" for number in range(count)]
+
+
+def begin(path: str, name: str = "") -> tuple[str, int, os.stat_result | None]:
+    """Create an empty file beside ``path``, and the folders above it.
+
+    Returns its path, its descriptor, and the status of the file that it will replace: None without one. During the
+    write, only users who may read the replaced file may read the new one. ``name`` is one of ``names``; by default a
+    new random name.
+
+    Raises:
+        Unusable: ``path`` exists and is not a regular file, or something above it is not a folder.
+
+    """
+    try:
+        return _created(path, name)
+    except (FileNotFoundError, NotADirectoryError):
+        _make(os.path.dirname(path))
+    return _created(path, name)
+
+
+def hold(descriptor: int) -> int | None:
+    """Lock a temporary file, so that others see that its writer is alive; return the descriptor, to be released.
+
+    If descriptors are scarce, close it and return None: then only the file's age shows whether it is in use.
+    """
+    if descriptor >= most_kept():
+        os.close(descriptor)
+        return None
+    _lock(descriptor)
+    return descriptor
+
+
+def release(descriptor: int) -> None:
+    """Unlock and close a temporary file, for all child processes forked meanwhile, too."""
+    with suppress(OSError):
+        flock(descriptor, LOCK_UN)
+    os.close(descriptor)
+
+
+def is_held(aside: str) -> bool:
+    """Return whether the writer of a temporary file is alive, here or in another process. False if the file is gone."""
+    try:
+        descriptor = os.open(aside, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        return not isinstance(error, FileNotFoundError)
+    try:
+        return not _lock(descriptor)
+    finally:
+        release(descriptor)
+
+
+def most_kept() -> int:
+    """Return the lowest descriptor number that is not kept open: at a quarter of the limit, descriptors are scarce."""
+    most = getrlimit(RLIMIT_NOFILE)[0]
+    return maxsize if most == RLIM_INFINITY else most // 4
+
+
+def settle(file: FileIO, path: str) -> os.stat_result:
+    """Sync and close the temporary file; return its status after that.
+
+    It gets the mode of the file at ``path`` that it will replace and, if this process may set them, owner and group.
+    """
+    with file:
+        descriptor = file.fileno()
+        old = _there(path)
+        if old is not None:
+            inherit(descriptor, old)
+        os.fsync(descriptor)
+        return os.fstat(descriptor)
+
+
+def publish(aside: str, path: str, rename: Callable[[str, str], None] = os.replace) -> None:
+    """Rename the settled temporary file to ``path``, and sync the folder, unless the folder may not be read.
+
+    A link at ``path`` is itself replaced, not its target.
+
+    Args:
+        aside: As ``begin`` returned it.
+        path: The file's final path.
+        rename: Moves the first path to the second.
+
+    """
+    rename(aside, path)
+    flush(os.path.dirname(path))
+
+
+def renaming(etag: Callable[[os.stat_result], str], *, new: bool, old: str) -> Callable[[str, str], None]:
+    """Return a function that renames a file: only to a free path (``new``), only over the ETag ``old``, or always."""
+    return _create if new else _replace(etag, old) if old else os.replace
+
+
+def _create(aside: str, path: str) -> None:
+    """Rename to a free path; raise ``AlreadyExists`` for an existing file."""
+    try:
+        os.link(aside, path)  # unlike rename, refuses to replace
+    except FileExistsError as error:
+        raise AlreadyExists("there is a file already", url=path) from error
+    os.unlink(aside)
+
+
+def _replace(etag: Callable[[os.stat_result], str], old: str) -> Callable[[str, str], None]:
+    """Return a function that renames over the file with the ETag ``old``, and locks its folder against its like.
+
+    A writer without a condition, or another program, may still write between the check and the rename, and is then
+    overwritten; so may any writer if folders cannot be locked (NFS, a folder that may not be read).
+    """
+
+    def rename(aside: str, path: str) -> None:
+        with _locked(os.path.dirname(aside)) as alone:
+            if not alone:
+                raise Transient("another writer is replacing a file in this folder", url=path)
+            try:
+                found = etag(os.stat(path))
+            except FileNotFoundError:
+                found = ""
+            if found != old:
+                raise PreconditionFailed("the file is no longer the one that was to be replaced", url=path)
+            os.replace(aside, path)
+
+    return rename
+
+
+class removed:  # noqa: N801  a context manager, lower case as in contextlib; not a generator, since every file uses one
+    """Context manager that removes the temporary file after a failure."""
+
+    __slots__ = ("_aside",)
+
+    def __init__(self, aside: str) -> None:
+        self._aside = aside
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Remove the file after a failure."""
+        if error is not None:
+            with suppress(OSError):
+                os.unlink(self._aside)
+
+
+def inherit(descriptor: int, old: os.stat_result, also: int = 0) -> None:
+    """Copy the mode of the file to be replaced to its successor and, if this process may set them, owner and group."""
+    now = os.fstat(descriptor)
+    if (now.st_uid, now.st_gid) != (old.st_uid, old.st_gid):
+        with suppress(PermissionError):
+            os.fchown(descriptor, old.st_uid, old.st_gid)
+    os.fchmod(descriptor, old.st_mode & 0o777 | also)
+
+
+def flush(folder: str) -> None:
+    """Sync a folder, so that renames in it survive a power failure, unless the folder may not be read."""
+    if (descriptor := _folder(folder)) is None:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _INCAPABLE:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _created(path: str, name: str) -> tuple[str, int, os.stat_result | None]:
+    folder, mark, _ = path.rpartition("/")
+    aside = f"{folder}{mark}{UNFINISHED}{name or names(1)[0]}"
+    old = _there(path)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(aside, flags, 0o666 if old is None else 0o600)
+    if old is not None:
+        try:
+            inherit(descriptor, old, 0o600)
+        except BaseException:
+            os.close(descriptor)
+            with suppress(OSError):
+                os.unlink(aside)
+            raise
+    return aside, descriptor, old
+
+
+def _there(path: str) -> os.stat_result | None:
+    """Return the status of the file that will be replaced; None without one."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:  # also for a dangling link
+        return None
+    require(found, path)
+    return found
+
+
+def _make(folder: str) -> None:
+    """Create a folder and its parents, and sync them, so that they survive a power failure."""
+    missing = []
+    while folder and not os.path.isdir(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    for each in reversed(missing):
+        try:
+            os.mkdir(each)
+        except FileExistsError as error:
+            if not os.path.isdir(each):
+                raise Unusable("this is needed as a directory and is something else", url=each) from error
+        else:
+            flush(os.path.dirname(each))
+
+
+def _folder(path: str) -> int | None:
+    """Open a folder to sync or lock it; None if it is not readable (a drop box), and so supports neither."""
+    try:
+        return os.open(path or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        return None
+
+
+@contextmanager
+def _locked(folder: str) -> Iterator[bool]:
+    """Hold a folder's lock; yield False if another process holds it. Folders without locks count as held."""
+    if (descriptor := _folder(folder)) is None:
+        yield True
+        return
+    try:
+        yield _lock(descriptor)
+    finally:
+        with suppress(OSError):
+            # A child forked meanwhile has the descriptor, too, and would keep the lock.
+            flock(descriptor, LOCK_UN)
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        flock(descriptor, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _INCAPABLE:
+            raise
+    return True

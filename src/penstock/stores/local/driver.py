@@ -1,0 +1,449 @@
+"""Files of this machine as objects. A put writes a temporary file and renames it, so writes are atomic."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from errno import EDQUOT, EIO
+from io import FileIO
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from penstock.engine.contracts.driver import UNKNOWN_BYTES, Abilities, Ending
+from penstock.errors import (
+    Changed,
+    Damaged,
+    Forbidden,
+    InvalidURL,
+    NoSpace,
+    NotFound,
+    PenstockError,
+    Transient,
+    Truncated,
+    Unusable,
+)
+from penstock.stores.direct import direct, grouped, page_from, too_large
+from penstock.stores.local import aside as asides
+from penstock.stores.local import regular, tree
+from penstock.stores.local.together import NewFile, set_time, write_all, write_files
+from penstock.values import ObjectMeta, Span, Uploads, content_type_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, MutableSequence, Sequence
+
+    from penstock.engine.buffer import Buffer
+    from penstock.engine.contracts.driver import Attributes, Beginning, Part, Payload
+    from penstock.engine.contracts.exchange import Exchange
+    from penstock.values import Page
+
+    Items = Iterator[ObjectMeta | str]
+
+__all__ = ["Local", "Walks"]
+
+_PIECE_BYTES = 1 << 20
+
+
+class Local:
+    """File system under ``root``; keys are paths relative to it, with ``/`` between components.
+
+    An ETag consists of inode, size and modification time, so it changes when a file is replaced or rewritten.
+    """
+
+    abilities = Abilities(digest=None)
+
+    def __init__(self, root: str = "/") -> None:
+        """Serve the tree under ``root``."""
+        self._root = root.rstrip("/") + "/"
+        self._walks = Walks()
+        self._held: dict[str, int | None] = {}  # by temporary file: the descriptor that locks it
+        self._times: dict[str, Mapping[str, str]] = {}  # by temporary file: the upload's metadata with mtime
+
+    def url(self, key: str) -> str:
+        """Return the file's path."""
+        return self._root + key
+
+    def prepare(self) -> None:
+        """Do nothing: nothing blocks here."""
+
+    def head(self, key: str) -> Exchange[ObjectMeta]:
+        """Describe one file, with a content type by its name; a directory raises ``NotFound``."""
+
+        def run() -> ObjectMeta:
+            with self._errors(key):
+                found = regular.describe(self._allowed(key))
+                return replace(_meta(key, found), content_type=content_type_of(key))
+
+        return direct(run)
+
+    def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
+        """List one page of files whose path begins with ``prefix``, in UTF-8 byte order; includes links to files."""
+
+        def run() -> Page:
+            with self._errors(prefix):
+                items = self._walks.left(prefix, delimiter, token)
+                if items is None:
+                    after = token or start_after
+                    found = (_meta(*each) for each in tree.walk(self._root, prefix, after))
+                    items = grouped(found, prefix, after, delimiter)
+                page, left = page_from(items)
+                # Many listings only ask for the first page: do not keep those.
+                if token:
+                    self._walks.keep(prefix, delimiter, page.token, left)
+                return page
+
+        return direct(run)
+
+    def read(self, span: Span, target: Buffer) -> Exchange[int]:
+        """Read one span into the target."""
+
+        def run() -> int:
+            key, etag = span.key, span.etag
+            with self._errors(key):
+                descriptor, found = regular.opened(self._allowed(key), listed=bool(etag))
+                try:
+                    self._check(found, key, etag)
+                    if span.whole and found.st_size != target.size:
+                        message = f"the file has {found.st_size} bytes and was listed with {target.size}"
+                        raise Changed(message, url=self.url(key))
+                    self._fill(descriptor, key, target.view(), span.start)
+                    self._check(os.fstat(descriptor), key, etag)
+                finally:
+                    os.close(descriptor)
+            return target.size
+
+        return direct(run)
+
+    def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
+        """Read a file's last bytes into the target."""
+
+        def run() -> Ending:
+            with self._opened(key, etag) as (file, found):
+                start = max(0, found.size - target.size)
+                self._fill(file.fileno(), key, target.view()[: found.size - start], start)
+                self._check(os.fstat(file.fileno()), key, found.etag)
+                return Ending(start, found.size, found.etag, found.size - start)
+
+        return direct(run)
+
+    def get(
+        self,
+        key: str,
+        etag: str,
+        most_bytes: int = UNKNOWN_BYTES,
+        buffer: Buffer | None = None,  # noqa: ARG002  the size is known before the read
+    ) -> Exchange[bytes | Beginning]:
+        """Read a whole file."""
+
+        def run() -> bytes:
+            with self._opened(key, etag) as (file, before):
+                if before.size > most_bytes:
+                    raise too_large(most_bytes, self.url(key))
+                data = file.readall()
+                self._check(os.fstat(file.fileno()), key, before.etag)
+                return data
+
+        return direct(run)
+
+    def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
+        """Write a temporary file, flush it, rename it. Content type and metadata are dropped, except ``mtime``.
+
+        That is the modification time, in seconds since the epoch; rclone and s3fs use the same name.
+        """
+
+        def run() -> str:
+            (found,) = self._put_all(((key, body, attributes),))
+            if isinstance(found, PenstockError):
+                raise found
+            return found
+
+        return direct(run)
+
+    def put_many(
+        self,
+        prefix: str,  # noqa: ARG002  for messages without a key
+        puts: Sequence[tuple[str, Payload, Attributes]],
+    ) -> Exchange[Sequence[str | PenstockError]]:
+        """Write files as ``put`` does; their folders are flushed once for all of them."""
+        return direct(lambda: self._put_all(puts))
+
+    def delete(self, key: str) -> Exchange[None]:
+        """Delete one file; a missing file is not an error, and directories stay."""
+
+        def run() -> None:
+            with self._errors(key), suppress(FileNotFoundError):
+                try:
+                    os.unlink(self._path(key))
+                except IsADirectoryError as error:
+                    raise Unusable(
+                        "this is a directory, and delete removes files only: penstock rm -r removes those in it",
+                        url=self.url(key),
+                    ) from error
+
+        return direct(run)
+
+    def copy(self, source: str, key: str, etag: str = "") -> Exchange[str]:
+        """Copy one file to a temporary file, and rename it."""
+
+        def run() -> str:
+            with self._opened(source, etag) as (file, found), self._errors(key, found.size):
+                aside, descriptor, _ = asides.begin(self._allowed(key))
+                with asides.removed(aside), FileIO(descriptor, "r+b") as copy:
+                    self._transfer(file, copy, Span(source, 0, found.size), 0)
+                    self._check(os.fstat(file.fileno()), source, found.etag)
+                    return self._publish(aside, copy, key)
+
+        return direct(run)
+
+    def create(self, key: str, attributes: Attributes) -> Exchange[str]:
+        """Create the temporary file; its path is the upload's id."""
+
+        def run() -> str:
+            with self._errors(key):
+                aside, descriptor, _ = asides.begin(self._allowed(key))
+                self._held[aside] = asides.hold(descriptor)
+            if "mtime" in attributes.metadata:
+                self._times[aside] = attributes.metadata
+            return aside
+
+        return direct(run)
+
+    def part(self, key: str, upload: str, part: Part, body: Payload) -> Exchange[str]:
+        """Write one part at its offset."""
+
+        def run() -> str:
+            with self._errors(key, len(body.data)), open(upload, "r+b", buffering=0) as file:
+                write_all(file.fileno(), body.data, part.offset)
+            return str(part.number)
+
+        return direct(run)
+
+    def copy_part(self, key: str, upload: str, part: Part, span: Span) -> Exchange[str]:
+        """Write a span of another file at the part's offset."""
+
+        def run() -> str:
+            with (
+                self._opened(span.key, span.etag) as (file, _),
+                self._errors(key, (span.stop or 0) - span.start),
+                open(upload, "r+b", buffering=0) as copy,
+            ):
+                self._transfer(file, copy, span, part.offset)
+                self._check(os.fstat(file.fileno()), span.key, span.etag)
+            return str(part.number)
+
+        return direct(run)
+
+    def complete(
+        self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False, replaces: str = ""
+    ) -> Exchange[str]:
+        """Rename the temporary file to its final path."""
+        del etags
+
+        def run() -> str:
+            with self._errors(key):
+                file = FileIO(os.open(upload, os.O_RDONLY | os.O_CLOEXEC), "rb")
+                with file:
+                    set_time(file.fileno(), self._times.pop(upload, {}))
+                    found = self._publish(upload, file, key, new=create_only, old=replaces)
+                self._release(upload)
+                return found
+
+        return direct(run)
+
+    def abort(self, key: str, upload: str) -> Exchange[None]:
+        """Remove the temporary file."""
+
+        def run() -> None:
+            self._times.pop(upload, None)
+            with self._errors(key), suppress(FileNotFoundError):
+                os.unlink(upload)
+            self._release(upload)
+
+        return direct(run)
+
+    def uploads(self, prefix: str, *, token: str = "") -> Exchange[Uploads]:
+        """List temporary files whose own path begins with ``prefix``, on one page; their final keys are unknown.
+
+        Files whose writer is known to be alive are left out.
+        """
+        del token
+
+        def run() -> Uploads:
+            with self._errors(prefix):
+                found = tree.unfinished(self._root, prefix)
+                return Uploads(tuple(each for each in found if not asides.is_held(each.id)))
+
+        return direct(run)
+
+    def _release(self, upload: str) -> None:
+        if (descriptor := self._held.pop(upload, None)) is not None:
+            asides.release(descriptor)
+
+    def _path(self, key: str) -> str:
+        if not key or key.endswith("/"):
+            raise InvalidURL("a file's path does not end in '/'", url=self.url(key))
+        return self._root + key
+
+    def _allowed(self, key: str) -> str:
+        if asides.is_reserved(key):
+            raise InvalidURL("names that begin with '.penstock-' are kept for files being written", url=self.url(key))
+        return self._path(key)
+
+    def _publish(self, aside: str, file: FileIO, key: str, *, new: bool = False, old: str = "") -> str:
+        path = self._path(key)
+        found = asides.settle(file, path)
+        asides.publish(aside, path, asides.renaming(_etag, new=new, old=old))
+        return _etag(found)
+
+    def _put_all(self, puts: Sequence[tuple[str, Payload, Attributes]]) -> Sequence[str | PenstockError]:
+        """Write files, and return for each its ETag or the error."""
+        files: dict[int, NewFile] = {}
+        results: MutableSequence[str | PenstockError] = []
+        for number, (key, body, attributes) in enumerate(puts):
+            rename = asides.renaming(_etag, new=attributes.create_only, old=attributes.replaces)
+            try:
+                files[number] = NewFile(self._allowed(key), body.data, attributes.metadata, rename)
+                results.append("")
+            except InvalidURL as error:
+                results.append(error)
+        for number, found in zip(files, write_files([*files.values()]), strict=True):
+            key, body, _ = puts[number]
+            results[number] = _etag(found) if isinstance(found, os.stat_result) else self._ours(found, key, body)
+        return results
+
+    def _ours(self, error: OSError | ValueError | PenstockError, key: str, body: Payload) -> PenstockError:
+        if isinstance(error, PenstockError):
+            return error
+        ours = self.error(error, key, len(body.data))
+        ours.__cause__ = error
+        return ours
+
+    def _transfer(self, file: FileIO, copy: FileIO, span: Span, offset: int) -> None:
+        """Copy a span of a file into another file, from ``offset`` on."""
+        at, stop = span.start, span.stop or 0
+        while at < stop:
+            data = os.pread(file.fileno(), min(_PIECE_BYTES, stop - at), at)
+            if not data:
+                raise Truncated("the file ends before the range does", url=self.url(span.key))
+            write_all(copy.fileno(), data, offset + at - span.start)
+            at += len(data)
+
+    def _fill(self, descriptor: int, key: str, view: memoryview, start: int) -> None:
+        got = 0
+        while got < len(view) and (count := os.preadv(descriptor, [view[got:]], start + got)):
+            got += count
+        if got < len(view):
+            raise Truncated("the file ends before the range does", url=self.url(key))
+
+    @contextmanager
+    def _opened(self, key: str, etag: str) -> Iterator[tuple[FileIO, ObjectMeta]]:
+        with self._errors(key), regular.reading(self._allowed(key), listed=bool(etag)) as file:
+            found = os.fstat(file.fileno())
+            self._check(found, key, etag)
+            yield file, _meta(key, found)
+
+    def _check(self, found: os.stat_result, key: str, etag: str) -> None:
+        if etag and etag != _etag(found):
+            raise Changed("the file is no longer the one that was listed or opened", url=self.url(key))
+
+    def _errors(self, key: str, writing_bytes: int = 0) -> _Errors:
+        """Return a context manager that translates errors of the file system."""
+        return _Errors(self, key, writing_bytes)
+
+    def error(self, error: OSError | ValueError, key: str, writing_bytes: int) -> PenstockError:
+        """Return the Penstock error for an error of the file system."""
+        if isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)):
+            folder = os.path.dirname(self.url(key))
+            text = f"no such file: {error.strerror}"
+            if not os.path.isdir(folder):
+                text = f"no such folder: {folder}; a path without s3:// in front is one of this machine"
+            return NotFound(text, url=self.url(key))
+        if isinstance(error, PermissionError):
+            return Forbidden(f"not allowed: {error.strerror}", url=self._below(error, key))
+        if isinstance(error, ValueError):
+            return InvalidURL(f"no file can be called that: {error}", url=self.url(key))
+        # Files are opened without blocking: NFS or Samba hold a lease, and give it up now.
+        if isinstance(error, BlockingIOError):
+            return Transient("another host holds a lease on this file", url=self.url(key))
+        if error.errno in NoSpace.ERRNOS:
+            return NoSpace(self._room(error, key, writing_bytes), url=self.url(key))
+        kind = Damaged if error.errno in _BROKEN else Unusable
+        return kind(f"the file system refused: {error.strerror}", url=self.url(key))
+
+    def _below(self, error: OSError, key: str) -> str:
+        """Return the path in an error if it is below ``key`` (a listed prefix), else the path of ``key``."""
+        path, url = error.filename, self.url(key)
+        return path if isinstance(path, str) and path.startswith(url) else url
+
+    def _room(self, error: OSError, key: str, writing_bytes: int) -> str:
+        """Return the text for a full disk or quota: the bytes to be written and, for a disk, the free bytes."""
+        text = error.strerror or "no space left"
+        if not writing_bytes:
+            return text
+        text = f"{text}: {writing_bytes} bytes were to be written"
+        with suppress(OSError):
+            found = os.statvfs(os.path.dirname(self._path(key)))
+            return text if error.errno == EDQUOT else f"{text}, {found.f_bavail * found.f_frsize} are free"
+        return text
+
+
+class _Errors:
+    """Context manager that translates errors of the file system; not a generator, since each file uses several."""
+
+    __slots__ = ("_driver", "_key", "_writing_bytes")
+
+    def __init__(self, driver: Local, key: str, writing_bytes: int) -> None:
+        self._driver, self._key, self._writing_bytes = driver, key, writing_bytes
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Raise the Penstock error for an error of the file system."""
+        if isinstance(error, (OSError, ValueError)) and not isinstance(error, PenstockError):
+            raise self._driver.error(error, self._key, self._writing_bytes) from error
+
+
+_BROKEN = (EIO,)
+
+
+def _etag(found: os.stat_result) -> str:
+    return f"{found.st_ino:x}-{found.st_size:x}-{found.st_mtime_ns:x}"
+
+
+def _meta(key: str, found: os.stat_result) -> ObjectMeta:
+    return ObjectMeta(key, found.st_size, _etag(found), found.st_mtime)
+
+
+_MOST = 4  # listings in progress; each holds the names in its current folders
+_LONG_S = 60.0  # a later page is treated as a new listing's
+
+
+class Walks:
+    """Rest of the latest listings, by the token of their last page.
+
+    Each page takes the rest and keeps it again, so two threads never continue the same one. A token without a rest is
+    not an error: the driver walks again. The contents of a folder are never older than the listing that continues.
+    """
+
+    def __init__(self) -> None:
+        """Start without listings."""
+        self._left: dict[tuple[str, str, str], tuple[float, Items]] = {}
+
+    def left(self, prefix: str, delimiter: str, token: str) -> Items | None:
+        """Remove and return the items after a page; None if they are unknown.
+
+        Without a token a new listing begins, and the rests of earlier listings of this prefix are dropped.
+        """
+        if not token:
+            for key in [key for key in list(self._left) if key[:2] == (prefix, delimiter)]:
+                self._left.pop(key, None)
+        kept_s, items = self._left.pop((prefix, delimiter, token), (-_LONG_S, None))
+        return items if monotonic() - kept_s < _LONG_S else None
+
+    def keep(self, prefix: str, delimiter: str, token: str, items: Items) -> None:
+        """Keep the items after the page with this token; an empty token marks the end."""
+        if token:
+            self._left[prefix, delimiter, token] = monotonic(), items
+            for oldest in list(self._left)[:-_MOST]:
+                self._left.pop(oldest, None)

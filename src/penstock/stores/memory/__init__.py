@@ -1,0 +1,1 @@
+"""Objects in the memory of one process."""

@@ -1,0 +1,247 @@
+"""Objects in this process's memory: for tests, examples and datasets small enough to hold."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field, replace
+from hashlib import md5
+from itertools import count
+from time import time
+from typing import TYPE_CHECKING
+
+from penstock.engine.contracts.driver import UNKNOWN_BYTES, Abilities, Attributes, Ending
+from penstock.errors import AlreadyExists, Changed, NotFound, PreconditionFailed, Truncated
+from penstock.stores.direct import direct, page_of, too_large
+from penstock.values import ObjectMeta, Upload, Uploads
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.engine.buffer import Buffer
+    from penstock.engine.contracts.driver import Beginning, Part, Payload
+    from penstock.engine.contracts.exchange import Exchange
+    from penstock.values import Page, Span
+
+__all__ = ["Memory"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    data: bytes
+    meta: ObjectMeta
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    upload: Upload
+    attributes: Attributes
+    parts: dict[int, bytes] = field(default_factory=dict)
+
+
+_buckets: dict[str, dict[str, _Object]] = {}
+_lock = threading.RLock()
+# A fork waits until the lock is free: in the child no other thread could release it.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+
+class Memory:
+    """Named set of objects, shared by all sources of this process with that name; a fork gets a copy."""
+
+    abilities = Abilities(digest=None, forks=False)
+
+    def __init__(self, name: str) -> None:
+        """Open the set ``name``, which starts empty."""
+        self._name = name
+        self._objects = _buckets.setdefault(name, {})
+        self._uploads: dict[str, _Pending] = {}
+        self._ids = count(1)
+
+    def url(self, key: str) -> str:
+        """Return the object's URL, ``memory://name/key``."""
+        return f"memory://{self._name}/{key}"
+
+    def prepare(self) -> None:
+        """Do nothing: nothing blocks here."""
+
+    def head(self, key: str) -> Exchange[ObjectMeta]:
+        """Describe one object."""
+        return direct(lambda: self._find(key).meta)
+
+    def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
+        """List one page; its token is the last listed item."""
+
+        def run() -> Page:
+            with _lock:
+                metas = [each.meta for key, each in self._objects.items() if key.startswith(prefix)]
+            metas.sort(key=lambda meta: meta.key.encode())
+            return page_of(metas, prefix, after=token or start_after, delimiter=delimiter)
+
+        return direct(run)
+
+    def read(self, span: Span, target: Buffer) -> Exchange[int]:
+        """Copy one span."""
+
+        def run() -> int:
+            found = self._find(span.key, span.etag)
+            data = found.data[span.start : span.start + target.size]
+            if span.whole and len(found.data) != target.size:
+                raise Changed(
+                    f"the object has {len(found.data)} bytes and was listed with {target.size}", url=self.url(span.key)
+                )
+            if len(data) < target.size:
+                raise Truncated("the object ends before the range does", url=self.url(span.key))
+            target.fill(data)
+            return len(data)
+
+        return direct(run)
+
+    def get(
+        self,
+        key: str,
+        etag: str,
+        most_bytes: int = UNKNOWN_BYTES,
+        buffer: Buffer | None = None,  # noqa: ARG002  the size is known before the read
+    ) -> Exchange[bytes | Beginning]:
+        """Read a whole object."""
+
+        def run() -> bytes:
+            data = self._find(key, etag).data
+            if len(data) > most_bytes:
+                raise too_large(most_bytes, self.url(key))
+            return data
+
+        return direct(run)
+
+    def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
+        """Copy an object's last bytes."""
+
+        def run() -> Ending:
+            found = self._find(key, etag)
+            start = max(0, len(found.data) - target.size)
+            target.fill(memoryview(found.data)[start:])
+            return Ending(start, len(found.data), found.meta.etag, len(found.data) - start)
+
+        return direct(run)
+
+    def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
+        """Write one object."""
+        return direct(lambda: self._store(key, bytes(body.data), attributes))
+
+    def delete(self, key: str) -> Exchange[None]:
+        """Delete one object; a missing object is not an error."""
+
+        def run() -> None:
+            with _lock:
+                self._objects.pop(key, None)
+
+        return direct(run)
+
+    def copy(self, source: str, key: str, etag: str = "") -> Exchange[str]:
+        """Copy one object."""
+
+        def run() -> str:
+            found = self._find(source, etag)
+            return self._store(key, found.data, Attributes(found.meta.content_type, found.meta.metadata))
+
+        return direct(run)
+
+    def create(self, key: str, attributes: Attributes) -> Exchange[str]:
+        """Begin an upload and return its id."""
+
+        def run() -> str:
+            upload = f"upload-{next(self._ids)}"
+            with _lock:
+                self._uploads[upload] = _Pending(Upload(key, upload, time()), attributes)
+            return upload
+
+        return direct(run)
+
+    def part(self, key: str, upload: str, part: Part, body: Payload) -> Exchange[str]:
+        """Keep one part."""
+
+        def run() -> str:
+            data = bytes(body.data)
+            with _lock:
+                self._begun(key, upload).parts[part.number] = data
+            return _tag(data)
+
+        return direct(run)
+
+    def copy_part(self, key: str, upload: str, part: Part, span: Span) -> Exchange[str]:
+        """Keep a span of another object as one part."""
+
+        def run() -> str:
+            data = self._find(span.key, span.etag).data[span.start : span.stop]
+            with _lock:
+                self._begun(key, upload).parts[part.number] = data
+            return _tag(data)
+
+        return direct(run)
+
+    def complete(
+        self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False, replaces: str = ""
+    ) -> Exchange[str]:
+        """Join the parts."""
+
+        def run() -> str:
+            with _lock:
+                begun = self._begun(key, upload)
+                data = b"".join(begun.parts[number] for number in range(1, len(etags) + 1))
+                attributes = replace(begun.attributes, create_only=create_only, replaces=replaces)
+                etag = self._store(key, data, attributes)
+                del self._uploads[upload]
+                return etag
+
+        return direct(run)
+
+    def abort(self, key: str, upload: str) -> Exchange[None]:
+        """Discard an upload."""
+        del key
+
+        def run() -> None:
+            with _lock:
+                self._uploads.pop(upload, None)
+
+        return direct(run)
+
+    def uploads(self, prefix: str, *, token: str = "") -> Exchange[Uploads]:
+        """List all unfinished uploads, on one page."""
+        del token
+
+        def run() -> Uploads:
+            with _lock:
+                found = [each.upload for each in self._uploads.values() if each.upload.key.startswith(prefix)]
+            return Uploads(tuple(sorted(found, key=lambda each: each.key.encode())))
+
+        return direct(run)
+
+    def _begun(self, key: str, upload: str) -> _Pending:
+        if upload not in self._uploads:
+            raise NotFound("no such upload", url=self.url(key))
+        return self._uploads[upload]
+
+    def _find(self, key: str, etag: str = "") -> _Object:
+        with _lock:
+            found = self._objects.get(key)
+        if found is None:
+            raise NotFound("no such object", url=self.url(key))
+        if etag and etag != found.meta.etag:
+            raise Changed("the object is no longer the one that was listed or opened", url=self.url(key))
+        return found
+
+    def _store(self, key: str, data: bytes, attributes: Attributes) -> str:
+        metadata, kind = dict(attributes.metadata), attributes.content_type
+        meta = ObjectMeta(key, len(data), _tag(data), time(), metadata=metadata, content_type=kind)
+        with _lock:
+            there = self._objects.get(key)
+            if attributes.create_only and there:
+                raise AlreadyExists("there is an object already", url=self.url(key))
+            if attributes.replaces and (there is None or there.meta.etag != attributes.replaces):
+                raise PreconditionFailed("the object is no longer the one that was to be replaced", url=self.url(key))
+            self._objects[key] = _Object(data, meta)
+        return meta.etag
+
+
+def _tag(data: bytes) -> str:
+    return md5(data, usedforsecurity=False).hexdigest()

@@ -1,0 +1,259 @@
+"""Effective settings of a URL or a profile, with their origins; no request is made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.errors import PenstockError, discreet
+from penstock.options.cache_settings import CACHE_VARIABLES, cache_options
+from penstock.options.private import given, hidden
+from penstock.options.table import PARTS
+from penstock.options.typed import UNSET
+from penstock.stores.profiles.files import config_files, read_file
+from penstock.stores.profiles.lookup import PENSTOCK, Profile, built, load, tables_of
+from penstock.stores.profiles.multistorage import translations
+from penstock.stores.profiles.sinks import open_named
+from penstock.stores.provider import Route
+from penstock.stores.urls import Location, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from penstock.options import CacheOptions, StoreOptions
+    from penstock.options.table import Table
+    from penstock.stores.profiles.files import File
+    from penstock.stores.provider import Provider
+
+__all__ = ["Problem", "Setting", "cache_of", "check_files", "place_of", "profiles", "settings"]
+
+
+class Setting(NamedTuple):
+    """Effective setting: its name, its value as text ("set" for a secret), and its origin."""
+
+    name: str
+    value: str
+    origin: str
+
+
+class Problem(NamedTuple):
+    """Fault of a profile; ``note`` if the profile may work on another machine."""
+
+    profile: str
+    text: str
+    note: bool
+
+
+class _Recorded(Mapping[str, str]):
+    """Environment that records which variables were looked up, and may hide one."""
+
+    def __init__(self, environ: Mapping[str, str], without: str = "") -> None:
+        self._environ = {name: value for name, value in environ.items() if name != without}
+        self.asked: dict[str, None] = {}
+
+    def __getitem__(self, name: str) -> str:
+        self.asked[name] = None
+        return self._environ[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._environ)
+
+    def __len__(self) -> int:
+        return len(self._environ)
+
+
+def settings(place: str, environ: Mapping[str, str] = os.environ) -> list[Setting]:
+    """Return all settings of a URL, or of a profile by its name.
+
+    An option that is not given has the value that the provider derives from the environment, its own files and its
+    defaults. A variable is named as the origin if the value would differ without it.
+
+    Raises:
+        ConfigError: The profile does not exist, or a setting is invalid.
+        InvalidURL, UnknownScheme: The URL cannot be parsed.
+
+    """
+    profile, location = _profile(place, environ)
+    provider = location.provider if location is not None else profile.provider  # type: ignore[union-attr]  # one of both
+    if profile is not None and location is None:
+        options = profile.options
+    else:
+        options = provider.take(type(provider.defaults)() if provider.defaults is not None else provider.options())
+    found = [Setting("provider", provider.name, _origin(profile, "provider") or _origin(profile, "url") or "URL")]
+    if location is not None:
+        found.append(Setting("url", provider.target or location.url, _origin(profile, "url") or "URL"))
+    found += _sinks(profile)
+    resolved = _resolved(provider, options, environ)
+    own = [each for each in fields(options) if each.name not in PARTS]
+    found += [_setting("options", each, options, profile, resolved) for each in own]
+    for part in PARTS:
+        inner = getattr(options, part)
+        if inner is None:
+            found += _cache(environ)
+            continue
+        found += [_setting(part, each, inner, profile, resolved) for each in fields(inner)]
+    # A URL or an endpoint may hold a signature or a password, wherever it comes from.
+    return [each._replace(value=discreet(each.value)) for each in found]
+
+
+def _sinks(profile: Profile | None) -> list[Setting]:
+    if profile is None:
+        return []
+    named = [Setting("observe", each, _origin(profile, "observe")) for each in profile.sinks.words]
+    return named + [
+        Setting(f"telemetry.{key}", _shown(value, secret=".headers." in key), _origin(profile, f"telemetry.{key}"))
+        for key, value in profile.sinks.telemetry
+    ]
+
+
+def _profile(place: str, environ: Mapping[str, str]) -> tuple[Profile | None, Location | None]:
+    if "/" not in place:
+        profile = load(place, environ)
+        return profile, None if profile.target is None else parse(f"{PENSTOCK}://{place}/")
+    location = parse(place)
+    # A profile of Multi-Storage Client may have its bucket behind the name.
+    name = location.bucket.partition("/")[0]
+    return (load(name, environ, location.scheme) if location.provider.target else None), location
+
+
+def _origin(profile: Profile | None, key: str) -> str:
+    value = None if profile is None else profile.values.get(key)
+    return "" if value is None else value.origin
+
+
+class _Resolved(NamedTuple):
+    """Provider's settings from options and environment, and those without each variable that it read."""
+
+    settings: Hashable
+    without: Mapping[str, Hashable]
+
+
+def _resolved(provider: Provider, options: object, environ: Mapping[str, str]) -> _Resolved:
+    whole = _Recorded(environ)
+    settings = _inner(provider.resolve(options, whole)[0])
+    without: dict[str, Hashable] = {}
+    for name in whole.asked:
+        if name in environ:
+            try:
+                without[name] = _inner(provider.resolve(options, _Recorded(environ, name))[0])
+            except PenstockError:
+                without[name] = None
+    return _Resolved(settings, without)
+
+
+def _inner(settings: Hashable) -> Hashable:
+    return settings.settings if isinstance(settings, Route) else settings
+
+
+def _setting(table: str, field: object, options: object, profile: Profile | None, resolved: _Resolved) -> Setting:
+    name: str = field.name  # type: ignore[attr-defined]  # a field of a dataclass
+    value, key = getattr(options, name), f"{table}.{name}"
+    secret = not field.repr or name in hidden(options)  # type: ignore[attr-defined]
+    origin = _origin(profile, key)
+    if not origin and name in given(options):
+        origin = "option"
+    if not origin:
+        origin = "default"
+        there = getattr(resolved.settings, name, None)
+        if there is not None and there != value and table in ("options", "transport"):
+            value, origin = there, _variable(name, there, resolved)
+    return Setting(key, _shown(value, secret=secret), origin)
+
+
+def _variable(name: str, value: object, resolved: _Resolved) -> str:
+    made = [each for each, other in resolved.without.items() if getattr(other, name, None) != value]
+    return made[0] if made else "the provider's files or default"
+
+
+def _cache(environ: Mapping[str, str]) -> list[Setting]:
+    """Return the settings of a cache that is configured by the environment only."""
+    options = cache_options(None, environ)
+    if options is None:
+        return [Setting("cache", "unset", "default")]
+    variables = {option: name for name, option in CACHE_VARIABLES.items() if environ.get(name)}
+    return [
+        Setting(
+            f"cache.{each.name}", _shown(getattr(options, each.name), secret=False), variables.get(each.name, "default")
+        )
+        for each in fields(options)
+    ]
+
+
+def cache_of(profile: str, environ: Mapping[str, str] = os.environ) -> CacheOptions | None:
+    """Return the options of a profile's cache; None without one. Raises ``ConfigError`` as ``settings``."""
+    return load(profile, environ).options.cache
+
+
+def _shown(value: object, *, secret: bool) -> str:
+    if secret or callable(value):
+        return "unset" if value is None else "set"
+    if value is None:
+        return "unset"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def place_of(table: Table, environ: Mapping[str, str] = os.environ) -> tuple[str, StoreOptions]:
+    """Return the base URL of a profile's paths, and its options, for a table that is not in a file.
+
+    The sinks that it names are opened. For a profile without a bucket, the URL is the scheme alone.
+
+    Raises:
+        ConfigError: The profile is invalid.
+
+    """
+    found = built(table.name, [table], environ.get)
+    open_named(found.sinks)
+    return (f"{found.provider.schemes[0]}://" if found.target is None else found.target.url), found.options
+
+
+def profiles(environ: Mapping[str, str] = os.environ) -> list[tuple[str, str, str]]:
+    """Return name, URL (as written) and location of each profile; of profiles with one name, the first is used."""
+    found: dict[str, tuple[str, str, str]] = {}
+    for kind, each in config_files(environ):
+        file = read_file(each.path, kind)
+        for name, content in file.profiles.items():
+            url = content.get("url", "") if isinstance(content, dict) else ""
+            found.setdefault(name, (name, discreet(str(url)), file.at(("profiles", name))))
+    return list(found.values())
+
+
+def check_files(path: str | None = None, environ: Mapping[str, str] = os.environ) -> tuple[int, list[Problem]]:
+    """Return the number of profiles in a file, or in all files found, and their problems.
+
+    A named file is checked alone; YAML and JSON files are Multi-Storage Client's. A variable that is not set here is a
+    note, and so is a key that Penstock does not use.
+
+    Raises:
+        ConfigError: A file cannot be read.
+
+    """
+    if path is not None and path.endswith((".yaml", ".yml", ".json")):
+        return _check_msc(path, environ)
+    files: list[File]
+    if path is None:
+        files = [read_file(each.path, kind) for kind, each in config_files(environ)]
+    else:
+        files = [read_file(path, "PENSTOCK_CONFIG")]
+    names = list(dict.fromkeys(name for file in files for name in file.profiles))
+    problems = []
+    for name in names:
+        try:
+            built(name, tables_of(name, files), lambda variable: environ.get(variable) or None)
+        except PenstockError as error:
+            problems.append(Problem(name, str(error), error.code == UNSET))
+    return len(names), problems
+
+
+def _check_msc(path: str, environ: Mapping[str, str]) -> tuple[int, list[Problem]]:
+    found = translations(path)
+    problems = []
+    for name, made in found.items():
+        try:
+            profile = made()
+            problems += [Problem(name, f"{profile.origin}: {key} is not used", note=True) for key in profile.notes]
+            built(name, [replace(profile, notes=())], lambda variable: environ.get(variable) or None)
+        except PenstockError as error:
+            problems.append(Problem(name, str(error), error.code == UNSET))
+    return len(found), problems

@@ -1,0 +1,238 @@
+"""Lookup and parsing of ``penstock.toml`` files, in order of precedence."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tomllib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from penstock.errors import ConfigError
+from penstock.options.table import Table, meant, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    Kind = Literal["PENSTOCK_CONFIG", "project", "user", "system"]
+
+__all__ = ["NAME", "File", "Signature", "candidates", "config_files", "key_lines", "line_of", "read_file", "signature"]
+
+# tomllib's time and memory grow with the square of the number of dotted parts of a key.
+_MOST_CHARS = 1 << 20
+_MOST_DOTS = 200
+
+NAME = "penstock.toml"
+_SYSTEM = "/etc/penstock/penstock.toml"
+
+
+class Signature(NamedTuple):
+    """Identity of a file's content: changes when the file is written or replaced."""
+
+    path: str
+    changed_ns: int
+    size: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """Configuration file that was read.
+
+    Attributes:
+        path: Absolute path.
+        kind: How the file was found.
+        lines: Line of each key.
+        profiles: Tables below ``[profiles]``, as written.
+        open_to_all: Every user of this machine may read the file.
+
+    """
+
+    path: str
+    kind: Kind
+    lines: Mapping[tuple[str, ...], int] = field(repr=False)
+    profiles: Mapping[str, object] = field(repr=False)
+    open_to_all: bool = False
+
+    def at(self, keys: tuple[str, ...]) -> str:
+        """Return the position of a key: ``file:line: key``."""
+        number = line_of(self.lines, keys)
+        return f"{self.path}{f':{number}' if number else ''}: {'.'.join(keys)}"
+
+    def table(self, name: str) -> Table | None:
+        """Return a profile; None if the file does not have it.
+
+        Raises:
+            ConfigError: As in ``table.table``.
+
+        """
+        if name not in self.profiles:
+            return None
+        found = table(name, self.profiles[name], self.at, str(Path(self.path).parent))
+        if self.kind == "project":
+            found = replace(found, values={key: replace(each, foreign=True) for key, each in found.values.items()})
+        return replace(found, open_to_all=self.open_to_all)
+
+
+def candidates(environ: Mapping[str, str]) -> Iterator[tuple[Kind, str]]:
+    """Yield the places of configuration files, in order; a profile comes from the first file that has it.
+
+    ``PENSTOCK_CONFIG`` names the only file; otherwise the files are the project's (``penstock.toml`` in the working
+    directory, or the nearest directory above it that has one), the user's
+    (``$XDG_CONFIG_HOME/penstock/penstock.toml``, by default in ``~/.config``), and ``/etc/penstock/penstock.toml``.
+    """
+    if named := environ.get("PENSTOCK_CONFIG"):
+        yield "PENSTOCK_CONFIG", str(Path(named).expanduser().absolute())
+        return
+    home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME") or "~", ".config")  # noqa: PTH118
+    home = os.path.expanduser(home)  # noqa: PTH111  pathlib's raises if no home directory is known
+    user = os.path.join(home, "penstock", NAME) if os.path.isabs(home) else ""  # noqa: PTH117, PTH118
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # the working directory was deleted
+        pass
+    else:
+        for folder in (here, *here.parents):
+            path = os.path.join(folder, NAME)  # noqa: PTH118  a third of pathlib's time
+            # In its own directory the user's file is not a project file.
+            if os.path.isfile(path) and os.path.realpath(path) not in (os.path.realpath(user), _SYSTEM):  # noqa: PTH113
+                yield "project", path
+                break
+    if user:
+        yield "user", user
+    yield "system", _SYSTEM
+
+
+def config_files(environ: Mapping[str, str]) -> list[tuple[Kind, Signature]]:
+    """Return the existing files, in order.
+
+    Raises:
+        ConfigError: ``PENSTOCK_CONFIG`` names a file that does not exist.
+
+    """
+    found = [(kind, signature(path)) for kind, path in candidates(environ)]
+    for kind, each in found:
+        if kind == "PENSTOCK_CONFIG" and not each.inode:
+            raise ConfigError(f"PENSTOCK_CONFIG names {each.path!r}, which is no file: correct it, or unset it")
+    return [(kind, each) for kind, each in found if each.inode]
+
+
+def signature(path: str) -> Signature:
+    """Return the signature of a file's current version; ``inode`` is 0 unless it is a regular file."""
+    try:
+        found = os.stat(path)  # noqa: PTH116  called for each URL
+    except OSError:
+        return Signature(path, 0, 0, 0)
+    if not stat.S_ISREG(found.st_mode):
+        return Signature(path, 0, 0, 0)
+    return Signature(path, found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+def read_file(path: str, kind: Kind) -> File:
+    """Read and parse a file.
+
+    Raises:
+        ConfigError: The file cannot be read or parsed, has keys beside ``[profiles]``, or is a project file of
+            another user.
+
+    """
+    text, fault = "", ""
+    parsed: dict[str, object] = {}
+    try:
+        with open(path, encoding="utf-8") as stream:  # noqa: PTH123  the path is a str
+            found = os.fstat(stream.fileno())
+            if kind == "project" and _foreign(found, path):
+                raise ConfigError(f"{path} belongs to another user: PENSTOCK_CONFIG={path} uses it all the same")
+            text = stream.read(_MOST_CHARS + 1)
+        _check_bounds(text, path)
+        parsed = tomllib.loads(text)
+    except OSError as error:
+        fault = f"{path} cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        fault = f"{path} is not UTF-8 text"
+    except tomllib.TOMLDecodeError as error:
+        fault = f"{path} is not TOML: {error}"
+    except (ValueError, RecursionError):
+        fault = f"{path} is no TOML that can be read: it has a number of thousands of digits, or nests too deep"
+    # Raised outside the except blocks: a parser's error holds the text, and must not be chained.
+    if fault:
+        raise ConfigError(fault)
+    profiles = parsed.get("profiles", {})
+    whole = File(
+        path, kind, key_lines(text), profiles if isinstance(profiles, dict) else {}, bool(found.st_mode & stat.S_IROTH)
+    )
+    for key in parsed:
+        if key != "profiles":
+            raise ConfigError(
+                f"{whole.at((key,))} is unknown{meant(key, ('profiles',), '; profiles are [profiles.NAME]')}"
+            )
+    if not isinstance(profiles, dict):
+        raise ConfigError(f"{whole.at(('profiles',))} is a table: [profiles.NAME]")
+    return whole
+
+
+def _check_bounds(text: str, path: str) -> None:
+    if len(text) > _MOST_CHARS or any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
+        raise ConfigError(f"{path} is no file of profiles: it is longer, or its lines have more dots, than any")
+
+
+def _foreign(found: os.stat_result, path: str) -> bool:
+    """Return whether another user may have created the file: in a directory that all may write to, for example.
+
+    Root, as in containers, accepts files of other users, except in such directories.
+    """
+    me = os.geteuid()
+    if found.st_uid in (me, 0):
+        return False
+    return me != 0 or bool(Path(path).parent.stat().st_mode & stat.S_IWOTH)
+
+
+_KEY = r"(?:[A-Za-z0-9_-]+|\"[^\"\\]*\"|'[^']*')"
+_DOTTED = rf"{_KEY}(?:\s*\.\s*{_KEY})*"
+_HEADER = re.compile(rf"\s*\[\s*({_DOTTED})\s*\]\s*(?:#.*)?")
+_ENTRY = re.compile(rf"\s*({_DOTTED})\s*=")
+_PART = re.compile(_KEY)
+_LONG = ('"""', "'''")
+
+
+def key_lines(text: str) -> dict[tuple[str, ...], int]:
+    """Return the lines, from 1, of keys and tables, by the path of the key.
+
+    Strings over several lines are skipped; for keys within an inline table there is only the table's line.
+    """
+    lines: dict[tuple[str, ...], int] = {}
+    inside = ""
+    head: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        found: tuple[str, ...] = ()
+        if inside:
+            inside = "" if inside in line else inside
+        elif header := _HEADER.fullmatch(line):
+            head = _parts(header[1])
+            found = head
+        elif entry := _ENTRY.match(line):
+            found = (*head, *_parts(entry[1]))
+            inside = _opened(line[entry.end() :])
+        for depth in range(1, len(found) + 1):
+            lines.setdefault(found[:depth], number)
+    return lines
+
+
+def line_of(lines: Mapping[tuple[str, ...], int], keys: tuple[str, ...]) -> int:
+    """Return the line of a key, else of the table that holds it; 0 if neither is known."""
+    return next((lines[keys[:depth]] for depth in range(len(keys), 0, -1) if keys[:depth] in lines), 0)
+
+
+def _parts(dotted: str) -> tuple[str, ...]:
+    return tuple(part[1:-1] if part[0] in "\"'" else part for part in _PART.findall(dotted))
+
+
+def _opened(value: str) -> str:
+    """Return the mark that ends a string which begins in this line and continues in the next; empty without one."""
+    try:
+        tomllib.loads(f"x ={value}")
+    except (ValueError, RecursionError):
+        return next((mark for mark in _LONG if value.count(mark) % 2), "")
+    return ""

@@ -1,0 +1,353 @@
+"""Lookup of profiles by name: finds, merges, expands and types their files, and caches the result until they change."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.errors import ConfigError, InvalidURL, Unusable
+from penstock.options.table import PART_KINDS, Table, Value, chain, meant, merged
+from penstock.options.typed import expanded, literal_secrets, typed
+from penstock.stores.profiles.files import NAME, Signature, config_files, read_file, signature
+from penstock.stores.profiles.foreign import check_options, check_tables
+from penstock.stores.profiles.multistorage import msc_files, msc_tables
+from penstock.stores.profiles.sinks import NamedSinks
+from penstock.stores.registry import find, schemes
+from penstock.stores.s3.services import SERVICES
+from penstock.stores.urls import Location, Unmapped, parse
+from penstock.values import as_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from penstock.options import StoreOptions
+    from penstock.stores.profiles.files import File
+    from penstock.stores.provider import Provider
+
+__all__ = [
+    "KINDS",
+    "MSC",
+    "PENSTOCK",
+    "WORDS",
+    "Kind",
+    "Profile",
+    "bad_name",
+    "built",
+    "load",
+    "named_sinks",
+    "tables_of",
+]
+
+PENSTOCK, MSC = "penstock", "msc"
+# A list of a million URLs checks for new files a few times, not a million times.
+_FRESH_S = 0.1
+_STEERING = ("PENSTOCK_CONFIG", "MSC_CONFIG", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS", "HOME")
+_LOG = logging.getLogger("penstock")
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")
+
+
+def bad_name(name: str, scheme: str = PENSTOCK) -> str:
+    """Return why a profile's name is invalid; empty if it is valid."""
+    if _NAME.fullmatch(name):
+        return ""
+    if not name:
+        return f"the name is no profile's, it is empty: write {scheme}://profile/key"
+    if "@" in name or ":" in name:
+        return f"credentials and ports do not belong in a URL: write {scheme}://profile/key, and put them into its file"
+    return f"{name[:80]!r} is no profile: a name has 1 to 255 letters, digits, '.', '-' and '_'"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Profile with nothing left to look up. Its repr shows no value.
+
+    Attributes:
+        name: Name of the profile.
+        origin: File, line and key of its table.
+        values: Its values and those of the profiles that it extends, by ``url``, ``provider`` or ``table.key``; not
+            expanded.
+        provider: Provider of its store.
+        target: Base of its paths; None without ``url``.
+        options: Options of the provider's class.
+        sinks: Sinks to open with its first store.
+
+    """
+
+    name: str
+    origin: str
+    values: Mapping[str, Value] = field(repr=False)
+    provider: Provider = field(repr=False)
+    target: Location | None
+    options: StoreOptions
+    sinks: NamedSinks
+
+
+def load(name: str, environ: Mapping[str, str] = os.environ, scheme: str = PENSTOCK) -> Profile:
+    """Return the current profile of ``penstock.toml``, or of ``scheme``'s files; new files are seen after 0.1 s.
+
+    Raises:
+        ConfigError: The profile does not exist or is invalid; the message names file, line and key.
+        InvalidURL: The name is invalid.
+
+    """
+    if fault := bad_name(name, scheme):
+        raise InvalidURL(fault, url=f"{scheme}://")
+    files, tables = KINDS[scheme]
+    held, where = _held.get((scheme, name)), _where(environ)
+    if held is not None and held.where == where and held.holds(environ):
+        if monotonic() < held.fresh_until and all(signature(each.path) == each for each in held.files):
+            return held.profile
+        if held.files == files(environ):
+            _held[scheme, name] = replace(held, fresh_until=monotonic() + _FRESH_S)
+            return held.profile
+    used: dict[str, str | None] = {}
+
+    def lookup(variable: str) -> str | None:
+        value = used[variable] = environ.get(variable)
+        return value or None
+
+    found = files(environ)
+    profile = built(name, tables(name, environ), lookup)
+    # A secret's file may change: do not cache the profile.
+    if not any(isinstance(each.raw, dict) for each in profile.values.values()):
+        _held[scheme, name] = _Held(where, found, used, profile, monotonic() + _FRESH_S)
+    return profile
+
+
+def _where(environ: Mapping[str, str]) -> tuple[str | None, ...]:
+    """Return the values that determine which files exist."""
+    try:
+        here = os.getcwd()  # noqa: PTH109  called for each URL
+    except FileNotFoundError:
+        here = ""
+    return here, *(environ.get(each) for each in _STEERING)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Loaded profile, and its inputs."""
+
+    where: tuple[str | None, ...]
+    files: tuple[Signature, ...]
+    used: Mapping[str, str | None] = field(repr=False)
+    profile: Profile
+    fresh_until: float
+
+    def holds(self, environ: Mapping[str, str]) -> bool:
+        """Return whether the variables that the profile uses are unchanged."""
+        return all(environ.get(name) == value for name, value in self.used.items())
+
+
+_held: dict[tuple[str, str], _Held] = {}
+_files: dict[str, tuple[Signature, File]] = {}
+# Warnings already given: forked workers inherit them and do not warn again.
+_warned: set[str] = set()
+
+
+def _read(found: Signature, kind: Any) -> File:  # noqa: ANN401  a literal
+    held = _files.get(found.path)
+    if held is None or held[0] != found or held[1].kind != kind:
+        held = _files[found.path] = found, read_file(found.path, kind)
+    return held[1]
+
+
+def built(name: str, tables: list[Table], lookup: Callable[[str], str | None]) -> Profile:
+    """Return the profile of these tables, the nearest first; ``lookup`` returns variables. Raises as ``load`` does."""
+    values, origin = merged(tables), tables[0].origin
+    check_tables(values)
+    provider, target = _target(name, origin, values, lookup)
+    for each in tables:
+        _warn_readable(provider, each)
+        _warn_unused(each)
+    check_options(values, provider.options, provider.schemes[0], _own_scheme(tables))
+    options = typed(
+        provider.options,
+        _of("options", values),
+        lookup,
+        **_parts(values, lookup),
+    )
+    try:
+        provider.take(options)
+    except ConfigError as error:
+        raise ConfigError(f"{origin}: {error.message}") from None
+    return Profile(name, origin, values, provider, target, options, named_sinks(values, lookup))
+
+
+def _parts(values: Mapping[str, Value], lookup: Callable[[str], str | None]) -> dict[str, Any]:
+    """Return the option parts that the values set; absent parts keep the class's defaults."""
+    made: dict[str, Any] = {
+        part: typed(kind, own, lookup) for part, kind in PART_KINDS.items() if (own := _of(part, values))
+    }
+    cache, place = made.get("cache"), values.get("cache.path")
+    if cache is not None and place is not None:
+        made["cache"] = replace(cache, path=_path(cache.path, place))
+    return made
+
+
+def _path(path: str, value: Value) -> str:
+    """Return a local path from a file, relative to that file."""
+    return os.path.join(value.folder, os.path.expanduser(path))  # noqa: PTH111, PTH118  pathlib drops slashes
+
+
+def _own_scheme(tables: list[Table]) -> str:
+    """Return the first scheme of the store in the user's own files; empty if they name none literally."""
+    own = [each for each in tables if not any(value.foreign for value in each.values.values())]
+    values = merged(own)
+    url, named = values.get("url"), values.get("provider")
+    word = "" if named is None else str(named.raw)
+    word = ("s3" if word in SERVICES else word) if url is None else str(url.raw).partition("://")[0]
+    provider = None if word in KINDS else find(word)
+    return "" if provider is None else provider.schemes[0]
+
+
+def _of(table: str, values: Mapping[str, Value]) -> dict[str, Value]:
+    return {key.partition(".")[2]: value for key, value in values.items() if key.startswith(f"{table}.")}
+
+
+def _target(
+    name: str, origin: str, values: dict[str, Value], lookup: Callable[[str], str | None]
+) -> tuple[Provider, Location | None]:
+    provider = target = None
+    if (value := values.get("provider")) is not None:
+        wanted = str(expanded(value, lookup))
+        if wanted in SERVICES:
+            # A service of S3's dialect: its options are S3's.
+            values.setdefault("options.provider", value)
+            wanted = "s3"
+        provider = None if wanted in KINDS else find(wanted)
+        if provider is None:
+            known = [*(each for each in schemes() if each not in KINDS), *SERVICES]
+            raise ConfigError(f"{value.origin}: no provider {wanted!r}{meant(wanted, known, '; ' + ', '.join(known))}")
+    if (value := values.get("url")) is not None:
+        target = _location(str(expanded(value, lookup)), value)
+        if provider is not None and provider.name != target.provider.name:
+            raise ConfigError(
+                f"{value.origin}: {target.scheme}:// is not the provider {provider.schemes[0]!r}: name one"
+            )
+        provider = target.provider
+    if provider is None:
+        raise ConfigError(
+            f"{origin} names no store: add url = 's3://bucket/path/', or provider = 's3' for store={name!r}"
+        )
+    return provider, target
+
+
+def _location(url: str, value: Value) -> Location:
+    if "://" not in url:
+        url = _path(url, value)
+    scheme, _, rest = url.partition("://")
+    if scheme in KINDS:
+        name = rest.partition("/")[0]
+        raise ConfigError(f"{value.origin} is a profile itself: write extends = {name!r}, or the store's own URL")
+    try:
+        # A second mapping could lead to another place with this profile's options, or in a circle.
+        found = parse(Unmapped(url))
+    except Unusable as error:
+        raise ConfigError(f"{value.origin}: {error.message}") from None
+    return found.at(as_folder(found.key))
+
+
+def _warn_unused(table: Table) -> None:
+    if table.notes and table.origin not in _warned:
+        _warned.add(table.origin)
+        _LOG.warning("%s has keys that Penstock does not use: %s", table.origin, ", ".join(table.notes))
+
+
+def _warn_readable(provider: Provider, table: Table) -> None:
+    secrets = literal_secrets(provider.options, _of("options", table.values)) if table.open_to_all else []
+    path = table.origin.partition(": ")[0].rstrip("0123456789").rstrip(":")
+    if secrets and path not in _warned:
+        _warned.add(path)
+        _LOG.warning(
+            "%s can be read by every user of this machine, and holds secrets (%s): chmod 600 %s, or name a variable, "
+            "${NAME}, or a file, {file = '…'}",
+            path,
+            ", ".join(secrets),
+            path,
+        )
+
+
+def _signatures(environ: Mapping[str, str]) -> tuple[Signature, ...]:
+    return tuple(each for _, each in config_files(environ))
+
+
+def _tables(name: str, environ: Mapping[str, str]) -> list[Table]:
+    return tables_of(name, [_read(each, kind) for kind, each in config_files(environ)])
+
+
+def tables_of(name: str, files: list[File]) -> list[Table]:
+    """Return a profile's tables in these files, the nearest first. Raises ``ConfigError`` as ``load`` does."""
+    at = 0
+
+    def table(wanted: str) -> Table | None:
+        # A profile extends profiles of its own file and of later files: a project file cannot extend the user's.
+        nonlocal at
+        for number, file in enumerate(files):
+            if number >= at and (found := file.table(wanted)) is not None:
+                at = number
+                return found
+        return None
+
+    def known() -> Iterator[str]:
+        return (each for file in files[at:] for each in file.profiles)
+
+    if not files:
+        raise ConfigError(
+            f"no profile {name!r}: there is no {NAME} here, above, in ~/.config/penstock or /etc/penstock, and "
+            "PENSTOCK_CONFIG names none"
+        )
+    return chain(name, table, known)
+
+
+class Kind(NamedTuple):
+    """Kind of profiles: a function for the existing files, and one for a profile's tables, the nearest first."""
+
+    files: Callable[[Mapping[str, str]], tuple[Signature, ...]]
+    tables: Callable[[str, Mapping[str, str]], list[Table]]
+
+
+KINDS: dict[
+    str, tuple[Callable[[Mapping[str, str]], tuple[Signature, ...]], Callable[[str, Mapping[str, str]], list[Table]]]
+]
+KINDS = {PENSTOCK: Kind(_signatures, _tables), MSC: Kind(msc_files, msc_tables)}
+
+
+WORDS = ("jsonl", "chrome", "log", "otel", "prometheus")  # explained in ``observe/environment``
+_FILES = ("jsonl", "chrome")
+
+
+def named_sinks(values: Mapping[str, Value], lookup: Callable[[str], str | None]) -> NamedSinks:
+    """Return the sinks that a profile's values name: a str with commas, or a list of str.
+
+    Raises:
+        ConfigError: A word does not name a sink, or a variable is not set; the message names file, line and key.
+
+    """
+    words: tuple[str, ...] = ()
+    if (value := values.get("observe")) is not None:
+        found = expanded(value, lookup)
+        listed = found.split(",") if isinstance(found, str) else found
+        if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+            raise ConfigError(f"{value.origin} is a list of texts, such as ['jsonl:events.jsonl']")
+        words = tuple(_word(each.strip(), value) for each in listed if each.strip())
+    telemetry = {
+        key.partition(".")[2]: str(expanded(each, lookup))
+        for key, each in values.items()
+        if key.startswith("telemetry.")
+    }
+    return NamedSinks(words, tuple(telemetry.items()))
+
+
+def _word(word: str, value: Value) -> str:
+    kind, _, rest = word.partition(":")
+    if kind not in WORDS:
+        raise ConfigError(
+            f"{value.origin}: {kind!r} names no sink{meant(kind, WORDS, '; there are ' + ', '.join(WORDS))}"
+        )
+    if kind in _FILES and rest:
+        return f"{kind}:{os.path.join(value.folder, os.path.expanduser(rest))}"  # noqa: PTH111, PTH118  stays a str
+    return word

@@ -1,0 +1,1 @@
+"""The S3 dialect: options, credentials, verbs, vocabulary, code table, signature and presets."""

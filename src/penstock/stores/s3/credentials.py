@@ -1,0 +1,198 @@
+"""AWS credentials from options, environment, botocore's chain and the shared files."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.engine.contracts.credentials import BearerToken, Credentials
+from penstock.errors import ConfigError, PenstockError, Throttled, Unauthenticated, Unreachable
+from penstock.stores.credentials.external import called, printed
+from penstock.stores.s3 import aws_files as shared
+from penstock.stores.s3.aistore import auth_token
+from penstock.stores.s3.services import AWS
+from penstock.stores.s3.settings import chain_reads, resolve, unsigned
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.engine.contracts.credentials import CredentialSource
+    from penstock.stores.s3.options import S3Options
+    from penstock.stores.s3.services import Service
+
+__all__ = ["source"]
+
+_PUBLIC = "anonymous=True (--anonymous, AWS_NO_SIGN_REQUEST=YES) reads public data"
+
+
+def source(
+    options: S3Options, environ: Mapping[str, str] = os.environ, service: Service = AWS
+) -> CredentialSource[Credentials | BearerToken]:
+    """Return the source of credentials; nothing is looked up before its ``load``.
+
+    In this order: explicit keys, the user's own function or process; unsigned (``anonymous=True``,
+    ``AWS_NO_SIGN_REQUEST``); the environment's keys, unless a profile was passed explicitly; botocore's chain when
+    botocore is installed (profile, role, SSO, process, web identity, container, instance metadata); else static keys of
+    the shared AWS files. Each ``load`` starts over: it sees rotated files, roles and tokens, and shares no lock with
+    a forked parent.
+
+    Pass a copy of the environment to keep the identity that it names. botocore's chain reads the process's environment,
+    so it is used only while both name the same identity.
+
+    ``load`` raises:
+        ConfigError: Half a pair of keys, a key with white space in it, an invalid profile or file.
+        Unauthenticated: No credentials were found, or the chain failed; the message lists the places searched. Or
+            only the chain is left, and the process's environment names another identity than ``environ``.
+        Throttled, Unreachable: The service that issues credentials did not answer.
+
+    Neither the message nor a chained cause quotes foreign error texts that might hold a key.
+    """
+    return _Chain(options, environ, service)
+
+
+class _Chain:
+    """Credential source in the order that ``source`` documents."""
+
+    def __init__(self, options: S3Options, environ: Mapping[str, str], service: Service) -> None:
+        self._options = options
+        self._environ = environ
+        self._service = service
+
+    def load(self) -> Credentials | BearerToken | None:
+        options, environ, service = self._options, self._environ, self._service
+        explicit = _pair("S3Options", options.access_key, options.secret_key, options.session_token)
+        if explicit or unsigned(options, environ):
+            return explicit
+        if options.credentials is not None:
+            return called(options.credentials, Credentials)
+        if options.credentials_process is not None:
+            return printed(options.credentials_process, environ, Credentials)
+        if service.tokens and not options.profile:
+            where, token = auth_token(environ)
+            if token:
+                return BearerToken(token, found_in=where)
+        found = None if options.profile else self._named()
+        if found is None and (service.aws_files or options.profile):
+            roles = (service.aws_roles or bool(options.profile)) and _has_botocore()
+            found = (_from_botocore if roles else _from_files)(options, environ)
+        if found is None and not service.keyless:
+            raise Unauthenticated(_nowhere(options, environ, service))
+        return found
+
+    def _named(self) -> Credentials | None:
+        """Return the service's own keys from the environment, else those of AWS's tools."""
+        service = self._service
+        found = _from_environment(self._environ, service.keys)
+        if found is None and service.aws_files and service.keys != AWS.keys:
+            found = _from_environment(self._environ, AWS.keys)
+        return found
+
+
+def _pair(named: str, access_key: str | None, secret_key: str | None, token: str | None) -> Credentials | None:
+    if access_key is None and secret_key is None:
+        return None
+    if not access_key or not secret_key:
+        message = f"{named} gives half a pair of keys, or an empty one: access key and secret key go together"
+        raise ConfigError(message)
+    if not all("!" <= char <= "~" for char in access_key + secret_key + (token or "")):
+        message = (
+            f"a key from {named} holds a space, a line break or worse: strip it (files of secrets often end in one)"
+        )
+        raise ConfigError(message)
+    return Credentials(access_key, secret_key, token or "", found_in=named)
+
+
+def _from_environment(environ: Mapping[str, str], names: tuple[str, str, str]) -> Credentials | None:
+    access_key, secret_key, token = (environ.get(name) or None for name in names)
+    return _pair(f"the environment ({names[0]}, {names[1]})", access_key, secret_key, token)
+
+
+def _from_files(options: S3Options, environ: Mapping[str, str]) -> Credentials | None:
+    profile = shared.profile(options.profile, environ)
+    return _pair(f"profile {profile.name or 'default'!r}", profile.access_key, profile.secret_key, profile.token)
+
+
+def _has_botocore() -> bool:
+    with contextlib.suppress(ImportError):
+        importlib.import_module("botocore.session")
+        return True
+    return False
+
+
+def _from_botocore(options: S3Options, environ: Mapping[str, str]) -> Credentials | None:
+    profile = shared.profile(options.profile, environ).name
+    if chain_reads(os.environ, profile) != chain_reads(environ, profile):
+        raise Unauthenticated("the environment names another identity by now: open the source anew")
+    # A new session for every load: botocore's refreshing object has locks, and a fork could copy them while held.
+    session = importlib.import_module("botocore.session").Session(profile=profile)
+    config_file, credentials_file = shared.files(environ)
+    session.set_config_variable("config_file", str(config_file))
+    session.set_config_variable("credentials_file", str(credentials_file))
+    # The region is for STS; botocore ignores AWS_REGION.
+    session.set_config_variable("region", resolve(options, environ).region)
+    try:
+        found = session.get_credentials()
+        return None if found is None else _thawed(found)
+    except Exception as error:  # noqa: BLE001  processes, parsers and servers raise any error, and may quote a key
+        failure = _translated(error)
+    # Raised outside the except block, so that the original is not chained.
+    raise failure
+
+
+def _thawed(found: Any) -> Credentials | None:  # noqa: ANN401  botocore has no types
+    keys = found.get_frozen_credentials()
+    # botocore has no public attribute for the expiry.
+    expiry = getattr(found, "_expiry_time", None)
+    static = _pair(f"botocore's {found.method}", keys.access_key, keys.secret_key, keys.token)
+    if static is None or expiry is None:
+        return static
+    return replace(static, expires_at=expiry.timestamp())
+
+
+def _translated(error: Exception) -> PenstockError:
+    """Translate an error of botocore's chain, quoting only texts that botocore itself composes from names."""
+    kinds = importlib.import_module("botocore.exceptions")
+    if isinstance(error, PenstockError):
+        return error
+    if isinstance(error, (kinds.InvalidConfigError, kinds.PartialCredentialsError)):
+        return ConfigError(str(error))
+    if isinstance(error, (kinds.HTTPClientError, kinds.ConnectionError)):
+        return Unreachable(f"the service that gives out credentials did not answer ({type(error).__name__})")
+    if isinstance(error, kinds.ClientError):
+        return _refused(error.response)
+    detail = type(error).__name__
+    if isinstance(error, kinds.SSOError):
+        detail = str(error)
+    elif isinstance(error, kinds.CredentialRetrievalError):
+        detail = f"{error.kwargs.get('provider')} failed"
+    elif isinstance(error, OSError):
+        detail = f"{detail}: {error.strerror}"
+    return Unauthenticated(f"the credential chain failed: {detail}; `aws sts get-caller-identity` shows why, in full")
+
+
+def _refused(response: Mapping[str, Any]) -> PenstockError:
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    code = response.get("Error", {}).get("Code", "")
+    message = f"the service that gives out credentials answered {status} {code}"
+    if "Throttl" in code or status == 429:  # noqa: PLR2004  HTTP's Too Many Requests
+        return Throttled(message)
+    return Unreachable(message) if status >= 500 else Unauthenticated(message)  # noqa: PLR2004  HTTP's server errors
+
+
+def _nowhere(options: S3Options, environ: Mapping[str, str], service: Service) -> str:
+    own = f"{service.keys[0]} and {service.keys[1]}"
+    if not service.aws_files and not options.profile:
+        return f"no credentials for {service.name}: looked in S3Options, {own}; {_PUBLIC}"
+    profile = options.profile or environ.get("AWS_PROFILE") or "default"
+    also = f", {AWS.keys[0]} and {AWS.keys[1]}" if service.keys != AWS.keys else ""
+    environment = "" if options.profile else f"{own}{also}, "
+    looked = f"S3Options, {environment}profile {profile!r} of {' and '.join(map(str, shared.files(environ)))}"
+    more = "and in container and instance metadata"
+    if not (service.aws_roles or options.profile):
+        more = "(roles count for AWS only)"
+    elif not _has_botocore():
+        more = "(roles, SSO, processes and instance metadata need botocore: pip install penstock[s3])"
+    return f"no credentials found: looked in {looked} {more}; {_PUBLIC}"

@@ -1,0 +1,368 @@
+"""Verbs of the S3 family of dialects: each becomes a signed request, each response a result or an error."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from html import escape as html_escape
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
+
+from penstock.engine.contracts.driver import MOVED, Abilities, Ending, Payload
+from penstock.engine.contracts.exchange import Exchange, Request
+from penstock.errors import ChecksumMismatch, Damaged, InvalidURL, Unsupported, Unusable
+from penstock.stores.http.answers import Answers
+from penstock.stores.http.escape import escape, query_string, trimmed
+from penstock.stores.http.headers import is_strong, parse_date, unquoted
+from penstock.stores.http.lifetime import WEEK_S, lifetime
+from penstock.stores.http.listing import read_page, read_uploads
+from penstock.stores.http.metadata import read_metadata, write_metadata
+from penstock.stores.http.reads import Reads
+from penstock.stores.http.tabular import columns
+from penstock.stores.http.verify import heeds_ranges
+from penstock.stores.http.xml import child_texts
+from penstock.stores.s3.checksums import WithMD5, md5_of, sha256_of
+from penstock.stores.s3.route import Route
+from penstock.stores.s3.signing import EMPTY_SHA256, UNSIGNED
+from penstock.stores.s3.vocabulary import AMAZON
+from penstock.values import ObjectMeta, Presigned, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.engine.buffer import Buffer
+    from penstock.engine.contracts.credentials import Identity, Renewable
+    from penstock.engine.contracts.driver import Attributes, Part
+    from penstock.engine.contracts.exchange import Response
+    from penstock.stores.s3.vocabulary import Bucket, Vocabulary
+    from penstock.values import Page, Uploads
+
+__all__ = ["S3"]
+
+# A page: 1,000 keys of 1,024 bytes, each escaped, with its other fields.
+_LISTING_BYTES = 16 << 20
+_MD5 = "content-md5"
+_PLAIN = re.compile(r"[A-Za-z0-9/_.~-]+").fullmatch  # keys that need no escaping: nearly all
+
+
+class S3(Reads):
+    """Bucket as a store, in the dialect of its vocabulary; see ``contracts.driver`` for the verbs' contract.
+
+    Each verb is one request.
+    """
+
+    abilities = Abilities(forms=("usual", "bare", "none"), jumps=True, ranges=None)
+    # Sent with each listing, because some stores have another default (OSS: 100).
+    page_keys = 1000
+
+    def __init__(self, bucket: Bucket, region: str, identity: Identity[Any], vocabulary: Vocabulary = AMAZON) -> None:
+        """Address ``bucket`` as ``identity``; if the service names another region than ``region``, follow it."""
+        self._bucket = bucket.name
+        self._words = vocabulary
+        self._route = Route(bucket, region, identity, vocabulary)
+        self._answers = Answers(vocabulary.codes, identity, self._route)
+        self._verify = vocabulary.verification
+        self._wants = self._verify.range_headers, self._verify.whole_headers
+        self._sized = self._verify.sized_headers
+        self._sent = {**vocabulary.read_headers}, {**vocabulary.read_headers, **vocabulary.whole_headers}
+        self._metadata_prefix = f"{vocabulary.prefix}meta-"
+        self.identity = identity
+        self._wants_md5 = False
+
+    def url(self, key: str) -> str:
+        """Return the object's URL, ``scheme://bucket/key``."""
+        return self._route.url(key)
+
+    def prepare(self) -> None:
+        """Load or renew credentials when it is time."""
+        self.identity.refresh_if_due()
+
+    def head(self, key: str, *, sums: bool = False) -> Exchange[ObjectMeta]:
+        """Describe one object; ``sums`` also requests its checksum, which needs the key's rights if it is encrypted."""
+
+        def parse(response: Response) -> ObjectMeta:
+            headers = self._answers.headers(response, "look up", key)
+            with self._answers.locating(key):
+                size = self._verify.length(headers)
+            return ObjectMeta(
+                key=key,
+                size=size,
+                etag=unquoted(headers.get(self._verify.version, "")),
+                modified=parse_date(headers.get("last-modified", "")),
+                metadata=read_metadata(headers, self._metadata_prefix),
+                content_type=headers.get("content-type", ""),
+                checksum=self._verify.checksum(headers),
+            )
+
+        return Exchange(self._request("HEAD", key, headers=self._words.whole_headers if sums else None), parse)
+
+    def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
+        """List a page of at most ``page_keys`` keys, which the server escapes, since XML cannot hold every key."""
+        query = {"list-type": "2", "prefix": prefix, "encoding-type": "url", "max-keys": str(self.page_keys)}
+        optional = {"continuation-token": token, "start-after": start_after, "delimiter": delimiter}
+        query |= {name: value for name, value in optional.items() if value}
+
+        def parse(response: Response) -> Page:
+            version, escaped = self._words.version_element, self._words.escaped_token
+            entries = columns(response.body, version)
+            if entries is not None:
+                response = replace(response, body=entries.rest)
+            with self._answers.locating(prefix):
+                root = self._answers.document(response, "list", prefix, "ListBucketResult")
+                return read_page(root, version, escaped_token=escaped, entries=entries)
+
+        return Exchange(self._listing(query), parse)
+
+    def read(self, span: Span, target: Buffer) -> Exchange[int]:
+        """Read one span; send no ``Range`` for a whole object, and a HEAD for an empty span."""
+        key, start, _, etag, whole, _, _ = span
+        words, method = self._words, "GET"
+        headers = self._sent[whole].copy()
+        if not whole:
+            if target.size:
+                headers["range"] = f"bytes={start}-{start + target.size - 1}"
+            else:
+                method = "HEAD"  # no Range means "nothing"
+        if is_strong(etag):
+            headers[words.pin] = f'"{etag}"' if words.quotes else etag
+        route = self._route
+        path = route.base + (key if _PLAIN(key) else escape(key))
+        origin, search, sign = route.next(path) if route.redirects else (route.origin, "", route.sign)
+        url = f"{origin}{path}?{search}" if search else origin + path
+        request = Request(method, url, sign(method, path, search, headers), self._wants[whole], target)
+        return Exchange(request, partial(self._verified, span, target))
+
+    def _whole(self, key: str, etag: str) -> Request:
+        headers = {**self._words.read_headers, **self._words.whole_headers, **self._pinned(self._words.pin, etag)}
+        return self._request("GET", key, headers=headers)
+
+    def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
+        """Read an object's last bytes."""
+        words = self._words
+        headers = {**words.read_headers, "range": f"bytes=-{target.size}", **self._pinned(words.pin, etag)}
+        request = self._request("GET", key, headers=headers)
+        request.target, request.wants, request.shorter = target, self._verify.suffix_headers, True
+        return Exchange(request, partial(self._ended, key, etag, target))
+
+    def _ended(self, key: str, etag: str, target: Buffer, response: Response) -> Ending | None:
+        """Verify the answer to ``suffix``."""
+        if response.status == 416:  # noqa: PLR2004  Range Not Satisfiable: an empty object has no last byte
+            return None
+        with self._answers.locating(key):
+            if response.status not in (200, 206):
+                raise self._answers.error(response, "read", key)
+            ending = self._verify.suffix(response, etag, target.size)
+        self._learn_ranges(heeds_ranges(response))
+        return ending
+
+    def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
+        """Write one object in one request."""
+        headers = write_metadata(attributes, self._metadata_prefix)
+        headers |= self._conditions(create_only=attributes.create_only, replaces=attributes.replaces)
+        action = "replace" if attributes.replaces else "write"
+        headers |= self._digested(body)
+        parse = self._compared(self._versioned(action, key), body, key)
+        return Exchange(self._request("PUT", key, headers=headers, body=body), self._learning(parse, headers))
+
+    def delete(self, key: str) -> Exchange[None]:
+        """Delete one object; a missing object is not an error."""
+        return Exchange(self._request("DELETE", key), self._answers.deletion("delete", key))
+
+    def copy(self, source: str, key: str, etag: str = "") -> Exchange[str]:
+        """Copy within the bucket, server side; objects up to 5 GiB."""
+        return self._copying(key, self._copy_source(source, etag), {}, source)
+
+    def _copy_source(self, source: str, etag: str) -> dict[str, str]:
+        path = quote(f"{self._words.copy_root}{self._bucket}/{source}", safe="/-_.~")
+        return {f"{self._words.prefix}copy-source": path, **self._pinned(self._words.copy_pin, etag)}
+
+    def _copying(self, key: str, headers: dict[str, str], query: dict[str, str], source: str) -> Exchange[str]:
+        def parse(response: Response) -> str:
+            name = source if response.status in (404, 412) else key
+            header = "etag" if query else self._verify.version
+            return self._answers.version(response, header, "copy", name, "CopyObjectResult")
+
+        return Exchange(self._request("PUT", key, query=query, headers=headers), parse)
+
+    def create(self, key: str, attributes: Attributes) -> Exchange[str]:
+        """Begin an upload and return its id."""
+        headers = write_metadata(attributes, self._metadata_prefix)
+        if self._words.conditions_begin:
+            headers |= self._conditions(create_only=attributes.create_only, replaces=attributes.replaces)
+
+        def parse(response: Response) -> str:
+            action = "begin an upload to"
+            root = self._answers.document(response, action, key, "InitiateMultipartUploadResult", "UploadId")
+            upload = child_texts(root).get("UploadId", "")
+            if not upload:
+                raise Damaged("the server opened an upload without an id", url=self.url(key))
+            return upload
+
+        return Exchange(self._request("POST", key, query={"uploads": ""}, headers=headers), parse)
+
+    def part(self, key: str, upload: str, part: Part, body: Payload) -> Exchange[str]:
+        """Send one part."""
+        query = {"partNumber": str(part.number), "uploadId": upload}
+
+        def parse(response: Response) -> str:
+            return self._answers.version(response, "etag", "write a part of", key)
+
+        headers = self._digested(body)
+        request = self._request("PUT", key, query=query, headers=headers, body=body)
+        return Exchange(request, self._learning(self._compared(parse, body, key), headers))
+
+    def copy_part(self, key: str, upload: str, part: Part, span: Span) -> Exchange[str]:
+        """Copy a span of another object as one part."""
+        headers = self._copy_source(span.key, span.etag)
+        headers[f"{self._words.prefix}copy-source-range"] = f"bytes={span.start}-{(span.stop or 0) - 1}"
+        query = {"partNumber": str(part.number), "uploadId": upload}
+        return self._copying(key, headers, query, span.key)
+
+    def complete(
+        self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False, replaces: str = ""
+    ) -> Exchange[str]:
+        """Join the parts to an object. A 200 may still be an error, since S3 answers before it is done."""
+        parts = "".join(
+            f"<Part><PartNumber>{number}</PartNumber><ETag>&quot;{html_escape(etag)}&quot;</ETag></Part>"
+            for number, etag in enumerate(etags, 1)
+        )
+        body = _payload(f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode())
+        headers = self._conditions(create_only=create_only, replaces=replaces)
+        request = self._request("POST", key, query={"uploadId": upload}, headers=headers, body=body)
+        action = "replace" if replaces else "write"
+        return Exchange(request, self._versioned(action, key, "CompleteMultipartUploadResult"))
+
+    def abort(self, key: str, upload: str) -> Exchange[None]:
+        """Discard the upload and its parts."""
+        request = self._request("DELETE", key, query={"uploadId": upload})
+        return Exchange(request, self._answers.deletion("abort an upload to", key))
+
+    def uploads(self, prefix: str, *, token: str = "") -> Exchange[Uploads]:
+        """List one page of unfinished uploads."""
+        # Without encoding-type: Ceph 16 escapes keys on request, but does not say so in the answer.
+        query = {"uploads": "", "prefix": prefix}
+        if token:
+            query["key-marker"], _, query["upload-id-marker"] = token.rpartition("\0")
+
+        def parse(response: Response) -> Uploads:
+            with self._answers.locating(prefix):
+                root = self._answers.document(response, "list the uploads to", prefix, "ListMultipartUploadsResult")
+                return read_uploads(root)
+
+        return Exchange(self._listing(query), parse)
+
+    def presign(self, key: str, method: Literal["GET", "PUT"], expires_s: float | None, now: float) -> Presigned:
+        """Return a URL with its signature in the query, for seven days at most."""
+        credentials = self.identity.current()
+        if not key or credentials is None:
+            raise self._unsigned(key)
+        with self._answers.locating(key):
+            seconds, note = lifetime(expires_s, WEEK_S, self._lasting(credentials), now)
+            url = self._route.presigned(method, key, seconds, now)
+        headers = {**self._words.presigned_headers} if method == "PUT" else {}
+        return Presigned(url, method, int(now) + seconds, headers, note)
+
+    def _lasting(self, credentials: Renewable) -> Renewable:
+        """Return the credentials that limit the lifetime of a signed URL."""
+        return credentials
+
+    def _unsigned(self, key: str) -> InvalidURL | Unsupported:
+        if not key:
+            return InvalidURL("this names a bucket, not an object in it", url=self.url(key))
+        return Unsupported("anonymous requests sign no address: pass keys, without anonymous", url=self.url(key))
+
+    def _pinned(self, header: str, etag: str) -> dict[str, str]:
+        """Return the header that binds a request to a version; empty if the version cannot be sent."""
+        return {header: f'"{etag}"' if self._words.quotes else etag} if is_strong(etag) else {}
+
+    def _conditions(self, *, create_only: bool, replaces: str) -> dict[str, str]:
+        words, form = self._words, self.abilities.form
+        if form == "none":
+            return {}
+        if create_only:
+            return dict((words.create,))
+        if not words.replace or form == "bare":
+            return {words.replace: replaces} if words.replace and is_strong(replaces) else {}
+        return self._pinned(words.replace, replaces)
+
+    def _versioned(self, action: str, key: str, root: str = "") -> Callable[[Response], str]:
+        """Return a parser of answers that name the written version, in a header or (with ``root``) in XML."""
+        return lambda response: self._answers.version(response, self._verify.version, action, key, root)
+
+    def _digested(self, body: Payload) -> Mapping[str, str]:
+        """Return the headers for the body's digest, where the signature does not hold it."""
+        words = self._words
+        headers = words.body_headers(body.digest) if words.body_headers is not None and body.digest else {}
+        return {**headers, _MD5: md5_of(body)} if self._wants_md5 else headers
+
+    def _learning(self, parse: Callable[[Response], str], sent: Mapping[str, str]) -> Callable[[Response], str]:
+        """Wrap ``parse``: learn that the bucket requires the MD5 of bodies, and have the request sent again.
+
+        S3 requires it, or a checksum, where new objects are locked ("Content-MD5 OR x-amz-checksum- HTTP header is
+        required for Put Object requests with Object Lock parameters"). A checksum sent by Penstock would replace the
+        one that S3 computes, and S3 would refuse it for parts of an upload that did not announce it.
+        """
+
+        def learned(response: Response) -> str:
+            try:
+                return parse(response)
+            except Unusable as error:
+                if _MD5 not in sent and "content-md5" in error.message.lower():
+                    self._wants_md5, error.code, error.retries = True, MOVED, 1
+                    # New bodies are digested while they are written; waiting ones before they are sent again.
+                    self.abilities = replace(self.abilities, digest=WithMD5)
+                raise
+
+        return learned
+
+    def _compared(self, parse: Callable[[Response], str], body: Payload, key: str) -> Callable[[Response], str]:
+        """Wrap ``parse``: compare the digest that the store names with the digest of the sent bytes.
+
+        A mismatch raises ``ChecksumMismatch`` without a code: the store did not notice.
+        """
+        stored_as = self._words.stored_as
+        if stored_as is None or not body.digest:
+            return parse
+
+        def compared(response: Response) -> str:
+            version = parse(response)
+            if not stored_as(response.headers, body.digest):
+                raise ChecksumMismatch("the store holds other bytes than were sent", url=self.url(key))
+            return version
+
+        return compared
+
+    def _listing(self, query: Mapping[str, str]) -> Request:
+        request = self._request("GET", "", query=query)
+        request.most_bytes, request.deferred = _LISTING_BYTES, True
+        return request
+
+    def _request(
+        self,
+        method: str,
+        key: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: Payload | None = None,
+    ) -> Request:
+        if not key and "prefix" not in (query or {}):
+            raise InvalidURL("this names a bucket, not an object in it", url=self.url(key))
+        path = self._route.base + escape(key) if key else self._route.root
+        search = query_string(query) if query else ""
+        digest = EMPTY_SHA256 if body is None else sha256_of(body) or UNSIGNED
+        origin, search, sign = self._route.next(path, search)
+        lines = sign(method, path, search, trimmed(headers or {}), digest)
+        if body is None or "content-type" not in (headers or {}):
+            # Without it, libcurl would send the type of a form.
+            lines = (*lines, "Content-Type:")
+        url = f"{origin}{path}?{search}" if search else origin + path
+        # A gateway redirects before it reads the body: sending the body would be useless, and would lose the answer.
+        expect = "Expect: 100-continue" if body is not None and self._words.cluster else "Expect:"
+        return Request(method, url, (*lines, expect), body=body.data if body is not None else None)
+
+
+def _payload(body: bytes) -> Payload:
+    return Payload(body, sha256(body).hexdigest())

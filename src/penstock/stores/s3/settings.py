@@ -1,0 +1,260 @@
+"""Settings of a store from options, environment and profile; explicit options always win."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+from penstock.engine import endpoint
+from penstock.errors import ConfigError
+from penstock.options.private import given
+from penstock.stores.http import network
+from penstock.stores.http.network import first, variables
+from penstock.stores.s3 import aws_files as shared
+from penstock.stores.s3.services import AWS, Service
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.stores.s3.options import S3Options
+
+__all__ = ["StoreSettings", "aws_endpoint", "chain_reads", "resolve", "unsigned"]
+
+_REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_FALSE = ("", "no", "false", "off", "0")
+_ACCOUNT = re.compile(r"[a-z0-9-]{1,63}(\.[a-z0-9-]{1,20})?")
+_PLAIN = "https://s3.{region}.{domain}"
+_FILES = ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
+_PROFILES = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
+# Variables that botocore's chain reads, secrets included: a secret may be replaced while its id stays.
+_CHAIN = (
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN"),
+    *("AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_WEB_IDENTITY_TOKEN_FILE"),
+    *("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"),
+    *("AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
+    *("AWS_EC2_METADATA_DISABLED", "AWS_EC2_METADATA_SERVICE_ENDPOINT"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """Location of a store and how to use it, with nothing left to look up.
+
+    Attributes:
+        endpoint: ``scheme://host[:port][/path]``; None for AWS's own. ``{account}`` in it is replaced from the URL.
+        own: AWS's own endpoint, with ``{region}`` and ``{domain}``.
+        region: Signing region.
+        addressing: The rule; ``engine.endpoint.path_style`` applies it to one bucket.
+        ca_file: PEM file to verify servers with; None if this machine has none.
+        proxy: As given: None leaves it to the environment, "" means no proxy. It may hold a password.
+        anonymous: Send unsigned requests.
+        requester_pays: The user pays for requests, if the bucket requires it.
+        service: Defaults of the service.
+        identity: Changes when environment and profile name other credentials; no credential can be read from it.
+
+    """
+
+    endpoint: str | None
+    region: str
+    addressing: Literal["path", "virtual"]
+    ca_file: str | None
+    proxy: str | None = field(repr=False)
+    anonymous: bool
+    requester_pays: bool = False
+    service: Service = AWS
+    own: str = _PLAIN
+    identity: bytes = field(default=b"", repr=False)
+
+
+def resolve(options: S3Options, environ: Mapping[str, str] = os.environ, service: Service = AWS) -> StoreSettings:
+    """Look up every setting in the order that ``S3Options`` documents; an empty variable counts as unset.
+
+    ``AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true`` (or the profile's equivalent) hides endpoints of environment and
+    profile, never an explicit one. Reads the two shared AWS files; makes no request.
+
+    Raises:
+        ConfigError: A value is invalid, or a CA file or a profile does not exist; the message names the option,
+            variable or profile that it came from.
+
+    """
+    profile = _profile(options, environ, service)
+    url = _endpoint(options, environ, profile, service)
+    region = _region(options, environ, profile, service, url)
+    addressing = _addressing(options, profile, url or service.endpoint, service)
+    own = _own_endpoint(options, environ, profile, url, service)
+    if url is None and service.endpoint is not None:
+        url = _default_endpoint(options, environ, service, region)
+    return StoreSettings(
+        endpoint=url,
+        region=region,
+        addressing=addressing,
+        ca_file=_ca_file(options, environ, profile),
+        proxy=options.transport.proxy,
+        anonymous=unsigned(options, environ),
+        requester_pays=_payer(options, environ),
+        service=service,
+        own=own,
+        identity=_identity(options, environ, profile, service),
+    )
+
+
+def aws_endpoint(options: S3Options, environ: Mapping[str, str]) -> str | None:
+    """Return the endpoint that AWS's variables or files name; None without one. Raises as ``resolve``."""
+    profile = shared.profile(options.profile, environ)
+    return _endpoint(replace(options, endpoint=None), environ, profile, AWS)
+
+
+def unsigned(options: S3Options, environ: Mapping[str, str]) -> bool:
+    """Return whether requests go unsigned: by ``anonymous``, or by ``AWS_NO_SIGN_REQUEST`` without explicit options.
+
+    Explicit are ``anonymous`` itself, credentials and a profile. The variable comes from GDAL and rasterio; datasets of
+    public imagery set it. As there, any value but NO, FALSE, OFF and 0 switches it on.
+    """
+    explicit = _own(options) or options.profile is not None or "anonymous" in given(options)
+    return options.anonymous or (not explicit and environ.get("AWS_NO_SIGN_REQUEST", "").lower() not in _FALSE)
+
+
+def _payer(options: S3Options, environ: Mapping[str, str]) -> bool:
+    explicit = "requester_pays" in given(options)
+    return options.requester_pays if explicit else environ.get("AWS_REQUEST_PAYER", "").lower() == "requester"
+
+
+def chain_reads(environ: Mapping[str, str], profile: str | None) -> list[str | None]:
+    """Return the variables that select the identity in botocore's chain, given the files and ``profile``.
+
+    Without ``profile``, the variables that name a profile are included. The values hold secrets.
+    """
+    names = _CHAIN if profile else (*_CHAIN, *_PROFILES)
+    return [environ.get(name) or None for name in names]
+
+
+def _profile(options: S3Options, environ: Mapping[str, str], service: Service) -> shared.Profile:
+    if service.aws_files or options.profile is not None:
+        return shared.profile(options.profile, environ)
+    return shared.Profile()
+
+
+def _own(options: S3Options) -> bool:
+    """Return whether the options themselves name the credentials; then they distinguish one such store from another."""
+    return any(each is not None for each in (options.access_key, options.credentials, options.credentials_process))
+
+
+def _identity(options: S3Options, environ: Mapping[str, str], profile: shared.Profile, service: Service) -> bytes:
+    """Return a digest of the environment's identity; explicit keys are distinguished by the options themselves."""
+    if _own(options) or unsigned(options, environ):
+        return b""
+    names = (*service.keys, *_CHAIN, *_FILES) if service.aws_files else service.keys
+    names = (*names, "AIS_AUTHN_TOKEN", "AIS_AUTHN_TOKEN_FILE") if service.tokens else names
+    said = [(name, environ.get(name)) for name in names]
+    return sha256(repr((said, profile.name, profile.digest)).encode("utf-8", "surrogateescape")).digest()
+
+
+def _endpoint(options: S3Options, environ: Mapping[str, str], profile: shared.Profile, service: Service) -> str | None:
+    candidates: list[tuple[str, str | None]] = [("S3Options.endpoint", options.endpoint)]
+    ignore = environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS")
+    if not (ignore.lower() == "true" if ignore else profile.ignore_endpoints):
+        candidates += variables(environ, *service.endpoints)
+        if _means_aws(options, service):
+            candidates += [(f"endpoint_url of {_title(profile)}", profile.endpoint)]
+    named, text = first(candidates)
+    if text is None:
+        return None
+    url = endpoint.normal(text, named)
+    return url if urlsplit(url).path else url + service.path
+
+
+def _means_aws(options: S3Options, service: Service) -> bool:
+    """Return whether AWS's files describe this store."""
+    return options.profile is not None or AWS.endpoints[-1] in service.endpoints
+
+
+def _default_endpoint(options: S3Options, environ: Mapping[str, str], service: Service, region: str) -> str:
+    pattern = service.endpoint or ""
+    if not pattern:
+        variable = f" or set {service.endpoints[0]}" if service.endpoints else ""
+        raise ConfigError(f"{service.name} has no endpoint of its own: pass S3Options(endpoint=…){variable}")
+    named, account = first([("S3Options.account", options.account), *variables(environ, *service.accounts)])
+    if account is not None and not _ACCOUNT.fullmatch(account):
+        raise ConfigError(f"{named} cannot be an account: small letters, digits and '-' only, not {account[:80]!r}")
+    if "{account}" in pattern and account is None and not service.account_in_url:
+        raise ConfigError(f"{service.name} needs an account: pass S3Options(account=…) or set {service.accounts[0]}")
+    return pattern.format(region=region, account="{account}" if account is None else account)
+
+
+def _own_endpoint(
+    options: S3Options, environ: Mapping[str, str], profile: shared.Profile, url: str | None, service: Service
+) -> str:
+    """Return the pattern of AWS's own endpoint, in the form of options, environment and profile."""
+    asked = {
+        name: wanted for name in ("dual_stack", "fips", "accelerate") if (wanted := getattr(options, name)) is not None
+    }
+    if url is not None or service.endpoint is not None:
+        if wanted := [name for name, on in asked.items() if on]:
+            where = f"the endpoint is {url}" if url else f"this is {service.name}"
+            raise ConfigError(f"S3Options.{wanted[0]} is a form of AWS's own endpoint, and {where}")
+        return _PLAIN
+    said = {
+        "dual_stack": environ.get("AWS_USE_DUALSTACK_ENDPOINT"),
+        "fips": environ.get("AWS_USE_FIPS_ENDPOINT"),
+        "accelerate": None,
+    }
+    for name, text in said.items():
+        asked.setdefault(name, text.lower() == "true" if text else name in profile.forms)
+    dual, fips = asked["dual_stack"], asked["fips"]
+    if asked["accelerate"]:
+        if fips:
+            raise ConfigError("S3 Transfer Acceleration has no FIPS endpoint: pass accelerate=True or fips=True")
+        return f"https://s3-accelerate{'.dualstack' if dual else ''}.{{domain}}"
+    return f"https://s3{'-fips' if fips else ''}{'.dualstack' if dual else ''}.{{region}}.{{domain}}"
+
+
+def _region(
+    options: S3Options, environ: Mapping[str, str], profile: shared.Profile, service: Service, url: str | None
+) -> str:
+    said = [("S3Options.region", options.region), *variables(environ, *service.regions)]
+    if _means_aws(options, service):
+        said += [(f"region of {_title(profile)}", profile.region)]
+    told = service.told(url, "region") if url is not None else ""
+    if told:
+        # The endpoint's region beats a variable, which may belong to another store.
+        said[1:1] = [("the endpoint", told)]
+    named, text = first(said)
+    if text is None:
+        text = service.region or (AWS.region if url is not None else "")
+    if not text and not named:
+        raise ConfigError(f"{service.name} needs a region: pass S3Options(region=…) or set {service.regions[0]}")
+    if not _REGION.fullmatch(text):
+        message = f"{named} cannot be a region: letters, digits, '-', '_' and '.' only, like us-east-1, not {text!r}"
+        raise ConfigError(message)
+    return text
+
+
+def _addressing(
+    options: S3Options, profile: shared.Profile, url: str | None, service: Service
+) -> Literal["path", "virtual"]:
+    style = options.addressing if options.addressing != "auto" else profile.addressing or "auto"
+    if style == "path" and service.virtual_only:
+        raise ConfigError(f"{service.name} takes buckets in the host's name only: leave addressing= at its default")
+    styles: dict[str, Literal["path", "virtual"]]
+    styles = {
+        "path": "path",
+        "virtual": "virtual",
+        "auto": service.addressing or ("virtual" if url is None else "path"),
+    }
+    if style not in styles:
+        message = f"s3.addressing_style of {_title(profile)} must be auto, path or virtual, not {style!r}"
+        raise ConfigError(message)
+    return styles[style]
+
+
+def _ca_file(options: S3Options, environ: Mapping[str, str], profile: shared.Profile) -> str | None:
+    own = [*variables(environ, "AWS_CA_BUNDLE"), (f"ca_bundle of {_title(profile)}", profile.ca_bundle)]
+    return network.ca_file(options.transport, environ, own)
+
+
+def _title(profile: shared.Profile) -> str:
+    return f"profile {profile.name or 'default'!r}"

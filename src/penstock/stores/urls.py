@@ -1,0 +1,250 @@
+"""The only parser of object URLs: text in, a location out, every byte of the key kept."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from penstock.errors import InvalidURL, UnknownScheme
+from penstock.stores.registry import LOCAL, find, loaded, own, schemes
+
+if TYPE_CHECKING:
+    from penstock.options import StoreOptions
+    from penstock.stores.provider import Provider
+
+__all__ = [
+    "LOCAL_ROOT",
+    "Location",
+    "Unmapped",
+    "is_divided",
+    "is_root",
+    "key_fault",
+    "option_classes",
+    "parse",
+    "scheme_provider",
+]
+
+_WINDOWS = re.compile(r"[A-Za-z]:\\|\\\\")
+LOCAL_ROOT = f"{LOCAL}:///"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Place in a store: ``scheme``, ``bucket`` and ``key``, none of them escaped.
+
+    An empty key is the whole bucket. On this machine's file system the bucket is empty and the key is the absolute path
+    without its leading slash.
+
+    Raises:
+        UnknownScheme: No provider has the scheme.
+        InvalidURL: The bucket name is invalid; the key holds a NUL or lone surrogates, or is longer than the store
+            allows.
+        ConfigError: The provider of the scheme is broken (``stores.registry``); the profile does not exist or is
+            invalid.
+
+    """
+
+    scheme: str
+    bucket: str
+    key: str
+    # The scheme's provider at construction; for a profile, that of its store with the profile's options.
+    provider: Provider = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Look up the provider; refuse a bucket name or a key that it cannot have."""
+        provider = scheme_provider(self.scheme)
+        if provider.named is not None:
+            provider = provider.named(self.bucket)
+        object.__setattr__(self, "provider", provider)
+        if fault := provider.bucket_fault(self.bucket):
+            # The error has no URL: the text in the bucket's place may be a secret.
+            raise InvalidURL(_bucket_fault(self, provider) or fault)
+        if fault := key_fault(provider, self.key):
+            raise InvalidURL(fault, url=self.root)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle scheme, bucket and key only: unpickling looks up the profile again."""
+        return Location, (self.scheme, self.bucket, self.key)
+
+    @property
+    def local(self) -> bool:
+        """Whether the location is a path of this machine's file system."""
+        return self.scheme == LOCAL
+
+    @property
+    def root(self) -> str:
+        """The bucket's address, ``scheme://bucket/``."""
+        return f"{self.scheme}://{self.bucket}/"
+
+    @property
+    def url(self) -> str:
+        """The address as a user writes it; ``parse`` gives the same location back."""
+        return self.root + self.key
+
+    def relative(self, url: str) -> str | None:
+        """Return the key for a URL of the profile's own store; None for a URL outside the profile."""
+        target = self.provider.target
+        return url[len(target) :] if target and url.startswith(target) else None
+
+    def at(self, key: str) -> Location:
+        """Return the location of another full key in the same bucket; raises ``InvalidURL`` as ``parse`` does."""
+        return Location(self.scheme, self.bucket, key)
+
+
+class Unmapped(str):
+    """URL text exempt from ``path_mapping``: a profile's location is already the result of a mapping."""
+
+    __slots__ = ()
+
+
+def parse(url: str | os.PathLike[str]) -> Location:
+    """Parse a URL, ``scheme://bucket/key``, or a bare path.
+
+    The key is everything after the bucket's slash, taken literally: ``%``, ``?``, ``#``, ``+``, ``//`` and a trailing
+    ``/`` stay. A relative path is joined to the working directory. As in ``open``, ``..`` is not resolved. ``~`` is
+    refused, not expanded. Write a local name that looks like a URL as ``./name``. No request is made, and the path is
+    not accessed. If ``MSC_CONFIG`` names a Multi-Storage Client file, its ``path_mapping`` applies, except to
+    ``Unmapped`` text.
+
+    Raises:
+        InvalidURL: The text is empty, has no bucket, is a Windows path, has credentials or a port in the place of the
+            bucket, or has a key that no store can hold.
+        UnknownScheme: The scheme is unknown; the message lists the known schemes and suggests one.
+
+    """
+    text = _text(url)
+    # Only the variable counts: a file in a home directory must not redirect URLs.
+    if os.environ.get("MSC_CONFIG") and not isinstance(text, Unmapped):
+        from penstock.stores.profiles.mapping import mapped
+
+        text = mapped(text, os.environ)
+    head, mark, rest = text.partition("://")
+    if mark and "/" not in head:
+        return _from_url(text, head, rest)
+    if _is_collapsed(text):
+        message = (
+            f"neither a URL nor a plain path: a URL has '://' after its scheme ({_listed()}) and is text, for "
+            "pathlib drops a slash; a local file of such a name is written './name'"
+        )
+        raise InvalidURL(message)
+    if text == "~" or text.startswith("~/"):
+        raise InvalidURL("'~' is not expanded: pass os.path.expanduser(…), or './~' for a directory of that name")
+    if _WINDOWS.match(text):
+        raise InvalidURL(f"{text[:80]!r} is a path of Windows: write it with '/', or './…' for a file of such a name")
+    return Location(LOCAL, "", _absolute(text).removeprefix("/"))
+
+
+def is_divided(root: str) -> bool:
+    """Return whether ``path_mapping`` has a separate rule for some of the URLs that begin with ``root``."""
+    if not os.environ.get("MSC_CONFIG"):
+        return False
+    from penstock.stores.profiles.mapping import divides
+
+    return divides(root, os.environ)
+
+
+def is_root(text: str) -> bool:
+    """Return whether ``text`` is a bucket's URL, ending in ``/``; a profile need not exist. Raises like ``parse``."""
+    scheme, mark, rest = text.partition("://")
+    provider = find(scheme) if mark else None
+    if provider is not None and provider.named is not None:
+        return rest.endswith("/") and not provider.bucket_fault(rest[:-1])
+    return parse(text).root == text
+
+
+def scheme_provider(scheme: str) -> Provider:
+    """Return the provider of a scheme; raise ``UnknownScheme`` for an unknown scheme."""
+    provider = find(scheme)
+    if provider is None:
+        raise _unknown(f"{scheme}://", scheme)
+    return provider
+
+
+def option_classes() -> list[type[StoreOptions]]:
+    """Return the option classes of Penstock's own stores."""
+    return list(dict.fromkeys(each.options for each in own()))
+
+
+def _absolute(path: str) -> str:
+    # "./" and "." name the working directory itself.
+    below = re.sub(r"^(\.(/+|$))+", "", path)
+    return os.path.join(os.getcwd(), below)  # noqa: PTH109, PTH118  pathlib drops slashes
+
+
+def _text(url: str | os.PathLike[str]) -> str:
+    text: object = os.fspath(url) if isinstance(url, os.PathLike) else url
+    # A path of universal_pathlib is not a local path; its text is the URL.
+    if hasattr(url, "__vfspath__"):
+        text = str(url)
+    if not isinstance(text, str):
+        message = f"a URL is text or a path of text, not {type(text).__name__}"
+        raise InvalidURL(message)
+    if not text:
+        message = f"an empty URL: write scheme://bucket/key or a path; Penstock knows {_listed()}"
+        raise InvalidURL(message)
+    return text
+
+
+def _from_url(text: str, scheme: str, rest: str) -> Location:
+    provider = find(scheme)
+    if provider is None:
+        raise _unknown(text, scheme)
+    return Location(scheme, *provider.split(rest))
+
+
+def _is_collapsed(text: str) -> bool:
+    """Return whether pathlib collapsed a URL to ``text`` (``s3:/bucket``), which would name a local directory."""
+    scheme, colon, rest = text.partition(":")
+    if not colon or rest.startswith("//"):
+        return False
+    return scheme.lower() in loaded() or (rest.startswith("/") and _SCHEME.fullmatch(scheme) is not None)
+
+
+def _unknown(text: str, scheme: str) -> InvalidURL | UnknownScheme:
+    if not _SCHEME.fullmatch(scheme):
+        return InvalidURL(
+            "no scheme before '://': write scheme://bucket/key, or ./name for a local file of such a name"
+        )
+    return UnknownScheme(f"unknown scheme {scheme!r}: Penstock knows {_listed()}{_meant(text, scheme.lower())}")
+
+
+def _meant(text: str, scheme: str) -> str:
+    """Return a hint that quotes at most a host and a path: queries hold signatures, user info holds keys."""
+    for each in own():
+        if advice := each.advice(text):
+            return f"; {advice}"
+    near = [known for known in get_close_matches(scheme, schemes(), cutoff=0.5) if known[0] == scheme[0]]
+    return f"; did you mean {near[0]}://?" if near else ""
+
+
+def _listed() -> str:
+    return ", ".join(f"{scheme}://" for scheme in schemes()) + " and local paths"
+
+
+def _bucket_fault(location: Location, provider: Provider) -> str:
+    """Return the fault of a bucket that every provider refuses; empty if only the provider's own rule is broken."""
+    ports = not provider.bucket_fault("host:80")  # its buckets are hosts
+    place, what = ("host", "credentials") if ports else ("bucket", "credentials and ports")
+    if "@" in location.bucket or (":" in location.bucket and not ports):
+        instead = (
+            f"pass {provider.example} or set the environment" if provider.example else "pass them as store= options"
+        )
+        return f"{what} do not belong in a URL: write {location.scheme}://{place}/key, and {instead}"
+    return "" if location.bucket else f"no {place}: write {location.scheme}://{place}/key"
+
+
+def key_fault(provider: Provider, key: str) -> str:
+    """Return why no store of this provider can hold the key; empty if one can."""
+    if "\0" in key:
+        return "the key holds a NUL"
+    try:
+        size = len(key) if key.isascii() else len(key.encode())
+    except UnicodeEncodeError:
+        return "the key holds lone surrogates: it is not valid Unicode, so it has no UTF-8 form"
+    if size > provider.limits.key_bytes:
+        return f"the key takes {size} bytes of UTF-8; {provider.name} holds {provider.limits.key_bytes}"
+    return provider.key_fault(key)

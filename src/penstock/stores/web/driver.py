@@ -1,0 +1,274 @@
+"""Web server as a read-only store: each verb becomes a request, each response a result or an error."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.engine.contracts.driver import RANGE_IGNORED, UNKNOWN_BYTES, Abilities, Beginning, Ending
+from penstock.engine.contracts.exchange import Exchange, Request
+from penstock.errors import NotFound, PenstockError, Unsupported
+from penstock.stores.direct import too_large
+from penstock.stores.http.headers import is_strong
+from penstock.stores.http.reads import Ranged, beginning
+from penstock.stores.http.verify import heeds_ranges
+from penstock.stores.http.walks import Walks
+from penstock.stores.web.answers import BY_DATE, BY_ETAG, check_encoding, described, moved, verification, version_of
+from penstock.stores.web.index import read_index
+from penstock.stores.web.paths import escaped, plain, shown
+from penstock.stores.web.route import Route, Way
+from penstock.stores.web.walk import Walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.engine.buffer import Buffer
+    from penstock.engine.contracts.exchange import Response
+    from penstock.stores.web.index import Named
+    from penstock.values import ObjectMeta, Page, Span
+
+__all__ = ["Web", "check_listable", "index_of"]
+
+_INDEX_BYTES = 32 << 20  # some 350,000 names
+_ENCODING = "content-encoding"
+
+
+class Web(Ranged):
+    """Files of one web server, by the paths of their URLs; see ``contracts.driver`` for the verbs' contract.
+
+    A version is the strong ETag, else the date of ``Last-Modified``. Reads send it in ``If-Match`` or
+    ``If-Unmodified-Since``. The version in the answer is compared, too, because not every server honours these.
+    """
+
+    abilities = Abilities(digest=None, ranges=None)
+
+    def __init__(self, root: str, headers: tuple[str, ...] = (), hint: Callable[[str], str] = lambda _url: "") -> None:
+        """Read from ``root``, ``scheme://host[:port]/``.
+
+        ``headers`` are lines that are sent to this host only. ``hint`` suggests the intended URL for a URL that was
+        refused.
+        """
+        self._root = root
+        self._route = Route(root, headers, hint)
+        self._lines, self._targets = self._route.lines, self._route.targets
+        self._walks = Walks(Walk.begin)
+        self._headless = False  # HEAD does not work here
+        self._by_etag = (*BY_ETAG.range_headers, _ENCODING), (*BY_ETAG.whole_headers, _ENCODING)
+        self._by_date = (*BY_DATE.range_headers, _ENCODING), (*BY_DATE.whole_headers, _ENCODING)
+
+    def url(self, key: str) -> str:
+        """Return the URL without its query, which may hold a signature."""
+        return self._root + (shown(key) if "?" in key else key)
+
+    def prepare(self) -> None:
+        """Do nothing: nothing blocks here."""
+
+    def hint(self, key: str) -> str:
+        """Return a suggestion of the intended URL for ``key``; empty if its URL may be a web server's."""
+        return self._route.hint(self.url(key))
+
+    def head(self, key: str) -> Exchange[ObjectMeta]:
+        """Describe one file by HEAD, or by a GET of its first byte if the server or a signed URL forbids HEAD."""
+        by_get = self._headless or "?" in key
+        request, way = self._request("GET" if by_get else "HEAD", key, ("range: bytes=0-0",) if by_get else ())
+
+        def parse(response: Response) -> ObjectMeta:
+            if not by_get and response.status in (405, 501):
+                raise self._forget_heads(key)
+            if not (by_get and response.status == 416):  # noqa: PLR2004  an empty file has no first byte
+                self._route.check(response, "look up", key, way)
+            with self._route.locating(key):
+                found = described(key, response, by_get=by_get)
+            if found is not None:
+                return found
+            if not by_get:
+                raise self._forget_heads(key)
+            message = "the server does not say how long this is, so it can only be read whole: from_objects"
+            raise Unsupported(message, url=self.url(key))
+
+        return Exchange(request, parse)
+
+    def _forget_heads(self, key: str) -> PenstockError:
+        self._headless = True
+        return moved("this server does not answer HEAD", self.url(key))
+
+    def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
+        """List one directory's part of a listing, from its index page; ``Unsupported`` if the server has none.
+
+        A page holds everything before the next directory, without a limit. A size that the index does not state exactly
+        is -1.
+        """
+        if not token:
+            check_listable(self, prefix, delimiter)
+        flat = bool(delimiter)
+        walk = self._walks.find(token, prefix, flat=flat) if token else Walk.begin(prefix, start_after, flat=flat)
+        request, way = self._request("GET", walk.directory)
+        request.most_bytes, request.deferred = _INDEX_BYTES, True
+
+        def parse(response: Response) -> Page:
+            with self._route.locating(walk.directory):
+                page, following = walk.enter(index_of(response, walk, way, self._route))
+            last = page.entries[-1].key if page.entries else token.partition("\0")[2] or start_after
+            return replace(page, token=self._walks.keep(following, last))
+
+        return Exchange(request, parse)
+
+    def read(self, span: Span, target: Buffer) -> Exchange[int]:
+        """Read one span; send no ``Range`` for a whole file, and a HEAD for an empty span."""
+        key, start, _, etag, whole, _, _ = span
+        method, wants = "GET", self._by_etag
+        lines: tuple[str, ...] = ()
+        if not whole:
+            if target.size:
+                lines = (f"range: bytes={start}-{start + target.size - 1}",)
+            else:
+                method = "HEAD"  # no Range means "nothing"
+        if etag:
+            if " " in etag:
+                lines, wants = (*lines, f"if-unmodified-since: {etag}"), self._by_date
+            elif is_strong(etag):
+                lines = (*lines, f'if-match: "{etag}"')
+        if self._targets:
+            request, way = self._request(method, key, lines, pinned=bool(etag))
+            request.wants, request.target = wants[whole], target
+            return Exchange(request, partial(self._verified, span, target, way))
+        url = self._root + (key if plain(key) else escaped(key))
+        request = Request(method, url, self._lines + lines, wants[whole], target)
+        return Exchange(request, partial(self._verified, span, target, None))
+
+    def _verified(self, span: Span, target: Buffer, way: Way | None, response: Response) -> int:
+        """Verify the answer to ``read``; return how many bytes of the target belong to the span."""
+        try:
+            if response.status not in (200, 206):
+                raise self._route.error(response, "read", span.key, way or self._route.straight(span.key))
+            if _ENCODING in response.headers:
+                check_encoding(response, span.key)
+            received = (BY_DATE if " " in span.etag else BY_ETAG).span(response, span, target)
+        except PenstockError as error:
+            error.url = error.url or self.url(span.key)
+            if error.code == RANGE_IGNORED:
+                self._learn_ranges(honoured=False)
+            raise
+        if target.size and not span.whole:
+            self._learn_ranges(heeds_ranges(response))
+        return received
+
+    def get(
+        self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES, buffer: Buffer | None = None
+    ) -> Exchange[bytes | Beginning]:
+        """Read a whole file of unknown size; with ``etag``, in that version only."""
+        request, way = self._request("GET", key, _held(etag))
+        bound = min(most_bytes, self.abilities.untold_bytes)
+        request.target, request.shorter, request.most_bytes = buffer, True, bound
+
+        def parse(response: Response) -> bytes | Beginning:
+            if response.status != 200 or (response.fault is not None and not response.overflow):  # noqa: PLR2004  OK
+                raise self._route.error(response, "read", key, way)
+            with self._route.locating(key):
+                check_encoding(response, key)
+                verify = (BY_DATE if " " in etag else BY_ETAG) if etag else verification(response.headers)
+                if buffer is None:
+                    if not response.overflow:
+                        return verify.whole(response, etag)
+                    got: bytes | Beginning = beginning(verify, response, bound, most_bytes, self.url(key))
+                else:
+                    got = verify.opened(response, etag, buffer)
+            if not isinstance(got, Beginning):
+                return got
+            if got.size > most_bytes:
+                raise too_large(most_bytes, self.url(key))
+            return got._replace(etag=_pinnable(version_of(response.headers)))
+
+        return Exchange(request, parse)
+
+    def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
+        """Read a file's last bytes."""
+        lines = (f"range: bytes=-{target.size}", *_held(etag))
+        request, way = self._request("GET", key, lines, pinned=bool(etag))
+        request.target, request.shorter = target, True
+
+        def parse(response: Response) -> Ending | None:
+            if response.status == 416:  # noqa: PLR2004  Range Not Satisfiable: an empty file has no last byte
+                return None
+            if response.status not in (200, 206):
+                raise self._route.error(response, "read", key, way)
+            with self._route.locating(key):
+                check_encoding(response, key)
+                verify = (BY_DATE if " " in etag else BY_ETAG) if etag else verification(response.headers)
+                ending = verify.suffix(response, etag, target.size)
+            self._learn_ranges(heeds_ranges(response))
+            return None if ending is None else ending._replace(etag=_pinnable(version_of(response.headers)))
+
+        return Exchange(request, parse)
+
+    def _request(
+        self, method: str, key: str, lines: tuple[str, ...] = (), *, pinned: bool = False
+    ) -> tuple[Request, Way]:
+        way, fixed = self._route.next(key, pinned=pinned)
+        return Request(method, way.url, fixed + lines, public=way.public), way
+
+
+def _held(etag: str) -> tuple[str, ...]:
+    """Return the header line that binds a request to a version; empty if the version cannot be sent."""
+    if " " in etag:
+        return (f"if-unmodified-since: {etag}",)
+    return (f'if-match: "{etag}"',) if is_strong(etag) else ()
+
+
+def _pinnable(version: str) -> str:
+    return version if " " in version or is_strong(version) else ""
+
+
+_REFUSED = {
+    403: "HTTP 403, it has no index page or needs credentials (HTTPOptions)",
+    404: "HTTP 404, no such directory (check the path), or no index page of it",
+    405: "HTTP 405, the server takes no such request",
+}
+_INSTEAD = "name the objects instead, in a manifest (from_manifest) or a list (from_objects)"
+
+
+class _Addressed(Protocol):
+    def url(self, key: str) -> str: ...
+    def hint(self, key: str) -> str: ...
+
+
+def check_listable(store: _Addressed, prefix: str, delimiter: str) -> None:
+    """Raise ``Unsupported`` for a listing that no web server can give."""
+    if delimiter not in ("", "/"):
+        raise Unsupported("web servers list directories: the delimiter is '/'", url=store.url(prefix))
+    if hint := store.hint(prefix):
+        raise Unsupported(f"an object store's host lists no directories: {hint}", url=store.url(prefix))
+    if "?" in prefix:
+        raise Unsupported(f"a URL with a query is one object and cannot be listed: {_INSTEAD}", url=store.url(prefix))
+
+
+def index_of(response: Response, walk: Walk, way: Way, route: Route) -> list[Named]:
+    """Return the entries on the index page of a walk's directory; empty if it was deleted while listing.
+
+    Raises:
+        Unsupported: The server has no index pages, or none here.
+        NotFound: The directory or its index page does not exist.
+        PenstockError: The error of any other answer.
+
+    """
+    key = walk.directory
+    if response.status in (404, 410) and not walk.first:
+        return []
+    if walk.first and response.status in (403, 404, 405):
+        kind = NotFound if response.status == 404 and key else Unsupported  # noqa: PLR2004  Not Found
+        raise _none(kind, _REFUSED[response.status], key, route)
+    route.check(response, "list", key, way)
+    if response.overflow:
+        raise _none(Unsupported, "its index is too long", key, route)
+    check_encoding(response, key)
+    verification(response.headers).whole(response, "")
+    body = response.body if isinstance(response.body, bytes) else b""
+    found = read_index(body, response.headers.get("content-type", ""), way.url)
+    if found is None:
+        raise _none(Unsupported, "the server shows a page that is no index", key, route)
+    return found
+
+
+def _none(kind: type[PenstockError], why: str, key: str, route: Route) -> PenstockError:
+    return route.hinted(kind(f"cannot list this directory: {why}; {_INSTEAD}", url=route.url(key)), key)

@@ -1,0 +1,91 @@
+"""Options of plain HTTP(S)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.errors import ConfigError
+from penstock.options.hidden import HiddenMapping
+from penstock.options.private import PUBLIC
+from penstock.options.store import StoreOptions
+
+__all__ = ["HTTPOptions"]
+
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+").fullmatch
+_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*").fullmatch
+# Headers that Penstock sends itself, or that would change the bytes of an answer.
+_OWN = {
+    *("accept-encoding", "connection", "content-length", "expect", "host", "if-match", "if-modified-since"),
+    *("if-none-match", "if-range", "if-unmodified-since", "range", "te", "transfer-encoding", "upgrade"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HTTPOptions(StoreOptions):
+    """Credentials for a web server (``https://``, ``http://``). They are sent to the host of the URL only.
+
+    Attributes:
+        token: Bearer token, sent as ``Authorization: Bearer …``; over TLS only.
+        username: User name of basic authentication; with ``password``, over TLS only.
+        password: Password of basic authentication.
+        netrc: Take user name and password from the netrc file, as ``curl --netrc`` does: ``NETRC``, else ``~/.netrc``.
+        headers: Headers of every request to the host of the URL, by name. They count as secrets. Those with a
+            telling name (``Authorization``, ``Cookie``, a name with ``key``, ``token`` or ``secret``) need TLS.
+        transport: HTTP options.
+        retry: Retry options.
+        read: Reading options.
+        write: Writing options.
+        cache: Where objects are kept on this machine, so that reading them again needs no request.
+        node: What is shared with other processes of the machine.
+
+    """
+
+    token: str | None = field(default=None, repr=False)
+    username: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False)
+    netrc: bool = field(default=False, metadata=PUBLIC)
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse incomplete, contradictory and invalid options at once, not at the first request."""
+        if (self.username is None) != (self.password is None):
+            raise ConfigError("username and password go together: one of them is missing")
+        ways = {"token": self.token, "username": self.username, "netrc": self.netrc or None}
+        if len(given := [name for name, value in ways.items() if value is not None]) > 1:
+            raise ConfigError(f"{' and '.join(given)} contradict one another: pass one of them")
+        if self.username is not None and ":" in self.username:
+            raise ConfigError("username holds a colon, which basic authentication cannot send")
+        if self.token is not None and not (self.token and self.token.isascii() and self.token.isprintable()):
+            raise ConfigError("token must be printable ASCII: it is a part of a header")
+        if self.headers is not None:
+            object.__setattr__(self, "headers", _checked(self.headers, authorized=bool(given)))
+
+
+def _checked(headers: object, *, authorized: bool) -> HiddenMapping[str]:
+    if not isinstance(headers, Mapping):
+        raise ConfigError(f"headers is a mapping of names to values, not {type(headers).__name__}")
+    seen = set()
+    for name, value in headers.items():
+        if not isinstance(name, str) or not _NAME(name):
+            raise ConfigError(f"{name!r} cannot be the name of a header")
+        lower = name.lower()
+        if lower in _OWN:
+            raise ConfigError(f"the header {name} is Penstock's own and cannot be set")
+        if lower in seen:
+            raise ConfigError(f"headers names {name} twice")
+        if lower == "authorization" and authorized:
+            raise ConfigError("headers has Authorization, which contradicts the other credentials: pass one of them")
+        if not isinstance(value, str) or not _VALUE(value) or not _is_latin(value):
+            raise ConfigError(f"the header {name} cannot be sent: its value is text of Latin-1 without line breaks")
+        seen.add(lower)
+    return HiddenMapping(headers)
+
+
+def _is_latin(value: str) -> bool:
+    try:
+        value.encode("latin-1")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,105 @@
+"""A table comes back out of its region as rows were added, empty columns cost nothing, and parts can be joined."""
+
+import pickle
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.data.catalog.storage.builder import TableBuilder
+from penstock.data.catalog.storage.vectors import vectors_of
+from penstock.errors import Unusable
+
+_rows = st.lists(
+    st.tuples(
+        st.binary(max_size=9), st.integers(-1, (1 << 63) - 1), st.text("abc-0", max_size=4), st.none() | st.booleans()
+    )
+)
+
+
+def _travelled(thing):
+    return pickle.loads(pickle.dumps(thing))
+
+
+def _written(rows):
+    growing = TableBuilder()
+    for key, size, etag, label in rows:
+        growing.add(key, size, etag, label)
+    return growing
+
+
+def _read(columns):
+    label = {b"": None, b"true": True, b"false": False}
+    return [
+        (columns.keys[row], columns.sizes.view[row], columns.etags.text(row), label[columns.labels[row]])
+        for row in range(columns.rows)
+    ]
+
+
+@given(_rows)
+def test_what_goes_in_comes_out(rows):
+    columns = _written(rows).freeze()
+    assert _read(columns) == rows
+    assert _read(_travelled(columns)) == rows
+
+
+def test_a_range_of_an_object_whose_key_no_file_may_have_is_refused():
+    with pytest.raises(Unusable, match="a key of 16385 bytes"):
+        TableBuilder().add(b"k" * 16_385, 5, offset=0)
+
+
+@given(_rows, _rows)
+def test_parts_join_in_order(first, second):
+    whole = _written(first)
+    whole.extend(_written(second))
+    assert len(whole) == len(first) + len(second)
+    assert _read(whole.freeze()) == first + second
+
+
+@given(st.lists(st.lists(st.tuples(st.binary(max_size=9), st.integers(-1, 99), st.text("abé-0", max_size=4)))))
+def test_pages_are_the_rows_that_they_consist_of(pages):
+    ours, theirs = TableBuilder(), _written([(*row, None) for page in pages for row in page])
+    for page in pages:
+        ours.add_all([key for key, _, _ in page], [size for _, size, _ in page], [etag for _, _, etag in page])
+    assert len(ours) == len(theirs)
+    assert _read(ours.freeze()) == _read(theirs.freeze())
+
+
+def _bytes(columns):
+    vectors, _ = vectors_of(columns)
+    return sum(each.bytes for each in vectors)
+
+
+def test_a_column_of_nothing_takes_no_memory():
+    bare = _written([(b"key", 1, "", None)] * 1000).freeze()
+    assert _bytes(bare) == 1000 + 3 * 1000, "a byte of size each, and keys of one length"
+
+
+@pytest.mark.parametrize(
+    ("endings", "bytes_of_a_row"), [([""], 22.4), (["", "-3", "-10000"], 23.4), ([f"-{n}" for n in range(255)], 23.5)]
+)
+def test_a_row_takes_23_bytes_and_its_key_or_fewer(endings, bytes_of_a_row):
+    rows = [
+        (
+            b"%d/%d.jpg" % (n % 1000, n),
+            (1 << 32) - n - 1,
+            random.Random(n).randbytes(16).hex() + endings[n % len(endings)],
+            None,
+        )
+        for n in range(30_000)
+    ]
+    assert _bytes(_written(rows).freeze()) - sum(len(row[0]) for row in rows) < bytes_of_a_row * len(rows)
+
+
+@pytest.mark.parametrize("label", [{1, 2}, b"bytes", object()])
+def test_a_label_that_is_no_json_value_is_refused_by_its_key(label):
+    with pytest.raises(Unusable, match="some/key"):
+        TableBuilder().add(b"some/key", 1, "", label)
+
+
+def test_a_label_that_contains_itself_is_refused():
+    label = []
+    label.append(label)
+    with pytest.raises(Unusable, match="label"):
+        TableBuilder().add(b"k", 1, "", label)

@@ -1,0 +1,56 @@
+"""Vectors are described where they lie, one after another; whole files that lie are refused in ``test_saved``."""
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.storage.builder import TableBuilder
+from penstock.data.catalog.storage.vectors import described, padded, vectors_of
+
+
+def test_vectors_lie_where_they_are_said_to():
+    growing = TableBuilder()
+    for number in range(40):
+        growing.add(b"k" * number, number, "e", number)
+    vectors, values = vectors_of(growing.freeze())
+    assert described([each._asdict() for each in vectors], 0) == vectors
+    whole = b"".join(map(bytes, padded(vectors, values)))
+    assert len(whole) == vectors[-1].stop
+    for each, numbers in zip(vectors, values, strict=True):
+        assert each.offset % 64 == 0
+        assert whole[each.offset : each.stop] == numbers.values.tobytes()
+
+
+def _catalog(count, name):
+    growing = TableBuilder()
+    for number in range(count):
+        growing.add(f"{name}{number:07}{'x' * (number % 3)}".encode(), number, f"{number:032x}", number)
+    return Catalog("s3://bucket/", "", growing.freeze())
+
+
+def _pieces():
+    """Count the pieces of shared memory that this process holds; mmap has a descriptor of its own for each."""
+    found = set()
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the descriptor that lists them
+            if "memfd:penstock" in str(each.readlink()):
+                found.add(each.stat().st_ino)
+    return len(found)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts what /proc says is open")
+def test_a_large_catalog_is_one_piece_of_memory_whatever_it_was_made_of():
+    before = _pieces()
+    first = _catalog(20_000, "a")
+    assert _pieces() == before + 1
+    second = _catalog(20_000, "b")
+    both = first + second
+    assert _pieces() == before + 3
+    kept = [first[0], second[19_999]]
+    assert [both[0], both[39_999]] == kept
+    del first, second
+    assert _pieces() == before + 1
+    assert [both[0], both[39_999]] == kept

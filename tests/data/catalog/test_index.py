@@ -1,0 +1,177 @@
+"""The catalog of a prefix is written whole, and a listing that was killed goes on where it was."""
+
+import pwd
+import signal
+import subprocess
+import sys
+import uuid
+
+import pytest
+
+import penstock as ps
+from penstock.data.catalog.index import index
+from penstock.data.catalog.scanning import scan
+from penstock.errors import ConfigError, NotFound, Unusable
+from penstock.testing.faults import FaultServer, Settings
+
+_CODE = """
+import os, signal, sys
+import penstock as ps
+from penstock.data.catalog.scanning import scan
+
+take, pages = scan._Scan._take, 0
+def killed(*given):
+    global pages
+    take(*given)
+    pages += 1
+    if pages == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+scan._Scan._take = killed
+ps.index(sys.argv[1], sys.argv[2])
+"""
+
+
+def _names(folder):
+    return [each.name for each in folder.iterdir()]
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for at in range(30):
+        path = tmp_path / "data" / str(at % 3) / f"{at:02}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(at + 1))
+    return tmp_path / "data"
+
+
+def test_what_is_written_is_what_a_scan_finds(tree, tmp_path):
+    to = tmp_path / "a.catalog"
+    made = index(f"{tree}/", to, include="**/*.jpg", exclude=["2/*"], labels="folder")
+    opened = ps.Catalog.open(to)
+    scanned = ps.Catalog.scan(f"{tree}/", exclude="2/*", labels="folder")
+    assert list(made) == list(opened) == list(scanned)
+    assert opened.classes == ("0", "1")
+    assert [each.name for each in tmp_path.iterdir() if each != tree] == ["a.catalog"]
+
+
+def test_a_listing_that_is_killed_goes_on_and_asks_for_the_rest_alone(tmp_path, monkeypatch, fault_servers):
+    server, name = fault_servers(Settings()), f"killed-{uuid.uuid4().hex}"
+    for variable, value in server.environment.items():
+        monkeypatch.setenv(variable, value)
+    server.make(name)
+    keys = [f"run/{at:05}" for at in range(5_500)]
+    for key in keys:
+        server.put(name, key, b"")
+    to = tmp_path / "a.catalog"
+    done = subprocess.run(
+        [sys.executable, "-c", _CODE, f"s3://{name}/run/", str(to), "3"], check=False, capture_output=True
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert _names(tmp_path) == ["a.catalog.partial"]
+    sent, rows = [], scan._Scan.rows  # the server may take up only now what the dead process has sent, and count it
+    monkeypatch.setattr(scan._Scan, "rows", lambda self: (sent.append(self._sent), rows(self))[1])
+    made = index(f"s3://{name}/run/", to)
+    assert [entry.key for entry in made] == keys
+    assert [3 <= count <= 4 for count in sent] == [True], "three pages, and where to divide them"
+    assert list(ps.Catalog.open(to, root=f"s3://{name}/run/")) == list(made)
+    assert _names(tmp_path) == ["a.catalog"]
+
+
+def test_a_listing_of_another_store_is_not_continued(tmp_path, monkeypatch):
+    """The same URL at another endpoint is another bucket."""
+    monkeypatch.setattr(ps.Catalog, "save", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    with FaultServer.within() as one, FaultServer.within() as other:
+        one.put("bucket", "a", b"1")
+        other.put("bucket", "b", b"22")
+        with pytest.raises(KeyboardInterrupt):
+            index("s3://bucket/", tmp_path / "a.catalog", store=one.store)
+        monkeypatch.undo()
+        assert _names(tmp_path) == ["a.catalog.partial"]
+        assert [entry.key for entry in index("s3://bucket/", tmp_path / "a.catalog", store=other.store)] == ["b"]
+
+
+def test_an_argument_that_there_is_not_is_refused(tree, tmp_path):
+    with pytest.raises(TypeError, match="lables"):
+        index(f"{tree}/", tmp_path / "a.catalog", lables="folder")
+    assert _names(tmp_path) == ["data"]
+
+
+def test_nothing_there_writes_nothing(tree, tmp_path):
+    with pytest.raises(NotFound, match=r"the nearest that exist are|holds") as caught:
+        index(f"{tree}/none/", tmp_path / "a.catalog")
+    assert "allow_empty" not in str(caught.value), "it has no such argument"
+    assert _names(tmp_path) == ["data"]
+
+
+@pytest.mark.parametrize("to", ["s3://bucket/", "s3://bucket/catalogs/"])
+def test_a_catalog_is_one_file(tree, to):
+    with pytest.raises(Unusable, match="name it"):
+        index(f"{tree}/", to)
+
+
+def test_the_state_of_one_that_goes_to_a_store_lies_in_the_cache(tree, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    left = []
+
+    def look(*_, **__):
+        left.extend(_names(tmp_path / "cache" / "penstock"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ps.Catalog, "save", look)
+    with pytest.raises(KeyboardInterrupt):
+        index(f"{tree}/", "memory://index/a.catalog")
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert len(left) == 1
+    index(f"{tree}/", "memory://index/a.catalog")
+    assert _names(tmp_path / "cache" / "penstock") == []
+
+
+def test_no_home_directory_is_told(tree, monkeypatch):
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+
+    def unknown(number):
+        raise KeyError(number)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    with pytest.raises(ConfigError, match="XDG_CACHE_HOME"):
+        index(f"{tree}/", "memory://index-homeless/a.catalog")
+
+
+def test_what_sorts_after_the_last_key_is_found(bucket):
+    def put(key, data):
+        bucket.client.put_object(Bucket=bucket.name, Key=key, Body=data)
+
+    for at in range(5):
+        put(f"log/{at:04}", b"x")
+    old = ps.Catalog.scan(f"{bucket.url}log/", store=bucket.store)
+    assert old.refresh(store=bucket.store) is old
+    put("log/0009", b"yy")
+    put("log/0000a", b"not noticed")
+    new = old.refresh(store=bucket.store)
+    assert [entry.key for entry in new] == [*(entry.key for entry in old), "log/0009"]
+    assert new.sizes.tolist() == [1] * 5 + [2]
+
+
+def test_a_refresh_says_what_it_cannot_do(tree):
+    scanned = ps.Catalog.scan(f"{tree}/")
+    with pytest.raises(Unusable, match="not in order"):
+        scanned[::-1].refresh()
+    with pytest.raises(Unusable, match="labels="):
+        scanned.refresh(labels="folder")
+    with pytest.raises(Unusable, match="labels="):
+        scanned.with_labels("folder").refresh()
+    with pytest.raises(Unusable, match="labels="):
+        scanned.with_columns(a=[1] * 30).refresh()
+    with pytest.raises(Unusable, match="below"):
+        scanned.refresh("memory://other/")
+    assert list(scanned[:0].refresh()) == list(scanned)
+    labelled = scanned[:12].with_labels("folder").refresh(labels="folder")
+    assert list(labelled) == list(scanned.with_labels("folder"))
+
+
+@pytest.mark.parametrize("restart", ["no", 0, None])
+def test_a_restart_that_is_neither_true_nor_false_is_refused(restart, tmp_path):
+    with pytest.raises(ConfigError, match="restart is True or False"):
+        index("memory://index-restart/", tmp_path / "catalog", restart=restart)

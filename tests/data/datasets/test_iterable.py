@@ -1,0 +1,243 @@
+"""Every sample once per epoch, over ranks and workers, in an order that seed and epoch decide."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import threading
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from torch.utils.data import DataLoader
+
+import penstock as ps
+from penstock.errors import NotFound, Unusable
+from tests.children import PEAK_KIB
+from tests.data.datasets.transforms import key_and_bytes, number, numbered, who
+
+METHODS = ["fork", "spawn", "forkserver"]
+COUNT = 61
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return numbered(tmp_path / "data", COUNT)
+
+
+def opened(folder: str, **options) -> ps.IterableDataset:
+    return ps.IterableDataset.from_prefix(folder, transform=number, **options)
+
+
+def test_the_catalogs_order_without_shuffle(folder):
+    assert list(opened(folder)) == list(range(COUNT))
+
+
+def test_trap_06_a_seed_gives_another_order_each_epoch_and_the_same_one_again(folder):
+    dataset = opened(folder, shuffle=True, seed=3)
+    first, second = list(dataset), list(dataset)
+    assert sorted(first) == sorted(second) == list(range(COUNT))
+    assert first != second != list(range(COUNT))
+    dataset.set_epoch(0)
+    assert [list(dataset), list(dataset)] == [first, second]
+    assert list(opened(folder, shuffle=True, seed=4)) != first
+    assert list(opened(folder, shuffle=True, seed=3)) == first
+
+
+def test_an_epoch_begins_with_iter_not_with_the_first_sample(folder):
+    dataset = opened(folder, shuffle=True)
+    orders = [list(dataset) for _ in range(2)]
+    dataset.set_epoch(0)
+    one, two = iter(dataset), iter(dataset)
+    assert [list(two), list(one)] == orders[::-1]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_trap_05_ranks_share_the_set_and_nothing_is_twice(folder, world):
+    ranks = [list(opened(folder, shuffle=True, place=ps.Place(rank=rank, world=world))) for rank in range(world)]
+    assert sorted(sum(ranks, [])) == list(range(COUNT))
+    assert max(map(len, ranks)) - min(map(len, ranks)) <= 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_trap_05_workers_share_a_ranks_part(folder, method):
+    dataset = opened(folder, shuffle=True, place=ps.Place(rank=1, world=2))
+    alone = list(dataset)
+    loader = DataLoader(dataset, batch_size=4, num_workers=2, multiprocessing_context=method, timeout=100)
+    for epoch in range(1, 3):
+        got = [int(value) for batch in loader for value in batch]
+        assert sorted(got) == sorted(_epoch(folder, epoch))
+        assert len(got) == len(alone)
+
+
+def _epoch(folder: str, epoch: int) -> list[int]:
+    dataset = opened(folder, shuffle=True, place=ps.Place(rank=1, world=2))
+    dataset.set_epoch(epoch)
+    return list(dataset)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_batches_are_the_same_for_any_number_of_workers(folder, method):
+    dataset = opened(folder, shuffle=True)
+    found = []
+    for workers in (0, 1, 2):
+        dataset.set_epoch(5)
+        context = {"multiprocessing_context": method, "timeout": 100} if workers else {}
+        loader = DataLoader(dataset.batched(8, collate_fn=list), batch_size=None, num_workers=workers, **context)
+        found.append(list(loader))
+        assert len(loader) == len(found[-1]) == 8
+    assert found[0] == found[1] == found[2]
+    assert sorted(sum(found[0], [])) == list(range(COUNT))
+    assert [len(batch) for batch in found[0]] == [8] * 7 + [5]
+
+
+@pytest.mark.parametrize("batch", [12, 6, 4])
+def test_global_batches_are_the_same_for_any_number_of_ranks(folder, batch):
+    """61 samples in batches of 12 leave one: of two or three ranks each has one batch more, the others' is a repeat."""
+    world = 12 // batch
+    parts = []
+    for rank in range(world):
+        dataset = opened(folder, shuffle=True, place=ps.Place(rank=rank, world=world))
+        parts.append(list(dataset.batched(batch, collate_fn=list)))
+    together = [sum(parts_of_one, []) for parts_of_one in zip(*parts, strict=False)]
+    whole = list(opened(folder, shuffle=True).batched(12, collate_fn=list))
+    assert together[:5] == whole[:5]
+    assert [len(part) for part in parts] == [6] * world
+    assert together[5][:1] == whole[5]
+    assert together[5][1:] == whole[0][: world - 1]
+
+
+def test_persistent_workers_see_set_epoch(folder):
+    dataset = opened(folder, shuffle=True)
+    loader = DataLoader(
+        dataset.batched(8, collate_fn=list), batch_size=None, num_workers=2, persistent_workers=True, timeout=100
+    )
+    natural = [list(loader) for _ in range(3)]
+    assert natural[0] != natural[1] != natural[2]
+    dataset.set_epoch(1)
+    assert [list(loader), list(loader)] == natural[1:]
+
+
+def test_both_workers_work(folder):
+    dataset = ps.IterableDataset.from_prefix(folder, transform=who)
+    seen = {int(value) for batch in DataLoader(dataset, batch_size=4, num_workers=2, timeout=100) for value in batch}
+    assert seen == {0, 1}
+
+
+def test_collation_is_torchs_unless_there_is_nothing_to_collate(folder):
+    assert next(iter(opened(folder).batched(3))).tolist() == [0, 1, 2]
+    raw = next(iter(ps.IterableDataset.from_prefix(folder).batched(3)))
+    assert [sample.read() for sample in raw] == [b"0", b"1", b"2"]
+    with pytest.raises(Unusable, match="1 or more"):
+        opened(folder).batched(0)
+
+
+def test_the_environment_says_which_rank(folder, monkeypatch):
+    monkeypatch.setenv("RANK", "2")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    dataset = opened(folder)
+    assert list(dataset) == list(range(2, COUNT, 3))
+    monkeypatch.delenv("WORLD_SIZE")
+    with pytest.raises(Unusable, match="together"):
+        list(dataset)
+
+
+def test_a_copy_sent_elsewhere_finds_its_own_place(folder, monkeypatch):
+    """A driver that pickles a dataset for its ranks must not make all of them rank 0."""
+    data = pickle.dumps(opened(folder))
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert list(pickle.loads(data)) == list(range(1, COUNT, 2))
+
+
+RANK = """
+import sys, torch.distributed as dist
+import penstock as ps
+from tests.data.datasets.transforms import number
+from torch.utils.data import DataLoader
+if __name__ == "__main__":
+    dist.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
+    dataset = ps.IterableDataset.from_prefix(sys.argv[3], transform=number, shuffle=True)
+    for method in ("fork", "spawn"):
+        batches = dataset.batched(4, collate_fn=list)
+        loader = DataLoader(batches, batch_size=None, num_workers=1, multiprocessing_context=method)
+        dataset.set_epoch(0)
+        print(sum(loader, []), flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+"""
+
+
+def test_the_process_group_says_which_rank(folder, tmp_path):
+    (tmp_path / "rank.py").write_text(RANK)
+    command = [sys.executable, str(tmp_path / "rank.py"), str(tmp_path / "meet")]
+    ranks = [
+        subprocess.Popen(
+            [*command, str(rank), folder], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+        )
+        for rank in range(2)
+    ]
+    out = [process.communicate(timeout=100)[0].splitlines() for process in ranks]
+    assert [process.returncode for process in ranks] == [0, 0]
+    for line in range(2):
+        first, second = (eval(lines[line]) for lines in out)  # noqa: S307  lists of integers that we printed
+        assert sorted(first + second) == list(range(COUNT))
+
+
+def test_breaking_off_leaves_nothing_running(bucket):
+    for index in range(40):
+        bucket.client.put_object(Bucket=bucket.name, Key=f"k{index:02d}", Body=b"x" * 20_000)
+    dataset = ps.IterableDataset.from_prefix(bucket.url, store=bucket.store, transform=key_and_bytes)
+    before = threading.active_count()
+    for _ in range(3):
+        for key, _data in dataset:
+            assert key == "k00"
+            break
+    assert threading.active_count() <= before + 1  # the one I/O thread, which may be new
+    assert len(list(dataset)) == 40
+
+
+def test_an_error_comes_in_its_place(folder, tmp_path):
+    dataset = opened(folder)
+    (tmp_path / "data" / "009").unlink()
+    got = []
+    with pytest.raises(NotFound, match="009"):
+        got.extend(dataset)
+    assert got == list(range(9))
+
+
+def test_reads_ahead_no_more_than_the_budget(tmp_path):
+    """Objects of 1 MiB under a budget of 16 MiB (the least share): memory stays near it, however many there are."""
+    (tmp_path / "data").mkdir()
+    for index in range(120):
+        (tmp_path / "data" / f"{index:03d}").write_bytes(b"\1" * (1 << 20))
+    code = f"""{PEAK_KIB}
+import penstock as ps
+store = ps.StoreOptions(read=ps.ReadOptions(ahead_bytes=16 << 20))
+dataset = ps.IterableDataset.from_prefix({str(tmp_path / "data")!r}, store=store)
+next(iter(dataset))
+before = peak_kib()
+assert sum(sample.size for sample in dataset) == 120 << 20
+print(peak_kib() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
+    assert int(done.stdout) < 40 << 10  # KiB
+
+
+def test_an_order_is_given_to_the_dataset(folder):
+    dataset = ps.IterableDataset.from_prefix(folder, transform=number, shuffle=ps.BlockShuffle(5, 1), seed=3)
+    seen = list(dataset)
+    assert sorted(seen) == sorted(ps.IterableDataset.from_prefix(folder, transform=number))
+    blocks = [each // 5 for each in seen]
+    changes = sum(one != other for one, other in pairwise(blocks))
+    assert changes == len(set(blocks)) - 1, "a window of one block keeps each block whole"
+    assert blocks != sorted(blocks)
+    assert seen != sorted(seen)
+
+
+def test_an_order_that_does_not_fit_the_catalog_is_refused_when_the_dataset_is_made(folder):
+    with pytest.raises(Unusable, match="block_samples hold 7"):
+        ps.IterableDataset.from_prefix(folder, shuffle=ps.BlockShuffle([3, 4]))
+    with pytest.raises(Unusable, match="block_samples hold 7"):
+        ps.DataLoader(ps.MapDataset.from_prefix(folder), 4, shuffle=ps.BlockShuffle([3, 4]))

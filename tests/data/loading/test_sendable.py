@@ -1,0 +1,88 @@
+"""What cannot reach a worker process is refused before one starts."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.data.loading.loader import check_sendable
+from penstock.errors import Unusable
+from tests.data.datasets.transforms import number, numbered
+from tests.edges.launch import program
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    return ps.MapDataset.from_prefix(numbered(tmp_path_factory.mktemp("sendable") / "data", 8))
+
+
+@pytest.mark.parametrize(
+    "context", ["spawn", "forkserver", pytest.param(multiprocessing.get_context("spawn"), id="context")]
+)
+@pytest.mark.parametrize("name", ["transform", "collate_fn"])
+def test_a_lambda_is_refused_by_its_name_where_workers_are_spawned(dataset, name, context):
+    ours = ps.MapDataset.from_catalog(
+        dataset.catalog, transform=(lambda sample: sample) if name == "transform" else number
+    )
+    collate = (lambda samples: samples) if name == "collate_fn" else None
+    with pytest.raises(Unusable, match=rf"{name}=<function .*lambda.*num_workers=2.*def at the top of a module"):
+        ps.DataLoader(ours, 2, num_workers=2, collate_fn=collate, multiprocessing_context=context)
+
+
+def test_a_lambda_is_taken_where_workers_are_forked_or_threads(dataset):
+    ours = ps.MapDataset.from_catalog(dataset.catalog, transform=lambda sample: int(sample.read()))
+    for options in ({"num_workers": 1, "multiprocessing_context": "fork"}, {}):
+        assert [batch.tolist() for batch in ps.DataLoader(ours, 4, **options)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+class Method(ps.MapDataset):
+    def transform(self, sample):
+        return number(sample)
+
+
+def test_what_can_be_sent_is_taken(dataset):
+    for function in (number, partial(number), None, Method.from_catalog(dataset.catalog).transform):
+        check_sendable({"transform": function}, 2, "spawn")
+
+
+def killed(_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(("method", "guard"), [("fork", False), ("spawn", True)])
+def test_a_killed_worker_is_explained_with_what_to_lower(dataset, method, guard):
+    ours = ps.MapDataset.from_catalog(dataset.catalog, transform=killed)
+    with pytest.raises(RuntimeError, match="DataLoader worker") as caught:
+        list(ps.DataLoader(ours, 2, num_workers=1, multiprocessing_context=method))
+    (note,) = caught.value.__notes__
+    assert all(word in note for word in ("memory ran out", "num_workers=", "prefetch=", "batch_size", "num_workers=0"))
+    assert ('if __name__ == "__main__":' in note) is guard
+
+
+def test_an_error_of_a_transform_in_a_worker_is_not_taken_for_a_killed_worker(dataset):
+    ours = ps.MapDataset.from_catalog(dataset.catalog, transform=int)
+    with pytest.raises(TypeError) as caught:
+        list(ps.DataLoader(ours, 2, num_workers=1))
+    assert not getattr(caught.value, "__notes__", [])
+
+
+UNGUARDED = """
+import penstock as ps
+from tests.data.datasets.transforms import number
+dataset = ps.MapDataset.from_prefix({url!r}, transform=number)
+list(ps.DataLoader(dataset, 2, num_workers=1, multiprocessing_context="spawn"))
+"""
+
+
+def test_a_script_without_a_main_guard_is_told_to_have_one(tmp_path):
+    script = tmp_path / "unguarded.py"
+    script.write_text(UNGUARDED.format(url=numbered(tmp_path / "data", 4)), "utf-8")
+    ended = program(script, PYTHONPATH=str(Path.cwd()))
+    assert ended.returncode
+    assert "workers that 'spawn' starts import the script again: write what the script does below " in ended.stdout

@@ -1,0 +1,279 @@
+"""A loader's counters: exact, per worker, while it runs and after a worker was killed, however workers are started."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+from dataclasses import replace
+from time import monotonic
+
+import pytest
+
+import penstock as ps
+from penstock import source as source_file
+from penstock.data.loading.stats import Counters, LoaderStats, ReaderStats, Work
+from penstock.engine.contracts.fetching import ReadCounts
+from penstock.engine.fetch.fetcher import Fetcher
+from penstock.testing.clock import no_waiting
+from penstock.testing.faults import FAULTS, FaultServer, Match
+from tests.children import forked
+from tests.data.datasets.transforms import number, numbered
+
+COUNT, BATCH, WAIT_S = 40, 4, 60
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return numbered(tmp_path / "data", COUNT)
+
+
+def loader(folder, transform=number, **options) -> ps.DataLoader:
+    return ps.DataLoader(ps.MapDataset.from_prefix(folder, transform=transform), BATCH, **options)
+
+
+def size_of_all(folder) -> int:
+    return ps.MapDataset.from_prefix(folder).catalog.total_bytes
+
+
+def until(condition) -> None:
+    """Wait for what only another process brings about, and nothing announces."""
+    limit = monotonic() + WAIT_S
+    while not condition():
+        assert monotonic() < limit, "it never came"
+        threading.Event().wait(0.001)
+
+
+def test_a_loader_that_has_not_begun_has_counted_nothing(folder):
+    assert loader(folder).stats() == LoaderStats(0, 0, 0.0, 0.0, (ReaderStats(),))
+    assert loader(folder, num_workers=2).stats().workers == (ReaderStats(), ReaderStats())
+    assert loader(folder).stats().utilisation == 0.0
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_threads_count_every_sample_of_every_epoch(folder, epochs):
+    made = loader(folder)
+    for _ in range(epochs):
+        list(made)
+    stats = made.stats()
+    assert (stats.batches, stats.samples) == (epochs * COUNT // BATCH, epochs * COUNT)
+    assert len(stats.workers) == 1
+    assert stats.workers[0] == stats.total
+    assert (stats.total.batches, stats.total.samples) == (stats.batches, stats.samples)
+    assert (stats.total.requests, stats.total.size_bytes) == (epochs * COUNT, epochs * size_of_all(folder))
+    assert stats.total.working_s > 0
+
+
+@pytest.mark.parametrize(
+    ("method", "workers", "persistent"),
+    [("fork", 2, False), ("fork", 2, True), ("forkserver", 2, True), ("spawn", 1, True)],
+)
+def test_worker_processes_count_every_sample_however_they_are_started(folder, method, workers, persistent):
+    made = loader(folder, num_workers=workers, multiprocessing_context=method, persistent_workers=persistent)
+    for epoch in (1, 2):
+        list(made)
+        stats = made.stats()
+        assert (stats.batches, stats.samples) == (epoch * COUNT // BATCH, epoch * COUNT)
+        share = epoch * COUNT // workers
+        assert [(each.batches, each.samples) for each in stats.workers] == [(share // BATCH, share)] * workers
+        assert (stats.total.requests, stats.total.size_bytes) == (epoch * COUNT, epoch * size_of_all(folder))
+        assert all(each.working_s > 0 for each in stats.workers)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_iterations_over_one_loader_that_overlap_are_counted_both(folder, workers):
+    made = loader(folder, num_workers=workers, prefetch=1)
+    first = iter(made)
+    next(first)
+    list(made)
+    list(first)
+    stats = made.stats()
+    assert (stats.batches, stats.total.batches, stats.total.requests) == (20, 20, 2 * COUNT)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+@pytest.mark.parametrize("place", ["engine", "credentials"])
+def test_a_worker_that_opens_its_store_is_opening_and_neither_works_nor_waits(folder, monkeypatch, place, on_error):
+    """Which takes half a second here, wherever it comes from; a forked worker begins with nothing of its parent's."""
+    pause = threading.Event().wait
+    build, prepare = source_file._build, Fetcher.prepare_reads
+
+    def slow(whole):
+        return lambda *asked: (pause(0.5), whole(*asked))[1]
+
+    made = loader(folder, num_workers=1, multiprocessing_context="fork", on_error=on_error)
+    if place == "engine":
+        monkeypatch.setattr(source_file, "_build", slow(build))
+    else:
+        monkeypatch.setattr(Fetcher, "prepare_reads", once(slow(prepare), prepare))
+    list(made)
+    total = made.stats().total
+    assert total.opening_s >= 0.5
+    if on_error == "raise":  # else the engine is opened before the iteration's seconds begin
+        assert total.working_s + total.waiting_s + total.opening_s <= total.elapsed_s
+
+
+def once(first, others):
+    calls = iter([first])
+
+    def call(*asked):
+        return next(calls, others)(*asked)
+
+    return call
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_was_skipped_and_what_was_tried_again_is_counted(workers):
+    with FaultServer.start() as server, no_waiting():
+        for at in range(8):
+            server.put("bucket", f"train/{at}", b"bytes")
+        server.fail(FAULTS["503"], when=Match(verb="get", nth=2))
+        server.fail(FAULTS["denied"], when=Match(verb="get", key="train/5", times=None))
+        dataset = ps.MapDataset.from_prefix("s3://bucket/train/", transform=size, store=server.store)
+        made = ps.DataLoader(dataset, BATCH, num_workers=workers, on_error="skip")
+        list(made)
+    stats = made.stats()
+    assert (stats.samples, stats.total.samples, stats.total.skipped, made.skipped_count) == (7, 7, 1, 1)
+    assert (stats.total.requests, stats.total.retries, stats.total.errors) == (9, 1, 1)
+    assert stats.total.size_bytes == 7 * len(b"bytes")
+    assert stats.total.waiting_s > 0
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_reads_that_a_cache_has_are_counted_as_such(workers, tmp_path):
+    with FaultServer.start() as server:
+        for at in range(8):
+            server.put("bucket", f"train/{at}", b"bytes")
+        store = replace(server.store, cache=ps.CacheOptions(path=str(tmp_path)))
+        made = ps.DataLoader(
+            ps.MapDataset.from_prefix("s3://bucket/train/", transform=size, store=store), 2, num_workers=workers
+        )
+        list(made)
+        first = made.stats().total
+        list(made)
+        second = made.stats().total
+    assert (first.requests, first.cached, first.size_bytes) == (8, 0, 40)
+    assert (second.requests, second.cached, second.size_bytes) == (8, 8, 80)
+    assert "8 from a cache" in str(made.report())
+
+
+def size(sample) -> int:
+    return sample.size
+
+
+class Gate:
+    """A transform that stops at one sample until a file appears, and says so by another."""
+
+    def __init__(self, folder, at: int) -> None:
+        self.folder, self.at = folder, at
+
+    def __call__(self, sample) -> int:
+        value = number(sample)
+        if value == self.at:
+            (self.folder / str(os.getpid())).touch()
+            until((self.folder / "open").exists)
+        return value
+
+
+def test_a_killed_worker_keeps_its_counts_which_the_next_epoch_continues(folder, tmp_path):
+    gate = tmp_path / "gate"
+    gate.mkdir()
+    made = loader(folder, Gate(gate, 3 * BATCH), num_workers=1, prefetch=4)
+    batches = iter(made)
+    for _ in range(3):
+        next(batches)
+    until(lambda: list(gate.iterdir()))  # it works at the fourth batch
+    assert made.stats().workers[0].batches == 3, "readable while it runs"
+    os.kill(int(next(gate.iterdir()).name), signal.SIGKILL)
+    with pytest.raises(RuntimeError, match="exited unexpectedly"):
+        next(batches)
+    assert (made.stats().total.batches, made.stats().total.samples) == (3, 3 * BATCH)
+    (gate / "open").touch()
+    list(made)
+    assert made.stats().total.batches == 3 + COUNT // BATCH
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_another_thread_reads_counts_that_only_grow(folder, workers):
+    made, seen, done = loader(folder, num_workers=workers), [], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.001):
+            stats = made.stats()
+            seen.append((stats.samples, stats.total.samples, stats.total.requests))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    for _ in range(3):
+        list(made)
+    done.set()
+    watching.join()
+    assert seen == sorted(seen)
+    assert made.stats().samples == 3 * COUNT
+
+
+def test_waiting_and_computing_are_told_apart(folder):
+    made = loader(folder)
+    for _ in made:
+        until_s = monotonic() + 0.005
+        while monotonic() < until_s:
+            pass
+    stats = made.stats()
+    assert stats.computing_s >= 9 * 0.005, "all steps but the last, after which nothing is asked for, or all ten"
+    assert 0 < stats.utilisation < 1
+    assert stats.utilisation == stats.computing_s / (stats.computing_s + stats.waiting_s)
+
+
+def test_an_iteration_that_is_left_keeps_what_it_counted(folder):
+    made = loader(folder, prefetch=1)
+    for _ in made:
+        break
+    assert made.stats().batches == 1
+    assert made.stats().total.requests >= BATCH
+
+
+def test_a_forked_rank_counts_for_itself(folder):
+    made = loader(folder)
+    list(made)
+
+    def child() -> None:
+        assert made.stats().samples == 0
+        list(made)
+        assert made.stats().samples == made.stats().total.samples == COUNT
+
+    with forked(child) as status:
+        assert status() == 0
+    assert made.stats().samples == COUNT
+
+
+def test_a_row_is_taken_over_from_a_worker_that_left_or_died_and_from_no_other():
+    counters = Counters(2)
+    one, other = counters.claim(0), counters.claim(0)
+    one.write(ReadCounts(requests=3), Work())
+    other.write(ReadCounts(requests=4), Work())
+    assert counters.read()[0].requests == 7
+    one.leave()
+    again = counters.claim(0)
+    again.write(ReadCounts(requests=10), Work())
+    assert counters.read()[0].requests == 3 + 10 + 4
+    with forked(lambda: counters.claim(1).write(ReadCounts(requests=5), Work())) as status:
+        assert status() == 0
+    counters.claim(1).write(ReadCounts(requests=1), Work())
+    assert [each.requests for each in counters.read()] == [17, 6]
+
+
+def test_more_open_iterations_than_there_are_rows_disturb_no_count():
+    counters = Counters(0)
+    rows = [counters.claim(0) for _ in range(20)]
+    for row in rows:
+        row.write(ReadCounts(requests=1), Work())
+    assert counters.read()[0].requests == 8
+
+
+def test_a_copy_counts_for_itself():
+    for workers in (0, 2):
+        counters = Counters(workers)
+        copy = pickle.loads(pickle.dumps(counters))
+        copy.claim(0).write(ReadCounts(errors=1), Work())
+        assert (counters.read()[0].errors, copy.read()[0].errors) == (0, 1)

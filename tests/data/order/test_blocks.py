@@ -1,0 +1,390 @@
+"""An order with locality: a bijection of few open blocks at a time, the same for ever, and random as far as it says."""
+
+import itertools
+import math
+import pickle
+import timeit
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.data.order import blocks
+from penstock.data.order.blocks import BlockPermutation, BlockShuffle, EqualBlockPermutation
+from penstock.data.order.shuffle import Permutation
+from penstock.errors import Unusable
+from tests.data.order.chances import (
+    correlated,
+    even,
+    gaps,
+    likely,
+    p_of,
+    p_of_all,
+    placed,
+    tied,
+    unrelated,
+)
+
+SIZES = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 500)), max_size=30)
+WINDOWS = st.integers(1, 35)
+UNEQUAL = [3, 0, 5, 1, 0, 0, 4, 2, 7, 6]
+
+
+def _order(sizes, seed=0, epoch=0, window=3):
+    order = BlockPermutation(sizes, seed, epoch, window)
+    return order.block(0, order.n)
+
+
+def _windows(count, window):
+    """From which permuted block to which each window goes."""
+    windows = math.ceil(count / window)
+    return [(number * count // windows, (number + 1) * count // windows) for number in range(windows)]
+
+
+def _blocks(sizes, samples):
+    """Which block each sample lies in."""
+    return np.repeat(np.arange(len(sizes)), sizes)[samples]
+
+
+class TestBijection:
+    @given(SIZES, WINDOWS, st.integers(), st.integers())
+    def test_every_sample_once(self, sizes, window, seed, epoch):
+        order = _order(sizes, seed, epoch, window)
+        assert order.dtype == np.int64
+        assert np.array_equal(np.sort(order), np.arange(sum(sizes)))
+
+    @pytest.mark.parametrize("window", [1, 2, 7])
+    def test_every_sample_once_where_windows_are_too_large_for_a_table(self, window):
+        sizes = [70_000, 0, 1, 65_535, 65_536, 40_000, 90_001]
+        assert np.array_equal(np.sort(_order(sizes, window=window)), np.arange(sum(sizes)))
+
+    def test_far_too_many_to_try_all(self):
+        sizes = np.full(1000, 10**12)
+        order = BlockPermutation(sizes, 0, 0, 5)
+        samples = order.block(7 * 10**14, 7 * 10**14 + 10_000)
+        assert len(np.unique(samples)) == 10_000
+        assert len(np.unique(samples // 10**12)) == 5
+
+    @pytest.mark.parametrize("sizes", [[], [0], [0, 0, 0], np.zeros(5, dtype=np.uint8)])
+    def test_nothing_at_all(self, sizes):
+        order = BlockPermutation(sizes, 0, 0)
+        assert order.n == 0
+        assert order.block(0, 0).tolist() == []
+        with pytest.raises(IndexError):
+            order.at(0)
+
+    @pytest.mark.parametrize(
+        "sizes",
+        [[1, -1], [1.0], [[1, 2]], 3, [True], ["1"], [2**62, 1 << 20], [2**63], np.array([2**63], dtype=np.uint64)],
+    )
+    def test_sizes_that_are_none_are_refused(self, sizes):
+        with pytest.raises(Unusable, match="sizes of blocks"):
+            BlockPermutation(sizes, 0, 0)
+
+    @pytest.mark.parametrize("window", [0, -1])
+    def test_a_window_of_no_blocks_is_refused(self, window):
+        with pytest.raises(Unusable, match="window"):
+            BlockPermutation([1], 0, 0, window)
+
+
+class TestAccess:
+    @given(SIZES, WINDOWS, st.data())
+    def test_at_block_and_of_agree(self, sizes, window, data):
+        order = BlockPermutation(sizes, 3, 4, window)
+        whole = order.block(0, order.n)
+        start = data.draw(st.integers(0, order.n))
+        stop = data.draw(st.integers(start, min(order.n, start + 50)))
+        assert order.block(start, stop).tolist() == whole[start:stop].tolist()
+        assert [order.at(position) for position in range(start, stop)] == whole[start:stop].tolist()
+
+    @given(SIZES, WINDOWS, st.integers(0, 99))
+    def test_positions_may_come_in_any_order_and_twice(self, sizes, window, seed):
+        order = BlockPermutation(sizes, 3, 4, window)
+        positions = np.random.default_rng(seed).integers(max(order.n, 1), size=min(order.n, 40))
+        assert order.of(positions).tolist() == order.block(0, order.n)[positions].tolist()
+
+    def test_outside_is_an_index_error(self):
+        order = BlockPermutation(UNEQUAL, 0, 0)
+        for start, stop in ((-1, 0), (0, order.n + 1), (1, 0)):
+            with pytest.raises(IndexError):
+                order.block(start, stop)
+        for position in (-1, order.n):
+            with pytest.raises(IndexError):
+                order.at(position)
+            with pytest.raises(IndexError):
+                order.of(np.array([0, position]))
+
+    def test_what_is_given_and_handed_out_can_be_written_to(self):
+        sizes = np.array(UNEQUAL)
+        order = BlockPermutation(sizes, 0, 0)
+        before = order.block(0, order.n)
+        order.block(0, order.n)[:] = 0
+        sizes[:] = 0
+        assert order.block(0, order.n).tolist() == before.tolist()
+
+    def test_it_crosses_to_another_process(self):
+        order = BlockPermutation(UNEQUAL, 1, 2, 3)
+        assert pickle.loads(pickle.dumps(order)).block(0, order.n).tolist() == order.block(0, order.n).tolist()
+
+    @pytest.mark.parametrize("kind", [list, tuple, lambda sizes: np.array(sizes, dtype=np.uint16)])
+    def test_sizes_may_be_any_integers(self, kind):
+        assert _order(kind(UNEQUAL)).tolist() == _order(UNEQUAL).tolist()
+
+
+class TestLocality:
+    @given(SIZES, WINDOWS)
+    def test_each_window_s_positions_are_exactly_the_samples_of_its_blocks(self, sizes, window):
+        count = len(sizes)
+        permuted = Permutation(count, 5, 6, "blocks ").block(0, count)
+        of_block = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+        order, start = _order(sizes, 5, 6, window), 0
+        for first, last in _windows(count, window):
+            expected = np.concatenate([of_block[block] for block in permuted[first:last]])
+            assert 1 <= last - first <= window
+            assert sorted(order[start : start + expected.size]) == sorted(expected)
+            start += expected.size
+        assert start == order.size
+
+    @given(SIZES, WINDOWS)
+    def test_at_no_position_are_more_blocks_open_than_a_window_has(self, sizes, window):
+        order = _order(sizes, 1, 2, window)
+        of = _blocks(sizes, order)
+        opened, closed = np.zeros(of.size + 1, dtype=int), np.zeros(of.size + 1, dtype=int)
+        for block in np.unique(of):
+            (places,) = np.nonzero(of == block)
+            opened[places[0]] += 1
+            closed[places[-1] + 1] += 1
+        assert np.cumsum(opened - closed).max() <= window
+
+    @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), WINDOWS)
+    def test_reading_ahead_by_less_than_a_window_touches_at_most_two(self, sizes, window):
+        of = _blocks(sizes, _order(sizes, 1, 2, window))
+        distance = min(sizes) * (len(sizes) // math.ceil(len(sizes) / window))  # no window has fewer samples
+        for start in range(0, of.size, 7):
+            assert len(np.unique(of[start : start + distance])) <= 2 * window
+
+    def test_a_window_of_one_keeps_blocks_whole_and_mixes_them(self):
+        of = _blocks([50] * 20, order := _order([50] * 20, window=1))
+        runs = [block for block, _ in itertools.groupby(of)]
+        assert len(runs) == 20
+        assert runs != sorted(runs)
+        assert all(np.any(np.diff(part) < 0) for part in np.split(order, 20))
+
+    @pytest.mark.parametrize("window", [20, 21, 10**9])
+    def test_a_window_of_all_blocks_is_a_full_shuffle(self, window):
+        of = _blocks([50] * 20, order := _order([50] * 20, window=window))
+        assert order.tolist() == _order([50] * 20, window=20).tolist()
+        assert likely(p_of(unrelated(np.arange(1000) // 50, of)))
+
+    def test_the_last_window_is_not_left_with_the_rest(self):
+        """Of 17 blocks in windows of 16 one would come alone at the end, as a run of alike samples perhaps."""
+        of = _blocks([50] * 17, _order([50] * 17, window=16))
+        assert len(np.unique(of[-9 * 50 :])) == 9
+
+
+class TestSameForEver:
+    """A job resumes on another machine, with another numpy, years later."""
+
+    def test_known_orders(self):
+        assert _order(UNEQUAL, 7, 2, 3).tolist() == [
+            3,
+            7,
+            14,
+            5,
+            4,
+            6,
+            13,
+            22,
+            9,
+            23,
+            24,
+            26,
+            11,
+            17,
+            15,
+            18,
+            21,
+            27,
+            25,
+            10,
+            20,
+            19,
+            12,
+            16,
+            2,
+            0,
+            1,
+            8,
+        ]
+        assert _order([2, 2, 2, 2], -1, 10**20, 1).tolist() == [5, 4, 3, 2, 1, 0, 6, 7]
+        head = BlockPermutation(np.arange(10**5), 7, 2, 64).block(3_000_000_000, 3_000_000_005)
+        assert head.tolist() == [4201994262, 3826513613, 2303536550, 4290619484, 4290610041]
+
+    @given(SIZES, WINDOWS)
+    def test_against_plain_integers(self, sizes, window):
+        """The definition once more, without arrays."""
+        count, order = len(sizes), []
+        permuted = Permutation(count, 8, 9, "blocks ").block(0, count).tolist()
+        for number, (first, last) in enumerate(_windows(count, window)):
+            within = [sum(sizes[:block]) + each for block in permuted[first:last] for each in range(sizes[block])]
+            mixing = Permutation(len(within), 8, 9, f"window {number} ")
+            order += [within[mixing.at(position)] for position in range(len(within))]
+        assert _order(sizes, 8, 9, window).tolist() == order
+
+    def test_the_tables_kept_are_of_no_consequence(self):
+        fresh = BlockPermutation([100] * 40, 1, 2, 2)
+        forwards = [fresh.at(position) for position in range(0, 4000, 37)]
+        blocks._mixing.cache_clear()
+        backwards = [fresh.at(position) for position in reversed(range(0, 4000, 37))]
+        assert forwards == backwards[::-1]
+
+    def test_a_seed_spelt_differently_is_another_one_here_too(self):
+        """As for a ``Permutation``, and whichever was asked for first."""
+        for seed in (True, 1):
+            assert _order([100], seed).tolist() == Permutation(100, seed, 0, "window 0 ").block(0, 100).tolist()
+
+
+class TestQuality:
+    """Thresholds are those of ``tests/data/order/chances.py``; seeds are fixed."""
+
+    def test_another_epoch_and_another_seed_are_another_order(self):
+        """Trap 6. One match on average, if not by Poisson's law: a block may be in the same window in both."""
+        made = [_order([25] * 40, seed, epoch, 4) for seed in range(150) for epoch in range(4)]
+        pairs = [*zip(made[::2], made[1::2], strict=True), *zip(made[:-4], made[4:], strict=True)]
+        fixed = np.array([(order == np.arange(1000)).sum() for order in made])
+        matches = np.array([(one == other).sum() for one, other in pairs])
+        for counts in (fixed, matches):
+            assert likely(p_of((counts.mean() - 1) / counts.std() * counts.size**0.5))
+
+    def test_each_block_comes_to_each_window_and_each_sample_to_each_place_equally_often(self):
+        windows, places = np.zeros((12, 4)), np.zeros((48, 12))
+        for epoch in range(2000):
+            order = _order([4] * 12, 3, epoch, 3)
+            windows[order[order % 4 == 0] // 4, np.flatnonzero(order % 4 == 0) // 12] += 1
+            places[order, np.arange(48) % 12] += 1
+        assert likely(p_of(placed(windows, 12)))
+        assert likely(p_of_all([even(each) for each in places]))
+
+    @pytest.mark.parametrize(("size", "window"), [(300, 4), (1250, 8), (20_000, 4)])
+    def test_within_a_window_samples_are_as_mixed_as_chance_mixes_them(self, size, window):
+        n, whole = size * window, {"position": [], "neighbour": [], "rank": [], "window": [], "epoch": []}
+        for seed in range(max(6, 60_000 // n)):
+            first, second = np.split(_order([size] * (2 * window), seed, 0, window), 2)
+            again, _ = np.split(_order([size] * (2 * window), seed, 1, window), 2)
+            mine, other, later = (np.argsort(np.argsort(part)) for part in (first, second, again))
+            whole["position"].append(tied(np.arange(n), mine, n))
+            whole["neighbour"].append(gaps(mine, 1))
+            whole["rank"].append(correlated(np.arange(n), mine))
+            whole["window"].append(tied(mine, other, n))
+            whole["epoch"].append(tied(mine, later, n))
+        assert {name for name, each in whole.items() if not likely(p_of_all(each))} == set()
+
+
+class TestCost:
+    def test_memory_grows_with_blocks_and_not_with_samples(self):
+        sizes = np.full(1000, 60_000)
+        tracemalloc.start()
+        try:
+            order = BlockPermutation(sizes, 0, 0, 1)
+            for start in range(0, order.n, 1_000_000):
+                order.block(start, start + 1000)
+            kept, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert kept < 1000 * 24 + 4 * 8 * 60_000 + 100_000
+
+    def test_the_end_is_reached_as_quickly_as_the_beginning(self):
+        order = BlockPermutation(np.full(10_000, 10_000), 0, 0)
+        tables = blocks._mixing.cache_info().misses
+        order.block(order.n - 256, order.n)
+        assert blocks._mixing.cache_info().misses == tables + 1
+
+    def test_it_is_quick(self):
+        order = BlockPermutation(np.full(100_000, 1000), 0, 0)
+        starts = itertools.count(0, 4096)
+        seconds = (
+            min(timeit.repeat(lambda: order.block(start := next(starts), start + 4096), number=10, repeat=20)) / 10
+        )
+        assert seconds / 4096 < 1e-6
+
+
+def _equal(n, size):
+    return [size] * (n // size) + ([n % size] if n % size else [])
+
+
+class TestEqualBlocks:
+    """The order is that of ``BlockPermutation`` with the same sizes, so all above holds of it, too."""
+
+    @given(st.integers(0, 600), st.integers(1, 90), WINDOWS, st.integers(), st.integers())
+    def test_it_is_the_order_of_blocks_of_these_sizes(self, n, size, window, seed, epoch):
+        equal = EqualBlockPermutation(n, size, seed, epoch, window)
+        assert equal.block(0, n).tolist() == _order(_equal(n, size), seed, epoch, window).tolist()
+
+    def test_it_is_so_where_blocks_are_too_many_for_a_table(self):
+        n, size = 3 * 70_000 - 2, 3
+        equal = EqualBlockPermutation(n, size, 5, 1, 16)
+        assert np.array_equal(equal.block(0, n), _order(_equal(n, size), 5, 1, 16))
+
+    @pytest.mark.parametrize("size", [10, 11, 2**62, 10**30])
+    def test_a_block_larger_than_the_dataset_is_all_of_it(self, size):
+        assert sorted(EqualBlockPermutation(10, size, 0, 0).block(0, 10).tolist()) == list(range(10))
+        order = EqualBlockPermutation(2**62, 2**61 + 1, 0, 0)
+        assert len(np.unique(order.block(2**61 - 50, 2**61 + 50))) == 100
+
+    def test_memory_does_not_grow_with_the_number_of_samples(self):
+        tracemalloc.start()
+        order = EqualBlockPermutation(10**12 + 1, 1000, 0, 0)
+        samples = order.block(5 * 10**11, 5 * 10**11 + 4096)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 4 << 20
+        assert len(np.unique(samples)) == 4096
+        assert len(np.unique(samples // 1000)) <= 16
+
+    @pytest.mark.parametrize(("n", "size", "window"), [(10, 0, 1), (10, 1, 0), (10**12, 1, 16), (2**63, 2**40, 16)])
+    def test_what_cannot_be_computed_is_refused(self, n, size, window):
+        with pytest.raises(Unusable):
+            EqualBlockPermutation(n, size, 0, 0, window)
+
+
+class TestBlockShuffle:
+    @given(st.integers(0, 500), st.integers(1, 90), WINDOWS, st.integers(), st.integers())
+    def test_every_epoch_has_every_sample_once(self, n, size, window, seed, epoch):
+        order = BlockShuffle(size, window)
+        assert order.positions(n) == n
+        assert sorted(order.epoch(n, seed, epoch)(np.arange(n)).tolist()) == list(range(n))
+
+    def test_one_number_or_one_for_each_block_is_the_same_order(self):
+        one, each = BlockShuffle(30, 3), BlockShuffle([30, 30, 30, 10], 3)
+        every = np.arange(100)
+        assert one.epoch(100, 7, 2)(every).tolist() == each.epoch(100, 7, 2)(every).tolist()
+
+    def test_sizes_may_be_an_array_which_is_copied(self):
+        sizes = np.array([3, 4])
+        order = BlockShuffle(sizes)
+        sizes[:] = 0
+        assert order == BlockShuffle([3, 4])
+        assert hash(order) == hash(BlockShuffle((3, 4)))
+        assert pickle.loads(pickle.dumps(order)) == order
+
+    def test_sizes_that_are_not_the_datasets_are_refused(self):
+        with pytest.raises(Unusable, match="hold 7 samples, and the dataset has 8"):
+            BlockShuffle([3, 4]).positions(8)
+
+    @pytest.mark.parametrize("wrong", [0, -1, 1.5, "8", True, None, [1.5], [[1]], [-1, 2]])
+    def test_blocks_that_are_none_are_refused(self, wrong):
+        with pytest.raises(Unusable, match="block"):
+            BlockShuffle(wrong)
+
+    @pytest.mark.parametrize("wrong", [0, -1, 1.5, None])
+    def test_windows_that_are_none_are_refused(self, wrong):
+        with pytest.raises(Unusable, match="window_blocks"):
+            BlockShuffle(10, wrong)
+
+    def test_each_argument_is_part_of_the_identity(self):
+        orders = [BlockShuffle(8), BlockShuffle(9), BlockShuffle(8, 2), BlockShuffle([8]), BlockShuffle([9])]
+        assert len({order.identity for order in orders}) == len(orders)
+        assert BlockShuffle(1000, 16).identity == "blocks 1: 1000 samples, window 16"  # as states hold it
+        assert max(len(order.identity) for order in orders) <= 200

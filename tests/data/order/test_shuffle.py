@@ -1,0 +1,264 @@
+"""The order of an epoch: a bijection at every size, the same for ever, and as good as random to a statistician."""
+
+import collections
+import itertools
+import math
+import pickle
+import timeit
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.data.order.shuffle import MOST, Permutation
+from penstock.errors import Unusable
+from tests.data.order.chances import (
+    CELLS,
+    correlated,
+    even,
+    gaps,
+    likely,
+    p_of,
+    p_of_all,
+    p_of_coincidences,
+    placed,
+    tied,
+    unrelated,
+)
+
+SMALL, LARGE = 1000, 100_003  # either side of 65,536, where the algorithm changes
+MILLION, TRILLION = 10**6, 10**12
+# On both sides: primes, squares, squares and one, powers of two; and how many seeds are tried.
+SIZES = [
+    *((1009, 64), (1024, 64), (1025, 64), (4095, 64), (65_025, 4), (65_026, 4), (65_521, 4), (65_535, 4)),
+    *((65_536, 4), (65_537, 4), (66_049, 4), (66_050, 4), (LARGE, 4), (131_072, 4), (1_000_003, 1)),
+]
+
+
+def _order(n, seed=0, epoch=0):
+    return Permutation(n, seed, epoch).block(0, n)
+
+
+class TestInverse:
+    @pytest.mark.parametrize("n", [1, 2, 255, 65_535, 65_536, 65_537, 257**2 + 1, 10**12, MOST])
+    def test_the_position_of_a_sample_is_where_the_sample_is(self, n):
+        order = Permutation(n, 3, 1)
+        for position in {0, n // 3, n - 1}:
+            assert order.position(order.at(position)) == position
+
+    @pytest.mark.parametrize("sample", [-1, 5])
+    def test_a_sample_that_there_is_not_is_an_index_error(self, sample):
+        with pytest.raises(IndexError):
+            Permutation(5, 0, 0).position(sample)
+
+
+class TestBijection:
+    @pytest.mark.parametrize(
+        "n",
+        [
+            0,
+            1,
+            2,
+            3,
+            4,
+            255,
+            256,
+            257,
+            65_535,
+            65_536,
+            65_537,
+            256 * 257,
+            257**2,
+            257**2 + 1,
+            2**18,
+            2**18 + 1,
+            MILLION,
+        ],
+    )
+    def test_every_sample_once(self, n):
+        order = _order(n)
+        assert order.dtype == np.int64
+        assert np.array_equal(np.sort(order), np.arange(n))
+
+    @given(st.integers(0, 200_000), st.integers(), st.integers())
+    def test_every_sample_once_for_any_seed_and_epoch(self, n, seed, epoch):
+        assert np.bincount(_order(n, seed, epoch), minlength=n).tolist() == [1] * n
+
+    @pytest.mark.parametrize("n", [TRILLION, 2**40 + 1, 2**62])
+    def test_far_too_many_to_try_all(self, n):
+        order = Permutation(n, 1, 2)
+        for start in (0, n // 3, n - 10_000):
+            samples = order.block(start, start + 10_000)
+            assert len(np.unique(samples)) == 10_000
+            assert samples.min() >= 0
+            assert samples.max() < n
+
+    def test_more_than_that_is_refused(self):
+        for n in (-1, 2**62 + 1):
+            with pytest.raises(Unusable):
+                Permutation(n, 0, 0)
+
+
+class TestAccess:
+    @given(st.sampled_from([0, 1, SMALL, LARGE, TRILLION]), st.data())
+    def test_at_block_and_of_agree(self, n, data):
+        order = Permutation(n, 3, 4)
+        start = data.draw(st.integers(0, n))
+        stop = data.draw(st.integers(start, min(n, start + 50)))
+        block = order.block(start, stop)
+        assert block.shape == (stop - start,)
+        assert [order.at(position) for position in range(start, stop)] == block.tolist()
+        assert order.of(np.arange(start, stop)[::-1]).tolist() == block[::-1].tolist()
+
+    @pytest.mark.parametrize("n", [0, SMALL, LARGE])
+    def test_outside_is_an_index_error(self, n):
+        order = Permutation(n, 0, 0)
+        for start, stop in ((-1, 0), (0, n + 1), (1, 0)):
+            with pytest.raises(IndexError):
+                order.block(start, stop)
+        for position in (-1, n):
+            with pytest.raises(IndexError):
+                order.at(position)
+            with pytest.raises(IndexError):
+                order.of(np.array([position]))
+
+    def test_a_scope_is_another_order(self):
+        orders = [
+            Permutation(SMALL, 0, 0, scope).block(0, SMALL) for scope in ("", "blocks ", "window 0 ", "window 1 ")
+        ]
+        for one, other in itertools.combinations(orders, 2):
+            assert (one == other).sum() < 12
+
+    @pytest.mark.parametrize("n", [SMALL, LARGE])
+    def test_it_crosses_to_another_process(self, n):
+        order = Permutation(n, 1, 2)
+        assert np.array_equal(pickle.loads(pickle.dumps(order)).block(0, n), order.block(0, n))
+
+    def test_what_is_handed_out_can_be_written_to(self):
+        order = Permutation(SMALL, 0, 0)
+        before = order.block(0, 10)
+        order.block(0, 10)[:] = 0
+        order.of(np.arange(10))[:] = 0
+        assert order.block(0, 10).tolist() == before.tolist()
+
+
+class TestSameForEver:
+    """A job resumes on another machine, with another numpy, years later."""
+
+    @pytest.mark.parametrize(
+        ("n", "head"),
+        [
+            (10, [8, 4, 3, 2, 9, 5, 6, 0, 1, 7]),
+            (LARGE, [10905, 32379, 90462, 55193, 10840]),
+            (TRILLION, [196087516351, 763756775419, 147601449009, 83906496083, 475842890805]),
+        ],
+    )
+    def test_known_orders(self, n, head):
+        assert Permutation(n, 7, 2).block(0, len(head)).tolist() == head
+
+    def test_against_plain_integers(self):
+        """The definition once more, without numpy and one sample at a time."""
+        n, wrap = LARGE, (1 << 64) - 1
+        order = Permutation(n, 5, 6)
+        keys = [int(key) for key in order._keys[:6]]
+        height, width = 317, 316  # ceil(sqrt(100,003)) and as many columns as it takes
+
+        def mixed(value):
+            value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & wrap
+            value = (value ^ (value >> 27)) * 0x94D049BB133111EB & wrap
+            return value ^ (value >> 31)
+
+        def sample(value):
+            left, right = divmod(value, width)
+            for key, size in zip(keys, itertools.cycle((height, width))):
+                left, right = right, (left + (mixed(right ^ key) >> 1)) % size
+            value = left * width + right
+            return value if value < n else sample(value)
+
+        assert order.block(0, 3000).tolist() == [sample(position) for position in range(3000)]
+
+
+class TestQuality:
+    """Seeds are fixed, so a test that passes passes for ever; four rounds of Feistel instead of six fail here."""
+
+    @pytest.mark.parametrize(("n", "seeds"), SIZES)
+    def test_positions_neighbours_epochs_and_seeds_are_as_independent_as_chance_makes_them(self, n, seeds):
+        assert _unlikely(_order, n, seeds) == set()
+
+    def test_which_a_plain_congruence_fails(self):
+        def congruence(n, seed=0, epoch=0):
+            return (np.arange(n) * 611 + seed * 7919 + epoch * 104_729) % n
+
+        assert {"sample by position", "successor by sample", "gaps at a distance of 1"} < _unlikely(congruence, 1009, 8)
+
+    @pytest.mark.parametrize(("n", "orders"), [(61, 4000), (SMALL, 4000), (65_537, 100), (LARGE, 100)])
+    def test_orders_of_two_epochs_or_seeds_agree_as_often_as_chance_makes_them(self, n, orders):
+        """Trap 6. Fixed points, matches and successors that stay together: Poisson's law with mean 1 for each."""
+        made = [_order(n, seed, epoch) for seed in range(orders // 4) for epoch in range(4)]
+        pairs = [*zip(made[::2], made[1::2], strict=True), *zip(made[:-4], made[4:], strict=True)]
+        assert likely(p_of_coincidences([(order == np.arange(n)).sum() for order in made]))
+        assert likely(p_of_coincidences([(np.diff(order) == 1).sum() for order in made]))
+        assert likely(p_of_coincidences([(one == other).sum() for one, other in pairs]))
+
+    def test_few_samples_take_every_order_equally_often(self):
+        orders = [tuple(_order(4, seed, epoch)) for seed in range(48) for epoch in range(100)]
+        counts = np.array([orders.count(order) for order in itertools.permutations(range(4))])
+        assert likely(p_of(even(counts)))
+
+    @pytest.mark.parametrize("n", [5, 16, 17])
+    def test_each_sample_lies_at_each_position_equally_often(self, n):
+        counts = np.zeros((n, n))
+        for epoch in range(10_000):
+            counts[np.arange(n), _order(n, 11, epoch)] += 1
+        assert likely(p_of(placed(counts, n)))
+
+    @pytest.mark.parametrize("n", [65_536, 65_537, LARGE, MILLION, TRILLION])
+    def test_which_sample_lies_at_a_position_is_even_and_tells_nothing_of_another_position(self, n):
+        ends = np.array([0, 1, n // 2, n - 2, n - 1])
+        found = np.array([Permutation(n, 17, epoch).of(ends) for epoch in range(2000)]).T
+        for samples in found:
+            assert likely(p_of(even(np.bincount(samples * 64 // n, minlength=64))))
+        for one, other in itertools.combinations(found, 2):
+            assert likely(p_of(tied(one, other, n)))
+
+    @pytest.mark.parametrize("n", [TRILLION, 2**62])
+    def test_what_cannot_be_tried_whole_is_as_good(self, n):
+        one, other = Permutation(n, 12, 0).block(n // 3, n // 3 + LARGE), Permutation(n, 12, 1).block(0, LARGE)
+        for samples in (one, one % 4093 * (n // 4093)):  # the high digits, the low ones
+            part = samples // (n // 256 + 1)
+            assert likely(p_of(even(np.bincount(part, minlength=256))))
+            assert likely(p_of(unrelated(part[1:] // 16, part[:-1] // 16)))
+            assert likely(p_of(unrelated(part // 16, other // (n // 16 + 1))))
+
+
+def _unlikely(make, n, seeds):
+    """What these orders do that chance does not."""
+    deviations = collections.defaultdict(list)
+    for seed in range(seeds):
+        for name, deviation in _deviations(make, n, seed):
+            deviations[name].append(deviation)
+    return {name for name, each in deviations.items() if not likely(p_of_all(each))}
+
+
+def _deviations(make, n, seed):
+    order, places = make(n, seed), np.arange(n)
+    height = math.isqrt(n - 1) + 1
+    width = -(-n // height)  # the network's rectangle: that far apart, positions share a column
+    yield "sample by position", tied(places, order, n)
+    yield "sample by position, rank correlation", correlated(places, order)
+    yield "low bits", unrelated(places % CELLS, order % CELLS)
+    yield "column by column", unrelated(places % width * CELLS // width, order % width * CELLS // width)
+    yield "successor by sample", tied(order[:-1], order[1:], n)
+    for name, distance in {"1": 1, "2": 2, "64": 64, "a row": width, "a column": height}.items():
+        yield f"gaps at a distance of {name}", gaps(order, distance)
+    for name, other in {"epoch": (seed, 1), "seed": (seed + 1, 0), "both": (seed + 1, -1)}.items():
+        samples = make(n, *other)
+        yield f"another {name}", tied(order, samples, n)
+        yield f"another {name}, rank correlation", correlated(order, samples)
+
+
+def test_it_is_quick():
+    order = Permutation(10**7, 0, 0)
+    seconds = min(timeit.repeat(lambda: order.block(4096, 8192), number=10, repeat=20)) / 10
+    assert 4096 / seconds > 5e6

@@ -1,0 +1,147 @@
+"""A mistake of a hurried user is refused at construction, with a text that says what to write instead."""
+
+import json
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.errors import Unusable
+from tests.data.zarr.stores import numbered, write
+
+DIMS = ("time", "y", "x")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    values = numbered((21, 6, 8))
+    write(tmp_path / "a", values, DIMS, chunks=(4, 6, 8))
+    write(tmp_path / "short", values[:20], DIMS, chunks=(4, 6, 8))
+    write(tmp_path / "narrow", values[:, :5], DIMS, chunks=(4, 5, 8))
+    write(tmp_path / "unnamed", values, chunks=(4, 6, 8))
+    write(tmp_path / "empty", values[:0], DIMS, chunks=(4, 6, 8))
+    write(tmp_path / "day", np.arange(21).astype("M8[D]"), ("time",), chunks=(4,), zarr_format=2)
+    write(tmp_path / "word", np.full(21, "a", "U3"), ("time",), chunks=(4,), zarr_format=2)
+    return tmp_path
+
+
+WRONG = [
+    ({"missing": "zero"}, 'missing must be "fill" or "error", not \'zero\''),
+    ({"output": "jax"}, 'output must be "torch" or "numpy", not \'jax\''),
+    ({"decode_cf": "yes"}, "decode_cf must be True, False or None, not 'yes'"),
+    ({"transform": 3}, "transform is a function of a sample, not 3"),
+    ({"batch_size": 4}, r"batch_size= is the loader's: ps\.DataLoader\(dataset, batch_size"),
+    ({"num_workers": 4}, "num_workers= is the loader's"),
+    ({"chunks": 4}, "no argument chunks=: the samples of whole chunks"),
+    ({"patches": {"y": 2}}, "no argument patches=: did you mean patch="),
+    ({"quux": 1}, r"no argument quux=: help\(ps.ZarrDataset\)"),
+    ({"window_bytes": 0}, "window_bytes must be 1 or more, not 0"),
+    ({"memory_bytes": 0}, "memory_bytes must be 1 or more, not 0"),
+    ({"lanes": 0}, "lanes must be 1 or more, not 0"),
+    ({"shuffle": "yes"}, "shuffle is True or False"),
+    ({"dims": "Time"}, "dims names 'Time', .*did you mean 'time'"),
+    ({"patch": {"X": 3}}, "patch names 'X', .*did you mean 'x'"),
+    ({"stride": {"tim": 3}}, "stride names 'tim', .*did you mean 'time'"),
+    ({"patch": {"y": 2}, "halo": {"yy": 1}}, "halo names 'yy', .*did you mean 'y'"),
+    ({"select": {"tme": 3}}, "select names 'tme', .*did you mean 'time'"),
+    ({"select": {"longitude": 3}}, "select names 'longitude', and the dimensions are 'time', 'y', 'x'$"),
+    ({"select": {"time": slice(5, 5)}}, "select leaves nothing of 'time', which has 21 elements"),
+    ({"select": {"x": []}}, r"select leaves nothing of 'x', which has 8 elements: \[\]"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), WRONG, ids=[str(each) for each, _ in WRONG])
+def test_an_argument_that_cannot_be_meant_is_refused(folder, arguments, words):
+    with pytest.raises(Unusable, match=words):
+        ps.ZarrDataset(str(folder / "a"), **arguments)
+
+
+def test_words_are_refused_before_the_first_request():
+    for arguments in ({"missing": 0}, {"output": "tf"}, {"batch_size": 1}, {"window_bytes": 0}, {"shuffle": 7}):
+        with pytest.raises(Unusable):
+            ps.ZarrDataset("nowhere://", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("samples", "words"),
+    [
+        (5, "not a int$"),
+        (None, "not a NoneType$"),
+        (["a", "short"], 'not a list: of several arrays write {"name": URL'),
+        ({"": "a"}, "'' is no name"),
+        ({1: "a"}, "1 is no name"),
+        ({"t": ["a"]}, r"samples\['t'\] is the URL"),
+    ],
+)
+def test_samples_that_are_no_array_are_refused(samples, words):
+    with pytest.raises(Unusable, match=words):
+        ps.ZarrDataset(samples)
+
+
+@pytest.mark.parametrize(
+    ("targets", "arguments", "words"),
+    [
+        ("short", {}, r"along 'time': .*/a has the shape \(21, 6, 8\).*/short has the shape \(20, 6, 8\)"),
+        ("narrow", {"patch": {"y": 2}}, r"along 'y': .*/a has the shape .*/narrow has the shape \(21, 5, 8\)"),
+        ("unnamed", {}, "/unnamed has .* samples lie along 'time': .* store dimension_names"),
+    ],
+)
+def test_targets_that_do_not_fit_are_refused_with_both_shapes(folder, targets, arguments, words):
+    with pytest.raises(Unusable, match=words):
+        ps.ZarrDataset(str(folder / "a"), str(folder / targets), **arguments)
+
+
+@pytest.mark.parametrize("dims", [None, "dim_0"])
+def test_targets_with_names_are_no_constant_beside_samples_without(folder, dims):
+    with pytest.raises(Unusable, match=r"/a has .* samples lie along 'dim_0': .* store dimension_names"):
+        ps.ZarrDataset(str(folder / "unnamed"), str(folder / "a"), dims=dims)
+
+
+def test_an_array_without_elements_is_refused(folder):
+    with pytest.raises(Unusable, match="there are no samples: the arrays have no elements along 'time'"):
+        ps.ZarrDataset(str(folder / "empty"))
+
+
+@pytest.mark.parametrize(("name", "words"), [("day", r"datetime64\[D\] \(times\)"), ("word", r"<U3 \(texts\)")])
+def test_values_that_no_tensor_holds_are_refused_and_numpy_has_them(folder, name, words):
+    with pytest.raises(Unusable, match=f"samples has values of {words}, which no tensor holds: pass output="):
+        ps.ZarrDataset(str(folder / name))
+    with pytest.raises(Unusable, match=rf"targets\['z'\] has values of {words}.* \(v\), or pass output="):
+        ps.ZarrDataset(str(folder / "a"), {"z": str(folder / name), "v": str(folder / "short")})
+    found = np.concatenate([*ps.DataLoader(ps.ZarrDataset(str(folder / name), output="numpy"), 4)])
+    assert len(found) == 21
+
+
+def test_texts_are_all_of_the_type_of_the_array(folder):
+    texts = np.array(["a", "bcd", ""] * 7, "U3")
+    write(folder / "words", texts, ("time",), chunks=(4,), zarr_format=2)
+    dataset = ps.ZarrDataset(str(folder / "words"), output="numpy")
+    assert {each.dtype for each in dataset} == {texts.dtype}
+    for found in ([*dataset], [*dataset.as_map()], np.concatenate([*dataset.batched(4)])):
+        assert np.array_equal(found, texts)
+    assert {each.dtype for each in dataset.batched(4)} == {texts.dtype}
+
+
+@pytest.mark.parametrize("name", ["from_prefix", "from_objects", "from_manifest", "from_catalog"])
+def test_constructors_of_other_datasets_are_refused_with_what_to_write(folder, name):
+    with pytest.raises(Unusable, match=r"made of the URL of an array or group: ps\.ZarrDataset\(url"):
+        getattr(ps.ZarrDataset, name)(f"{folder}/a", shuffle=True)
+
+
+def test_objects_are_refused(folder):
+    path = folder / "day" / ".zarray"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"dtype": "|O", "filters": [{"id": "vlen-utf8"}]}))
+    with pytest.raises(ps.errors.PenstockError, match="variable length"):
+        ps.ZarrDataset(str(folder / "day"))
+
+
+def test_a_sample_by_number_is_refused_with_what_has_them(folder):
+    dataset = ps.ZarrDataset(f"{folder}/a")
+    with pytest.raises(Unusable, match=r"dataset\.as_map\(\)\[0\]"):
+        dataset[0]
+
+
+@pytest.mark.parametrize("index", [-1, 10**6])
+def test_a_sample_that_is_not_there_has_no_url(folder, index):
+    with pytest.raises(IndexError, match=f"there is no sample {index}: there are"):
+        ps.ZarrDataset(f"{folder}/a").url_of(index)

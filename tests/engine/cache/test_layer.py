@@ -1,0 +1,470 @@
+"""A store read through a cache: every way to read, versions, sizes that are not known, and reads that are shared."""
+
+import math
+import os
+import pickle
+import threading
+from dataclasses import replace
+from functools import partial
+from random import Random
+from time import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.engine.buffer import Buffer
+from penstock.engine.cache import disk
+from penstock.engine.cache.layer import ALL, CacheLayer, Place, cached
+from penstock.engine.cache.reads import FetchedRead, Flight, Request
+from penstock.engine.cache.tiers import open_cache
+from penstock.engine.read.batch import read_into, read_many, start_reads
+from penstock.engine.waiting import Inbox
+from penstock.errors import Cancelled, Changed, Denied, NotFound, PenstockError
+from penstock.events import CacheHit, CacheMiss, RequestStarted, subscribe
+from penstock.source import open_source
+from penstock.testing.faults import FAULTS, FaultServer, Match
+from penstock.values import ObjectMeta, Span
+from tests.amounts import examples
+from tests.children import forked
+from tests.engine.cache.entries import MIB
+from tests.engine.fetch.store import Gate, ranges, serving
+
+BLOCK = 64 << 10
+SIZE = 5 * BLOCK + 1234
+DATA = Random(3).randbytes(SIZE)
+SMALL = DATA[:1000]
+
+
+@pytest.fixture
+def requests():
+    heard = []
+    stop = subscribe(heard.append)
+    yield lambda: [type(each).__name__ for each in heard if isinstance(each, RequestStarted)]
+    stop()
+
+
+def options(tmp_path, **more):
+    return ps.CacheOptions(path=os.fspath(tmp_path / "cache"), size_bytes=64 * MIB, block_bytes=BLOCK, **more)
+
+
+@pytest.fixture
+def source(tmp_path):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "large").write_bytes(DATA)
+    (tmp_path / "store" / "small").write_bytes(SMALL)
+    (tmp_path / "store" / "empty").write_bytes(b"")
+    return _open(tmp_path)
+
+
+def _open(tmp_path, **more):
+    source, base = open_source(f"file://{tmp_path}/store/", ps.StoreOptions(cache=options(tmp_path, **more)))
+    source.base = base
+    return source
+
+
+def _span(source, name, start=0, stop=None, *, whole=None):
+    meta = source.head(f"{source.base}{name}")
+    end = meta.size if stop is None else stop
+    return Span(meta.key, start, end, meta.etag, whole=(start, end) == (0, meta.size) if whole is None else whole)
+
+
+def _into(source, span):
+    memory = bytearray(span.stop - span.start)
+    source.read_into(span, memory)
+    return bytes(memory)
+
+
+def _scattered(source, span):
+    memory = bytearray(span.stop - span.start)
+    assert [*source.scatter([(span, memory)], 1000)] == [span]
+    return bytes(memory)
+
+
+def _ahead(source, span):
+    with source.lookahead(iter([span, span])) as ahead:
+        one, other = ahead
+    assert one == other
+    return one
+
+
+WAYS = [lambda source, span: source.read(span), _into, _scattered, _ahead]
+SPANS = [("small", 0, None), ("large", 0, None), ("large", 0, BLOCK), ("large", 5, 9), ("large", BLOCK - 3, BLOCK + 3)]
+SPANS += [("large", 7, SIZE), ("large", 5 * BLOCK, None)]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=["read", "into", "scattered", "ahead"])
+@pytest.mark.parametrize(("name", "start", "stop"), SPANS)
+def test_what_was_read_once_is_read_again_without_a_request(source, requests, way, name, start, stop):
+    span = _span(source, name, start, stop)
+    wanted = (SMALL if name == "small" else DATA)[start:stop]
+    assert way(source, span) == wanted
+    asked = len(requests())
+    assert asked >= 2  # a look and a read
+    for again in WAYS:
+        assert again(source, span) == wanted
+    assert len(requests()) == asked
+
+
+def test_an_empty_object_is_kept_as_well(source, requests):
+    span = _span(source, "empty")
+    assert source.read(span) == b""
+    asked = len(requests())
+    assert source.read(span) == source.read(span._replace(stop=None)) == b""
+    assert len(requests()) == asked
+
+
+@pytest.mark.parametrize("name", ["small", "large", "empty"])
+def test_objects_of_unknown_size_and_last_bytes(source, requests, name):
+    data = {"small": SMALL, "large": DATA, "empty": b""}[name]
+    key, _, _, etag, *_ = _span(source, name)
+    spans = [Span(key, 0, None, etag), Span(key, -10, None, etag)]
+    assert [source.read(span) for span in spans] == [data, data[-10:]]
+    asked = len(requests())
+    assert [source.read(span) for span in spans] == [data, data[-10:]]
+    assert source.read(Span(key, -20, None, etag)) == data[-20:], "by the size that is known by now"
+    assert source.read(_span(source, name)) == data
+    assert len(requests()) == asked + 1, "a look, by this test"
+
+
+def test_parts_of_a_block_are_served_from_it(source, requests):
+    source.read(_span(source, "large"))
+    asked = len(requests())
+    key, _, _, etag, *_ = _span(source, "large")
+    for start, stop in [(0, 5), (9, 1000), (BLOCK + 1, 3 * BLOCK - 1), (SIZE - 1, SIZE)]:
+        assert source.read(Span(key, start, stop, etag)) == DATA[start:stop]
+    assert len(requests()) == asked + 1
+
+
+def test_only_what_is_missing_is_asked_for_in_one_request_for_neighbours(tmp_path):
+    with serving({"key": DATA}) as (server, engine):
+        layer = _layer(engine, tmp_path)
+        read_many(layer, [Span("key", 2 * BLOCK, 3 * BLOCK, "e1")])
+        before = len(ranges(server))
+        assert read_many(layer, [Span("key", 10, SIZE, "e1", whole=False)]) == [DATA[10:]]
+        assert sorted(ranges(server)[before:]) == [(10, 2 * BLOCK), (3 * BLOCK, SIZE)]
+        memory = bytearray(SIZE)
+        read_into(layer, Span("key", 0, SIZE, "e1", whole=True), Buffer.borrow(memory))
+        assert memory == DATA
+        assert ranges(server)[before + 2 :] == [(0, BLOCK)]
+
+
+def _layer(engine, tmp_path, stat=None, **more):
+    place = Place(("test", id(engine)), "s3://bucket/", "", stat or (lambda _keys: []))
+    return CacheLayer(engine, open_cache(options(tmp_path, **more)), place)
+
+
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(-SIZE, SIZE), st.integers(0, 3 * BLOCK), st.booleans()), max_size=12))
+def test_any_spans_in_any_order_are_the_objects_bytes(source, wanted):
+    key, _, _, etag, *_ = _span(source, "large")
+    for start, size, many in wanted:
+        if start < 0:
+            assert source.read(Span(key, start, None, etag)) == DATA[start:]
+            continue
+        stop = min(SIZE, start + size)
+        if stop > start:
+            span = Span(key, start, stop, etag, whole=(start, stop) == (0, SIZE))
+            assert (source.read_many([span, span]) if many else [_into(source, span)])[0] == DATA[start:stop]
+
+
+def test_another_version_is_not_served_and_the_old_one_only_where_it_was_kept(source, tmp_path):
+    old = _span(source, "small")
+    assert source.read(old) == SMALL
+    (tmp_path / "store" / "small").write_bytes(SMALL[::-1] * 2)
+    new = _span(source, "small")
+    assert new.etag != old.etag
+    assert source.read(new) == SMALL[::-1] * 2
+    assert source.read(old) == SMALL, "a pinned version is that version"
+    large = _span(source, "large")
+    (tmp_path / "store" / "large").write_bytes(DATA + b"1")
+    with pytest.raises(Changed):
+        source.read(large)
+    assert not source.fetching().contains(large)
+
+
+def test_errors_pass_and_are_not_kept(source, tmp_path):
+    span = Span(f"{source.base}later", 0, 5, "e")
+    for read in (partial(source.read, span), partial(_into, source, span)):
+        with pytest.raises(NotFound, match="later"):
+            read()
+    (tmp_path / "store" / "later").write_bytes(b"bytes")
+    assert source.read(_span(source, "later")) == b"bytes"
+
+
+def test_reads_without_a_version_go_to_the_store(source, requests, tmp_path):
+    span = Span(f"{source.base}small", 0, None)
+    for data in (SMALL, b"other", b"another"):
+        (tmp_path / "store" / "small").write_bytes(data)
+        assert source.read(span) == data
+    assert len(requests()) == 3
+    assert not source.fetching().contains(span)
+
+
+def test_ttl_serves_what_was_read_lately(source, requests, tmp_path):
+    source = _open(tmp_path, mode="ttl", ttl_s=math.inf)
+    spans = [Span(f"{source.base}large", *each) for each in [(0, None), (5, 3 * BLOCK), (-9, None)]]
+    assert [source.read(each) for each in spans] == [DATA, DATA[5 : 3 * BLOCK], DATA[-9:]]
+    (tmp_path / "store" / "large").write_bytes(b"other")
+    asked = len(requests())
+    assert [source.read(each) for each in spans] == [DATA, DATA[5 : 3 * BLOCK], DATA[-9:]]
+    assert _into(source, spans[1]) == DATA[5 : 3 * BLOCK]
+    assert len(requests()) == asked
+    assert source.fetching().contains(spans[0])
+    short = _open(tmp_path, mode="ttl", ttl_s=1e-9)
+    assert not short.fetching().contains(spans[0])
+    assert short.read(spans[0]) == b"other"
+
+
+def test_ttl_does_not_believe_an_entry_of_a_time_to_come(source, tmp_path, monkeypatch):
+    source, span = _open(tmp_path, mode="ttl", ttl_s=60), Span(f"{source.base}small", 0, None)
+    monkeypatch.setattr(disk, "time", lambda: time() + 86_400)
+    assert source.read(span) == SMALL
+    monkeypatch.undo()
+    (tmp_path / "store" / "small").write_bytes(b"new")
+    assert not source.fetching().contains(span)
+    assert source.read(span) == source.read(span) == b"new"
+    assert source.fetching().contains(span)
+
+
+def test_revalidate_looks_and_serves_the_present_version(source, requests, tmp_path):
+    source = _open(tmp_path, mode="revalidate")
+    spans = [Span(f"{source.base}large", *each) for each in [(0, None), (5, 3 * BLOCK), (-9, None)]]
+    wanted = [DATA, DATA[5 : 3 * BLOCK], DATA[-9:]]
+    assert source.read_many(spans) == wanted
+    asked = len(requests())
+    assert source.read_many(spans) == wanted
+    assert len(requests()) == asked + 1, "one look for the object"
+    other = DATA[::-1]
+    (tmp_path / "store" / "large").write_bytes(other)
+    assert source.read_many(spans) == [other, other[5 : 3 * BLOCK], other[-9:]]
+    with pytest.raises(NotFound):
+        source.read(Span(f"{source.base}gone", 0, None))
+
+
+def test_a_version_that_cannot_be_looked_up_concerns_its_object_alone(tmp_path):
+    with FaultServer.start() as server:
+        for key in ("fine", "refused"):
+            server.put("bucket", key, key.encode())
+        server.fail(*[FAULTS["denied"]] * 10, when=Match(key="refused"))
+        store = replace(server.store, cache=options(tmp_path, mode="revalidate"))
+        with open_source("s3://bucket/", store)[0] as source:
+            inbox = Inbox()
+            reads = start_reads(source.fetching(), [Span("refused", 0, None), Span("fine", 0, None)], inbox)
+            for read in reads:
+                inbox.wait(read)
+            assert reads[1].take() == b"fine"
+            with pytest.raises(Denied):
+                reads[0].take()
+
+
+@pytest.mark.parametrize("size", [0, 5, BLOCK, 2 * BLOCK + 5])
+def test_a_size_that_is_not_the_objects_is_refused_as_without_a_cache(tmp_path, size):
+    with FaultServer.start() as server:
+        server.put("bucket", "key", DATA)
+        server.put("bucket", "small", SMALL)
+        with open_source("s3://bucket/", replace(server.store, cache=options(tmp_path)))[0] as source:
+            for key in ("key", "small"):
+                meta = source.head(key)
+                source.read(Span(key, 0, meta.size, meta.etag, whole=True))
+                if size < meta.size:
+                    with pytest.raises(Changed):
+                        source.read(Span(key, 0, size, meta.etag, whole=True))
+                    assert len(source.read(Span(key, 0, size, meta.etag))) == size
+
+
+def test_contains_says_whether_a_request_is_needed(source):
+    whole, part = _span(source, "large"), _span(source, "large", 5, 2 * BLOCK)
+    layer = source.fetching()
+    assert not layer.contains(whole)
+    source.read(part)
+    assert layer.contains(part)
+    assert not layer.contains(whole)
+    assert not layer.contains(Span(whole.key, 0, None, whole.etag))
+    source.read(whole)
+    assert layer.contains(whole)
+    for each in [(0, None), (-7, None), (3 * BLOCK + 5, 3 * BLOCK + 6)]:
+        assert layer.contains(Span(whole.key, *each, whole.etag))
+    assert layer.room_bytes() < 64 * MIB
+
+
+def test_hits_and_misses_are_told(source):
+    heard = []
+    stop = subscribe(heard.append)
+    span = _span(source, "small")
+    source.read(span)
+    source.read(span)
+    stop()
+    found = [each for each in heard if isinstance(each, CacheHit | CacheMiss)]
+    url = source.url(span.key)
+    assert found == [CacheMiss(url, 0), CacheHit(url, 0, 1000)]
+    counts = source.fetching().cache.counts
+    assert (counts.hits, counts.misses, counts.stored) == (1, 1, 1)
+
+
+def test_a_forked_child_and_a_pickled_source_read_the_same_cache(source, requests):
+    span = _span(source, "large")
+    assert source.read(span) == DATA
+
+    def child():
+        before = len(requests())
+        assert pickle.loads(pickle.dumps(source)).read(span) == source.read(span) == DATA
+        assert len(requests()) == before
+
+    with forked(child) as status:
+        assert status() == 0
+
+
+def test_a_store_in_memory_has_no_cache(tmp_path):
+    source = open_source("memory://bucket/", ps.StoreOptions(cache=options(tmp_path)))[0]
+    source.put("key", b"data")
+    meta = source.head("key")
+    assert source.read(Span("key", 0, 4, meta.etag)) == b"data"
+    assert not (tmp_path / "cache").exists()
+    assert cached(None, source.fetching(), ("s3", "b", None, ""), source.stat_existing) is source.fetching()
+
+
+def test_two_who_want_the_same_at_once_make_one_request(tmp_path):
+    gate = Gate()
+    with serving({"key": SMALL}, gate) as (server, engine):
+        layer, span = _layer(engine, tmp_path), Span("key", 0, 1000, "e1", whole=True)
+        one, other = Inbox(), Inbox()
+        first = start_reads(layer, [span], one)[0]
+        gate.wait_for(1)
+        second = start_reads(layer, [span], other)[0]
+        gate.opened.set()
+        other.wait(second)
+        one.wait(first)
+        assert first.take() == second.take() == SMALL
+        assert (first.attempts, second.attempts) == (1, 0)
+        assert len(server.received) == 1
+        assert layer.cache.counts.stored == 1
+        assert layer._flights == {}
+
+
+class Ending:
+    """A read of the store that ends at the n-th look at ``complete``, right behind it."""
+
+    error, attempts, retries, size_bytes = None, 1, 0, len(SMALL)
+
+    def __init__(self, looks):
+        self.flight, self._looks = None, looks
+
+    @property
+    def complete(self):
+        self._looks -= 1
+        if self._looks == 0:
+            self.end()
+            return False
+        return self._looks < 0
+
+    def end(self):
+        self._looks = 0
+        self.flight.finished(self)
+
+
+@pytest.mark.parametrize("looks", [1, 2, 3])
+def test_a_request_that_ends_while_another_read_joins_it_ends_that_read(tmp_path, looks):
+    layer, span = _layer(None, tmp_path), Span("key", 0, 1000, "e1", whole=True)
+    leader = FetchedRead(span, None, Inbox(), lambda _flight, _data: None)
+    flight = Flight(Request(span, (), "e1", 1000), leader, layer._close, joinable=True)
+    flight.read = Ending(looks)
+    flight.read.flight = flight
+    layer._flights[span] = flight
+    (joined,) = layer.prepare_reads([(span, None)], Inbox())
+    flight.read.end()
+    assert joined.flights == [flight]
+    assert joined.complete
+
+
+def test_last_bytes_in_two_blocks_of_an_object_whose_size_is_known_are_kept(tmp_path):
+    with serving({"key": DATA}) as (server, engine):
+        layer, span = _layer(engine, tmp_path), Span("key", -3000, None, "e1")
+        layer._objects.keep(Request(Span("key", 0, BLOCK, "e1"), (ALL,), "e1", SIZE), DATA[:BLOCK])
+        assert read_many(layer, [span]) == [DATA[-3000:]]
+        asked = len(server.received)
+        assert read_many(layer, [span]) == [DATA[-3000:]]
+        assert len(server.received) == asked
+        assert all(each.size_bytes for each in layer.cache.entries())
+
+
+def test_one_who_gives_up_leaves_the_other_its_read(tmp_path):
+    for leaves in (0, 1):
+        gate = Gate()
+        with serving({"key": SMALL}, gate) as (server, engine):
+            layer, span = _layer(engine, tmp_path), Span("key", 0, 1000, "e1", whole=True)
+            inboxes = [Inbox(), Inbox()]
+            reads = [start_reads(layer, [span], inboxes[0])[0]]
+            gate.wait_for(1)
+            reads.append(start_reads(layer, [span], inboxes[1])[0])
+            layer.cancel_reads([reads[leaves]])
+            assert isinstance(reads[leaves].error, Cancelled)
+            with pytest.raises(Cancelled):
+                reads[leaves].take()
+            gate.opened.set()
+            inboxes[1 - leaves].wait(reads[1 - leaves])
+            assert reads[1 - leaves].take() == SMALL
+            assert len(server.received) == 1
+
+
+def test_a_read_that_all_have_given_up_is_called_off(tmp_path):
+    gate = Gate()
+    with serving({"key": SMALL}, gate) as (_, engine):
+        layer, span, inbox = _layer(engine, tmp_path), Span("key", 0, 1000, "e1", whole=True), Inbox()
+        reads = start_reads(layer, [span, span._replace(whole=False)], inbox)
+        gate.wait_for(2)
+        layer.cancel_reads(reads)
+        for read in reads:
+            inbox.wait(read)
+            assert isinstance(read.error, Cancelled)
+        gate.opened.set()
+        assert layer._flights == {}
+        assert not layer.contains(span)
+        assert read_many(layer, [span]) == [SMALL]
+
+
+def test_many_threads_that_read_the_same_get_the_same(tmp_path):
+    with serving({"key": DATA}) as (_, engine):
+        layer, wrong = _layer(engine, tmp_path), []
+
+        def read(number):
+            random = Random(number)
+            for _ in range(30):
+                start = random.randrange(SIZE - 1)
+                stop = random.randrange(start + 1, SIZE + 1)
+                try:
+                    if read_many(layer, [Span("key", start, stop, "e1")]) != [DATA[start:stop]]:
+                        wrong.append((start, stop))
+                except PenstockError as error:
+                    wrong.append(error)
+
+        threads = [threading.Thread(target=read, args=(number // 2,)) for number in range(8)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(120)
+        assert wrong == []
+        assert layer._flights == {}
+
+
+def test_stopped_reads_write_no_more_into_the_callers_memory(tmp_path):
+    gate = Gate()
+    with serving({"key": DATA}, gate) as (_, engine):
+        layer, memory = _layer(engine, tmp_path), bytearray(SIZE)
+        span = Span("key", 0, SIZE, "e1", whole=True)
+        reads = layer.prepare_reads([(span, Buffer.borrow(memory))], Inbox())
+        layer.send_reads(reads)
+        gate.wait_for(1)
+        layer.stop_reads(reads)
+        assert reads[0].complete
+        gate.opened.set()
+        assert memory == bytes(SIZE)
+        assert not layer.contains(span)
+
+
+def test_a_store_without_versions_is_not_revalidated(tmp_path):
+    with serving({"key": SMALL}, etags={"key": None}) as (server, engine):
+        layer = _layer(engine, tmp_path, lambda keys: [ObjectMeta(key, 1000) for key in keys], mode="revalidate")
+        assert read_many(layer, [Span("key", 0, None)] * 2) == [SMALL] * 2
+        assert len(server.received) == 2

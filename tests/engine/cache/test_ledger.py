@@ -1,0 +1,219 @@
+"""What processes know together, and what is left of it when one of them is killed."""
+
+import gc
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from penstock.engine.cache.ledger import Folder, Ledger, grown
+from tests.children import forked
+from tests.engine.cache.entries import MIB, cache_in, content, du, held, keep
+
+FILE = 4096  # of each process that writes
+
+
+def _ledger(tmp_path):
+    return Ledger(Folder(str(tmp_path)), lambda _folder: (1000, 1))
+
+
+def test_what_is_owed_by_the_living_counts_and_by_the_dead_does_not(tmp_path):
+    ledger = _ledger(tmp_path)
+    with ledger.locked():
+        ledger.owe(500)
+    assert ledger.used == 1500 + FILE
+    ready, go = os.pipe(), os.pipe()
+
+    def child():
+        ledger.close()
+        mine = _ledger(tmp_path)
+        with mine.locked():
+            mine.owe(70)
+        open(tmp_path / mine.aside(), "wb").close()
+        os.write(ready[1], b"1")
+        os.read(go[0], 1)
+
+    with forked(child) as status:
+        os.read(ready[0], 1)
+        with ledger.locked():
+            ledger.count()
+        assert ledger.used == 1570 + 2 * FILE
+        assert len([*(tmp_path / "writers").iterdir()]) == 3
+        os.write(go[1], b"1")
+        assert status() == 0
+    with ledger.locked():
+        ledger.sweep()
+    assert ledger.used == 1500 + FILE
+    assert len([*(tmp_path / "writers").iterdir()]) == 1
+    with ledger.locked():
+        assert ledger.alone()
+
+
+def test_a_process_that_dies_within_the_lock_has_it_counted_anew(tmp_path):
+    ledger = _ledger(tmp_path)
+    with ledger.locked():
+        pass
+
+    def child():
+        ledger.close()
+        with (mine := _ledger(tmp_path)).locked():
+            mine.add(10**9, 5)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with forked(child) as status:
+        assert status() != 0
+    with ledger.locked():
+        assert (ledger.used, ledger.entries) == (1000, 1)
+
+
+def test_an_exception_within_the_lock_has_it_counted_anew(tmp_path):
+    ledger = _ledger(tmp_path)
+    with pytest.raises(KeyboardInterrupt), ledger.locked():
+        ledger.add(77)
+        raise KeyboardInterrupt
+    with ledger.locked():
+        assert ledger.used == 1000
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff" * 4096, b"x" * 10])
+def test_damaged_state_is_counted_anew(tmp_path, damage):
+    with _ledger(tmp_path).locked():
+        pass
+    (tmp_path / "state").write_bytes(damage)
+    ledger = _ledger(tmp_path)
+    with ledger.locked():
+        assert (ledger.used, ledger.entries) == (1000, 1)
+    assert 0 <= ledger.share <= 1
+
+
+@pytest.mark.parametrize("left", [0, 50, 70, 4095])
+def test_state_that_another_program_truncates_ends_no_process_and_is_counted_anew(tmp_path, left):
+    """A mapped file that is cut ends its process with SIGBUS at the next look."""
+
+    def child():
+        ledger = _ledger(tmp_path)
+        with ledger.locked():
+            ledger.add(77, 5)
+        os.truncate(tmp_path / "state", left)
+        ledger.share = 0.5
+        ledger.note_wait(100.0, 1000.0)
+        assert ledger.used >= 0
+        assert ledger.reuse(1000.0) >= 0
+        assert 0 <= ledger.share <= 1
+        with ledger.locked():
+            assert (ledger.used, ledger.entries) == (1000, 1)
+            os.truncate(tmp_path / "state", left)
+            ledger.add(77)
+        with ledger.locked():
+            assert (ledger.used, ledger.entries) == (1000, 1)
+        assert (tmp_path / "state").stat().st_size == 4096
+
+    with forked(child) as status:
+        assert status() == 0
+
+
+def test_a_cache_whose_state_is_truncated_or_removed_goes_on(tmp_path):
+    def child():
+        cache = cache_in(tmp_path)
+        state = tmp_path / "penstock-cache-1" / "state"
+        for number, harm in enumerate((lambda: os.truncate(state, 0), state.unlink)):
+            assert keep(cache, f"a{number}")
+            harm()
+            for _ in range(200):
+                assert held(cache, f"a{number}") == content(f"a{number}")
+                cache.note(hit=True)
+            harmed = cache.usage()
+            assert harmed.entries == 1 + 2 * number
+            assert keep(cache, f"b{number}")
+            assert cache.usage().entries == 2 + 2 * number
+        assert cache.usage().stored_bytes >= du(tmp_path) - 64 * 1024
+
+    with forked(child) as status:
+        assert status() == 0
+
+
+def test_the_words_of_a_hit_cost_three_calls_for_sixty_four(tmp_path, monkeypatch):
+    cache = cache_in(tmp_path)
+    keep(cache, "a")
+    calls = []
+    for name in ("pread", "pwrite", "fstat"):
+        made = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *given, made=made, name=name: (calls.append(name), made(*given))[1])
+    for _ in range(64):
+        cache.note(hit=True)
+    assert calls == ["pread", "fstat", "pwrite"]
+
+
+def test_a_ledger_keeps_no_descriptor_when_it_is_let_go(tmp_path):
+    gc.collect()  # of what tests before have left
+    before = len([*Path("/proc/self/fd").iterdir()])
+    ledger = _ledger(tmp_path)
+    with ledger.locked():
+        ledger.owe(1)
+    ledger.close()
+    del ledger
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
+
+
+def test_a_lock_whose_directory_was_removed_is_refused(tmp_path):
+    (tmp_path / "own").mkdir()
+    ledger = _ledger(tmp_path / "own")
+    (tmp_path / "own").rename(tmp_path / "other")
+    (tmp_path / "other" / "lock").unlink()
+    with pytest.raises(FileNotFoundError), ledger.locked():
+        pass
+
+
+def test_a_forked_child_does_not_hold_its_parents_locks(tmp_path):
+    cache = cache_in(tmp_path)
+    keep(cache, "a")
+    ready, go = os.pipe(), os.pipe()
+
+    def child():
+        os.write(ready[1], b"1")
+        os.read(go[0], 1)
+
+    from penstock.engine.cache import tiers
+
+    tiers._caches[cache.options] = cache
+    try:
+        with forked(child) as status:
+            os.read(ready[0], 1)
+            cache.close()
+            other = cache_in(tmp_path)
+            keep(other, "b")
+            assert other.clear().entries == 2
+            assert [*tmp_path.iterdir()] == [], "the parent's locks ended with it"
+            os.write(go[1], b"1")
+            assert status() == 0
+    finally:
+        del tiers._caches[cache.options]
+
+
+def test_reservations_cover_what_is_written():
+    assert all(grown(size) >= size + 8192 for size in (0, 1, 4095, 4096, 4097, MIB))
+
+
+def test_two_processes_that_write_at_once_keep_one_count(tmp_path):
+    cache = cache_in(tmp_path, 8 * MIB)
+
+    def child():
+        mine = cache_in(tmp_path, 8 * MIB)
+        for number in range(60):
+            keep(mine, f"child{number}")
+
+    with forked(child) as status:
+        for number in range(60):
+            keep(cache, f"parent{number}")
+        assert status() == 0
+    assert all(
+        held(cache, f"{who}{number}") == content(f"{who}{number}")
+        for who in ("child", "parent")
+        for number in range(60)
+    )
+    before = cache.usage()
+    cache.verify()
+    assert cache.usage().stored_bytes == before.stored_bytes
+    assert before.entries == 120
+    assert du(tmp_path) <= before.stored_bytes + 64 * 1024

@@ -1,0 +1,95 @@
+"""Verbs that are prepared one by one and sent together: told of as they end, and called off together."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+
+import pytest
+
+from penstock.engine.contracts.driver import Attributes
+from penstock.engine.contracts.limits import Limits
+from penstock.engine.fetch.calls import Calls
+from penstock.engine.fetch.fetcher import Fetcher
+from penstock.engine.transport.work import Threads
+from penstock.errors import Cancelled, NotFound, Unusable
+from penstock.options import ReadOptions, RetryOptions
+from penstock.stores.memory.driver import Memory
+from penstock.values import Span
+from tests.engine.fetch.told import Told
+
+
+@pytest.fixture
+def started():
+    """Return a function that makes calls on a bucket of this test's own; ``before`` runs before each look."""
+    fetchers = []
+
+    def start(before=lambda: None, **limits):
+        memory = Memory(uuid.uuid4().hex)
+        head = memory.head
+
+        def look(key):
+            exchange = head(key)
+            run = exchange.request.run
+            exchange.request.run = lambda: (before(), run())[1]
+            return exchange
+
+        memory.head = look
+        fetcher = Fetcher(memory, Threads(1), RetryOptions(attempts=1), ReadOptions(), Limits(**limits))
+        fetchers.append(fetcher)
+        told = Told()
+        return Calls(lambda: fetcher, lambda: fetcher, told), told
+
+    yield start
+    for fetcher in fetchers:
+        fetcher.close()
+
+
+def test_nothing_is_sent_before_send_and_all_of_it_then(started):
+    looked = []
+    calls, told = started(lambda: looked.append(1))
+    put = calls.put("a", b"some", Attributes(metadata={"of": "me"}))
+    calls.send()
+    told.all(1)
+    assert put.complete
+    prepared = [calls.head("a"), calls.head("none"), calls.read(Span("a", 1, 3))]
+    assert not looked
+    calls.send()
+    assert set(told.all(3)) == set(prepared)
+    assert prepared[0].result().metadata == {"of": "me"}
+    with pytest.raises(NotFound):
+        prepared[1].result()
+    assert prepared[2].take() == b"om"
+    copied = calls.copy(prepared[0].result(), "b")
+    gone = calls.delete("a")
+    calls.send()
+    told.all(2)
+    assert (copied.error, gone.error) == (None, None)
+    after = [calls.head("a"), calls.head("b")]
+    calls.send()
+    told.all(2)
+    assert [type(each.error) for each in after] == [NotFound, type(None)]
+
+
+def test_what_a_store_does_not_take_in_one_request_is_refused_before_any(started):
+    calls, _ = started(metadata_bytes=10, put_bytes=100)
+    with pytest.raises(Unusable, match="metadata"):
+        calls.put("a", b"", Attributes(metadata={"name": "a long value"}))
+    with pytest.raises(Unusable, match="in one request"):
+        calls.put("a", bytes(101), Attributes())
+
+
+def test_what_is_called_off_ends_so_and_what_comes_later_does_not(started):
+    gate, begun = threading.Event(), threading.Event()
+    calls, told = started(lambda: (begun.set(), gate.wait(60)))
+    first = [calls.head("a"), calls.read(Span("a", 0, 1)), calls.head("b")]
+    calls.send()
+    assert begun.wait(60)
+    calls.call_off(first)
+    gate.set()
+    told.all(3)
+    assert [type(each.error) for each in first[1:]] == [Cancelled] * 2
+    put = calls.put("a", b"x", Attributes())
+    calls.send()
+    told.all(1)
+    assert put.error is None

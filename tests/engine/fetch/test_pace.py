@@ -1,0 +1,350 @@
+"""Where a store refuses requests for their rate, they are sent at the rate that it takes, by all processes together."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from functools import partial
+from math import inf
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from penstock.engine.fetch.fetcher import Pace
+from penstock.engine.fetch.operation import Operation
+from penstock.engine.fetch.policy import RetryPolicy
+from penstock.engine.listing.listing import Listing
+from penstock.engine.node.member import member
+from penstock.engine.read.spanread import SpanRead
+from penstock.engine.waiting import Inbox
+from penstock.errors import Throttled, Unreachable
+from penstock.events import Timings
+from penstock.options import NodeOptions, ReadOptions, RetryOptions
+from penstock.source import open_source
+from penstock.stores.s3.options import S3Options
+from penstock.testing.clock import no_waiting
+from penstock.testing.servers import Scripted, reply
+from penstock.values import Span
+from tests.engine.fetch.store import Objects
+
+ROOT = Path(__file__).parents[2]
+
+
+class Driver:
+    """Makes URLs."""
+
+    def url(self, key):
+        return f"s3://bucket/{key}"
+
+    def head(self, key):
+        raise NotImplementedError(key)
+
+    def put(self, key):
+        raise NotImplementedError(key)
+
+    def list(self, listing):
+        raise NotImplementedError(listing)
+
+
+POLICY = RetryPolicy(Driver(), RetryOptions())
+
+
+def read(key, error=None):
+    call = SpanRead(POLICY, Span(key, 0, 1), Inbox())
+    call.error = error
+    return call
+
+
+def verb(name, first, error=None):
+    call = Operation(POLICY, partial(getattr(POLICY.driver, name), first), Inbox())
+    call.error = error
+    return call
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """The time, which a test moves on: on a busy machine some passes between two lines."""
+    found = [1000.0]
+    monkeypatch.setattr("penstock.engine.fetch.fetcher.monotonic", lambda: found[0])
+    return found
+
+
+@pytest.fixture
+def pace(now):
+    assert now
+    return Pace("store", Driver().url, Timings())
+
+
+def test_it_is_idle_until_a_store_refuses_for_the_rate(pace):
+    assert not pace.closed
+    assert pace.failed(read("a/b", Unreachable("gone")), 5.0) == 5.0
+    assert pace.failed(object(), 5.0) == 5.0
+    assert not pace.closed
+    assert pace.counted() == {}
+    pace.failed(read("a/b", Throttled("slow down")), 5.0)
+    assert pace.closed
+
+
+def test_what_requests_wait_for_is_counted_where_it_belongs(now):
+    timings = Timings("waits")
+    pace, host = Pace("store", Driver().url, timings), timings.host.copy()
+    call = read("a/b", Throttled("slow down"))
+    timings.failed(8.0, throttled=True)
+    assert pace.failed(call, 8.0) == 0.8
+    assert (timings.host - host).throttled_s == pytest.approx(0.8)
+    pace.bound({pace._group(call): 1.0})
+    for other in (read("a/c"), read("a/d")):
+        pace.wait(other)
+    now[0] += 0.001
+    waited_s = pace.wait(call)
+    assert waited_s > 0
+    assert (timings.host - host).paced_s >= waited_s
+
+
+def test_prefixes_and_kinds_have_rates_of_their_own(pace):
+    slow = Throttled("slow down")
+    for call in (
+        read("train/1", slow),
+        read("train/x/2", slow),
+        verb("head", "train/3", slow),
+        verb("list", Listing("train/"), slow),
+        verb("put", "train/4", slow),
+        read("val/1", slow),
+        read("top", slow),
+    ):
+        pace.failed(call, 0.1)
+    refused = {each.label: each.refused for each in pace.counted().values()}
+    assert refused == {
+        "reads of s3://bucket/train/": 4,
+        "writes of s3://bucket/train/": 1,
+        "reads of s3://bucket/val/": 1,
+        "reads of s3://bucket/": 1,
+    }
+
+
+def test_many_prefixes_share_one_rate(pace):
+    for number in range(100):
+        pace.failed(read(f"{number:04}/x", Throttled("slow down")), 0.1)
+    counted = pace.counted()
+    assert len(counted) == 9
+    assert counted[pace._id("read", "")].refused == 92
+    pace.wait(read("0099/y"))
+    assert pace.counted()[pace._id("read", "")].sent == 1
+
+
+def test_what_another_process_learned_bounds_this_one(pace):
+    other = Pace("store", Driver().url, Timings())
+    assert other.store == pace.store != Pace("another", Driver().url, Timings()).store
+    other.failed(read("train/1", Throttled("slow down")), 0.1)
+    [group] = other.counted()
+    pace.bound({group: 10.0})
+    assert pace.closed
+    calls = [read("train/2") for _ in range(5)]
+    waits = [pace.wait(each) for each in calls]
+    assert waits[0] == 0.0
+    assert waits[1:] == sorted(waits[1:])
+    assert waits[-1] == pytest.approx(0.4)
+    assert pace.wait(read("val/2")) == 0.0  # it was not refused
+    counted = pace.counted()[group]
+    assert (counted.sent, counted.refused, counted.waits) == (1, 0, True)
+    pace.bound({})
+    assert not pace.closed
+    assert pace.wait(calls[-1]) == 0.0
+
+
+def test_calls_do_not_wait_behind_calls_that_were_called_off(pace):
+    pace.failed(read("a/1", Throttled("slow down")), 0.1)
+    [group] = pace.counted()
+    pace.bound({group: 1.0})
+    calls = [read("a/2") for _ in range(100)]
+    for each in calls:
+        pace.wait(each)
+        each.complete = True
+    pace.counted()
+    assert pace.wait(read("a/3")) <= 1.0
+
+
+def test_delays_are_short_while_the_rate_is_learned_or_known_and_not_in_an_outage(pace, now):
+    slow = read("a/1", Throttled("slow down"))
+    assert pace.failed(slow, 8.0) == pytest.approx(0.8)
+    assert pace.failed(slow, 0.3) == 0.3
+    patient = Throttled("slow down")
+    patient.retry_after_s = 7.0
+    assert pace.failed(read("a/1", patient), 8.0) == 7.0
+    [group] = pace.counted()
+    now[0] += 10.0
+    assert pace.failed(slow, 8.0) == 8.0  # nothing was learned
+    pace.bound({group: 1e9})
+    now[0] += 0.01
+    assert [pace.wait(read("a/2")) for _ in range(9)] == [0.0] * 9
+    pace.counted()
+    assert pace.failed(slow, 8.0) == pytest.approx(0.8)
+    pace.counted()  # all that was sent was refused
+    assert pace.failed(slow, 8.0) == 8.0
+
+
+def test_tests_that_do_not_wait_for_retries_do_not_wait_for_turns(pace):
+    pace.failed(read("a/1", Throttled("slow down")), 0.1)
+    [group] = pace.counted()
+    pace.bound({group: 0.1})
+    with no_waiting():
+        assert [pace.wait(read("a/2")) for _ in range(9)] == [0.0] * 9
+
+
+class Limited(Objects):
+    """A bucket that takes so many requests a second, and refuses the others.
+
+    Attributes:
+        taken: When it took a request.
+        refused: When it did not.
+
+    """
+
+    def __init__(self, data, per_s):
+        super().__init__(data)
+        self.taken, self.refused = [], []
+        self._per_s, self._tokens, self._at, self._lock = per_s, 0.0, monotonic(), threading.Lock()
+
+    def answer(self, received):
+        with self._lock:
+            now = monotonic()
+            self._tokens = min(self._per_s / 10, self._tokens + (now - self._at) * self._per_s)
+            self._at = now
+            if self._tokens < 1:
+                self.refused.append(now)
+                return reply(503, b"<Error><Code>SlowDown</Code></Error>")
+            self._tokens -= 1
+            self.taken.append(now)
+        return super().answer(received)
+
+
+def spans(count):
+    for _ in range(count):
+        yield Span("train/x", 0, 100)
+
+
+def store(server, **options):
+    options = {"read": ReadOptions(ahead_items=48), **options}
+    return S3Options(endpoint=server.url, region="us-east-1", access_key="a", secret_key="b", **options)
+
+
+def rates():
+    return [each.per_s for each in member.status.rates if each.per_s < inf]
+
+
+@pytest.fixture
+def alone(tmp_path, monkeypatch):
+    """A node of this test's own."""
+    monkeypatch.setenv("PENSTOCK_NODE", str(tmp_path))
+    tmp_path.chmod(0o700)
+    member._leave("", 0.0)
+    member._open_at = 0.0
+    yield
+    member._leave("", 0.0)
+    member._open_at = 0.0
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_throttled_store_is_read_at_the_rate_that_it_takes():
+    bucket = Limited({"train/x": b"x" * 100}, 300)
+    with Scripted(bucket) as server, open_source("s3://bucket/", store(server))[0] as source:
+        reads = source.lookahead(spans(100_000))
+        while not rates() or min(rates()) >= 400:  # it is learned, sooner or later
+            next(reads)
+        before = len(bucket.taken), len(bucket.refused)
+        for _ in range(300):
+            next(reads)
+        taken, refused = len(bucket.taken) - before[0], len(bucket.refused) - before[1]
+        reads.close()
+    assert refused < taken  # without a rate there were four refusals for each that was taken
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_store_whose_share_is_off_is_not_paced():
+    bucket = Limited({"train/x": b"x" * 100}, 300)
+    options = {"node": NodeOptions(share=False), "retry": RetryOptions(base_s=0.001, cap_s=0.01)}
+    with Scripted(bucket) as server, open_source("s3://bucket/", store(server, **options))[0] as source:
+        assert len(list(source.lookahead(spans(30)))) == 30
+        assert source._fetcher()._transport.gate is None
+
+
+PROGRAM = """
+import json, sys
+from penstock.engine.node.member import member
+from penstock.source import open_source
+from tests.engine.fetch.test_pace import spans, store, rates
+
+class Server:
+    url = sys.argv[1]
+
+source = open_source("s3://bucket/", store(Server))[0]
+reads = source.lookahead(spans(1_000_000))
+for line in sys.stdin:
+    verb, count = json.loads(line)
+    if verb == "learn":
+        while not rates() or len(member.status.processes) < count:
+            next(reads)
+    else:
+        for _ in range(count):
+            next(reads)
+    shares = [each.share_per_s for each in member.status.rates]
+    print(json.dumps([rates(), len(member.status.processes), shares]), flush=True)
+"""
+
+
+class Reader:
+    """A process that reads."""
+
+    def __init__(self, server):
+        self.child = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, server.url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=dict(os.environ),
+        )
+
+    def tell(self, *words):
+        self.child.stdin.write(json.dumps(words) + "\n")
+        self.child.stdin.flush()
+
+    def hear(self):
+        return json.loads(self.child.stdout.readline())
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_processes_of_a_node_share_a_stores_rate_and_none_starves():
+    bucket = Limited({"train/x": b"x" * 100}, 300)
+    with Scripted(bucket) as server:
+        readers = [Reader(server) for _ in range(3)]
+        try:
+            for each in readers:
+                each.tell("learn", 2)
+            for each in readers:
+                found, others, _ = each.hear()
+                assert found
+                assert others >= 2  # this process may be a third
+            before = len(bucket.taken), len(bucket.refused)
+            for each in readers:
+                each.tell("read", 60)
+            shares = [share for each in readers for share in each.hear()[2]]
+            taken, refused = len(bucket.taken) - before[0], len(bucket.refused) - before[1]
+            assert refused < taken
+            assert min(shares) >= 1.0  # and as much as any other as soon as it waits
+            # The others go on, and have more, once one of them was killed.
+            readers[0].child.kill()
+            readers[0].child.wait()
+            for each in readers[1:]:
+                each.tell("read", 60)
+            assert all(each.hear()[0] for each in readers[1:])
+        finally:
+            for each in readers:
+                each.child.kill()
+                each.child.wait()
+                each.child.stdin.close()
+                each.child.stdout.close()

@@ -1,0 +1,125 @@
+"""Pages come as they arrive, each with its request; leaving the block calls off those that are still under way."""
+
+import threading
+import uuid
+
+import pytest
+
+from penstock import events
+from penstock.engine.contracts.driver import Attributes
+from penstock.engine.fetch.fetcher import Fetcher
+from penstock.engine.fetch.pager import Pager
+from penstock.engine.transport.work import Threads
+from penstock.errors import Cancelled, Forbidden, Unsupported
+from penstock.options import ReadOptions, RetryOptions
+from penstock.stores.memory.driver import Memory
+from tests.readonly import ReadOnly
+
+
+class Bucket(Memory):
+    """Objects in memory; ``before`` is called with the prefix of each listing that is carried out."""
+
+    def __init__(self, keys=(), before=lambda _prefix: None):
+        super().__init__(uuid.uuid4().hex)
+        self._before = before
+        for key in keys:
+            self._store(key, b"", Attributes())
+
+    def list(self, prefix, **asked):
+        exchange = super().list(prefix, **asked)
+        page = exchange.request.run
+        exchange.request.run = lambda: (self._before(prefix), page())[1]
+        return exchange
+
+
+def _pager(driver, threads=4):
+    return Pager(Fetcher(driver, Threads(threads), RetryOptions(attempts=1), ReadOptions()))
+
+
+def _keys(page):
+    return [entry.key for entry in page.entries]
+
+
+def test_each_page_is_taken_with_the_request_that_it_answers():
+    with _pager(Bucket(["a/1", "a/2", "b/1", "c"])) as pager:
+        asked = {pager.start(prefix): prefix for prefix in ("a/", "b/", "none/")}
+        taken = {}
+        while len(taken) < 3:
+            taken |= {asked[listing]: _keys(page) for listing, page in pager.take()}
+    assert taken == {"a/": ["a/1", "a/2"], "b/": ["b/1"], "none/": []}
+
+
+def test_what_is_asked_for_reaches_the_store():
+    keys = [f"{number:04}/x" for number in range(1_001)]
+    with _pager(Bucket([*keys, "top"])) as pager:
+        pager.start("", start_after="0998/x")
+        assert _keys(pager.take()[0][1]) == ["0999/x", "1000/x", "top"]
+        pager.start("", delimiter="/")
+        first = pager.take()[0][1]
+        assert len(first.prefixes) == 1_000
+        pager.start("", delimiter="/", token=first.token)
+        second = pager.take()[0][1]
+        assert (second.prefixes, _keys(second)) == (("1000/",), ["top"])
+
+
+def test_an_error_of_one_listing_is_raised_and_the_others_are_called_off():
+    let_go, carried_out = threading.Event(), []
+
+    def before(prefix):
+        carried_out.append(prefix)
+        if prefix == "refused":
+            raise Forbidden("no")
+        assert let_go.wait(60)
+
+    with pytest.raises(Forbidden), _pager(Bucket(before=before), threads=2) as pager:
+        held = pager.start("held")
+        while not carried_out:
+            threading.Event().wait(0.001)
+        pager.start("refused")
+        while not pager.take():
+            pass
+    let_go.set()
+    held.wait(60)
+    assert held.error is None or type(held.error) is Cancelled
+    assert carried_out == ["held", "refused"]
+
+
+def test_what_has_not_begun_when_the_block_ends_is_never_asked_for():
+    let_go, begun, carried_out = threading.Event(), threading.Event(), []
+
+    def before(prefix):
+        carried_out.append(prefix)
+        begun.set()
+        assert let_go.wait(60)
+
+    with pytest.raises(KeyboardInterrupt), _pager(Bucket(before=before), threads=1) as pager:
+        pager.start("held")
+        assert begun.wait(60)
+        queued = pager.start("queued")
+        raise KeyboardInterrupt
+    let_go.set()
+    queued.wait(60)
+    assert type(queued.error) is Cancelled
+    assert carried_out == ["held"]
+
+
+def test_pages_are_told_to_listeners_with_their_number_of_keys():
+    heard = []
+    driver = Bucket(["a/1", "a/2", "b/1"])
+    stop = events.subscribe(lambda event: heard.append(event) if isinstance(event, events.Listed) else None)
+    try:
+        with _pager(driver) as pager:
+            pager.start("a/")
+            assert pager.take()
+    finally:
+        stop()
+    assert [(event.url, event.count) for event in heard] == [(driver.url("a/"), 2)]
+
+
+def test_a_store_without_listing_says_so_before_any_request():
+    class Unlisted(ReadOnly):
+        list = None
+
+    name = uuid.uuid4().hex
+    with pytest.raises(Unsupported, match="cannot list objects: name them"), _pager(Unlisted(Memory(name), name)) as it:
+        it.start("a/")

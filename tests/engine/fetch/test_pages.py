@@ -1,0 +1,171 @@
+"""Listings page by page: what was asked for or ``Damaged``, under the URL that the caller uses."""
+
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from penstock import events
+from penstock.engine.contracts.driver import Attributes
+from penstock.engine.fetch.fetcher import Fetcher
+from penstock.engine.fetch.pages import next_page, pages, uploads
+from penstock.engine.listing.listing import Listing
+from penstock.engine.transport.work import Threads
+from penstock.errors import Damaged, Unsupported
+from penstock.options import ReadOptions, RetryOptions
+from penstock.stores.direct import direct
+from penstock.stores.memory.driver import Memory
+from penstock.values import ObjectMeta, Page, Upload, Uploads
+from tests.readonly import ReadOnly
+
+KEYS = [f"a/{number:04}" for number in range(2_001)]
+
+
+def _url(key):
+    """Return a key's URL of a profile, which the driver below does not know."""
+    return f"profile://name/{key}"
+
+
+def _fetcher(driver):
+    return Fetcher(driver, Threads(1), RetryOptions(attempts=1), ReadOptions())
+
+
+@pytest.fixture
+def bucket():
+    driver = Memory(uuid.uuid4().hex)
+    for key in (*KEYS, "b"):
+        driver._store(key, b"", Attributes())
+    return driver
+
+
+class Asked:
+    """A source's engine, and how often it was asked for."""
+
+    def __init__(self, engine):
+        self.engine = engine
+        self.times = 0
+
+    def __call__(self):
+        self.times += 1
+        return self.engine
+
+
+def test_every_page_asks_for_the_engine_of_the_process_that_takes_it(bucket):
+    asked = Asked(_fetcher(bucket))
+    listed = pages(asked, Listing("a/"), _url)
+    assert asked.times == 0
+    assert [entry.key for page in listed for entry in page.entries] == KEYS
+    assert asked.times == 3
+
+
+def test_a_token_continues_and_start_after_is_asked_for_with_the_first_page_only(bucket):
+    engine, listing = _fetcher(bucket), Listing("a/", start_after=KEYS[500])
+    first = next_page(engine, listing, _url)
+    assert [entry.key for entry in first.entries] == KEYS[501:1501]
+    again = Listing("a/", start_after=KEYS[1800], token=first.token)  # the token already says where
+    for continued in (listing, again):
+        assert [entry.key for entry in next_page(engine, continued, _url).entries] == KEYS[1501:]
+        assert continued.over
+    assert next_page(engine, Listing("", delimiter="/"), _url).prefixes == ("a/",)
+
+
+def test_listeners_are_told_the_url_of_the_caller(bucket):
+    heard = []
+    stop = events.subscribe(lambda event: heard.append(event) if isinstance(event, events.Listed) else None)
+    try:
+        list(pages(lambda: _fetcher(bucket), Listing("a/"), _url))
+    finally:
+        stop()
+    assert [(event.url, event.count) for event in heard] == [("profile://name/a/", 1000)] * 2 + [
+        ("profile://name/a/", 1)
+    ]
+
+
+def _answering(page):
+    """Return an engine whose store answers every listing with one page."""
+
+    class Liar(Memory):
+        def list(self, _prefix, **_asked):
+            return direct(lambda: page)
+
+    return _fetcher(Liar(uuid.uuid4().hex))
+
+
+def test_a_page_that_was_not_asked_for_is_damaged_and_named_by_the_url_of_the_caller():
+    with pytest.raises(Damaged, match="astray") as raised:
+        next_page(_answering(Page((ObjectMeta("other", 1),))), Listing("a/"), _url)
+    assert raised.value.url == "profile://name/a/"
+
+
+class InTwoPages(Memory):
+    """A store that lists uploads on two pages, whatever it was asked for."""
+
+    listed = ("a/1", "a/2")
+
+    def uploads(self, _prefix, *, token=""):
+        first, second = (Upload(key, f"upload of {key}") for key in self.listed)
+        return direct(lambda: Uploads((second,)) if token else Uploads((first,), "more"))
+
+
+def test_uploads_of_all_pages_come_and_each_page_asks_for_the_engine_of_its_process():
+    asked = Asked(_fetcher(InTwoPages(uuid.uuid4().hex)))
+    listed = uploads(asked, "a/", _url)
+    assert asked.times == 0
+    assert [each.key for each in listed] == ["a/1", "a/2"]
+    assert asked.times == 2
+
+
+def test_an_upload_that_was_not_asked_for_is_damaged_and_named_by_the_url_of_the_caller():
+    driver = InTwoPages(uuid.uuid4().hex)
+    driver.listed = ("a/1", "other")
+    listed = uploads(lambda: _fetcher(driver), "a/", _url)
+    assert next(listed).key == "a/1"
+    with pytest.raises(Damaged, match="astray") as raised:
+        next(listed)
+    assert raised.value.url == "profile://name/a/"
+
+
+def test_a_store_without_the_verb_is_told_before_any_request():
+    class Unlisted(ReadOnly):
+        list = None
+
+    name = uuid.uuid4().hex
+    engine = _fetcher(Unlisted(Memory(name), name))
+    with pytest.raises(Unsupported, match="cannot list objects"):
+        next_page(engine, Listing("a/"), _url)
+    with pytest.raises(Unsupported, match="take an object in parts"):
+        next(uploads(lambda: engine, "a/", _url))
+
+
+def test_a_server_that_ignores_where_a_part_begins_is_listed_plainly_to_the_end():
+    class Deaf(Memory):
+        abilities = replace(Memory.abilities, jumps=True)
+
+        def list(self, prefix, *, token="", start_after="", delimiter=""):  # noqa: ARG002  it ignores it
+            return super().list(prefix, token=token, delimiter=delimiter)
+
+    driver = Deaf(uuid.uuid4().hex)
+    keys = [f"a/{number:05}" for number in range(9_500)]
+    for key in keys:
+        driver._store(key, b"", Attributes())
+    engine = _fetcher(driver)
+    assert [entry.key for page in pages(lambda: engine, Listing("a/"), _url) for entry in page.entries] == keys
+
+
+def test_pages_ahead_are_called_off_where_the_listing_is_left_and_named_as_the_caller_does():
+    class Jumping(Memory):
+        abilities = replace(Memory.abilities, jumps=True)
+
+    driver = Jumping(uuid.uuid4().hex)
+    for number in range(9_500):
+        driver._store(f"a/{number:05}", b"", Attributes())
+    heard = []
+    stop = events.subscribe(lambda event: heard.append(event) if isinstance(event, events.Listed) else None)
+    engine = _fetcher(driver)
+    try:
+        listed = pages(lambda: engine, Listing("a/"), _url)
+        assert [len(next(listed).entries) for _ in range(5)] == [1000] * 5
+        listed.close()
+    finally:
+        stop()
+    assert {event.url for event in heard} == {"profile://name/a/"}

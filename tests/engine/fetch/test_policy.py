@@ -1,0 +1,166 @@
+"""Failures that may pass are tried again within bounds, and told to whoever waits; others are raised at once."""
+
+import logging
+import re
+import threading
+from dataclasses import replace
+from time import monotonic
+
+import numpy as np
+import pytest
+
+from penstock import events
+from penstock.engine import waiting
+from penstock.engine.contracts.driver import MOVED
+from penstock.engine.fetch import policy
+from penstock.engine.read.batch import read_many
+from penstock.errors import Forbidden, Throttled, Unreachable
+from penstock.options import RetryOptions
+from penstock.testing.servers import reply
+from penstock.values import Span
+from tests.engine.fetch.store import QUICK, fetcher, serving
+
+SIZE = 50_000
+
+
+DATA = np.random.default_rng(1).integers(0, 256, SIZE, dtype=np.uint8).tobytes()
+
+
+class TestRetries:
+    def test_what_may_pass_is_tried_again(self):
+        def fault(received, _answer, send):
+            if received.number < 4:
+                send(reply(503, b"<Error><Code>SlowDown</Code></Error>"))
+            return received.number < 4
+
+        heard = []
+        stop = events.subscribe(heard.append)
+        with serving({"key": DATA}, fault) as (server, engine):
+            assert read_many(engine, [Span("key", 0, SIZE, whole=True)]) == [DATA]
+            stop()
+            assert len(server.received) == 4
+        seen = [each for each in heard if isinstance(each, events.Retried | events.RangeRead)]
+        assert [type(each).__name__ for each in seen] == ["Retried"] * 3 + ["RangeRead"]
+        assert (seen[-1].attempts, seen[-1].size_bytes, seen[-1].url) == (4, SIZE, "s3://bucket/key")
+        assert all(isinstance(each.error, Throttled) for each in seen[:3])
+
+    def test_what_will_not_pass_is_not(self):
+        with serving({}, lambda _received, _answer, send: send(reply(403)) or True) as (server, engine):
+            with pytest.raises(Forbidden):
+                engine.run(lambda: engine.driver.head("key"))
+            assert len(server.received) == 1
+
+    def test_a_store_that_is_down_is_told_in_seconds(self):
+        engine = fetcher("http://127.0.0.1:1", RetryOptions(first_contact_s=0.3))
+        for work in (
+            lambda: engine.run(lambda: engine.driver.head("key")),
+            lambda: read_many(engine, [Span("key", 0, 9)]),
+        ):
+            with pytest.raises(Unreachable) as caught:
+                work()
+            assert caught.value.attempts > 1
+            assert caught.value.elapsed_s < 5
+            assert caught.value.url == "s3://bucket/key"
+
+    def test_many_that_fail_together_are_patient_together(self):
+        """Once the purse they share is empty, they are tried again less often, and none of them gives up."""
+
+        def fault(received, _answer, send):
+            if received.number <= 60:
+                send(reply(503))
+            return received.number <= 60
+
+        with serving({"key": DATA}, fault, retry=RetryOptions(base_s=1e-6, cap_s=0.1, tokens=7)) as (server, engine):
+            assert read_many(engine, [Span("key", 0, 10)] * 20) == [DATA[:10]] * 20
+            assert len(server.received) == 60 + 20
+
+
+class TestWarnings:
+    """A store that stalls, throttles or refuses is told, while there is patience left, by the thread that waits."""
+
+    @pytest.fixture(autouse=True)
+    def _soon(self, monkeypatch):
+        monkeypatch.setattr(policy, "_FIRST_S", 0.1)
+        monkeypatch.setattr(waiting, "LOOK_S", 0.02)
+
+    @pytest.mark.parametrize(
+        ("answer", "said"),
+        [
+            (lambda send: send(reply(503, b"<Error><Code>SlowDown</Code></Error>")), "Throttled: .*SlowDown"),
+            (lambda send: send(b"HTTP/1.1 200 ."), "Unreachable: "),
+            (lambda _send: threading.Event().wait(3), "TimedOut: "),
+        ],
+        ids=["throttles", "hangs up", "stalls"],
+    )
+    def test_a_store_without_success_is_told_once_with_the_patience_left(self, caplog, answer, said):
+        def fault(received, _answer, send):
+            if received.number <= 2 or monotonic() < until:
+                answer(send)
+                return True
+            return False
+
+        until = monotonic() + 0.6
+        with serving({"key": DATA}, fault, stall_timeout_s=1, retry=replace(QUICK, cap_s=0.1, patience_s=99)) as (
+            _,
+            engine,
+        ):
+            engine._policy.succeeded()
+            with caplog.at_level("WARNING", "penstock"):
+                assert engine.run(lambda: engine.driver.get("key", "")) == DATA
+                assert read_many(engine, [Span("key", 0, 10)]) == [DATA[:10]]
+        assert len(caplog.records) == 1
+        assert re.search(rf"no success for \d s in \d+ attempts, the last was {said}", caplog.messages[0])
+        assert "s3://bucket/key" in caplog.messages[0]
+        assert re.search(r"tried again for 9\d s more", caplog.messages[0])
+        assert caplog.records[0].threadName == threading.current_thread().name
+
+    def test_many_refusals_for_the_rate_are_told_though_each_request_succeeds(self, caplog, monkeypatch):
+        monkeypatch.setattr(policy, "_FIRST_S", 99)
+        monkeypatch.setattr(policy, "_MANY", 3)
+
+        def fault(received, _answer, send):
+            if received.number <= 4:
+                send(reply(503, b"<Error><Code>SlowDown</Code></Error>"))
+            return received.number <= 4
+
+        with serving({"key": DATA}, fault, retry=replace(QUICK, base_s=0.2, cap_s=0.2)) as (_, engine):
+            with caplog.at_level("WARNING", "penstock"):
+                for _ in range(2):
+                    assert engine.run(lambda: engine.driver.get("key", "")) == DATA
+                engine._policy.warn(Throttled("again"), "key", 1, monotonic())
+            where = engine._policy.timings.where
+        assert re.fullmatch(r"127\.0\.0\.1:\d+", where)
+        (told,) = caplog.messages
+        assert re.match(rf"{re.escape(where)} refused [34] requests for their rate \(0 before that\)", told)
+
+    def test_a_refused_connection_is_told_and_a_handler_that_breaks_breaks_nothing(self, monkeypatch):
+        told = []
+        patient = RetryOptions(first_contact_s=60, cap_s=0.1)
+        engine = fetcher("http://127.0.0.1:1", patient)
+
+        class Broken(logging.Handler):
+            def emit(self, record):
+                told.append(record.getMessage())
+                if len(told) == 2:  # it was told again after the handler had broken: patience may end
+                    engine._policy._retry = replace(patient, first_contact_s=0.01)
+                raise OSError("the disk that logs go to is full")
+
+        monkeypatch.setattr(policy, "_EVERY_S", 0.2)
+        logger, handler = logging.getLogger("penstock"), Broken()
+        logger.addHandler(handler)
+        try:
+            with pytest.raises(Unreachable):
+                read_many(engine, [Span("key", 0, 9)])
+        finally:
+            logger.removeHandler(handler)
+        assert 2 <= len(told) <= 6
+        assert all("Unreachable: " in each for each in told)
+
+
+def test_what_has_moved_is_asked_for_at_once_and_costs_no_retry():
+    error = Forbidden("elsewhere")
+    error.code, error.retries = MOVED, 1
+    asked = policy.RetryPolicy(fetcher("http://127.0.0.1:9").driver, RetryOptions(attempts=1, tokens=1))
+    assert [asked.decide(error, attempt, monotonic() - 1000.0) for attempt in (1, 2, 10)] == [0.0, 0.0, 0.0]
+    assert asked.tokens.left == 1
+    assert asked.decide(error, 1000, monotonic()) is None

@@ -1,0 +1,102 @@
+"""What is learned of keys divides what is left evenly, and never leads out of the range."""
+
+import random
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.engine.listing.keyspace import Keyspace, Seen
+
+_PAGE = 1000
+_SHAPES = {
+    "counter": "p/{0:08}.jpg",
+    "counter of many digits": "p/img_{0:020}.jpg",
+    "UUIDs": "p/{1}.bin",
+    "directories of one object": "p/{0:07}/x",
+    "letters of no alphabet": "p/é{2}🐶",
+}
+
+
+def _shaped(shape, count, chance):
+    letters = "ßабв漢字"
+    return sorted(
+        (
+            _SHAPES[shape].format(
+                i, uuid.UUID(int=chance.getrandbits(128)), "".join(chance.choice(letters) for _ in range(12))
+            )
+            for i in range(count)
+        ),
+        key=str.encode,
+    )
+
+
+def _learned(prefix, *pages):
+    space = Keyspace(prefix)
+    for page in pages:
+        space.learn(page)
+    return space
+
+
+@pytest.mark.parametrize("shape", _SHAPES)
+def test_once_the_end_is_known_bounds_divide_what_is_left_into_like_parts(shape, seed):
+    keys = _shaped(shape, 50_000, random.Random(seed))
+    first, last = keys[:_PAGE], keys[-_PAGE:]
+    space = _learned("p/", first, last)
+    seen = Seen(first[0], first[-1], _PAGE, keys[-1])
+    assert 0.5 < space.left(seen) / (len(keys) - _PAGE) < 2
+    bounds = space.bounds(seen, 9)
+    parts = [sum(one < key <= other for key in keys) for one, other in zip([first[-1], *bounds], bounds, strict=False)]
+    assert len(bounds) == 9
+    assert max(parts) < 4 * len(keys) / 10
+
+
+def test_where_the_end_is_not_known_the_distances_grow_by_a_factor():
+    """A counter of 20 digits that ends at a million: bounds at like distances would all lie far beyond the end."""
+    keys = [f"p/{i:020}" for i in range(1_000_000)]
+    space = _learned("p/", keys[:_PAGE])
+    bounds = space.bounds(Seen(keys[0], keys[999], _PAGE, None), 15)
+    within = [bound for bound in bounds if bound < keys[-1]]
+    assert len(bounds) == 15
+    assert len(within) >= 2
+
+
+def test_a_page_of_one_key_tells_nothing():
+    space = _learned("p/", ["p/a"])
+    assert space.bounds(Seen("p/a", "p/a", 1, None), 5) == []
+    assert space.left(Seen("p/a", "p/a", 1, None)) == 0
+
+
+def test_keys_that_are_alike_for_longer_than_is_looked_at_are_not_divided():
+    keys = [f"{'x' * 500}{i:03}" for i in range(100)]
+    assert _learned("", keys).bounds(Seen(keys[0], keys[-1], 100, None), 5) == []
+
+
+_texts = st.text(st.characters(exclude_categories=()) | st.sampled_from("ab/\udc80\udcff"), max_size=8)
+
+
+@given(st.lists(_texts, min_size=2, max_size=30), _texts, st.integers(1, 20), st.booleans())
+def test_bounds_lie_in_the_range_and_in_order_whatever_keys_are(texts, prefix, count, ends):
+    keys = sorted({prefix + text for text in texts if _writable(prefix + text)}, key=_octets)
+    if not keys:
+        return
+    until = keys.pop() if ends and len(keys) > 1 else None
+    space = _learned(prefix, keys)
+    seen = Seen(keys[0], keys[-1], len(keys), until)
+    bounds = [_octets(bound) for bound in space.bounds(seen, count)]
+    assert bounds == sorted(set(bounds))
+    assert len(bounds) <= count
+    assert all(_octets(keys[-1]) < bound and (until is None or bound < _octets(until)) for bound in bounds)
+    assert space.left(seen) >= 0
+
+
+def _octets(key):
+    return key.encode("utf-8", "surrogateescape")
+
+
+def _writable(key):
+    try:
+        return bool(_octets(key))
+    except UnicodeEncodeError:
+        return False

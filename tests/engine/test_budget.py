@@ -1,0 +1,43 @@
+"""Never more in flight than the budget says, but for one thing larger than all of it."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.engine.budget import Budget
+
+
+@given(st.integers(1, 1000), st.integers(1, 10), st.lists(st.integers(0, 2000), max_size=40))
+def test_what_is_admitted_fits(limit_bytes, limit_items, sizes):
+    budget, held = Budget(limit_bytes, limit_items), []
+    for size in sizes:
+        while not budget.admits(size):
+            before = (budget.items_held, budget.bytes_held)
+            assert not budget.admitted(size)
+            assert (budget.items_held, budget.bytes_held) == before
+            budget.release(held.pop(0))
+        if size % 2:
+            budget.admit(size)
+        else:
+            assert budget.admitted(size)
+        held.append(size)
+        assert (budget.items_held, budget.bytes_held) == (len(held), sum(held))
+        assert len(held) <= limit_items
+        assert sum(held) <= limit_bytes or len(held) == 1
+    for size in held:
+        budget.release(size)
+    assert (budget.items_held, budget.bytes_held) == (0, 0)
+
+
+@given(st.integers(1, 1 << 40), st.integers(1, 10_000), st.integers(1, 64))
+def test_a_share_is_equal_and_never_empty(limit_bytes, limit_items, parts):
+    share = Budget(limit_bytes, limit_items).share(parts)
+    assert share.bytes_limit >= max(1, limit_bytes // parts)
+    assert share.items_limit >= max(1, limit_items // parts)
+    assert (share.items_held, share.bytes_held) == (0, 0)
+
+
+@given(st.integers(1, 1 << 40), st.integers(1, 10_000), st.integers(1, 1000))
+def test_a_share_is_never_more_than_the_whole(bytes_limit, items_limit, parts):
+    share = Budget(bytes_limit, items_limit).share(parts)
+    assert 1 <= share.bytes_limit <= bytes_limit
+    assert 1 <= share.items_limit <= items_limit

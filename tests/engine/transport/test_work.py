@@ -1,0 +1,203 @@
+"""Blocking calls run on a few threads, end one way or another, and can be called off while they wait."""
+
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from penstock.engine.contracts.exchange import Request, Work
+from penstock.engine.transport import work
+from penstock.engine.transport.work import Threads
+from penstock.errors import Bug, Cancelled, NotFound
+from tests.children import forked, python
+from tests.engine.transport.calls import Once, carry
+
+
+@pytest.fixture
+def threads():
+    return Threads(2)
+
+
+def test_a_value_comes_back(threads):
+    responses = carry(threads, *[Once(Work(lambda number=number: number)) for number in range(100)])
+    assert [response.body for response in responses] == list(range(100))
+
+
+def test_there_are_as_many_places_as_threads():
+    assert Threads(3).concurrency() == 3
+
+
+def test_errors_come_back(threads):
+    def broken():
+        raise ZeroDivisionError("oops")
+
+    def missing():
+        raise NotFound("not there")
+
+    ours, theirs, request, wrong = carry(
+        threads,
+        Once(Work(missing)),
+        Once(Work(broken)),
+        Once(ValueError("no request")),
+        Once(Request("GET", "http://x")),
+    )
+    assert type(ours.fault) is NotFound
+    assert (type(theirs.fault), type(theirs.fault.__cause__)) == (Bug, ZeroDivisionError)
+    assert type(request.fault) is type(wrong.fault) is Bug
+
+
+def test_what_has_not_begun_or_waits_is_called_off():
+    threads, gate, begun = Threads(1), threading.Event(), threading.Event()
+    delayed = Once(Work(lambda: None), delays=[3600.0])
+    threads.submit([delayed])
+    running = Once(Work(lambda: begun.set() or gate.wait(60)))
+    queued = Once(Work(lambda: pytest.fail("it was called off")))
+    threads.cancel([delayed])
+    assert type(delayed.wait().fault) is Cancelled
+    threads.submit([running, queued])
+    assert begun.wait(60)
+    threads.cancel([running, queued])
+    gate.set()
+    assert running.wait().body is True, "what runs is left to finish"
+    assert type(queued.wait().fault) is Cancelled
+    assert not threads._jobs
+
+
+def test_a_retry_waits_and_runs_again(threads):
+    call = Once(Work(lambda: "done"), delays=[0.0, 0.05])
+    threads.submit([call])
+    assert (call.wait().body, call.attempts) == ("done", 3)
+
+
+def test_what_waits_for_another_attempt_holds_up_no_other(threads):
+    waiting = [Once(Work(lambda: None), delays=[3600.0]) for _ in range(5)]
+    threads.submit(waiting)
+    assert [response.body for response in carry(threads, *[Once(Work(lambda: 1)) for _ in range(9)])] == [1] * 9
+    assert len(threads._workers) <= 2 * 4
+    threads.cancel(waiting)
+    assert {type(each.wait().fault) for each in waiting} == {Cancelled}
+    assert not threads._waiting
+
+
+def test_a_call_that_breaks_when_it_is_told_is_told_so_and_the_thread_goes_on():
+    class Breaking(Once):
+        def done(self, response):
+            if not self.responses:
+                self.responses.append(response)
+                raise ZeroDivisionError("oops")
+            return super().done(response)
+
+    threads, broken = Threads(1), Breaking(Work(lambda: 1))
+    after = Once(Work(lambda: 2))
+    assert [type(response.fault) for response in carry(threads, broken, after)] == [Bug, type(None)]
+    assert broken.responses[0].body == 1
+
+
+def test_no_more_threads_run_than_stated():
+    threads, lock, running, most = Threads(3), threading.Lock(), 0, 0
+
+    def work():
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        threading.Event().wait(0.001)
+        with lock:
+            running -= 1
+
+    calls = [Once(Work(work)) for _ in range(200)]
+    submitters = [threading.Thread(target=threads.submit, args=(calls[at::8],)) for at in range(8)]
+    for each in submitters:
+        each.start()
+    for each in submitters:
+        each.join()
+    for call in calls:
+        call.wait()
+    assert most == 3
+
+
+def test_threads_end_when_nothing_is_left_to_do():
+    threads = Threads()
+    known = set(threading.enumerate())
+    carry(threads, *[Once(Work(lambda: None)) for _ in range(100)])
+    assert set(threading.enumerate()) == known, "what looks for threads left behind sees none"
+    deadline = time.monotonic() + 60
+    while threads._workers:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert carry(threads, Once(Work(lambda: "again")))[0].body == "again"
+
+
+def test_what_comes_while_the_last_thread_ends_is_done():
+    threads = Threads(1)
+    for wait_s in np.linspace(0.9, 1.1, 20) * work._LINGER_S:
+        time.sleep(wait_s)  # about when it goes
+        carry(threads, Once(Work(lambda: None)))
+
+
+def test_an_interrupt_at_any_moment_of_a_submit_leaves_the_threads_usable():
+    threads = Threads(2)
+    for at in range(400):
+        calls, left = [Once(Work(lambda: None)) for _ in range(4)], at
+
+        def trace(frame, _event, _argument):
+            nonlocal left
+            frame.f_trace_opcodes = True
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+            return trace
+
+        sys.settrace(trace)
+        try:
+            threads.submit(calls)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        threads.cancel(calls)
+        assert carry(threads, Once(Work(lambda: "done")))[0].body == "done", f"interrupted at step {at}"
+    assert len(threads._workers) <= 2
+
+
+def test_a_forked_child_has_threads_of_its_own():
+    threads, gate, begun = Threads(1), threading.Event(), threading.Event()
+    blocked = Once(Work(lambda: begun.set() or gate.wait(60)))
+    threads.submit([blocked])
+    assert begun.wait(60)
+
+    def child():
+        assert carry(threads, Once(Work(lambda: "child")))[0].body == "child"
+
+    with forked(child) as status:
+        assert status() == 0
+    gate.set()
+    assert blocked.wait().body is True
+
+
+def test_the_interpreter_s_end_waits_for_what_runs_and_for_no_more():
+    script = """
+        import time
+        from penstock.engine.contracts.exchange import Work
+        from penstock.engine.transport.work import Threads
+        from tests.engine.transport.calls import Once
+        Threads(1).submit([Once(Work(lambda: time.sleep(0.3))), Once(Work(lambda: print("written", flush=True)))])
+    """
+    ended = python(script)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "written\n", "")
+
+
+def test_at_the_interpreter_s_end_work_is_done_where_it_is_asked_for():
+    script = """
+        import atexit
+        from penstock.engine.contracts.exchange import Work
+        from penstock.engine.transport.work import Threads
+        from tests.engine.transport.calls import Once, carry
+        threads = Threads()
+        atexit.register(lambda: print(carry(threads, Once(Work(lambda: "done")))[0].body))
+        carry(threads, Once(Work(lambda: None)))
+    """
+    ended = python(script)
+    assert ended.stdout == "done\n", ended.stderr

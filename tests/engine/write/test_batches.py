@@ -1,0 +1,229 @@
+"""Puts that are sent together: all are told of, each with its own end, and others wait while as many are under way."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from penstock.engine.contracts.driver import Attributes
+from penstock.engine.fetch.calls import Calls
+from penstock.engine.fetch.fetcher import Fetcher
+from penstock.engine.transport.work import Threads
+from penstock.errors import Bug, Cancelled, Transient, Unusable
+from penstock.events import subscribe
+from penstock.options import ReadOptions, RetryOptions
+from penstock.stores.local.driver import Local
+from penstock.testing.clock import no_waiting
+from tests.engine.fetch.told import Told
+
+
+class Files(Local):
+    """Counts the puts of each batch, each of which waits until it may go on."""
+
+    def __init__(self, root):
+        super().__init__(root)
+        self.batches = []
+        self.began, self.go_on = threading.Semaphore(0), threading.Event()
+
+    def put_many(self, prefix, puts):
+        self.batches.append(len(puts))
+        exchange = super().put_many(prefix, puts)
+        run = exchange.request.run
+
+        def later():
+            self.began.release()
+            assert self.go_on.wait(60)
+            return run()
+
+        exchange.request.run = later
+        return exchange
+
+
+@pytest.fixture
+def files(tmp_path):
+    return Files(str(tmp_path))
+
+
+@pytest.fixture
+def calls(files):
+    fetcher = Fetcher(files, Threads(2), RetryOptions(attempts=1), ReadOptions())
+    told = Told()
+    yield Calls(lambda: fetcher, lambda: fetcher, told), told
+    files.go_on.set()
+    fetcher.close()
+
+
+def test_puts_go_together_while_as_many_batches_are_under_way_as_there_are_threads(files, calls, tmp_path):
+    calls, told = calls
+    puts = []
+    for number in range(60):
+        puts.append(calls.put(f"{number}", str(number).encode(), Attributes()))
+        calls.send()
+    for _ in range(2):
+        assert files.began.acquire(timeout=60)
+    assert files.batches == [1, 1]
+    files.go_on.set()
+    assert {*told.all(len(puts))} == set(puts)
+    assert sum(files.batches) == 60
+    assert len(files.batches) == 2 + 4  # sixteen at a time
+    assert all(each.complete and each.result() for each in puts)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {str(each): str(each) for each in range(60)}
+
+
+def test_one_that_fails_fails_alone(files, calls, tmp_path):
+    calls, told = calls
+    files.go_on.set()
+    (tmp_path / "folder").mkdir()
+    puts = [calls.put(key, b"x", Attributes()) for key in ("a", "folder", "b")]
+    calls.send()
+    assert {*told.all(len(puts))} == set(puts)
+    with pytest.raises(Unusable, match="a directory"):
+        puts[1].result()
+    assert puts[0].result()
+    assert puts[2].result()
+
+
+class _Busy(Files):
+    """Says of some keys, the first times, that they may be written later."""
+
+    def __init__(self, root, times):
+        super().__init__(root)
+        self.times, self.attempts = times, []
+        self.go_on.set()
+
+    def _put_all(self, puts):
+        found = [*super()._put_all(puts)]
+        self.attempts.append([key for key, _, _ in puts])
+        for at, (key, _, _) in enumerate(puts):
+            if self.times.get(key, 0):
+                self.times[key] -= 1
+                found[at] = Transient("later")
+        return found
+
+
+@pytest.mark.parametrize(("attempts", "times"), [(4, 1), (4, 3), (2, 2), (1, 1)])
+def test_one_that_may_be_tried_again_is_alone_and_as_often_as_any_other(tmp_path, attempts, times):
+    files = _Busy(str(tmp_path), {"b": times})
+    fetcher = Fetcher(files, Threads(2), RetryOptions(attempts=attempts), ReadOptions())
+    told = Told()
+    calls = Calls(lambda: fetcher, lambda: fetcher, told)
+    puts = [calls.put(key, b"x", Attributes()) for key in "abc"]
+    with no_waiting():
+        calls.send()
+        assert {*told.all(len(puts))} == set(puts)
+    assert puts[0].result()
+    assert puts[2].result()
+    if times < attempts:
+        assert puts[1].result()
+    else:
+        with pytest.raises(Transient, match="later") as caught:
+            puts[1].result()
+        assert caught.value.attempts == attempts
+    assert files.attempts == [["a", "b", "c"], *([["b"]] * min(times, attempts - 1))]
+    fetcher.close()
+
+
+def test_one_that_waits_for_another_attempt_is_called_off(tmp_path):
+    files = _Busy(str(tmp_path), {"b": 99})
+    fetcher = Fetcher(files, Threads(2), RetryOptions(base_s=1000, cap_s=1000, patience_s=10_000), ReadOptions())
+    told = Told()
+    calls = Calls(lambda: fetcher, lambda: fetcher, told)
+    puts = [calls.put(key, b"x", Attributes()) for key in "ab"]
+    calls.send()
+    assert told.all(1) == [puts[0]]
+    calls.call_off(puts)
+    assert told.all(1) == [puts[1]]
+    with pytest.raises(Cancelled):
+        puts[1].result()
+    fetcher.close()
+
+
+def test_large_puts_are_spread_over_batches(files, calls):
+    calls, told = calls
+    files.go_on.set()
+    puts = [calls.put(f"{number}", bytes(5 << 20), Attributes()) for number in range(4)]
+    calls.send()
+    assert {*told.all(len(puts))} == set(puts)
+    assert files.batches == [2, 2]
+
+
+def test_what_waits_is_called_off_and_what_has_begun_is_finished(files, calls, tmp_path):
+    calls, told = calls
+    puts = [calls.put("0", b"x", Attributes())]
+    calls.send()
+    puts.append(calls.put("1", b"x", Attributes()))
+    calls.send()
+    for _ in puts:
+        assert files.began.acquire(timeout=60)
+    puts += [calls.put(f"{number}", b"x", Attributes()) for number in range(2, 40)]
+    calls.send()
+    calls.call_off(puts)
+    files.go_on.set()
+    assert {*told.all(len(puts))} == set(puts)
+    for put in puts[2:]:
+        with pytest.raises(Cancelled):
+            put.result()
+    assert {path.name for path in tmp_path.iterdir()} == {"0", "1"}
+
+
+def test_a_store_that_is_closed_tells_all_that_wait(files, calls):
+    calls, told = calls
+    puts = [calls.put(f"{number}", b"x", Attributes()) for number in range(40)]
+    calls.send()
+    calls._fetcher().close()
+    files.go_on.set()
+    assert {*told.all(len(puts))} == set(puts)
+
+
+def test_listeners_hear_of_each_put_alone(files, calls):
+    calls, told = calls
+    heard = []
+    end = subscribe(heard.append)
+    try:
+        puts = [calls.put(key, b"x", Attributes()) for key in "ab"]
+        calls.send()
+        assert {*told.all(len(puts))} == set(puts)
+    finally:
+        end()
+    assert files.batches == []
+    assert heard
+
+
+def test_puts_that_were_prepared_for_an_engine_that_is_closed_end_too(tmp_path):
+    engines = [Fetcher(Local(str(tmp_path)), Threads(2), RetryOptions(attempts=1), ReadOptions()) for _ in range(2)]
+    now, told = engines[0], Told()
+    calls = Calls(lambda: now, lambda: now, told)
+    puts = [calls.put("a", b"x", Attributes())]
+    now.close()
+    now = engines[1]
+    puts.append(calls.put("b", b"x", Attributes()))
+    calls.send()
+    assert {*told.all(len(puts))} == set(puts)
+    assert puts[1].result()
+    with pytest.raises(Unusable, match="closed"):
+        puts[0].result()
+    now.close()
+
+
+def test_a_driver_that_tells_of_too_few_is_an_error_of_each(files, calls):
+    calls, told = calls
+    files.go_on.set()
+    whole = files.put_many
+    files.put_many = lambda prefix, puts: whole(prefix, puts[1:])
+    puts = [calls.put(key, b"x", Attributes()) for key in "abc"]
+    calls.send()
+    assert {*told.all(len(puts))} == set(puts)
+    for put in puts:
+        with pytest.raises(Bug, match="told of 2 puts where 3 were to be made"):
+            put.result()
+
+
+def test_what_goes_wrong_in_sending_is_told_to_each(calls, monkeypatch):
+    calls, told = calls
+    monkeypatch.setattr(calls._fetcher(), "send", lambda _operations: 1 / 0)
+    puts = [calls.put(key, b"x", Attributes()) for key in "abc"]
+    calls.send()
+    assert {*told.all(len(puts))} == set(puts)
+    with pytest.raises(Bug, match="ZeroDivisionError"):
+        puts[0].result()

@@ -1,0 +1,116 @@
+"""Parts are sent while others are written: within the memory allowed, told with their sizes, sent again on failure."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock import events
+from penstock.engine.node.member import member
+from penstock.engine.write.publish import Publication
+from penstock.errors import Forbidden
+from penstock.testing.servers import reply
+from tests.engine.write.uploads import OPTIONS, PART, Uploads, small_parts, writing
+from tests.servers.hostile import document
+
+
+@pytest.fixture
+def source(bucket):
+    return small_parts(bucket)
+
+
+def test_parts_are_told_with_their_sizes(source):
+    seen = []
+    stop = events.subscribe(seen.append)
+    with source.open_write("key") as file:
+        file.write(bytes(2 * PART + 3))
+    stop()
+    told = sorted((each.number, each.size_bytes) for each in seen if isinstance(each, events.PartSent))
+    assert told == [(1, PART), (2, PART), (3, 3)]
+    assert [each.size_bytes for each in seen if isinstance(each, events.Committed)] == [2 * PART + 3]
+
+
+def test_memory_is_bounded(source):
+    with source.open_write("key") as file:
+        for _ in range(40):
+            file.write(bytes(1 << 20))
+            assert sum(len(sent.buffer) for sent in file._parts._sent) + len(file._part.buffer) <= OPTIONS.buffer_bytes
+        file.abort()
+
+
+@pytest.mark.parametrize("share", [0.5, 0.0])
+def test_memory_is_this_process_s_share_of_it_and_two_parts_at_least(source, monkeypatch, share):
+    held = []
+
+    def hold(budget, _options):
+        budget.bytes_limit = int(budget.bytes_limit * share)
+        held.append(budget)
+
+    monkeypatch.setattr(member, "hold", hold)
+    with source.open_write("key") as file:
+        for _ in range(20):
+            file.write(bytes(1 << 20))
+            used = sum(len(sent.buffer) for sent in file._parts._sent) + len(file._part.buffer)
+            assert used <= max(2 * PART, OPTIONS.buffer_bytes * share)
+        file.abort()
+    assert len(held) == 1
+
+
+def test_a_share_that_shrinks_frees_the_memory_of_parts_that_were_sent(source):
+    with source.open_write("key") as file:
+        for part in [file.lend(PART) for _ in range(3)]:
+            file.give(part)
+        file.settle()
+        assert len(file._parts.free) == 3
+        file._parts._window.bytes_limit = 1
+        file.give(file.lend(PART))
+        assert len(file._parts.free) <= 1
+        file.abort()
+
+
+def test_no_memory_of_parts_is_kept_while_the_store_joins_them(source, monkeypatch):
+    kept = []
+    send = Publication.send
+
+    def watched(self, call):
+        kept.append(len(file._parts.free))
+        return send(self, call)
+
+    monkeypatch.setattr(Publication, "send", watched)
+    with source.open_write("key") as file:
+        file.give(file.lend(PART))
+    assert kept == [0]
+
+
+def test_a_part_that_fails_once_is_sent_again():
+    broken = [True]
+
+    def part(_received, send, _answer):
+        if broken.pop() if broken else False:
+            send(reply(503))
+            return True
+        return None
+
+    script = Uploads(part=part)
+    with writing(script) as file:
+        file.write(bytes(3 * PART))
+        file.close()
+    assert script.parts == {1: PART, 2: PART, 3: PART}
+
+
+def test_why_a_part_was_not_sent_is_why_the_upload_ended_for_who_waits_for_memory():
+    def part(_received, send, _answer):
+        send(reply(403, document("Error", Code="AccessDenied")))
+        return True
+
+    seen = []
+    stop = events.subscribe(seen.append)
+    with writing(Uploads(part=part)) as file:
+        for memory in [file.lend(PART) for _ in range(3)]:
+            file.give(memory)
+        with pytest.raises(Forbidden):
+            file.lend(PART)
+        assert file.closed
+    stop()
+    (ended,) = [each for each in seen if isinstance(each, events.OperationEnded)]
+    assert (ended.kind, ended.outcome) == ("upload", "failed")
+    assert "Forbidden" in ended.error

@@ -1,0 +1,22 @@
+"""What is deleted and written by mistake is tried through the commands, which run as in ``tests/cli``."""
+
+import os
+
+import pytest
+
+from penstock.jobs.tasks import worker
+from tests.cli.conftest import _ordered, penstock  # noqa: F401  fixtures
+
+
+@pytest.fixture
+def forks(monkeypatch):
+    """Keep the number of each process that is forked."""
+    pids, fork = [], os.fork
+
+    def counted():
+        pid = fork()
+        pids.append(pid)
+        return pid
+
+    monkeypatch.setattr(worker.os, "fork", counted)
+    return pids

@@ -1,0 +1,52 @@
+"""A report has a line for each outcome, at once, and lies in neither tree."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from penstock.errors import NoSpace, NotFound, Unusable
+from penstock.jobs.ledger import ledger
+from penstock.jobs.mirror import SyncOptions, opened
+from penstock.jobs.outcome import Outcome
+from penstock.options import StoreOptions
+
+
+@pytest.fixture
+def mirror(tmp_path):
+    (tmp_path / "in").mkdir()
+    return opened(str(tmp_path / "in"), str(tmp_path / "out"), SyncOptions(), StoreOptions())
+
+
+def test_each_line_is_there_as_soon_as_it_is_added(mirror, tmp_path):
+    path = tmp_path / "report"
+    path.write_text("old")
+    with ledger(path, mirror) as add:
+        add(Outcome("a\n", "b", 3, "copied"))
+        assert json.loads(path.read_text()) == {"source": "a\n", "dest": "b", "size": 3, "status": "copied"}
+        add(Outcome("", "c", 0, "failed", error=NotFound("gone")))
+    assert [json.loads(line)["status"] for line in path.read_text().splitlines()] == ["copied", "failed"]
+
+
+def test_no_file_is_no_report(mirror):
+    with ledger(None, mirror) as add:
+        add(Outcome("a", "b", 0, "copied"))
+
+
+@pytest.mark.parametrize("place", ["in/report", "out/deep/report", "out/../in/report"])
+def test_it_lies_in_neither_tree(mirror, tmp_path, place):
+    with pytest.raises(Unusable, match="one of the trees"), ledger(tmp_path / place, mirror):
+        pass
+
+
+def test_what_cannot_be_written_is_said(mirror, tmp_path):
+    with pytest.raises(Unusable, match="cannot write the report"), ledger(tmp_path / "no" / "report", mirror):
+        pass
+    with pytest.raises(NoSpace, match="cannot write the report"), ledger("/dev/full", mirror) as add:
+        add(Outcome("a", "b", 0, "copied"))
+
+
+def test_the_callers_own_errors_pass_unchanged(mirror, tmp_path):
+    with pytest.raises(NotFound, match="mine"), ledger(tmp_path / "report", mirror):
+        raise NotFound("mine")

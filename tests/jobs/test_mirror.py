@@ -1,0 +1,58 @@
+"""Two trees by their URLs: where they lie, which clock they have, and what may go of the second."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+import penstock as ps
+from penstock.errors import NotFound, Unsupported
+from penstock.jobs.mirror import SyncKeywords, SyncOptions, opened
+from penstock.values import ObjectMeta
+
+
+def mirror(source, dest, store=None, **how):
+    return opened(str(source), str(dest), SyncOptions(**how), store or ps.StoreOptions())
+
+
+def test_a_slash_at_the_end_makes_no_difference(tmp_path):
+    (tmp_path / "in").mkdir()
+    found = [mirror(f"{tmp_path}/in{end}", f"memory://m/out{end}") for end in ("", "/")]
+    assert len({(each.prefix, each.base) for each in found}) == 1
+    assert found[0].base == "out/"
+    assert mirror("memory://m", "memory://n/").base == ""
+
+
+def test_one_clock_is_one_server_s_or_this_machine_s(tmp_path):
+    (tmp_path / "in").mkdir()
+    one, two = (ps.S3Options(endpoint=f"http://127.0.0.1:{port}", anonymous=True) for port in (1, 2))
+    assert mirror("s3://abc/x", "s3://def/x", one).one_clock
+    assert mirror(tmp_path / "in", tmp_path / "out").one_clock
+    assert not mirror(tmp_path / "in", "s3://abc/x", two).one_clock
+    assert not mirror("s3://abc/x", tmp_path / "out", two).one_clock
+
+
+def test_markers_are_deleted_only_where_the_source_could_have_them(tmp_path):
+    (tmp_path / "in").mkdir()
+    up, across = mirror(tmp_path / "in", "memory://m/out"), mirror("memory://m/in", "memory://m/out")
+    marker, base, full = ObjectMeta("out/x/", 0), ObjectMeta("out/", 0), ObjectMeta("out/x/", 1)
+    assert [up.deletable(each) for each in (marker, base, full)] == [False, False, True]
+    assert [across.deletable(each) for each in (marker, base, full)] == [True, False, True]
+
+
+def test_what_a_store_cannot_do_is_said_before_anything_is_done(tmp_path):
+    (tmp_path / "in").mkdir()
+    with pytest.raises(Unsupported, match="cannot write"):
+        mirror(tmp_path / "in", "https://example.com/x")
+    with pytest.raises(NotFound, match="no such directory"):
+        mirror(tmp_path / "nowhere", "memory://m/x")
+
+
+def test_keywords_and_options_are_the_same():
+    assert list(SyncKeywords.__annotations__) == [each.name for each in fields(SyncOptions)]
+
+
+def test_another_keyword_is_refused_as_of_any_function(tmp_path):
+    with pytest.raises(TypeError, match="deleet"):
+        ps.sync(tmp_path, tmp_path / "x", deleet=True)

@@ -1,0 +1,32 @@
+"""Outcomes as lines, and summed up."""
+
+from __future__ import annotations
+
+import json
+
+from penstock.errors import NotFound
+from penstock.jobs.outcome import Outcome, Synced, as_line
+
+
+def test_a_line_has_what_there_is_to_say():
+    assert json.loads(as_line(Outcome("a", "b", 1, "copied"))) == {
+        "source": "a",
+        "dest": "b",
+        "size": 1,
+        "status": "copied",
+    }
+    assert json.loads(as_line(Outcome("", "b", 1, "skipped", "why"))) | {"note": "why", "source": None}
+    assert json.loads(as_line(Outcome("", "b", 1, "failed", error=NotFound("gone", url="s3://b/k"))))[
+        "error"
+    ].startswith("gone")
+    assert as_line(Outcome("\n\u2028\udcff", "b", 1, "copied")).count("\n") == 1
+
+
+def test_sums_count_each_once_and_keep_a_hundred_failures():
+    found = Synced()
+    for number in range(150):
+        found.add(Outcome("a", f"b{number}", 2, "failed", error=NotFound("gone")))
+        found.add(Outcome("a", "b", 2, "copied"))
+    found.add(Outcome("", "b", 2, "deleted"))
+    assert (found.failed, found.copied, found.copied_bytes, found.deleted) == (150, 150, 300, 1)
+    assert [each.dest for each in found.failures] == [f"b{number}" for number in range(100)]

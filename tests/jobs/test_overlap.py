@@ -1,0 +1,116 @@
+"""A sync deletes nothing that is its own source under another name, and asks no more where nothing looks like it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import penstock as ps
+from penstock.errors import Unusable
+from penstock.jobs.sync import Sieve
+from penstock.source import open_source
+from penstock.testing.faults import FaultServer
+from penstock.values import UNKNOWN_SIZE, ObjectMeta
+from tests.trees import contents
+
+
+@pytest.fixture(scope="module")
+def s3():
+    with FaultServer.within() as running:
+        yield running
+
+
+@pytest.fixture
+def names(s3, request, tmp_path, monkeypatch):
+    """Return two names of one bucket: the environment's, and a profile's that reaches its server as localhost."""
+    s3.make(bucket := f"b{abs(hash(request.node.name))}")
+    monkeypatch.chdir(tmp_path)
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    endpoint = s3.endpoint.replace("127.0.0.1", "localhost")
+    (tmp_path / "penstock.toml").write_text(
+        f"[profiles.other]\nurl = 's3://{bucket}/'\noptions.endpoint = '{endpoint}'\n"
+    )
+    return f"s3://{bucket}/", "penstock://other/"
+
+
+def fill(url, **objects):
+    source, prefix = open_source(url)
+    for key, data in objects.items():
+        source.put(prefix + key.replace("_", "/"), data)
+
+
+def keys(url):
+    return [each.key for each in ps.list(url)]
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize(("scheme", "turned"), [("", "fsspec+file://"), ("fsspec+file://", "")])
+def test_a_tree_within_the_destination_keeps_its_files(tmp_path, scheme, turned, dry_run):
+    sub = tmp_path / "t" / "sub" / "x"
+    sub.mkdir(parents=True)
+    for name in "ab":
+        (sub / name).write_text(name)
+    here, there = f"{scheme}{sub.parent}", f"{turned}{tmp_path}/t"
+    with pytest.raises(Unusable, match="of the source under another name: nothing is deleted"):
+        ps.sync(here, there, delete=True, dry_run=dry_run)
+    assert contents(sub) == {"a": b"a", "b": b"b"}
+
+
+def test_a_destination_within_the_source_keeps_the_source_s_files(tmp_path):
+    sub = tmp_path / "t" / "sub"
+    sub.mkdir(parents=True)
+    for path in (tmp_path / "t" / "a", sub / "only"):
+        path.write_text(path.name)
+        os.utime(path, (1e9, 1e9))
+    with pytest.raises(Unusable, match="under another name"):
+        ps.sync(f"{tmp_path}/t", f"fsspec+file://{sub}", delete=True)
+    assert (sub / "only").read_text() == "only"
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("prefix", "base"), [("sub/", ""), ("", "sub/")])
+def test_two_names_of_a_bucket_keep_the_source(names, turned, prefix, base):
+    mine, its = reversed(names) if turned else names
+    fill(mine, a=b"a", sub_b=b"b", sub_x_c=b"c")
+    before = {url.removeprefix(mine) for url in (mine + each for each in keys(mine + prefix))}
+    with pytest.raises(Unusable, match="under another name"):
+        ps.sync(mine + prefix, its + base, delete=True, whole_bucket=True)
+    assert before <= set(keys(mine))
+
+
+def test_what_filters_leave_out_of_the_source_is_kept(names):
+    mine, its = names
+    fill(mine, sub_sub_b=b"b", sub_skipped=b"s", sub_sub_keep=b"k")
+    with pytest.raises(Unusable, match="under another name"):
+        ps.sync(f"{mine}sub/", its, delete=True, include="sub/**", whole_bucket=True)
+    assert {"sub/sub/b", "sub/skipped", "sub/sub/keep"} <= set(keys(mine))
+
+
+def test_deletions_that_look_like_nothing_at_the_source_cost_no_request(s3, names):
+    mine, its = names
+    fill(mine, from_a=b"a", to_a=b"a", to_x_old=b"old", to_x_older=b"older")
+    before = len(s3.seen())
+    found = ps.sync(f"{mine}from/", f"{its}to/", delete=True)
+    assert (found.deleted, found.unchanged) == (2, 1)
+    assert sorted(seen.verb for seen in s3.seen()[before:]) == ["delete", "delete", "head", "head", "list", "list"]
+
+
+def test_twins_in_other_folders_are_deleted_where_the_trees_lie_apart(names):
+    """One name, size and time, and one key ends in the other; but no tree lies in the other."""
+    mine, its = names
+    fill(mine, **{f"from_{key}": b"0" for key in ("a", "old_b", "c_d")}, to_b=b"0", to_old_old_b=b"0")
+    found = ps.sync(f"{mine}from/", f"{its}to/", delete=True)
+    assert (found.copied, found.deleted) == (3, 2)
+    assert keys(f"{mine}to/") == ["to/a", "to/c/d", "to/old/b"]
+
+
+def test_a_sieve_holds_what_was_added_and_hardly_anything_else():
+    sieve = Sieve()
+    for number in range(10_000):
+        sieve.add(ObjectMeta(f"folder/{number}", number))
+    assert all(sieve.may_hold(ObjectMeta(f"other/{number}", number)) for number in range(10_000))
+    assert sum(sieve.may_hold(ObjectMeta(f"{number}", number + 1)) for number in range(10_000)) < 10
+    sieve.add(ObjectMeta("page", UNKNOWN_SIZE))
+    assert sieve.may_hold(ObjectMeta("page", 5))

@@ -1,0 +1,169 @@
+"""Azure's dialect keeps every promise on a server that checks signatures, and believes none that is odd."""
+
+import random
+import uuid
+from base64 import b64encode
+
+import pytest
+
+from penstock.engine.contracts.driver import Attributes, Payload
+from penstock.engine.transport.loop import connect
+from penstock.errors import (
+    ChecksumMismatch,
+    ConfigError,
+    Conflict,
+    Damaged,
+    InvalidURL,
+    NotFound,
+    Unauthenticated,
+    Unsupported,
+)
+from penstock.options import TransportOptions
+from penstock.stores.azure.driver import Azure
+from penstock.stores.azure.signing import AccountKey, Container, SharedAccess
+from penstock.stores.credentials.refreshing import RefreshingCredentials
+from penstock.testing.drivers import Trial
+from penstock.testing.faults import FaultServer, Settings
+from penstock.testing.servers import Scripted, reply
+from tests.servers import Account
+
+
+class Given:
+    """A source of credentials that are there."""
+
+    def __init__(self, credentials):
+        self.credentials = credentials
+
+    def load(self):
+        return self.credentials
+
+
+KEY = b64encode(b"a key").decode()
+
+
+def driver_of(account, name, credentials=None, **options):
+    place = Container(name, account.name, account.endpoint, f"az://{name}/")
+    return Azure(place, RefreshingCredentials(Given(credentials or AccountKey(account.key))), **options)
+
+
+def account_of(server):
+    options = server.store
+    key = b64encode(server.settings.secret_key.encode()).decode()
+    return Account(options.endpoint, options.account, key)
+
+
+@pytest.fixture(scope="module")
+def hierarchical_server():
+    with FaultServer.start(Settings(dialect="azure-hns")) as server:
+        yield server
+
+
+class TestHierarchical:
+    """An account with a hierarchical namespace: names are paths, folders are there, and are never objects."""
+
+    @pytest.fixture
+    def trial(self, hierarchical_server):
+        name = f"test-{uuid.uuid4().hex}"
+        hierarchical_server.make(name)
+        return Trial(driver_of(account_of(hierarchical_server), name), connect(TransportOptions()))
+
+    def test_the_pages_of_folders_join_to_all_keys_in_order(self, trial, seed):
+        draw = random.Random(seed)
+        parts = ("a", "a!", "a-", "a.txt", "a0", "é", "\uffee", "🐶", "日本")
+        keys = {"/".join(draw.choice(parts) for _ in range(draw.randint(1, 4))) for _ in range(150)}
+        keys = sorted((key for key in keys if not any(each.startswith(f"{key}/") for each in keys)), key=str.encode)
+        trial.put_all(keys)
+        trial.driver.page_keys = 7
+        for prefix in ("", "a", "a/", "a!", "é/", "nothing"):
+            found = [key for key in keys if key.startswith(prefix)]
+            assert trial.keys(prefix) == found
+            assert trial.keys(prefix, start_after=f"{prefix}a/é") == [
+                key for key in found if key.encode() > f"{prefix}a/é".encode()
+            ]
+
+    def test_a_folder_is_no_object_and_is_not_deleted_while_it_holds_one(self, trial):
+        trial.put_all(["a/b/c"])
+        for folder in ("a", "a/b"):
+            with pytest.raises(NotFound, match="a folder is none"):
+                trial.head(folder)
+            trial.do(trial.driver.delete(folder))
+        assert trial.keys() == ["a/b/c"]
+        trial.do(trial.driver.delete("a/b/c"))
+        assert trial.keys() == []
+
+    def test_only_slashes_delimit(self, trial):
+        trial.put_all(["a/b"])
+        with pytest.raises(Unsupported, match="delimiter"):
+            next(trial.pages(delimiter="-"))
+
+
+class TestAnswers:
+    """What a server may say, and what Penstock makes of it."""
+
+    def _ask(self, answer, verb, **options):
+        def script(_received, send):
+            send(answer)
+            return False
+
+        with Scripted(script) as server:
+            account = Account(f"{server.url}/mine", "mine", KEY)
+            driver = driver_of(account, "box", **options)
+            return verb(Trial(driver, connect(TransportOptions())))
+
+    def test_a_request_without_a_key_is_never_one_for_the_container(self):
+        """A DELETE of no key could delete the container."""
+        driver = driver_of(Account("http://127.0.0.1:1/mine", "mine", KEY), "box")
+        verbs = [
+            driver.head,
+            driver.delete,
+            lambda key: driver.get(key, ""),
+            lambda key: driver.create(key, Attributes()),
+        ]
+        verbs += [lambda key: driver.put(key, Payload(b""), Attributes()), lambda key: driver.copy("from", key)]
+        for verb in verbs:
+            with pytest.raises(InvalidURL, match="names a container"):
+                verb("")
+
+    def test_no_redirect_is_followed(self):
+        with pytest.raises(ConfigError, match="points elsewhere"):
+            self._ask(reply(307, location="http://127.0.0.1:1/mine/box/key"), lambda trial: trial.get("key"))
+
+    def test_a_folder_is_no_object(self):
+        for header in (b"x-ms-meta-hdi_isfolder: true", b"x-ms-resource-type: directory"):
+            answer = b"HTTP/1.1 200 .\r\ncontent-length: 0\r\n" + header + b"\r\n\r\n"
+            with pytest.raises(NotFound, match="a folder is none"):
+                self._ask(answer, lambda trial: trial.head("key"))
+
+    def test_bytes_are_compared_with_the_stored_digest_unless_that_is_switched_off(self):
+        wrong = reply(200, b"bytes", etag='"e"', content_md5=b64encode(bytes(16)).decode())
+        for read in (lambda trial: trial.get("key"), lambda trial: trial.read("key", 0, 5, "e", whole=True)):
+            with pytest.raises(ChecksumMismatch):
+                self._ask(wrong, read)
+            assert self._ask(wrong, read, checksums=False) == b"bytes"
+
+    @pytest.mark.parametrize("body", [b"<html><body>log in</body></html>", b"{}", b"\0"])
+    def test_an_answer_that_is_not_azures_is_damaged(self, body):
+        for verb in (lambda driver: driver.list(""), lambda driver: driver.uploads("")):
+            with pytest.raises(Damaged, match=r"check endpoint=.*az://box/"):
+                self._ask(reply(200, body), lambda trial, verb=verb: trial.do(verb(trial.driver)))
+
+    def test_a_lease_is_not_taken_for_another_version(self):
+        refused = reply(412, x_ms_error_code="LeaseIdMissing")
+        with pytest.raises(Conflict, match="holds a lease") as caught:
+            self._ask(
+                refused, lambda trial: trial.do(trial.driver.put("k", Payload(b""), Attributes(create_only=True)))
+            )
+        assert type(caught.value) is Conflict
+
+    def test_a_signature_in_the_query_is_in_no_error(self):
+        sas = SharedAccess("sv=1&sig=a-very-secret-signature")
+        body = b"<Error><Code>AuthenticationFailed</Code><Message>sig=a-very-secret-signature</Message></Error>"
+        with pytest.raises(Unauthenticated) as caught:
+            self._ask(reply(403, body), lambda trial: trial.get("key"), credentials=sas)
+        assert "secret" not in f"{caught.value}"
+
+    def test_what_aborted_uploads_leave_in_memory_is_bounded(self):
+        driver = driver_of(Account("http://127.0.0.1:1/mine", "mine", KEY), "box")
+        for number in range(3000):
+            driver.abort("key", f"upload-{number}").request.run()
+        assert len(driver._aborted) <= 1024

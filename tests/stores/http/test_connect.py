@@ -1,0 +1,30 @@
+"""A store whose TLS is not verified is named in the log, once per process; its errors name the provider's settings."""
+
+import logging
+
+from penstock.options import TransportOptions
+from penstock.stores.http.connect import connected
+from penstock.stores.provider import Opening
+from penstock.stores.web.options import HTTPOptions
+from penstock.stores.web.provider import PROVIDER
+
+
+def opened(endpoint, **transport):
+    options = HTTPOptions(transport=TransportOptions(**transport))
+    settings, _ = PROVIDER.resolve(options, {})
+    return connected(Opening(PROVIDER, "https", "host", options, settings, {}), endpoint)
+
+
+def test_the_log_warns_once_per_endpoint_and_only_of_tls(caplog):
+    caplog.set_level(logging.WARNING, "penstock")
+    for endpoint in ("https://one.test", "https://one.test", "https://two.test", "http://three.test"):
+        opened(endpoint, verify=False).close()
+    opened("https://four.test").close()
+    said = [record.message.split()[0] for record in caplog.records]
+    assert said == ["https://one.test", "https://two.test"]
+
+
+def test_the_transport_knows_what_to_name():
+    transport = opened("https://five.test")
+    assert transport.where == PROVIDER.where == "the URL"
+    transport.close()

@@ -1,0 +1,34 @@
+"""Names of OSS's hosts and regions."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.stores.oss.options import OSSOptions
+from penstock.stores.oss.settings import credentials_file, region_of
+
+
+@pytest.mark.parametrize(
+    ("host", "region"),
+    [
+        ("oss-cn-beijing.aliyuncs.com", "cn-beijing"),
+        ("oss-cn-beijing-internal.aliyuncs.com", "cn-beijing"),
+        ("bucket.oss-us-west-1.aliyuncs.com", "us-west-1"),
+        ("s3.oss-ap-southeast-1-internal.aliyuncs.com", "ap-southeast-1"),
+        ("cn-hangzhou.oss.aliyuncs.com", "cn-hangzhou"),
+        ("oss-accelerate.aliyuncs.com", ""),
+        ("oss-accelerate-overseas.aliyuncs.com", ""),
+        ("data.example.com", ""),
+        ("oss-cn-beijing.aliyuncs.com.evil.example", ""),
+        ("127.0.0.1", ""),
+    ],
+)
+def test_a_host_names_its_region(host, region):
+    assert region_of(host) == region
+
+
+@pytest.mark.usefixtures("homeless")
+def test_without_a_home_directory_there_is_no_file_of_credentials():
+    named, path = credentials_file(OSSOptions(), {})
+    assert not named
+    assert not path.exists()

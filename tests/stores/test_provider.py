@@ -1,0 +1,114 @@
+"""A provider takes its own options, neutral ones and those of a class it derives from, and refuses another's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from penstock.engine.contracts.limits import Limits
+from penstock.errors import ConfigError, MissingExtra
+from penstock.options import RetryOptions, StoreOptions, WriteOptions
+from penstock.stores.local.provider import PROVIDER as LOCAL
+from penstock.stores.memory.provider import PROVIDER as MEMORY
+from penstock.stores.provider import Opening, Provider, bucket_names
+from penstock.stores.s3.options import S3Options
+from penstock.stores.s3.provider import PROVIDER as S3
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeOptions(S3Options):
+    pool: str = "none"
+
+
+LAKE = replace(S3, name="Lake", schemes=("lake",), options=LakeOptions)
+PLAIN = Provider(name="plain", schemes=("plain",), open=lambda _: pytest.fail("opened"))
+
+
+def test_own_options_are_taken_as_they_are():
+    own = LakeOptions(pool="a")
+    assert LAKE.take(own) is own
+    assert S3.take(own) is own, "a class that derives from the provider's has all of its options"
+
+
+def test_options_of_a_class_it_derives_from_become_its_own_with_the_same_parts():
+    parts = {"retry": RetryOptions(patience_s=3)}
+    assert S3.take(StoreOptions(**parts)) == S3Options(**parts)
+    assert LAKE.take(S3Options(region="r", **parts)) == LakeOptions(region="r", **parts)
+
+
+@pytest.mark.parametrize("provider", [LOCAL, MEMORY], ids=["file", "memory"])
+def test_a_store_without_a_network_takes_the_neutral_parts_of_any_options(provider):
+    parts = {"retry": RetryOptions(patience_s=3)}
+    taken = provider.take(S3Options(access_key="a", secret_key="b", **parts))
+    assert (type(taken), taken) == (StoreOptions, StoreOptions(**parts)), "and keeps no key"
+
+
+def test_another_providers_options_are_refused_by_the_name_of_the_right_class():
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class OtherOptions(StoreOptions):
+        project: str = ""
+
+    with pytest.raises(ConfigError, match=r"s3:// takes no OtherOptions.*pass store=S3Options\(…\), or StoreOptions"):
+        S3.take(OtherOptions())
+    with pytest.raises(ConfigError, match=r"plain:// takes no S3Options.*pass store=StoreOptions"):
+        PLAIN.take(S3Options())
+    assert PLAIN.take(StoreOptions()) == StoreOptions()
+
+
+def test_what_is_no_options_at_all_is_refused():
+    for wrong in ({"region": "r"}, {}, "profile", S3Options):
+        with pytest.raises(ConfigError, match="store= takes StoreOptions or S3Options"):
+            S3.take(wrong)
+
+
+def test_parts_are_as_the_store_wants_them():
+    small = StoreOptions(write=WriteOptions(part_bytes=MIB))
+    with pytest.raises(ConfigError, match=f"part_bytes must be at least {5 * MIB} for S3, not {MIB}"):
+        S3.take(small)
+    assert MEMORY.take(small) == small
+    tight = replace(S3, limits=Limits(most_part_bytes=8 * MIB))
+    with pytest.raises(ConfigError, match=f"at most {8 * MIB} for S3"):
+        tight.take(StoreOptions())
+
+
+def test_buckets_are_named_by_a_pattern_and_refused_in_words():
+    fault = bucket_names("[a-z]{3}", "three letters")
+    assert fault("abc") == ""
+    assert fault("a" * 100) == f"{'a' * 80!r} cannot be a bucket: three letters"
+
+
+def test_a_library_that_is_missing_is_told_with_what_to_install():
+    def opens(_: Opening):
+        import penstock_nowhere  # noqa: F401
+
+    opening = Opening(PLAIN, "plain", "bucket", StoreOptions(), None, {})
+    with pytest.raises(MissingExtra, match=r"plain needs penstock_nowhere.*pip install penstock\[plain\] \[plain://bu"):
+        replace(PLAIN, open=opens, extra="penstock[plain]").begin(opening)
+    with pytest.raises(ModuleNotFoundError):
+        replace(PLAIN, open=opens).begin(opening)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"schemes": "plain"}, "are a tuple of lower-case schemes"),
+        ({"schemes": ()}, "are a tuple of lower-case schemes"),
+        ({"schemes": ("Plain",)}, "are a tuple of lower-case schemes"),
+        ({"schemes": ("plain://",)}, "are a tuple of lower-case schemes"),
+        ({"options": dict}, "a frozen dataclass that derives from StoreOptions"),
+        ({"options": StoreOptions()}, "a frozen dataclass that derives from StoreOptions"),
+    ],
+)
+def test_a_provider_that_could_not_work_is_refused_where_it_is_made(wrong, says):
+    with pytest.raises(ConfigError, match=f"of plain .*{says}|of plain {says}"):
+        replace(PLAIN, **wrong)
+
+
+def test_defaults_hold_where_given_options_say_nothing():
+    mine = replace(S3, defaults=S3Options(region="eu", retry=RetryOptions(attempts=7)))
+    assert mine.take(StoreOptions()) == mine.defaults
+    taken = mine.take(S3Options(region="us", retry=RetryOptions(tokens=3)))
+    assert (taken.region, taken.retry) == ("us", RetryOptions(attempts=7, tokens=3))

@@ -1,0 +1,79 @@
+"""Answers to requests for a directory: its names, or why there are none."""
+
+import pytest
+
+from penstock.engine.contracts.exchange import Response
+from penstock.errors import Damaged, Forbidden, NotFound, Transient, Unauthenticated, Unsupported, Unusable
+from penstock.stores.web.driver import check_listable, index_of
+from penstock.stores.web.route import Route
+from penstock.stores.web.walk import Walk
+
+PAGE = b"<title>Index of /</title><a href='x'>x</a></html>"
+HEADERS = {"content-length": str(len(PAGE)), "content-type": "text/html"}
+
+
+def _index(response, directory="d/", *, first=True):
+    route = Route("https://h/", (), lambda _url: "")
+    walk = Walk("", directory=directory, first=first)
+    return index_of(response, walk, route.straight(directory), route)
+
+
+def test_an_index_is_read():
+    assert [each.name for each in _index(Response(200, HEADERS, PAGE))] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("response", "directory", "kind"),
+    [
+        (Response(404), "d/", NotFound),
+        (Response(404), "", Unsupported),
+        (Response(403), "d/", Unsupported),
+        (Response(200, HEADERS, b"x" * len(PAGE)), "d/", Unsupported),
+        (Response(200, HEADERS, overflow=True), "d/", Unsupported),
+    ],
+)
+def test_where_there_is_no_index_a_manifest_is_named(response, directory, kind):
+    with pytest.raises(kind, match="from_manifest"):
+        _index(response, directory)
+
+
+def test_a_directory_that_is_gone_meanwhile_is_empty_and_one_that_is_refused_is_not():
+    assert _index(Response(404), first=False) == []
+    with pytest.raises(Forbidden):
+        _index(Response(403), first=False)
+
+
+@pytest.mark.parametrize(
+    ("response", "kind"),
+    [
+        (Response(401), Unauthenticated),
+        (Response(500), Transient),
+        (Response(200, HEADERS, PAGE[:-1]), Transient),
+        (Response(200, {"content-type": "text/html"}, PAGE), Damaged),
+        (Response(200, HEADERS | {"content-encoding": "gzip"}, PAGE), Unusable),
+    ],
+)
+def test_an_answer_that_is_not_whole_is_no_listing(response, kind):
+    with pytest.raises(kind):
+        _index(response)
+
+
+class _Store:
+    def __init__(self, hint=""):
+        self._hint = hint
+
+    def url(self, key):
+        return f"https://h/{key.partition('?')[0]}"
+
+    def hint(self, _key):
+        return self._hint
+
+
+def test_what_cannot_be_listed_is_said_before_any_request():
+    check_listable(_Store(), "a/", "/")
+    for prefix, delimiter in (("a/", "-"), ("a/?sig=hushhush", "")):
+        with pytest.raises(Unsupported) as caught:
+            check_listable(_Store(), prefix, delimiter)
+        assert "hushhush" not in f"{caught.value}{vars(caught.value)}"
+    with pytest.raises(Unsupported, match="write s3://b/a"):
+        check_listable(_Store("write s3://b/a"), "a/", "")

@@ -1,0 +1,288 @@
+"""Index pages: only what they name in their own directory, and no size that is not exact."""
+
+import json
+import time
+from contextlib import suppress
+from urllib.parse import unquote
+
+import pytest
+
+from penstock.errors import Damaged
+from penstock.stores.web.index import Named, read_index
+from penstock.values import UNKNOWN_SIZE
+
+URL = "https://h/a%20b/"
+NGINX = """<html>
+<head><title>Index of /a b/</title></head>
+<body>
+<h1>Index of /a b/</h1><hr><pre><a href="../">../</a>
+<a href="sub%20dir/">sub dir/</a>                                           22-Nov-2026 10:58                   -
+<a href="1%2B1%3D2.txt">1+1=2.txt</a>                                       22-Nov-2026 10:58                1234
+<a href="{long}">{short}..&gt;</a> 22-Nov-2026 10:58                  7K
+<a href="%26lt%3B.txt">&amp;lt;.txt</a>                                     22-Nov-2026 10:58                   0
+</pre><hr></body>
+</html>
+"""
+LONG = "x" * 60
+APACHE = """<!DOCTYPE HTML PUBLIC "-//W3C//DTD HTML 3.2 Final//EN">
+<html>
+ <head>
+  <title>Index of /a b</title>
+ </head>
+ <body>
+<h1>Index of /a b</h1>
+  <table>
+<tr><th><img src="/icons/blank.gif" alt="[ICO]"></th><th><a href="?C=N;O=D">Name</a></th>
+<th><a href="?C=M;O=A">Last modified</a></th></tr>
+<tr><td><img src="/icons/back.gif" alt="[PARENTDIR]"></td><td><a href="/">Parent Directory</a>       </td></tr>
+<tr><td valign="top"><a href="sub/"><img src="/icons/folder.gif" alt="[DIR]"></a></td><td><a href="sub/">sub/</a></td>
+<td align="right">2026-11-22 10:58  </td><td align="right">  - </td></tr>
+<tr><td><img src="/icons/text.gif" alt="[TXT]"></td><td><a href="./a:b.txt">a:b.txt</a></td>
+<td align="right">2026-11-22 10:58  </td><td align="right">1.2K</td></tr>
+<tr><td><img src="/icons/text.gif" alt="[TXT]"></td><td><a href="plus+plus">plus+plus</a></td>
+<td align="right">2026-11-22 10:58  </td><td align="right">123 </td></tr>
+</table>
+<p>See <a href="README">the notes</a>, <a href="https://other/file.txt">file.txt</a>,
+<a href="sub/deep.txt">deep.txt</a>.</p>
+</body></html>
+"""
+PYTHON = """<!DOCTYPE HTML>
+<html lang="en"><head><meta charset="utf-8"><title>Directory listing for /a b/</title></head>
+<body><h1>Directory listing for /a b/</h1><hr><ul>
+<li><a href="b%20c.txt">b c.txt</a></li>
+<li><a href="link">link@</a></li>
+<li><a href="sub/">sub/</a></li>
+</ul><hr></body></html>
+"""
+
+
+def _read(page, kind="text/html; charset=utf-8", url=URL):
+    return read_index(page.encode(), kind, url)
+
+
+def test_nginx_says_sizes_exactly_where_it_does():
+    page = NGINX.replace("{long}", LONG).replace("{short}", LONG[:47])
+    assert _read(page) == [
+        Named("sub dir/"),
+        Named("1%2B1=2.txt", 1234),
+        Named(LONG, UNKNOWN_SIZE),
+        Named("&lt%3B.txt", 0),
+    ]
+
+
+def test_apache_rounds_sizes_and_links_in_texts_are_no_entries():
+    assert _read(APACHE) == [Named("sub/"), Named("a:b.txt"), Named("plus+plus")]
+
+
+def test_pythons_server_says_no_sizes():
+    assert _read(PYTHON) == [Named("b c.txt"), Named("link"), Named("sub/")]
+
+
+@pytest.mark.parametrize(
+    "href",
+    [
+        *("../x", "/x", "/a%20b/../x", "//other/a%20b/x", "http://h/a%20b/x", "https://h:444/a%20b/x", "x?y=1", "x#y"),
+        *("sub/x", "%2e%2e", "%2E", "..%2fx/y", "javascript:x", "", "https://[", "x/../y/z"),
+    ],
+)
+def test_a_link_out_of_the_directory_is_no_entry(href):
+    text = href.rstrip("/").rpartition("/")[2]
+    found = _read(f'<title>Index of /</title><a href="{href}">{text}</a></html>')
+    assert found == []
+
+
+def test_an_absolute_link_into_the_directory_is_an_entry_in_any_spelling():
+    page = '<title>Index of /</title><a href="/a b/x">x</a><a href="https://h/%61%20b/y">y</a></html>'
+    assert _read(page) == [Named("x"), Named("y")]
+
+
+def test_a_name_that_stands_twice_counts_once():
+    assert _read('<title>Index of /</title><a href="x">x</a><a href="./x">x</a></html>') == [Named("x")]
+
+
+@pytest.mark.parametrize("page", ["<title>Welcome</title><a href='x'>x</a></html>", "plain text", "", "<html></html>"])
+def test_another_page_is_no_index(page):
+    assert _read(page) is None
+
+
+def test_a_page_that_is_cut_short_is_damaged():
+    with pytest.raises(Damaged, match="cut short"):
+        _read("<html><title>Index of /</title><a href='x'>x</a>")
+
+
+def test_a_size_that_no_file_has_is_unknown():
+    line = '<title>Index of /</title><a href="x">x</a> 22-Nov-2026 10:58 9999999999999999999\n</html>'
+    assert _read(line) == [Named("x")]
+
+
+def test_json_says_all_of_it():
+    rows = [
+        {"name": "sub", "type": "directory", "mtime": "Sun, 22 Nov 2026 10:58:00 GMT"},
+        {"name": "100% ü?.txt", "type": "file", "mtime": "Sun, 22 Nov 2026 10:58:00 GMT", "size": 7},
+        {"name": "socket", "type": "other", "mtime": "Sun, 22 Nov 2026 10:58:00 GMT"},
+        {"name": "odd", "type": "file", "mtime": 7, "size": True},
+    ]
+    assert _read(json.dumps(rows), "application/json") == [
+        Named("sub/"),
+        Named("100%25 ü%3F.txt", 7, 1795345080.0),
+        Named("odd"),
+    ]
+
+
+@pytest.mark.parametrize("rows", ['{"a": 1}', "[1]", "7"])
+def test_other_json_is_no_index(rows):
+    assert _read(rows, "application/json") is None
+
+
+@pytest.mark.parametrize("rows", ["[", '[{"name": "../x", "type": "file"}]', '[{"name": 7}]', '[{"name": ".."}]', ""])
+def test_odd_json_is_damaged(rows):
+    with pytest.raises(Damaged):
+        _read(rows, "application/json")
+
+
+def test_bytes_that_are_no_utf8_stay_as_they_are():
+    page = b'<title>Index of /</title><a href="%FFx">\xffx</a></html>'
+    assert read_index(page, "text/html", URL) == [Named("%FFx")]
+    assert read_index(b'[{"name": "\xffx", "type": "file", "size": 1}]', "application/json", URL) == [Named("%FFx", 1)]
+
+
+# Apache 2.4.68 and lighttpd 1.4.69 of Debian 12, over the same directory: what they wrote, without icons and scripts.
+APACHE_TABLE = """<!DOCTYPE HTML PUBLIC "-//W3C//DTD HTML 4.01//EN" "http://www.w3.org/TR/html4/strict.dtd">
+<html>
+ <head>
+  <title>Index of /debian</title>
+ </head>
+ <body>
+<h1>Index of /debian</h1>
+  <table>
+   <tr><th><a href="?C=N;O=D">Name</a></th><th><a href="?C=M;O=A">Last modified</a></th></tr>
+<tr><td valign="top">[PARENTDIR]</td><td><a href="/">Parent Directory</a></td><td align="right">  - </td></tr>
+<tr><td><a href="%c3%bc&amp;%3cq%3e.txt">ü&amp;&lt;q&gt;.txt</a></td><td>2026-11-22 15:13  </td><td>  1 </td></tr>
+<tr><td><a href="b%20c.txt">b c.txt</a></td><td align="right">2026-11-22 15:13  </td><td align="right">  2 </td></tr>
+<tr><td><a href="big.bin">big.bin</a></td><td align="right">2026-11-22 15:13  </td><td align="right">121K</td></tr>
+<tr><td><a href="dir/">dir/</a></td><td align="right">2026-11-22 15:13  </td><td align="right">  - </td></tr>
+<tr><td><a href="per%2525cent">per%25cent</a></td><td>2026-11-22 15:13  </td><td>  1 </td></tr>
+<tr><td><a href="plus+hash%23q%3fx">plus+hash#q?x</a></td><td align="right">2026-11-22 15:13  </td><td>  1 </td></tr>
+<tr><td><a href="quo%22te.txt">quo&quot;te.txt</a></td><td align="right">2026-11-22 15:13  </td><td>  1 </td></tr>
+<tr><td><a href="zz;semi=1">zz;semi=1</a></td><td align="right">2026-11-22 15:13  </td><td align="right">  1 </td></tr>
+   <tr><th colspan="5"><hr></th></tr>
+</table>
+</body></html>
+"""
+LIGHTTPD = """<!DOCTYPE html>
+<html>
+<head>
+<title>Index of /debian/</title>
+</head>
+<body>
+<h2>Index of /debian/</h2>
+<div class="list">
+<table summary="Directory Listing" cellpadding="0" cellspacing="0">
+<thead><tr><th class="n">Name</th><th class="m">Last Modified</th><th class="s">Size</th></tr></thead>
+<tbody>
+<tr class="d"><td class="n"><a href="../">..</a>/</td><td class="m">&nbsp;</td><td class="s">- &nbsp;</td></tr>
+<tr class="d"><td class="n"><a href="dir/">dir</a>/</td><td class="m">2026-Nov-22 15:13:44</td></tr>
+<tr><td class="n"><a href="b%20c.txt">b c.txt</a></td><td class="s">0.1K</td></tr>
+<tr><td class="n"><a href="big.bin">big.bin</a></td><td class="s">120.5K</td></tr>
+<tr><td class="n"><a href="per%2525cent">per%25cent</a></td><td class="m">2026-Nov-22 15:13:44</td></tr>
+<tr><td class="n"><a href="plus%2Bhash%23q%3Fx">plus+hash#q?x</a></td><td class="m">2026-Nov-22 15:13:44</td></tr>
+<tr><td class="n"><a href="quo%22te.txt">quo&#x22;te.txt</a></td><td class="m">2026-Nov-22 15:13:44</td></tr>
+<tr><td class="n"><a href="zz%3Bsemi%3D1">zz;semi=1</a></td><td class="m">2026-Nov-22 15:13:44</td></tr>
+<tr><td class="n"><a href="%C3%BC%26%3Cq%3E.txt">ü&#x26;&#x3C;q&#x3E;.txt</a></td></tr>
+</tbody>
+</table>
+</div>
+<div class="foot">lighttpd/1.4.69</div>
+</body>
+</html>
+"""
+
+
+@pytest.mark.parametrize("page", [APACHE_TABLE, LIGHTTPD], ids=["apache", "lighttpd"])
+def test_the_pages_of_apache_and_lighttpd_name_the_same_files(page):
+    found = read_index(page.encode(), "text/html;charset=UTF-8", "http://h/debian/")
+    named = {unquote(each.name): each for each in found}
+    files = {"b c.txt", "big.bin", "per%25cent", "plus+hash#q?x", 'quo"te.txt', "zz;semi=1", "ü&<q>.txt"}
+    assert named.keys() == {*files, "dir/"}
+    assert {each.size for each in found} == {UNKNOWN_SIZE}, "both round"
+
+
+_TITLE = b"<title>Index of /</title>"
+_HOSTILE = [
+    b"<a ",
+    b"<a",
+    b"<",
+    b"<!--",
+    b"<!",
+    b'<a href="',
+    b"<a href='",
+    b'<a x="y ',
+    b"<a href=x>a<b>",
+    b"<a href=x>",
+]
+_HOSTILE += [
+    b"</a",
+    b"</a>",
+    b"&",
+    b"&#1;",
+    b"<script>",
+    b"<a b c>",
+    b"<a = ",
+    b"<a href=\n",
+    b"<style></styl",
+    b"<title>x",
+]
+_HOSTILE += [
+    b"<a href=x></a>x<title></title>",
+    b"<img x='",
+    b"<img x=",
+    b"<a href=%ff>",
+    b"<a href=../>",
+    b"<A\tHREF = '&#9",
+]
+
+
+@pytest.mark.parametrize("piece", _HOSTILE, ids=repr)
+@pytest.mark.parametrize("end", [b"", b"></html>", b"'\"></a></html>"], ids=repr)
+def test_a_hostile_page_takes_time_in_proportion_to_its_length(piece, end):
+    """48 KiB of ``<a <a`` took a minute."""
+    began = time.thread_time()
+    with suppress(Damaged):
+        read_index(_TITLE + piece * ((1 << 19) // len(piece)) + end, "text/html", URL)
+    assert time.thread_time() - began < 3
+
+
+@pytest.mark.parametrize("page", [b"[" * 100_000, b'[{"name":' * 100_000, b"9" * 5000, b'[{"name": "\\ud800"}]'])
+def test_hostile_json_is_damaged(page):
+    with pytest.raises(Damaged):
+        read_index(page, "application/json", URL)
+
+
+@pytest.mark.parametrize(
+    ("page", "kind"),
+    [
+        (_TITLE + b"<a href=x>" * 101, "text/html"),
+        (_TITLE + b"<b>" * 1001, "text/html"),
+        (b"[" + b'{"name":"x"},' * 101 + b'{"name":"x"}]', "application/json"),
+        (b"[" + b"[]," * 1001 + b"1]", "application/json"),
+    ],
+    ids=["links", "tags", "rows", "values"],
+)
+def test_a_page_of_more_than_any_directory_holds_is_damaged(page, kind, monkeypatch):
+    monkeypatch.setattr("penstock.stores.web.index._MOST_LINKS", 100)
+    monkeypatch.setattr("penstock.stores.web.index._MOST_MARKS", 1000)
+    with pytest.raises(Damaged, match="more than"):
+        read_index(page, kind, URL)
+
+
+def test_a_number_that_names_no_character_is_damaged():
+    with pytest.raises(Damaged, match="character"):
+        read_index(_TITLE + b"<a href=x>&#" + b"1" * 5000 + b";</a></html>", "text/html", URL)
+
+
+def test_marks_in_quotes_comments_and_scripts_are_no_tags():
+    page = (
+        '<title>Index of /</title><!-- <a href="no">no</a> --><script>"<a href=no>no</a>"</script>'
+        "<img alt='><a href=no>no</a>'><a title='a>b' href = \"x\" class=y>x</a><A\nHREF=y >y</A></html>"
+    )
+    assert _read(page) == [Named("x"), Named("y")]

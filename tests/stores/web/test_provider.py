@@ -1,0 +1,205 @@
+"""URLs of web servers: their hosts, keys and credentials, and what a store's URL was meant to be."""
+
+from __future__ import annotations
+
+import base64
+import os
+
+import pytest
+
+import penstock as ps
+from penstock.errors import ConfigError, Forbidden, InvalidURL, NotFound, Unauthenticated, Unsupported
+from penstock.source import open_source
+from penstock.stores.urls import Location, parse
+from penstock.stores.web.provider import PROVIDER
+from penstock.testing.servers import Scripted, reply
+from penstock.values import Span
+from tests.servers.nginx import PASSWORD, USER
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://host/a/b.txt",
+        "http://host:8080/a%20b/ü.txt",
+        "https://[::1]:8443/x",
+        "https://my_host.example./x",
+        "https://192.0.2.1/x?sig=a/b?c",
+        "https://host/",
+    ],
+)
+def test_a_url_is_what_it_says(url):
+    location = parse(url)
+    assert location.url == url
+    assert parse(location.url) == location
+    assert location.provider is PROVIDER
+
+
+def test_a_query_belongs_to_the_key():
+    assert parse("https://host/a?b/c") == Location("https", "host", "a?b/c")
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("https:///x", "no host"),
+        ("https://", "no host"),
+        ("https://me:hushhush@host/x", "credentials do not belong"),
+        ("https://me@host/x", "credentials do not belong"),
+        ("https://host:99999/x", "cannot be a host"),
+        ("https://host:0/x", "cannot be a host"),
+        ("https://host?sig=hushhush", "cannot be a host"),
+        ("https://ho st/x", "cannot be a host"),
+        ("https://ü.example/x", "xn--"),
+        ("https://host/page#part", "%23"),
+        ("https://host/page?sig=hushhush#part", "%23"),
+        ("https://host/" + "x" * 20_000, "bytes of UTF-8"),
+    ],
+)
+def test_what_is_no_url_of_a_file_is_refused_and_not_quoted(url, words):
+    with pytest.raises(InvalidURL, match=words) as caught:
+        parse(url)
+    assert "hushhush" not in f"{caught.value}{vars(caught.value)}"
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "value"),
+    [
+        ({"token": "hush-hush"}, "authorization", "Bearer hush-hush"),
+        (
+            {"username": "mé", "password": "p:w"},
+            "authorization",
+            f"Basic {base64.b64encode('mé:p:w'.encode()).decode()}",
+        ),
+        ({"headers": {"X-Api-Key": "hush-hush"}}, "x-api-key", "hush-hush"),
+        ({"headers": {"Accept-Language": "de"}}, "accept-language", "de"),
+        ({"netrc": True}, "authorization", f"Basic {base64.b64encode(b'me:hush-hush').decode()}"),
+    ],
+)
+def test_credentials_are_sent_to_the_host(options, name, value, tmp_path, monkeypatch):
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password hush-hush")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+
+    def answer(_received, send):
+        send(reply(200, b"content", content_length="7"))
+        return False
+
+    with Scripted(answer) as server:
+        assert open_source(server.url + "/k", ps.HTTPOptions(**options))[0].read(Span("k")) == b"content"
+        assert server.received[0].headers[name] == value
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"token": "hush-hush"},
+        {"username": "me", "password": "hush-hush"},
+        {"netrc": True},
+        {"headers": {"cookie": "hush-hush"}},
+        {"headers": {"X-Auth-Token": "hush-hush"}},
+    ],
+)
+def test_credentials_are_not_sent_without_tls(options, tmp_path, monkeypatch):
+    (tmp_path / "netrc").write_text("default login me password hush-hush")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with pytest.raises(ConfigError, match="TLS only") as caught:
+        ps.open("http://192.0.2.1/k", store=ps.HTTPOptions(**options))
+    assert "hush-hush" not in str(caught.value)
+
+
+def test_another_netrc_file_is_another_identity(tmp_path, monkeypatch):
+    found = []
+    for word in ("one", "two"):
+        (tmp_path / word).write_text(f"default login me password {word}")
+        monkeypatch.setenv("NETRC", str(tmp_path / word))
+        found.append(PROVIDER.resolve(ps.HTTPOptions(netrc=True), os.environ)[1])
+    assert found[0] != found[1]
+    assert PROVIDER.resolve(ps.HTTPOptions(), os.environ)[1] is None
+
+
+def test_a_copy_into_a_bucket_passes_the_bucket_s_options():
+    assert isinstance(PROVIDER.take(ps.S3Options(region="r")), ps.HTTPOptions)
+
+
+@pytest.mark.parametrize(
+    ("url", "meant"),
+    [
+        ("https://bucket.s3.amazonaws.com/a%20b?X-Amz-Signature=hushhush", "write s3://bucket/a b"),
+        ("https://s3.us-west-2.amazonaws.com/bucket/key", "write s3://bucket/key"),
+    ],
+)
+def test_the_url_of_a_store_s_object_is_told_what_it_may_have_meant(url, meant):
+    """Its host answers elsewhere here: a proxy stands for it."""
+
+    def answer(_received, send):
+        send(reply(403))
+        return False
+
+    with Scripted(answer) as proxy:
+        url = url.replace("https:", "http:")
+        store = ps.HTTPOptions(transport=ps.TransportOptions(proxy=proxy.url))
+        with pytest.raises(Forbidden) as caught:
+            ps.open(url, store=store)
+        assert meant in str(caught.value)
+        with pytest.raises(Unsupported, match=meant):
+            ps.open(url, "wb", store=store)
+    assert "hushhush" not in f"{caught.value}{vars(caught.value)}"
+
+
+def test_errors_show_no_query_wherever_they_come_from():
+    for error in (
+        NotFound("nothing at https://h/k?sig=hushhush here", url="https://h/k?sig=hushhush"),
+        NotFound("nothing", url="http://h/a b?hushhush"),
+    ):
+        assert "hushhush" not in str(error)
+        assert "https://h/k?…" in str(error) or "http://h/a b?…" in str(error)
+    assert str(NotFound("nothing", url="s3://b/que?ry")).endswith("[s3://b/que?ry]")
+
+
+def _data(sample):
+    return sample.key, bytes(sample.data)
+
+
+@pytest.mark.parametrize("form", ["index", "json", "rounded"])
+def test_a_dataset_of_a_web_server_is_read_in_every_process(form, served):
+    """Listed with sizes and without, in threads, forked and spawned workers; by a manifest too."""
+    (served.folder / "train" / "a b").mkdir(parents=True)
+    contents = {f"train/a b/{number}.bin": b"%d" % number * 2000 * number for number in range(8)}
+    for key, data in contents.items():
+        (served.folder / key).write_bytes(data)
+    root = served.roots[form]
+    dataset = ps.MapDataset.from_prefix(f"{root}train/", transform=_data)
+    assert dict(dataset[at] for at in range(8)) == contents
+    for how in ("fork", "spawn") if form == "index" else ("fork",):
+        loader = ps.DataLoader(dataset, batch_size=2, num_workers=1, multiprocessing_context=how, collate_fn=list)
+        assert dict(each for batch in loader for each in batch) == contents
+    (served.folder / "train.txt").write_text(
+        "\n".join(key.removeprefix("train/").replace(" ", "%20") for key in contents)
+    )
+    named = ps.MapDataset.from_manifest(f"{root}train.txt", base=f"{root}train/")
+    assert [bytes(named[at].data) for at in range(8)] == list(contents.values())
+
+
+def test_a_web_server_without_index_pages_is_read_by_name(served):
+    (served.folder / "x.bin").write_bytes(b"content")
+    root = served.roots["bare"]
+    with pytest.raises(Unsupported, match="from_manifest"):
+        list(ps.list(root))
+    assert bytes(ps.MapDataset.from_objects([f"{root}x.bin"])[0].data) == b"content"
+
+
+def test_a_password_opens_a_closed_server_and_its_own_page_is_no_index(served):
+    (served.folder / "x.bin").write_bytes(b"content")
+    root, store = served.roots["closed"], ps.HTTPOptions(username=USER, password=PASSWORD)
+    with pytest.raises(Unauthenticated, match="HTTPOptions"):
+        ps.open(f"{root}x.bin")
+    assert ps.open(f"{root}x.bin", store=store).read() == b"content"
+    assert [each.size for each in ps.list(root, store=store)] == [7]
+    (served.folder / "index.html").write_text("<title>Welcome</title><a href='x.bin'>x.bin</a></html>")
+    with pytest.raises(Unsupported, match="no index"):
+        list(ps.list(root, store=store))
+
+
+def test_a_server_that_compresses_is_asked_not_to(served):
+    (served.folder / "x.txt").write_bytes(b"text " * 10_000)
+    assert ps.open(f"{served.roots['zipped']}x.txt").read() == b"text " * 10_000
