@@ -16,7 +16,8 @@ from penstock.testing.servers import Scripted
 from penstock.values import Span
 
 BOUND = 1 << 20
-PIECE, PIECES = b"x" * (256 << 10), 40  # ten times the bound, and then the server gives up
+# Nobody waits for 256 MiB: the buffers of a connection hold 36 MiB at most (Linux's tcp_rmem and tcp_wmem).
+PIECE, PIECES = b"x" * (256 << 10), 1024
 STORES = {
     "http": ("", ps.HTTPOptions()),
     "s3": ("s3://bucket/", ps.S3Options(anonymous=True)),
@@ -53,7 +54,7 @@ def test_endless_body_is_damaged_beyond_the_bound(scheme, most):
     sent = []
     with Scripted(_endless(sent)) as server, pytest.raises(Damaged, match="does not say how long"):
         _source(scheme, server).read_many([Span("key", most=most)] * 2)
-    assert sum(sent) < 2 * PIECES * len(PIECE), "the server was not asked for all of it"
+    assert sum(sent) < PIECES * len(PIECE) / 2, "the server was not asked for all of it"
 
 
 @pytest.mark.parametrize("tagged", [True, False])
